@@ -25,6 +25,7 @@ from orchestration.jobs import (
     resume_job,
     retention_job,
     warehouse_health_job,
+    warehouse_jobs,
 )
 from orchestration.policies import Policies, PolicySource, policy_source
 from orchestration.resources import LedgerResource, SparkResource, WarehouseResource
@@ -123,12 +124,32 @@ def _automation(
     if not cards:
         return dg.Definitions(sensors=[catalog_sensor(cards, policies, settings, declared, listing)])
     retention, expectations, ranking = retention_job(), expectations_job(), warehouse_health_job(path)
+    others = warehouse_jobs()
     return dg.Definitions(
-        jobs=[retention, expectations, ranking, *action_jobs(), resume_job()],
+        jobs=[retention, expectations, ranking, *others.values(), *action_jobs(), resume_job()],
         schedules=[
             job_schedule(retention, settings.retention_cron, settings, "Expire snapshots, then sweep the trash."),
             job_schedule(expectations, settings.expectations_cron, settings, "Hold the data to its own rules."),
             job_schedule(ranking, settings.health_cron, settings, "Rank all tables by what they need."),
+            job_schedule(
+                others[names.MAINTAIN_JOB],
+                settings.maintenance_cron,
+                settings,
+                "Off-peak: what the tables' own rules call for and no sensor has done, for an hour at most; small manifests become few.",
+                {"actions": ["compact", "manifests"], "max_time": "1 h"},
+            ),
+            job_schedule(
+                others[names.ORPHAN_PLANS_JOB],
+                settings.orphans_cron,
+                settings,
+                "List orphan files; nothing is deleted.",
+            ),
+            job_schedule(
+                others[names.AUDIT_JOB],
+                settings.audit_cron,
+                settings,
+                "Compare a sample of compactions once more (V3).",
+            ),
         ],
         sensors=[
             sorted_run_sensor(cards, path, policies, settings),

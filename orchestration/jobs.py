@@ -1,4 +1,4 @@
-"""Jobs: one each for retention and expectations, a single op over all tables, one for the ranking; and their schedules. Layouts need no job of their own."""
+"""Jobs: one for every action of maintenance, one each for what is done to all tables in a single op; and their schedules. Layouts need no job of their own."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import Any, Final
 import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
+from checks.adoption import adopt_op
+from checks.audit import Audit, TwoSnapshots, audit_op, verify_op
 from checks.expectations import expectations_op
 from lsm_core.maintenance.action import all_actions
 from orchestration import names
+from orchestration.ops.approval import APPLY_PLAN
 from orchestration.ops.resume_op import ResumedTables, resume_op
 from orchestration.ops.retention_op import retention_op
 from orchestration.ops.table_ops import (
-    APPLY_PLAN,
     PLAN_ONLY,
     ApprovedPlan,
     PlanOnly,
@@ -22,6 +24,7 @@ from orchestration.ops.table_ops import (
     config_of,
     table_op,
 )
+from orchestration.ops.warehouse_ops import Maintenance, maintain_op, orphan_plans_op
 from orchestration.resources.settings import Settings
 from orchestration.resources.warehouse import WarehouseResource
 
@@ -96,6 +99,42 @@ def resume_job() -> dg.JobDefinition:
     return _job(names.RESUME_JOB, text, resume_op, ResumedTables)
 
 
+def warehouse_jobs() -> dict[str, dg.JobDefinition]:
+    """Return the jobs over many tables but retention, expectations and the ranking, by name."""
+    return {
+        names.MAINTAIN_JOB: _job(
+            names.MAINTAIN_JOB,
+            "Look after many tables by one plan, the worst first, within bounds; tables that are paused, blocked or at work are left alone.",
+            maintain_op(),
+            Maintenance,
+        ),
+        names.ORPHAN_PLANS_JOB: _plain_job(
+            names.ORPHAN_PLANS_JOB,
+            "Plan the removal of the files that nothing names; every plan waits for approval, nothing is deleted.",
+            orphan_plans_op(),
+        ),
+        names.AUDIT_JOB: _job(
+            names.AUDIT_JOB,
+            "Compare the newest compaction of a sample of tables once more, by the second path (V3).",
+            audit_op(),
+            Audit,
+        ),
+        names.VERIFY_JOB: _job(
+            names.VERIFY_JOB, "Compare what two snapshots of a table say.", verify_op(), TwoSnapshots
+        ),
+        names.ADOPT_JOB: _plain_job(
+            names.ADOPT_JOB,
+            "The first look at a warehouse: open every table, check its files, say what it needs; nothing is changed.",
+            adopt_op(),
+        ),
+    }
+
+
+def _plain_job(name: str, description: str, op: dg.OpDefinition) -> dg.JobDefinition:
+    graph = dg.GraphDefinition(name=name, description=description, node_defs=[op])
+    return graph.to_job(tags={names.TAG_ACTION: names.tag_value(name)}, executor_def=_EXECUTOR)
+
+
 def warehouse_health_job(warehouse_path: str) -> UnresolvedAssetJobDefinition:
     """Return the job that ranks all tables."""
     return dg.define_asset_job(
@@ -107,8 +146,10 @@ def warehouse_health_job(warehouse_path: str) -> UnresolvedAssetJobDefinition:
     )
 
 
-def job_schedule(job: Any, cron: str, settings: Settings, description: str) -> dg.ScheduleDefinition:
-    """Return the schedule of ``job``, named after it; a replay in flight makes its tick skip and say so."""
+def job_schedule(
+    job: Any, cron: str, settings: Settings, description: str, config: Mapping[str, Any] | None = None
+) -> dg.ScheduleDefinition:
+    """Return the schedule of ``job``, named after it, whose runs get ``config``; a replay in flight makes its tick skip and say so."""
 
     @dg.schedule(
         job=job,
@@ -122,6 +163,6 @@ def job_schedule(job: Any, cron: str, settings: Settings, description: str) -> d
         replaying = warehouse.replaying()
         if replaying is not None:
             return dg.SkipReason(replaying)
-        return dg.RunRequest(run_key=context.scheduled_execution_time.isoformat())
+        return dg.RunRequest(run_key=context.scheduled_execution_time.isoformat(), run_config=dict(config or {}))
 
     return due

@@ -17,7 +17,7 @@ from lsm_core.maintenance.ranking import TableNeed, need_of, ranked
 from orchestration import names
 from orchestration.blocked import blocking_failure, suspensions
 from orchestration.metadata import launch_link, plain_cell
-from orchestration.ops.table_ops import APPLY_PLAN
+from orchestration.ops.approval import APPLY_PLAN
 from orchestration.policies import Decision, Outcome, Policies, PolicySource, Reason
 from orchestration.quirks import typed
 from orchestration.resources.warehouse import WarehouseResource

@@ -54,8 +54,9 @@ from orchestration.metadata import (
     plain_cell,
     plan_metadata,
 )
+from orchestration.ops.approval import wait_for_approval, waiting_metadata, waiting_text, why_approved_first
 from orchestration.partitions import partition_of
-from orchestration.policies import policy_source
+from orchestration.policies import Reason, policy_source
 from orchestration.quirks import early_features, named_op, typed
 from orchestration.resources.spark_resource import SparkResource
 from orchestration.resources.warehouse import WarehouseResource, refusal_of
@@ -94,10 +95,11 @@ COMPARE_LIMIT: Final = 256 * 1024 * 1024
 
 @dataclass(frozen=True)
 class ChosenPlan:
-    """What the plan op hands on: the plan's JSON; ``replaced`` says why it is not the one that the run was started with, else ""."""
+    """What the plan op hands on: the plan's JSON; ``replaced`` says why it is not the one that the run was started with, else ""; ``waits`` why it must be approved first, else ""."""
 
     plan: str
     replaced: str = ""
+    waits: str = ""
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,8 @@ class AppliedPlan:
 
     ``published``: the snapshot that it committed, None: none. ``replaced`` says why another plan was applied than the run was started
     with, with both hashes, else "". ``ledger_run``: the run's entry in the table's ledger, "" where it has none;
-    ``failed``: what could not be done though nothing forbade it, ``undone``: in words, what those are.
+    ``failed``: what could not be done though nothing forbade it, ``undone``: in words, what those are;
+    ``waits``: why the plan must be approved before it is applied, else "".
     """
 
     action: str
@@ -121,6 +124,7 @@ class AppliedPlan:
     ledger_run: str = ""
     failed: Sequence[Declined] = ()
     undone: str = ""
+    waits: str = ""
 
 
 @dataclass(frozen=True)
@@ -208,7 +212,10 @@ def plan_op() -> dg.OpDefinition:
         for left in made.declined:
             context.log.info(f"{left.subject}: declined: {left.text}")
         context.add_output_metadata(plan_metadata(made))
-        return CHOSEN.dump_json(ChosenPlan(made.to_json(), replaced)).decode()
+        waits = why_approved_first(warehouse, card.name, made.action) if made.items else ""
+        if waits:
+            context.add_output_metadata(wait_for_approval(context, ruled_store(warehouse, card.name), made, waits))
+        return CHOSEN.dump_json(ChosenPlan(made.to_json(), replaced, waits)).decode()
 
     return plan
 
@@ -325,9 +332,10 @@ def _apply_op() -> dg.OpDefinition:
         card = card_of(context, warehouse)
         chosen = CHOSEN.validate_json(plan)
         given = MaintenancePlan.from_json(chosen.plan)
-        if not given.items:
-            lines = [nothing_to_do(given)]
-            done = AppliedPlan(given.action, given.hash, None, lines, {}, given.declined, chosen.replaced)
+        if not given.items or chosen.waits:
+            lines = [waiting_text(given) if chosen.waits else nothing_to_do(given)]
+            left = () if chosen.waits else given.declined
+            done = AppliedPlan(given.action, given.hash, None, lines, {}, left, chosen.replaced, waits=chosen.waits)
             return APPLIED.dump_json(done).decode()
         store = ruled_store(warehouse, card.name)
         try:
@@ -492,6 +500,7 @@ def verify_op() -> dg.OpDefinition:
         verdict = compare_published(
             context, warehouse, spark, card.name, APPLIED.validate_json(report).published, [partition_of(context)]
         )
+        context.add_output_metadata({"level": verdict.level, "verdict": verdict.text})
         return VERDICT.dump_json(verdict).decode()
 
     return verify
@@ -521,7 +530,6 @@ def compare_published(
         else:
             verdict = _compare(store, published)
     context.log.info(verdict.text)
-    context.add_output_metadata({"level": verdict.level, "verdict": verdict.text})
     if verdict.ok:
         return verdict
     # The run ends before the blocking check itself could run: it fails from here, and the table must rest.
@@ -580,7 +588,7 @@ def record_op() -> dg.OpDefinition:
             now = TableHealth(card.name, None, None, 0)
         else:
             now = table_health(warehouse.store(card.name)).of_partition(partition_of(context))
-        metadata = {**story_metadata(context, done, compared), **health_metadata(now)}
+        metadata = {**story_metadata(context, card.name, done, compared), **health_metadata(now)}
         if done.published is not None:
             metadata |= {
                 "snapshot before": dg.MetadataValue.int(done.published - 1),
@@ -600,7 +608,9 @@ def record_op() -> dg.OpDefinition:
     return record
 
 
-def story_metadata(context: dg.OpExecutionContext, done: AppliedPlan, compared: Verdict) -> dict[str, dg.MetadataValue]:
+def story_metadata(
+    context: dg.OpExecutionContext, table: str, done: AppliedPlan, compared: Verdict
+) -> dict[str, dg.MetadataValue]:
     """Return what was done and why (or why nothing was), by which plan and run, and how it was compared, each under its name."""
     declined = "; ".join(dict.fromkeys(item.text for item in done.left_alone[:_TOLD]))
     why_not = "" if done.changed else declined or "; ".join(done.lines).removeprefix("nothing to do: ")
@@ -612,6 +622,9 @@ def story_metadata(context: dg.OpExecutionContext, done: AppliedPlan, compared: 
         "compared": dg.MetadataValue.text(f"{compared.level}: {compared.text}"),
         "run": dg.MetadataValue.dagster_run(context.run_id),
     }
+    if done.waits:
+        told["action"] = dg.MetadataValue.text(Reason.APPROVAL.value)
+        told |= waiting_metadata(context.run, table, done.plan_hash, done.waits)
     if done.replaced:
         told["plan replaced"] = dg.MetadataValue.text(done.replaced)
     if done.left_alone:

@@ -14,6 +14,7 @@ from lsm_core.metadata.store import TableStore
 from orchestration import names
 from orchestration.blocked import RunsAtWork, blocking_failure
 from orchestration.metadata import declined_table, number_metadata
+from orchestration.ops.approval import wait_for_approval, why_approved_first
 from orchestration.ops.each_table import TableFailed, each_table
 from orchestration.policies import Policies, policy_source
 from orchestration.quirks import typed
@@ -75,6 +76,10 @@ def _expire(context: dg.OpExecutionContext, warehouse: WarehouseResource, polici
             continue
         try:
             plan = plan_maintenance(store, action, **arguments)
+            why = why_approved_first(warehouse, table, action) if plan.items else ""
+            if why:
+                wait_for_approval(context, store, plan, why)
+                continue
             report = apply_plan(store, plan, approved_by=f"dagster run {context.run_id}")
         except DredgeError as error:
             raise TableFailed(f"{action}: {type(error).__name__}: {error}") from error

@@ -17,7 +17,7 @@ from pydantic import Field, create_model
 
 from lsm_core.errors import DredgeError, InvalidOption, PlanStale
 from lsm_core.format.snapshot import CommitKind
-from lsm_core.maintenance import MaintenancePlan, hold_plan, load_plan, plan_maintenance
+from lsm_core.maintenance import MaintenancePlan, load_plan, plan_maintenance
 from lsm_core.maintenance.action import Action, Argument, ArgumentKind, find_action
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
@@ -25,14 +25,15 @@ from lsm_core.options import duration
 from orchestration import names
 from orchestration.blocked import blocking_failure, started_before
 from orchestration.health import table_health
-from orchestration.metadata import health_metadata, launch_link, number_metadata, plan_metadata
+from orchestration.metadata import health_metadata, number_metadata, plan_metadata
+from orchestration.ops.approval import wait_for_approval, why_approved_first
 from orchestration.ops.layout_ops import (
-    AppliedPlan,
     Verdict,
     apply_exactly,
     compare_published,
     first_line,
     nothing_to_do,
+    ruled_store,
     story_metadata,
     undo_metadata,
 )
@@ -41,7 +42,6 @@ from orchestration.quirks import typed
 from orchestration.resources.spark_resource import SparkResource
 from orchestration.resources.warehouse import WarehouseResource
 
-APPLY_PLAN: Final = "apply_plan"
 PLAN_ONLY: Final = "plan_only"
 REPAIRS: Final = frozenset(
     {
@@ -70,6 +70,8 @@ _SHAPES: Final[Mapping[ArgumentKind, str]] = {
     ArgumentKind.PARTITIONS: " Partitions by their paths, as the asset lists them.",
     ArgumentKind.AGE: " An age, such as '2 d'.",
 }
+_PASSES: Final = "passes"
+_MANY: Final = 10_000
 _MOST_PARTITIONS: Final = 200
 """So many partitions that a run changed are told one by one; with more there is one observation of the table."""
 
@@ -106,6 +108,11 @@ def config_of(action: str) -> type[TableAction]:
             continue
         kind, default = (str, ...) if argument.required else _TYPES[argument.kind]
         given[argument.name] = (kind, Field(default, description=argument.help + _SHAPES.get(argument.kind, "")))
+    if action == "recover":
+        given[_PASSES] = (
+            int,
+            Field(default=_MANY, description="So many passes, then stop; default: all that are left."),
+        )
     made: type[TableAction] = create_model(action, __base__=TableAction, **given)
     return made
 
@@ -129,18 +136,33 @@ def table_op() -> dg.OpDefinition:
         with said_in_one_line(table):
             store = begin(context, warehouse, table)
             action = find_action(str(asked["action"]), table)
-            plan = plan_maintenance(store, action.name, **arguments_of(action, store, given))
+            passes = int(given.pop(_PASSES, 1))
+            if passes < 1:
+                raise InvalidOption(_PASSES, passes, "1 or more", table)
+            arguments = arguments_of(action, store, given)
+            plan = plan_maintenance(store, action.name, **arguments)
             context.log.info(first_line(plan, None))
             context.add_output_metadata(plan_metadata(plan))
             tags = names.run_tags(table, None, plan.hash, action.name, nothing_to_do(plan) or "asked for by a person")
             context.instance.add_run_tags(context.run_id, tags)
-            if not plan.items:
-                for left in plan.declined:
-                    context.log.info(f"{left.subject}: declined: {left.text}")
-            elif dry_run:
-                wait_for_approval(context, store, plan, f"planned only, by run {context.run_id}")
-            else:
-                carry_out(context, warehouse, spark, store, plan, f"dagster run {context.run_id}")
+            for left in plan.declined if not plan.items else ():
+                context.log.info(f"{left.subject}: declined: {left.text}")
+            why = (
+                f"planned only, by run {context.run_id}"
+                if dry_run
+                else why_approved_first(warehouse, table, action.name)
+            )
+            if plan.items and why:
+                context.add_output_metadata(wait_for_approval(context, store, plan, why))
+                return
+            while plan.items:
+                told = carry_out(context, warehouse, spark, store, plan, f"dagster run {context.run_id}")
+                context.add_output_metadata(told)
+                passes -= 1
+                if passes <= 0:
+                    break
+                plan = plan_maintenance(store, action.name, **arguments)
+                context.log.info(first_line(plan, None))
 
     return maintain_table
 
@@ -170,7 +192,8 @@ def apply_plan_op() -> dg.OpDefinition:
             context.log.info(f"{first_line(plan, None)}, approved by {who}")
             tags = names.run_tags(asked.table, None, plan.hash, plan.action, f"approved by {who}")
             context.instance.add_run_tags(context.run_id, tags)
-            carry_out(context, warehouse, spark, store, plan, f"{who} (dagster run {context.run_id})")
+            told = carry_out(context, warehouse, spark, store, plan, f"{who} (dagster run {context.run_id})")
+            context.add_output_metadata(told)
 
     return apply_approved_plan
 
@@ -188,7 +211,7 @@ def said_in_one_line(table: str) -> Iterator[None]:
 
 def begin(context: dg.OpExecutionContext, warehouse: WarehouseResource, table: str) -> TableStore:
     """Open the table for this run. Raises dg.Failure where another run is at work on it, TableNotFound and the like."""
-    store = warehouse.store(table)
+    store = ruled_store(warehouse, table)
     context.instance.add_run_tags(context.run_id, {names.TAG_TABLE: table})
     other = started_before(context.instance, context.run_id, table, names.layout_key(warehouse.path, table))
     if other is not None:
@@ -226,24 +249,6 @@ def _argument(argument: Argument, store: TableStore, value: Any) -> Any:
     return [dict(here[path].buckets[0].partition) for path in value]
 
 
-def wait_for_approval(context: dg.OpExecutionContext, store: TableStore, plan: MaintenancePlan, why: str) -> str:
-    """Keep ``plan`` for somebody to approve, say so on the run's page with the way to go on, and return the sentence."""
-    hold_plan(store, plan, why)
-    said = f"waits for approval: plan {plan.hash}"
-    asked = {"table": store.name, "hash": plan.hash, "approved_by": ""}
-    link = launch_link(context.run, APPLY_PLAN, asked)
-    context.log.info(
-        f"{store.name}: {said}: launch the job {APPLY_PLAN} with {asked}, or `dredge apply {store.name} {plan.hash} --approved-by NAME`"
-    )
-    context.instance.add_run_tags(context.run_id, {names.TAG_WAITS: plan.hash})
-    told = {
-        "waits for approval": dg.MetadataValue.md(f"plan `{plan.hash}`: [approve and apply it]({link})"),
-        "why": why,
-    }
-    context.add_output_metadata(told)
-    return said
-
-
 def carry_out(
     context: dg.OpExecutionContext,
     warehouse: WarehouseResource,
@@ -251,8 +256,8 @@ def carry_out(
     store: TableStore,
     plan: MaintenancePlan,
     approved_by: str,
-) -> AppliedPlan:
-    """Apply one plan exactly, compare what was published, and record both.
+) -> dict[str, dg.MetadataValue]:
+    """Apply one plan exactly, compare what was published, tell the layout of both, and return what was told and the numbers.
 
     Raises dg.Failure where a blocking check forbids it, nothing of the plan fits any more, a part could not be done, or the comparison fails.
     """
@@ -275,16 +280,15 @@ def carry_out(
         verdict = Verdict(
             ok=True, level="V0", text="nothing to compare: no snapshot that must say what the one before it said"
         )
-    told = {**story_metadata(context, done, verdict), "approved by": dg.MetadataValue.text(approved_by)}
+    told = {**story_metadata(context, table, done, verdict), "approved by": dg.MetadataValue.text(approved_by)}
     told |= undo_metadata(context, table, done)
-    context.add_output_metadata({**told, **number_metadata(done.numbers)})
     if done.changed:
         _record(context, store, layout, told, "; ".join(done.lines), partitions if rewrote else None)
     if done.failed:
         first = done.failed[0]
         text = f"{table}: {len(done.failed)} {done.undone}, {first.subject} for one: {first.text}"
         raise dg.Failure(text, allow_retries=False)
-    return done
+    return {**told, **number_metadata(done.numbers)}
 
 
 def _partitions_of(plan: MaintenancePlan) -> Sequence[str | None]:
@@ -313,7 +317,6 @@ def _record(
 
 
 __all__ = [
-    "APPLY_PLAN",
     "PLAN_ONLY",
     "ApprovedPlan",
     "PlanOnly",
@@ -325,5 +328,4 @@ __all__ = [
     "config_of",
     "said_in_one_line",
     "table_op",
-    "wait_for_approval",
 ]

@@ -48,6 +48,7 @@ class Reason(StrEnum):
     CANCELED = "its run was canceled"
     BLOCKED = "blocked by a failed check"
     SUSPENDED = "suspended"
+    APPROVAL = "waits for approval"
     REPLAY = "replay in progress"
     OUT_OF_TIME = "out of time"
     ELSEWHERE = "another sensor's"

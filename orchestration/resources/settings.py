@@ -36,6 +36,9 @@ class Settings:
     retention_cron: str = "17 * * * *"
     expectations_cron: str = "23 4 * * *"
     health_cron: str = "7 * * * *"
+    maintenance_cron: str = "40 2 * * *"
+    orphans_cron: str = "11 3 * * 0"
+    audit_cron: str = "41 3 * * *"
     dagster_url: str = ""
 
     @staticmethod
@@ -55,6 +58,9 @@ class Settings:
             retention_cron=_cron(values, "DREDGE_RETENTION_CRON", base.retention_cron),
             expectations_cron=_cron(values, "DREDGE_EXPECTATIONS_CRON", base.expectations_cron),
             health_cron=_cron(values, "DREDGE_HEALTH_CRON", base.health_cron),
+            maintenance_cron=_cron(values, "DREDGE_MAINTENANCE_CRON", base.maintenance_cron),
+            orphans_cron=_cron(values, "DREDGE_ORPHANS_CRON", base.orphans_cron),
+            audit_cron=_cron(values, "DREDGE_AUDIT_CRON", base.audit_cron),
             dagster_url=_address(values),
         )
 

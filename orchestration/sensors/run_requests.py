@@ -11,7 +11,7 @@ import dagster as dg
 
 from lsm_core.clock import SystemClock
 from lsm_core.errors import DredgeError
-from lsm_core.maintenance import AssignItem, CompactItem, MaintenancePlan, save_plan
+from lsm_core.maintenance import AssignItem, CompactItem, MaintenancePlan, hold_plan, save_plan
 from lsm_core.metadata.store import TableStore
 from orchestration import names
 from orchestration.blocked import (
@@ -43,11 +43,12 @@ _ENDINGS: Final = {
 
 @dataclass(frozen=True)
 class _Planned:
-    """What planning a due partition gave: the plan's ``hash``, or "" and ``why`` nothing is picked. True of that reading of ``health``."""
+    """What planning a due partition gave: the plan's ``hash``, or "" and ``why`` nothing is picked; ``held``: it waits for approval. True of that reading of ``health``."""
 
     health: weakref.ref[TableHealth]
     hash: str
     why: str = ""
+    held: bool = False
 
 
 _planned: Final[dict[tuple[str, str, bool], _Planned]] = {}
@@ -86,7 +87,10 @@ class RunDesk:
             return in_the_way, None
         place = (table.store.root, decision.partition, decision.full)
         known = _planned.get(place)
+        approval = table.policy.needs_approval("compact")
         if known is not None and known.health() is table.health:
+            if known.held and approval:
+                return _decline(decision, Reason.APPROVAL, _waiting(decision, known.hash)), None
             next_try = self._next_try(table, decision, known)
             if next_try.number is None:
                 return _decline(decision, next_try.reason, next_try.text), None
@@ -99,7 +103,7 @@ class RunDesk:
             why = "; ".join(dict.fromkeys(item.text for item in plan.declined)) or "the plan is empty"
             planned = _Planned(weakref.ref(table.health), "", why)
         else:
-            planned = _Planned(weakref.ref(table.health), plan.hash)
+            planned = _Planned(weakref.ref(table.health), plan.hash, held=approval)
         if plan.base_snapshot == table.health.snapshot and not _plan_ages(store):
             if len(_planned) >= _KEPT_PLANS:
                 _planned.clear()
@@ -108,6 +112,11 @@ class RunDesk:
         if next_try.number is None or plan.base_snapshot is None:
             return _decline(decision, next_try.reason, next_try.text), None
         try:
+            if approval:
+                hold_plan(
+                    store, plan, f"{decision.text}; approval is required ({table.policy.origin('approval.compact')})"
+                )
+                return _decline(decision, Reason.APPROVAL, _waiting(decision, plan.hash)), None
             save_plan(store, plan)
         except DredgeError as error:
             text = f"{decision.text}, but its plan cannot be saved: {type(error).__name__}: {error}"
@@ -162,6 +171,10 @@ class RunDesk:
             return found
         # Those before somebody resumed the table do not count, but Dagster knows the keys of their runs.
         return replace(found, number=found.number + len(tries) - len(counted))
+
+
+def _waiting(decision: Decision, plan: str) -> str:
+    return f"{decision.text}; plan {plan} waits for approval: launch the job apply_plan, or `dredge apply {plan} --approved-by NAME`"
 
 
 def _plan_ages(store: TableStore) -> bool:

@@ -1,0 +1,190 @@
+"""audit: what maintenance published is compared once more, by the second path: every night a sample of tables, or two snapshots that somebody names.
+
+The sample goes round: each night takes the tables that were compared the longest ago.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+from typing import Final
+
+import dagster as dg
+from pydantic import Field
+
+from checks.definition import failed
+from checks.merged_view import compare, judge
+from lsm_core.errors import CorruptFile, SnapshotNotFound, UnsupportedFeature
+from lsm_core.format.partition_path import partition_text
+from lsm_core.format.snapshot import CommitKind
+from lsm_core.maintenance import VerifyReport, rows_given_buckets, verify_snapshots
+from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.store import TableStore
+from orchestration import names
+from orchestration.ops.each_table import TableFailed, each_table
+from orchestration.ops.table_ops import said_in_one_line
+from orchestration.partitions import usable_keys
+from orchestration.quirks import typed
+from orchestration.resources.spark_resource import SparkResource
+from orchestration.resources.warehouse import WarehouseResource, list_tables, refusal_of
+
+_NEWEST: Final = 100
+"""Among so many of a table's newest snapshots the last compaction is looked for."""
+
+
+class Audit(dg.Config):
+    """What `audit` is given."""
+
+    tables: int = Field(5, description="so many tables, those that were audited the longest ago first")
+    minutes: float = Field(60.0, description="begin no table once these are over")
+
+
+class TwoSnapshots(dg.Config):
+    """What `verify_snapshots` is given."""
+
+    table: str = Field(description="the table: db.table")
+    snapshot_a: int = Field(description="the snapshot before")
+    snapshot_b: int = Field(description="the snapshot that must say the same")
+
+
+@cache
+def audit_op() -> dg.OpDefinition:
+    """Return the op that compares the newest compactions of a sample of tables once more."""
+
+    @dg.op(
+        name="audit_tables",
+        description="Compare what the newest compaction of a table published with the snapshot before it, by Spark SQL over the raw files (V3), for a sample of all tables.",
+        config_schema=Audit.to_fields_dict(),
+        out=dg.Out(dg.Nothing),
+        tags={"dagster/kind/spark": ""},
+        pool=names.SPARK_POOL,
+    )
+    @typed
+    def audit_tables(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource) -> None:
+        asked = Audit(**context.op_config)
+        began, looked_at = time.monotonic(), 0
+        tables, left_out = list_tables(warehouse.catalog())
+        for line in left_out:
+            context.log.warning(line)
+
+        def audit(table: str) -> None:
+            nonlocal looked_at
+            if looked_at >= asked.tables:
+                return
+            store = warehouse.store(table)
+            published = None if refusal_of(store) is not None else newest_compaction(store)
+            if published is None:
+                return
+            if time.monotonic() - began >= asked.minutes * 60:
+                context.log.info("%g minutes are over: %s comes next time", asked.minutes, table)
+                looked_at = asked.tables
+                return
+            looked_at += 1
+            _tell(context, warehouse, spark, table, published)
+
+        each_table(context, {table: table for table in longest_ago_first(context.instance, warehouse, tables)}, audit)
+        context.add_output_metadata({"tables compared": looked_at, "tables": len(tables)})
+
+    return audit_tables
+
+
+def longest_ago_first(instance: dg.DagsterInstance, warehouse: WarehouseResource, tables: list[str]) -> list[str]:
+    """Return the tables, those never compared first, then by the time of the newest evaluation of merged_view_unchanged."""
+    keys = {
+        table: dg.AssetCheckKey(names.layout_key(warehouse.path, table), names.MERGED_VIEW_CHECK) for table in tables
+    }
+    records = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(keys.values()))
+    times = {key: record.create_timestamp for key, record in records.items()}
+    return sorted(tables, key=lambda table: (times.get(keys[table], 0.0), table))
+
+
+def newest_compaction(store: TableStore) -> int | None:
+    """Return the newest snapshot that a compaction published and whose predecessor is there, None: there is none among the newest."""
+    ids = snapshots.list_ids(store)
+    for snapshot in list(snapshots.iterate(store, ids[-_NEWEST:]))[::-1]:
+        if (
+            snapshot.commit_kind is CommitKind.COMPACT
+            and snapshot.id - 1 in ids
+            and not rows_given_buckets(store, snapshot.id)
+        ):
+            return snapshot.id
+    return None
+
+
+def _tell(
+    context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource, table: str, published: int
+) -> None:
+    """Compare one table's compaction and report it as its check. Raises TableFailed where the two differ, SnapshotNotFound where one expired meanwhile."""
+    try:
+        try:
+            found, note = compare(warehouse, spark, table, published), ""
+        except UnsupportedFeature as error:
+            found = verify_snapshots(warehouse.store(table), published - 1, published)
+            note = f"; no second path: {error}"
+    except SnapshotNotFound as error:
+        context.log.info("%s: %s: it comes next time", table, error)
+        return
+    except CorruptFile as error:
+        result = failed(f"snapshot {published} cannot be trusted: {error}")
+    else:
+        result = judge(found, f"{note}; by the nightly audit")
+    context.log.info("%s: %s", table, result.description)
+    for partition in _partitions_of(warehouse.store(table), published):
+        evaluation = dg.AssetCheckEvaluation(
+            asset_key=names.layout_key(warehouse.path, table),
+            check_name=names.MERGED_VIEW_CHECK,
+            passed=result.passed,
+            severity=result.severity,
+            description=result.description,
+            metadata=result.metadata,
+            partition=partition,
+        )
+        context.log_event(evaluation)  # type: ignore[arg-type]  # stored at once; Dagster's type leaves evaluations out
+    if not result.passed:
+        raise TableFailed(str(result.description))
+
+
+def _partitions_of(store: TableStore, published: int) -> list[str | None]:
+    """Return the partitions that the snapshot changed, as Dagster names them, [None] for a table without any: a check is evaluated by partition."""
+    if not store.schema.partition_keys:
+        return [None]
+    changed = manifests.delta_entries(store, snapshots.read(store, published)).column("partition").unique().to_pylist()
+    return [*usable_keys(sorted(partition_text(store.schema, binary, store.options) for binary in changed))[0]]
+
+
+@cache
+def verify_op() -> dg.OpDefinition:
+    """Return the op that compares two snapshots which somebody names."""
+
+    @dg.op(
+        name="compare_snapshots",
+        description="Compare what two snapshots of a table say, bucket by bucket: by Spark SQL when they follow each other (V3), else by digests.",
+        config_schema=TwoSnapshots.to_fields_dict(),
+        out=dg.Out(dg.Nothing),
+        tags={"dagster/kind/dredge": ""},
+        pool=names.SPARK_POOL,
+    )
+    @typed
+    def compare_snapshots(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource) -> None:
+        asked = TwoSnapshots(**context.op_config)
+        context.instance.add_run_tags(context.run_id, {names.TAG_ACTION: names.VERIFY_JOB})
+        with said_in_one_line(asked.table):
+            result = judge(_compare(warehouse, spark, asked))
+        context.log.info("%s: %s", asked.table, result.description)
+        context.add_output_metadata({**(result.metadata or {}), "verdict": str(result.description)})
+        if not result.passed:
+            raise dg.Failure(f"{asked.table}: {result.description}", allow_retries=False)
+
+    return compare_snapshots
+
+
+def _compare(warehouse: WarehouseResource, spark: SparkResource, asked: TwoSnapshots) -> VerifyReport:
+    if asked.snapshot_b == asked.snapshot_a + 1:
+        try:
+            return compare(warehouse, spark, asked.table, asked.snapshot_b)
+        except UnsupportedFeature:
+            pass  # Spark SQL cannot say what the table says: by digests
+    return verify_snapshots(warehouse.store(asked.table), asked.snapshot_a, asked.snapshot_b)
+
+
+__all__ = ["Audit", "TwoSnapshots", "audit_op", "longest_ago_first", "newest_compaction", "verify_op"]

@@ -1,0 +1,137 @@
+"""Jobs over many tables: one plan for all, weekly plans of orphan files, the nightly audit, and the first look at a warehouse."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from lsm_core.maintenance import read_ledger, waiting_plans
+from lsm_core.metadata import snapshots
+from orchestration import names
+from orchestration.blocked import blocking_failure
+from orchestration.resources.settings import Settings
+from tests.orchestration.test_action_jobs import failure, said
+from tests.support.platform import House, commit, evaluations, keyed_table, open_house, sabotage
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    root = tmp_path / "wh"
+    commit(keyed_table(root, "shop.bad", partitioned=False), 5)
+    commit(keyed_table(root, "shop.good", partitioned=False), 6)
+    parted = keyed_table(root, "shop.parted")
+    for day in ("a", "b"):
+        commit(parted, 1, day=day)
+    with open_house(root) as found:
+        yield found
+
+
+def newest(house: House, table: str) -> int | None:
+    return snapshots.latest_id(house.warehouse.store(table))
+
+
+def output(result: dg.ExecuteInProcessResult) -> dict[str, Any]:
+    """What the op told on its page."""
+    (event,) = [event for event in result.all_events if event.event_type_value == "STEP_OUTPUT"]
+    return {name: value.value for name, value in event.step_output_data.metadata.items()}
+
+
+def test_many_tables_are_maintained_by_one_plan_and_one_that_fails_or_rests_stops_no_other(house: House) -> None:
+    maintain = {"pattern": "shop.*", "actions": ["compact"]}
+    dry = house.execute(names.MAINTAIN_JOB, run_config={**maintain, "dry_run": True})
+    assert dry.success
+    assert output(dry)["what and in which order"].count("| compact |") == 2
+    assert newest(house, "shop.good") == 6
+    data = next(Path(house.warehouse.store("shop.bad").root).glob("bucket-0/*.parquet"))
+    data.write_bytes(b"torn")
+    run = house.instance.create_run_for_job(
+        house.repository.get_job(names.MAINTAIN_JOB), run_config=maintain, tags={names.TAG_TABLE: "shop.good"}
+    )
+    rests = house.execute(names.MAINTAIN_JOB, run_config={**maintain, "pattern": "shop.good"})
+    assert rests.success
+    assert any(line.endswith(f"left alone: run {run.run_id[:8]} is at work on it") for line in said(house, rests))
+    house.instance.report_run_canceled(run)
+    done = house.execute(names.MAINTAIN_JOB, run_config=maintain)
+    assert "shop.bad: compact: CorruptFile" in failure(done)
+    assert newest(house, "shop.good") == 7
+    assert house.materialisation("shop.good")["compared"].startswith("V1: snapshots 6 and 7")
+    assert read_ledger(house.warehouse.store("shop.good"))[-1].approved_by == f"dagster run {done.run_id}"
+    resumed = house.execute(names.MAINTAIN_JOB, run_config={"resume": output(dry)["plan"]})
+    assert "shop.bad" in failure(resumed), "tried again; what was done is told, and not repeated"
+    assert "shop.good: already applied, snapshot 7" in said(house, resumed)
+    assert newest(house, "shop.good") == 7
+
+
+def test_orphan_files_are_planned_and_wait(house: House) -> None:
+
+    store = house.warehouse.store("shop.good")
+    stray = Path(store.root, "bucket-0", "data-00000000-0000-0000-0000-000000000000-0.parquet")
+    stray.write_bytes(b"x" * 10)
+    os.utime(stray, (0, 0))
+    done = house.execute(names.ORPHAN_PLANS_JOB)
+    assert done.success
+    (waiting,) = waiting_plans(store)
+    assert (waiting.plan.action, len(waiting.plan.items)) == ("orphans", 1)
+    assert waiting.plan.hash in output(done)["plans"]
+    assert stray.exists()
+
+
+def test_the_audit_finds_what_was_changed_behind_everybodys_back_and_goes_round(house: House) -> None:
+    for table in ("shop.bad", "shop.good"):
+        house.warehouse.table(table).compact(full=True)
+    house.warehouse.table("shop.parted").compact(full=True)
+    first = house.execute(names.AUDIT_JOB, run_config={"tables": 1})
+    assert first.success
+    assert evaluations(first)["merged_view_unchanged"][0]
+    sabotage(house.warehouse.table("shop.good"), "drop")
+    second = house.execute(names.AUDIT_JOB, run_config={"tables": 1})
+    assert failure(second).startswith("shop.good: snapshot 7 cannot be trusted: ")
+    assert "snapshot 7 cannot be trusted" in str(blocking_failure(house.instance, house.layout("shop.good")))
+    third = house.execute(names.AUDIT_JOB, run_config={"tables": 1})
+    assert third.success, "the third table, which has its turn before the others have their second"
+    assert any(line.startswith("shop.parted: snapshots 2 and 3") for line in said(house, third))
+
+
+def test_two_snapshots_that_somebody_names_are_compared(house: House) -> None:
+    same = house.warehouse.table("shop.good").compact(full=True).snapshot_id
+    asked = {"table": "shop.good", "snapshot_a": 6, "snapshot_b": same}
+    assert house.execute(names.VERIFY_JOB, run_config=asked).success
+    assert "differ in bucket-0" in failure(house.execute(names.VERIFY_JOB, run_config={**asked, "snapshot_a": 5}))
+
+
+def test_a_first_look_makes_every_table_known_and_its_check_green(house: House) -> None:
+    done = house.execute(names.ADOPT_JOB)
+    assert done.success
+    found = done.get_asset_check_evaluations()
+    assert {(item.asset_key, item.partition) for item in found if item.passed} == {
+        (house.layout("shop.bad"), None),
+        (house.layout("shop.good"), None),
+        (house.layout("shop.parted"), "dt=a"),
+        (house.layout("shop.parted"), "dt=b"),
+    }
+    assert sorted(house.instance.get_dynamic_partitions("shop.parted")) == ["dt=a", "dt=b"]
+    assert output(done)["tables"].count("lie as they should") == 3
+
+
+def test_schedules_have_their_crons_from_the_environment_and_what_they_launch_is_valid(house: House) -> None:
+    settings = Settings.from_environment({"DREDGE_AUDIT_CRON": "@weekly"})
+    assert (settings.audit_cron, settings.orphans_cron, settings.maintenance_cron) == (
+        "@weekly",
+        "11 3 * * 0",
+        "40 2 * * *",
+    )
+    schedules = {schedule.name: schedule for schedule in house.repository.schedule_defs}
+    assert {"maintain_schedule", "orphan_plans_schedule", "audit_schedule"} < set(schedules)
+    with dg.build_schedule_context(
+        instance=house.instance,
+        scheduled_execution_time=datetime(2024, 5, 5, 2, 40, tzinfo=UTC),
+        resources={"warehouse": house.warehouse},
+    ) as context:
+        request = schedules["maintain_schedule"].evaluate_tick(context).run_requests[0]
+    dg.validate_run_config(house.repository.get_job(names.MAINTAIN_JOB), request.run_config)
