@@ -25,7 +25,7 @@ from orchestration.blocked import (
 from orchestration.health import TableHealth, ages
 from orchestration.ops.layout_ops import plan_partition
 from orchestration.partitions import usable_keys
-from orchestration.policies import Decision, Outcome, Policies, Reason
+from orchestration.policies import Decision, Outcome, Policies, Policy, Reason
 from orchestration.policies.budgets import Budget
 from orchestration.policies.decisions import Ending, NextTry, Try, decide_next_try
 from orchestration.resources.warehouse import WarehouseResource
@@ -111,16 +111,9 @@ class RunDesk:
         next_try = self._next_try(table, decision, planned)
         if next_try.number is None or plan.base_snapshot is None:
             return _decline(decision, next_try.reason, next_try.text), None
-        try:
-            if approval:
-                hold_plan(
-                    store, plan, f"{decision.text}; approval is required ({table.policy.origin('approval.compact')})"
-                )
-                return _decline(decision, Reason.APPROVAL, _waiting(decision, plan.hash)), None
-            save_plan(store, plan)
-        except DredgeError as error:
-            text = f"{decision.text}, but its plan cannot be saved: {type(error).__name__}: {error}"
-            return _decline(decision, Reason.UNREADABLE, text), None
+        kept = _keep_plan(store, plan, decision, table.policy)
+        if kept is not None:
+            return kept, None
         text = decision.text
         if not decision.full:
             why = plan_text(plan)
@@ -171,6 +164,20 @@ class RunDesk:
             return found
         # Those before somebody resumed the table do not count, but Dagster knows the keys of their runs.
         return replace(found, number=found.number + len(tries) - len(counted))
+
+
+def _keep_plan(store: TableStore, plan: MaintenancePlan, decision: Decision, policy: Policy) -> Decision | None:
+    """Keep the plan with the table; the decision where it gets no run: it waits for approval, or cannot be kept."""
+    try:
+        if policy.needs_approval("compact"):
+            origin = policy.origin("approval.compact")
+            hold_plan(store, plan, f"{decision.text}; approval is required ({origin})")
+            return _decline(decision, Reason.APPROVAL, _waiting(decision, plan.hash))
+        save_plan(store, plan)
+    except DredgeError as error:
+        text = f"{decision.text}, but its plan cannot be saved: {type(error).__name__}: {error}"
+        return _decline(decision, Reason.UNREADABLE, text)
+    return None
 
 
 def _waiting(decision: Decision, plan: str) -> str:
