@@ -61,7 +61,8 @@ def test_every_action_has_a_job_that_takes_its_own_arguments(house: House) -> No
     for action in all_actions():
         schema = jobs[action.name].run_config_schema.config_type
         offered = {argument.name for argument in action.arguments if argument.kind.value != "time"}
-        assert set(schema.fields) == {"table", "dry_run"} | offered
+        more = {"passes"} if action.name == "recover" else set()
+        assert set(schema.fields) == {"table", "dry_run"} | offered | more
         required = {name for name, field in schema.fields.items() if field.is_required}
         assert required == {"table"} | {argument.name for argument in action.arguments if argument.required}
     assert set(jobs["apply_plan"].run_config_schema.config_type.fields) == {"table", "hash", "approved_by"}
