@@ -12,7 +12,12 @@ from orchestration import names
 from orchestration.metadata import table_metadata
 from orchestration.ops.layout_ops import PLAN_CONFIG, apply_op, observe_op, plan_op, record_op, verify_op
 from orchestration.partitions import partitions_definition
+from orchestration.quirks import early_features
 from orchestration.table_card import TableCard
+
+with early_features():  # Dagster calls backfill policies beta
+    _BACKFILL: Final = dg.BackfillPolicy.multi_run(max_partitions_per_run=31)
+    """A backfill of an idle month is a run or two: a plan over all of its partitions, and one commit."""
 
 
 def data_asset(card: TableCard, warehouse_path: str) -> dg.AssetSpec:
@@ -73,7 +78,11 @@ def layout_asset(card: TableCard, warehouse_path: str) -> dg.AssetsDefinition:
     )
     graph = layout_graph(card.name, names.node_name(warehouse_path, card.name))
     return dg.AssetsDefinition(
-        keys_by_input_name={"data": data}, keys_by_output_name={"result": key}, node_def=graph, specs=[spec]
+        keys_by_input_name={"data": data},
+        keys_by_output_name={"result": key},
+        node_def=graph,
+        specs=[spec],
+        backfill_policy=_BACKFILL if card.partitioned else None,
     )
 
 

@@ -69,13 +69,16 @@ def blocking_failure(
             record
             for check in _blocking_checks(layout)
             if check.name == name and (evaluated is None or check in evaluated)
+            for wanted in ((partition, None) if partition is not None else (None,))
             for record in instance.event_log_storage.get_asset_check_execution_history(
                 check,
                 limit=_LOOK_BACK if partition is None else 1,
                 status=set(COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES),
-                partition_filter=PartitionKeyFilter(key=partition) if partition is not None else None,
+                partition_filter=PartitionKeyFilter(key=wanted) if partition is not None else None,
             )
         ]
+        if partition is not None:  # a run over several partitions is evaluated once for all of them
+            records = sorted(records, key=lambda record: record.id, reverse=True)[:1]
         seen: set[str | None] = set()
         for record in records:
             if record.partition in seen:
@@ -217,13 +220,13 @@ class RunsAtWork:
     ) -> str | None:
         """Return the id of the newest run at work on the table's partition (``anywhere``: on any part of the table), None: there is none.
 
-        Also of one that a person started and that has none of our tags.
+        Also of one that a person started and that has none of our tags. A run over several partitions is at work on all of the table's.
         """
         for run in self._of_table.get(table, ()):
-            if partition is None or run.tags.get(PARTITION_TAG) == partition:
+            if partition is None or run.tags.get(PARTITION_TAG) == partition or names.RANGE_TAG in run.tags:
                 return run.run_id
         for run in self._of_layout.get(layout, ()):
-            if anywhere or run.tags.get(PARTITION_TAG) == partition:
+            if anywhere or run.tags.get(PARTITION_TAG) == partition or names.RANGE_TAG in run.tags:
                 return run.run_id
         if len(self._newest) < _AT_WORK:
             return None

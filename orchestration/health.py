@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import Lock
@@ -118,10 +118,14 @@ class TableHealth:
 
     def of_partition(self, partition: str | None) -> TableHealth:
         """Return the same with the buckets of one partition alone (``None``: with all)."""
-        if partition is None:
+        return self.of_partitions(() if partition is None else (partition,))
+
+    def of_partitions(self, partitions: Collection[str]) -> TableHealth:
+        """Return the same with the buckets of these partitions alone (none named: with all)."""
+        if not partitions:
             return self
-        kept = tuple(bucket for bucket in self.buckets if bucket.partition_text == partition)
-        waiting = {text: rows for text, rows in self.waiting.items() if text == partition}
+        kept = tuple(bucket for bucket in self.buckets if bucket.partition_text in partitions)
+        waiting = {text: rows for text, rows in self.waiting.items() if text in partitions}
         return replace(self, buckets=kept, waiting=waiting)
 
     @cached_property

@@ -21,6 +21,8 @@ TAG_UNDO: Final = "dredge/undo"
 """The run's entry in the table's ledger, which the job `undo` takes back."""
 TAG_WAITS: Final = "dredge/waits"
 """The plan that waits for approval since the run."""
+RANGE_TAG: Final = "dagster/asset_partition_range_start"
+"""Dagster's tag of a run over several partitions, as backfills start them."""
 
 SPARK_POOL: Final = "spark"
 OWNER: Final = "team:dredge"

@@ -32,3 +32,10 @@ def partition_of(
 ) -> str | None:
     """Return the run's partition, None for tables without partitions."""
     return context.partition_key if context.has_partition_key else None
+
+
+def partitions_of(context: dg.OpExecutionContext | dg.AssetCheckExecutionContext) -> tuple[str, ...]:
+    """Return the run's partitions, () for tables without any and runs that name none; those of a backfill have several."""
+    if context.has_partition_key:
+        return (context.partition_key,)
+    return tuple(context.partition_keys) if names.RANGE_TAG in context.run.tags else ()

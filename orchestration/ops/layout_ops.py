@@ -55,7 +55,7 @@ from orchestration.metadata import (
     plan_metadata,
 )
 from orchestration.ops.approval import wait_for_approval, waiting_metadata, waiting_text, why_approved_first
-from orchestration.partitions import partition_of
+from orchestration.partitions import partitions_of
 from orchestration.policies import Reason, policy_source
 from orchestration.quirks import early_features, named_op, typed
 from orchestration.resources.spark_resource import SparkResource
@@ -169,7 +169,7 @@ def observe_op() -> dg.OpDefinition:
         card = card_of(context, warehouse)
         if card.refusal is not None:
             return  # the plan says why
-        health = table_health(warehouse.store(card.name)).of_partition(partition_of(context))
+        health = table_health(warehouse.store(card.name)).of_partitions(partitions_of(context))
         context.add_output_metadata(health_metadata(health))
         for state in health.partitions:
             context.log.debug(  # the run's first line is the plan's
@@ -194,7 +194,8 @@ def plan_op() -> dg.OpDefinition:
     @typed
     def plan(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> str:
         card = card_of(context, warehouse)
-        if card.partitioned and partition_of(context) is None and card.refusal is None:
+        partitions = partitions_of(context)
+        if card.partitioned and not partitions and card.refusal is None:
             # Dagster could run no check over it afterwards
             raise dg.Failure(f"{card.name} is partitioned: choose a partition for the run", allow_retries=False)
         replaced = ""
@@ -202,10 +203,11 @@ def plan_op() -> dg.OpDefinition:
             made = declined_plan(card.name, card.refusal or "it cannot be opened")
         else:
             made, replaced = _plan_of_run(context, ruled_store(warehouse, card.name))
-        context.log.info(first_line(made, partition_of(context)))
+        context.log.info(first_line(made, partitions))
         if names.TAG_PLAN not in context.run.tags:  # a run that a person started is found like a sensor's from here on
             reason = nothing_to_do(made) or "asked for by a person"
-            tags = names.run_tags(card.name, partition_of(context), made.hash, made.action, reason)
+            single = partitions[0] if len(partitions) == 1 else None
+            tags = names.run_tags(card.name, single, made.hash, made.action, reason)
             context.instance.add_run_tags(context.run_id, tags)
         for item in made.items:
             context.log.info(", ".join(f"{name} {cell}" for name, cell in zip(item.columns, item.cells(), strict=True)))
@@ -229,9 +231,11 @@ def nothing_to_do(plan: MaintenancePlan) -> str:
     return f"nothing to do: {'; '.join(why[:_TOLD]) or 'nothing in the table calls for it'}{more}"
 
 
-def first_line(plan: MaintenancePlan, partition: str | None) -> str:
+def first_line(plan: MaintenancePlan, partitions: Sequence[str] = ()) -> str:
     """Return what a run says first: what it will do and by which plan, or why there is nothing to do."""
-    subject = f"{plan.table}/{partition}" if partition else plan.table
+    where = f"/{partitions[0]}" if partitions else ""
+    more = f" and {count_text(len(partitions) - 1, 'more partition')}" if len(partitions) > 1 else ""
+    subject = f"{plan.table}{where}{more}"
     if not plan.items:
         return f"{subject}: {nothing_to_do(plan)}"
     units = count_text(len(plan.items), "unit")
@@ -241,7 +245,7 @@ def first_line(plan: MaintenancePlan, partition: str | None) -> str:
 
 def _plan_of_run(context: dg.OpExecutionContext, store: TableStore) -> tuple[MaintenancePlan, str]:
     """Return the saved plan that the run was started with; without one, or when it cannot be had, a new plan (and why)."""
-    partition, wanted = partition_of(context), str(_config(context)["plan"])
+    partitions, wanted = partitions_of(context), str(_config(context)["plan"])
     if not wanted:
         return _new_plan(context, store), ""
     try:
@@ -249,11 +253,10 @@ def _plan_of_run(context: dg.OpExecutionContext, store: TableStore) -> tuple[Mai
     except (PlanStale, CorruptFile) as error:
         return _replan(context, store, f"{type(error).__name__}: plan {wanted}: {error}")
     # Items of actions that work on the whole table name no partition.
-    others = (
-        sorted({getattr(item, "partition_text", partition) for item in plan.items} - {partition}) if partition else []
-    )
+    named = {item.partition_text for item in plan.items if hasattr(item, "partition_text")}
+    others = sorted(named.difference(partitions)) if partitions else []
     if others:
-        text = f"plan {plan.hash} of {store.name} is for partition {others[0]}, this run for {partition}"
+        text = f"plan {plan.hash} of {store.name} is for partition {others[0]}, this run for {', '.join(partitions[:_TOLD])}"
         raise dg.Failure(text, allow_retries=False)
     return plan, ""
 
@@ -263,7 +266,7 @@ def _new_plan(context: dg.OpExecutionContext, store: TableStore) -> MaintenanceP
     full = config.get("full", config["action"] == COMPACT and not config["plan"])
     arguments = dict(config["arguments"]) | ({"full": True} if full else {})
     try:
-        return plan_partition(store, partition_of(context), str(config["action"]), **arguments)
+        return plan_partitions(store, partitions_of(context), str(config["action"]), **arguments)
     except DredgeError as error:
         raise dg.Failure(f"{type(error).__name__}: {error}", allow_retries=False) from error
 
@@ -279,7 +282,14 @@ def _replan(context: dg.OpExecutionContext, store: TableStore, why: str) -> tupl
 def plan_partition(
     store: TableStore, partition: str | None, action: str = COMPACT, **arguments: Any
 ) -> MaintenancePlan:
-    """Plan an action over the newest snapshot, for one partition path where the action takes partitions (None: the whole table).
+    """Plan as `plan_partitions` does, for one partition path (None: the whole table)."""
+    return plan_partitions(store, () if partition is None else (partition,), action, **arguments)
+
+
+def plan_partitions(
+    store: TableStore, partitions: Sequence[str], action: str = COMPACT, **arguments: Any
+) -> MaintenancePlan:
+    """Plan an action over the newest snapshot, for these partition paths where the action takes partitions (none: the whole table).
 
     An unsupported table is declined. Raises what `plan_maintenance` raises.
     """
@@ -287,13 +297,17 @@ def plan_partition(
     if refusal is not None:
         return declined_plan(store.name, refusal, action)
     limits = [item.name for item in find_action(action, store.name).arguments if item.kind is ArgumentKind.PARTITIONS]
-    if partition is None or not limits:
+    if not partitions or not limits:
         return plan_maintenance(store, action, **arguments)
-    buckets = table_health(store).of_partition(partition).buckets
-    values = buckets[0].partition if buckets else _waiting_partition(store, partition)
-    if values is None:
-        return declined_plan(store.name, f"partition {partition} holds no file any more", action, reason="empty")
-    return plan_maintenance(store, action, **{**arguments, limits[0]: [values]})
+    values = {
+        bucket.partition_text: bucket.partition for bucket in table_health(store).of_partitions(partitions).buckets
+    }
+    found = [values.get(path) or _waiting_partition(store, path) for path in partitions]
+    chosen = [one for one in found if one is not None]
+    if not chosen:
+        gone = f"partition {partitions[0]} holds" if len(partitions) == 1 else f"{len(partitions)} partitions hold"
+        return declined_plan(store.name, f"{gone} no file any more", action, reason="empty")
+    return plan_maintenance(store, action, **{**arguments, limits[0]: chosen})
 
 
 def _waiting_partition(store: TableStore, partition: str) -> Mapping[str, Any] | None:
@@ -498,7 +512,12 @@ def verify_op() -> dg.OpDefinition:
     def verify(context: dg.OpExecutionContext, report: str, warehouse: WarehouseResource, spark: SparkResource) -> str:
         card = card_of(context, warehouse)
         verdict = compare_published(
-            context, warehouse, spark, card.name, APPLIED.validate_json(report).published, [partition_of(context)]
+            context,
+            warehouse,
+            spark,
+            card.name,
+            APPLIED.validate_json(report).published,
+            partitions_of(context) or [None],
         )
         context.add_output_metadata({"level": verdict.level, "verdict": verdict.text})
         return VERDICT.dump_json(verdict).decode()
@@ -587,13 +606,13 @@ def record_op() -> dg.OpDefinition:
         if card.refusal is not None:
             now = TableHealth(card.name, None, None, 0)
         else:
-            now = table_health(warehouse.store(card.name)).of_partition(partition_of(context))
+            now = table_health(warehouse.store(card.name)).of_partitions(partitions_of(context))
         metadata = {**story_metadata(context, card.name, done, compared), **health_metadata(now)}
         if done.published is not None:
             metadata |= {
                 "snapshot before": dg.MetadataValue.int(done.published - 1),
                 "snapshot published": dg.MetadataValue.int(done.published),
-                **_levels(warehouse.store(card.name), done.published, partition_of(context)),
+                **_levels(warehouse.store(card.name), done.published, partitions_of(context)),
             }
         metadata |= undo_metadata(context, card.name, done)
         if done.changed:
@@ -650,10 +669,10 @@ def undo_metadata(context: dg.OpExecutionContext, table: str, done: AppliedPlan)
     }
 
 
-def _levels(store: TableStore, published: int, partition: str | None) -> dict[str, dg.MetadataValue]:
+def _levels(store: TableStore, published: int, partitions: Sequence[str]) -> dict[str, dg.MetadataValue]:
     """Return picture and diagram of what the snapshot changed; in words when one of the two has expired meanwhile."""
     try:
-        before, after = (table_health(store, number).of_partition(partition) for number in (published - 1, published))
+        before, after = (table_health(store, number).of_partitions(partitions) for number in (published - 1, published))
     except SnapshotNotFound as error:
         return {"levels": dg.MetadataValue.text(f"not known: {error}")}
     picture = tree_picture(before, after)

@@ -141,7 +141,7 @@ def table_op() -> dg.OpDefinition:
                 raise InvalidOption(_PASSES, passes, "1 or more", table)
             arguments = arguments_of(action, store, given)
             plan = plan_maintenance(store, action.name, **arguments)
-            context.log.info(first_line(plan, None))
+            context.log.info(first_line(plan))
             context.add_output_metadata(plan_metadata(plan))
             tags = names.run_tags(table, None, plan.hash, action.name, nothing_to_do(plan) or "asked for by a person")
             context.instance.add_run_tags(context.run_id, tags)
@@ -162,7 +162,7 @@ def table_op() -> dg.OpDefinition:
                 if passes <= 0:
                     break
                 plan = plan_maintenance(store, action.name, **arguments)
-                context.log.info(first_line(plan, None))
+                context.log.info(first_line(plan))
 
     return maintain_table
 
@@ -189,7 +189,7 @@ def apply_plan_op() -> dg.OpDefinition:
                 raise InvalidOption("hash", asked.hash, "the whole hash of a saved plan: 32 hex digits", asked.table)
             store = begin(context, warehouse, asked.table)
             plan = load_plan(store, asked.hash.strip())
-            context.log.info(f"{first_line(plan, None)}, approved by {who}")
+            context.log.info(f"{first_line(plan)}, approved by {who}")
             tags = names.run_tags(asked.table, None, plan.hash, plan.action, f"approved by {who}")
             context.instance.add_run_tags(context.run_id, tags)
             told = carry_out(context, warehouse, spark, store, plan, f"{who} (dagster run {context.run_id})")

@@ -16,7 +16,9 @@ from unittest import mock
 
 import dagster as dg
 import pytest
+from dagster._core.events import RunFailureReason
 from dagster._core.execution.api import create_execution_plan
+from dagster._core.execution.retries import auto_reexecution_should_retry_run
 from dagster._core.launcher import WorkerStatus
 from dagster._daemon.monitoring import concurrency
 
@@ -166,6 +168,26 @@ def test_the_pool_of_a_run_that_was_cancelled_is_freed(tmp_path: Path) -> None:
         with mock.patch.object(concurrency, "get_current_datetime", return_value=later(wait + 1)):
             list(concurrency.execute_concurrency_slots_iteration(SimpleNamespace(instance=made), logging.getLogger()))
         assert slots_in_use() == 0
+
+
+def test_a_run_starts_again_when_its_process_is_lost_and_not_when_a_step_failed(tmp_path: Path) -> None:
+    shutil.copy(Path(__file__).parents[2] / "orchestration" / "dagster.yaml", tmp_path)
+    with dg.DagsterInstance.from_config(str(tmp_path)) as made:
+        run = dg.DagsterRun(job_name="resting", status=dg.DagsterRunStatus.FAILURE)
+        made.add_run(run)
+        assert made.run_retries_enabled
+        assert auto_reexecution_should_retry_run(made, run, RunFailureReason.UNKNOWN)
+        assert not auto_reexecution_should_retry_run(made, run, RunFailureReason.STEP_FAILURE)
+        again = dg.DagsterRun(
+            job_name="resting",
+            status=dg.DagsterRunStatus.FAILURE,
+            root_run_id=run.run_id,
+            parent_run_id=run.run_id,
+            tags={"dagster/root_run_id": run.run_id, "dagster/parent_run_id": run.run_id},
+        )
+        made.add_run(again)
+        assert not auto_reexecution_should_retry_run(made, again, RunFailureReason.UNKNOWN), "once is enough"
+        assert made.run_monitoring_max_runtime_seconds == 12 * 3600, "what hangs is ended"
 
 
 def later(seconds: float) -> datetime.datetime:

@@ -164,3 +164,35 @@ def test_a_plain_dagster_dev_in_the_checkout_takes_its_settings_and_shows_no_sig
     with dg.DagsterInstance.from_ref(InstanceRef.from_dir(str(tmp_path), config_dir=str(checkout))) as instance:
         assert not instance.nux_enabled
         assert type(instance.run_launcher).__name__ == "WarmRunLauncher"
+
+
+def test_a_backfill_of_many_partitions_is_few_runs_of_one_commit_each(house: House) -> None:
+    table = house.warehouse.table("shop.orders")
+    for day in ("a", "b,c", "d"):
+        commit(table, 2, day=day)
+    house.tick(RUNS)
+    before = table.to_arrow().sort_by("id")
+    asset = house.repository.asset_graph.get(house.layout("shop.orders"))
+    assert asset.backfill_policy is not None
+    assert asset.backfill_policy.max_partitions_per_run == 31
+    first, last = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
+    result = house.maintain("shop.orders", tags={first: "dt=a", last: "dt=b,c"})
+    assert result.success
+    assert said(house, result)[0].startswith("shop.orders/dt=a and 1 more partition: compact: 2 units, ")
+    assert {one.partition_text: one.sorted_runs for one in table.health()} == {"dt=a": 1, "dt=b,c": 1, "dt=d": 2}
+    assert snapshots.latest_id(table.store) == 7
+    for key in ("dt=a", "dt=b,c"):
+        assert house.materialisation("shop.orders", key)["snapshot published"] == 7
+    assert table.to_arrow().sort_by("id") == before
+
+
+def test_a_failure_over_many_partitions_blocks_each_until_it_is_evaluated_again(house: House) -> None:
+    layout = house.layout("shop.orders")
+    for passed, partition in ((False, None), (True, "dt=a")):
+        evaluation = dg.AssetCheckEvaluation(
+            asset_key=layout, check_name=names.MERGED_VIEW_CHECK, passed=passed, description="x", partition=partition
+        )
+        house.instance.report_runless_asset_event(evaluation)
+    assert blocking_failure(house.instance, layout, "dt=a") is None
+    assert "failed: x" in str(blocking_failure(house.instance, layout, "dt=b"))
+    assert "failed: x" in str(blocking_failure(house.instance, layout))
