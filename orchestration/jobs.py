@@ -25,6 +25,7 @@ from orchestration.ops.table_ops import (
     table_op,
 )
 from orchestration.ops.warehouse_ops import Maintenance, maintain_op, orphan_plans_op
+from orchestration.ops.what_if_op import WhatIf, what_if_op
 from orchestration.resources.settings import Settings
 from orchestration.resources.warehouse import WarehouseResource
 
@@ -58,11 +59,17 @@ def expectations_job() -> dg.JobDefinition:
 
 
 def action_jobs() -> list[dg.JobDefinition]:
-    """Return a job for every action of maintenance, which takes the action's own arguments, `plan_only` for any of them, and `apply_plan`."""
+    """Return a job for every action of maintenance, which takes the action's own arguments, `plan_only` for any of them, `apply_plan` and `what_if`."""
     made = [_table_job(action.name, action.help, config_of(action.name), action.name) for action in all_actions()]
     planning = "Plan any action and keep the plan: it waits for approval, and nothing is changed."
+    asking = "What if: replay a table's own commits under other policies, and compare what they cost and bring."
     applying = "Apply a saved plan: exactly what its hash stands for, or nothing. It says who approved it."
-    return [*made, _table_job(PLAN_ONLY, planning, PlanOnly), _job(APPLY_PLAN, applying, apply_plan_op(), ApprovedPlan)]
+    return [
+        *made,
+        _table_job(PLAN_ONLY, planning, PlanOnly),
+        _job(APPLY_PLAN, applying, apply_plan_op(), ApprovedPlan),
+        _job(names.WHAT_IF_JOB, asking, what_if_op, WhatIf),
+    ]
 
 
 def _table_job(name: str, description: str, config: type[dg.Config], action: str = "") -> dg.JobDefinition:

@@ -34,6 +34,7 @@ ORPHAN_PLANS_JOB: Final = "orphan_plans"
 AUDIT_JOB: Final = "audit"
 VERIFY_JOB: Final = "verify_snapshots"
 ADOPT_JOB: Final = "adopt_warehouse"
+WHAT_IF_JOB: Final = "what_if"
 
 SORTED_RUN_SENSOR: Final = "sorted_run"
 IDLE_SENSOR: Final = "idle_partition"

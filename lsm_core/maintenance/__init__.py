@@ -103,6 +103,9 @@ if TYPE_CHECKING:
     from lsm_core.maintenance.checks.checking import run_check as run_check
     from lsm_core.maintenance.checks.outcome import CheckLimits as CheckLimits
     from lsm_core.maintenance.checks.outcome import CheckReport as CheckReport
+    from lsm_core.maintenance.cost import Calibration as Calibration
+    from lsm_core.maintenance.cost import calibrate as calibrate
+    from lsm_core.maintenance.cost import calibration_of as calibration_of
     from lsm_core.maintenance.direct_acts import create_branch as create_branch
     from lsm_core.maintenance.direct_acts import forget_consumer as forget_consumer
     from lsm_core.maintenance.direct_acts import rename_branch as rename_branch
@@ -130,6 +133,8 @@ if TYPE_CHECKING:
     from lsm_core.maintenance.saved_plans import save_plan as save_plan
     from lsm_core.maintenance.saved_plans import saved_plan_hashes as saved_plan_hashes
     from lsm_core.maintenance.saved_plans import waiting_plans as waiting_plans
+    from lsm_core.maintenance.simulation import SimulatedPolicy as SimulatedPolicy
+    from lsm_core.maintenance.simulation import simulate as simulate
     from lsm_core.maintenance.trash import DeleteItem as DeleteItem
     from lsm_core.maintenance.trash import Trash as Trash
     from lsm_core.maintenance.trash import TrashRecord as TrashRecord
@@ -247,6 +252,11 @@ __getattr__, __dir__ = lazy_names(
             "CheckLimits",
             "CheckReport",
         ),
+        "cost": (
+            "Calibration",
+            "calibrate",
+            "calibration_of",
+        ),
         "direct_acts": (
             "create_branch",
             "forget_consumer",
@@ -287,6 +297,10 @@ __getattr__, __dir__ = lazy_names(
             "save_plan",
             "saved_plan_hashes",
             "waiting_plans",
+        ),
+        "simulation": (
+            "SimulatedPolicy",
+            "simulate",
         ),
         "trash": (
             "DeleteItem",

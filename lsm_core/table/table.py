@@ -37,6 +37,7 @@ if (
         RollbackReport,
         RowStory,
         Runner,
+        SimulatedPolicy,
         SweepReport,
         TagCreationReport,
         TagDeletionReport,
@@ -310,6 +311,19 @@ class Table(Readable):
     def health(self, partition: Mapping[str, Any] | None = None) -> list[BucketHealth]:
         """Condition of every bucket (of one partition), from metadata only."""
         return maintenance.health(self.store, None if partition is None else [partition])
+
+    def simulate(
+        self,
+        policies: Sequence[SimulatedPolicy | Mapping[str, Any]] | Mapping[str, Mapping[str, Any]] = (),
+        history: tuple[int | None, int | None] | None = None,
+    ) -> pa.Table:
+        """What each of ``policies`` would have cost and brought in the snapshots ``history`` = (first, last), by replaying their commits; one row each.
+
+        A policy maps table options to values, with ``name``, ``look_every``, ``idle_after``, ``idle_min_runs`` and ``idle_min_files`` among them
+        (none at all: the table as it is). Columns: `lsm_core.maintenance.simulation`. Reads metadata only. Raises InvalidOption,
+        SnapshotNotFound, UnsupportedFeature, CorruptFile.
+        """
+        return maintenance.simulate(self.store, policies, history)
 
     def plan_maintenance(self, action: str, **args: Any) -> MaintenancePlan:
         """Plan an action of `lsm_core.maintenance.action_names()` ("compact", "expire_snapshots", ...) from metadata only.

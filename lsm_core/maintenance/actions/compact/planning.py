@@ -19,6 +19,7 @@ from lsm_core.maintenance.actions.assign_buckets.assigning import AssignItem, se
 from lsm_core.maintenance.actions.compact.compaction import CompactItem
 from lsm_core.maintenance.actions.compact.sort_order import SortOrder, checked_order, sort_item
 from lsm_core.maintenance.actions.compact.unit_choice import Place, plan_bins, plan_tree
+from lsm_core.maintenance.cost import compaction_seconds
 from lsm_core.metadata import manifests, paimon_version, snapshots
 from lsm_core.metadata.indexes import deleted_rows, vector_files
 from lsm_core.metadata.store import POSTPONE_BUCKET, BucketMode, TableStore
@@ -27,9 +28,6 @@ from lsm_core.metadata.tree_files import BucketGroup, bucket_groups, tree_files
 from lsm_core.options import PaimonVersion, whole_number
 from lsm_core.read.partition_choice import chosen_partitions
 
-# File bytes that one core decodes, merges and encodes a second (kernels.md, zstd level 1); only for forecasts.
-_BYTES_PER_SECOND: Final = 25_000_000
-_SECONDS_PER_TASK: Final = 0.1
 _PLACE_COLUMNS: Final = ("partition", "bucket", "total_buckets")
 
 
@@ -101,7 +99,7 @@ def plan_compaction(
         rows_in=sum(item.rows_in for item in work),
         files_in=sum(len(item.inputs) for item in work),
         tasks=len(work),
-        seconds=round(_seconds(items) + seconds_of(waiting), 2),
+        seconds=round(compaction_seconds(sum(item.bytes_in for item in items), len(items)) + seconds_of(waiting), 2),
     )
     return replace(plan, base_snapshot=snapshot.id, items=tuple(work), declined=tuple(declined), estimate=estimate)
 
@@ -143,10 +141,6 @@ def _split_expired(
             why = f"its partition, of {expired[partition]} UTC, goes with the next expiry of partitions"
             leaving.append(Declined(bucket_name(text, bucket), "expired", why, {}, text, bucket))
     return [group for group in groups if group[0] not in expired], leaving
-
-
-def _seconds(items: Sequence[CompactItem]) -> float:
-    return sum(item.bytes_in for item in items) / _BYTES_PER_SECOND + _SECONDS_PER_TASK * len(items)
 
 
 def _units(

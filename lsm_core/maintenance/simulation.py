@@ -1,0 +1,507 @@
+"""What if: a table's own commits, with their sizes and times, replayed under other policies through the code that picks compactions.
+
+What writers committed is taken from the snapshots; what was compacted meanwhile is forgotten, and picked again by each policy. Nothing but
+metadata is read, and nothing is written. Simplified, and said so in docs/platform.md: a compaction takes no time, and what merging
+rows of one key saves is the median of what the table's own compactions saved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.arrays import arrow_array, numpy_array
+from lsm_core.errors import InvalidOption
+from lsm_core.format.snapshot import CommitKind, Snapshot
+from lsm_core.maintenance.actions.compact.unit_choice import NOTHING_EXPIRED, choose_bins, decide, levels_of, task_of
+from lsm_core.maintenance.cost import Calibration, calibration_of, compaction_seconds
+from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.support import require_compactable
+from lsm_core.metadata.tree_files import bucket_groups, tree_files
+from lsm_core.options import duration, find_key, whole_number
+from lsm_core.tree import DataFile, Decline, SortedRun
+
+AS_IT_IS: Final = "as it is"
+BINS: Final = 60
+"""Into so many stretches of equal length the history is cut for the plots."""
+_P95: Final = 0.95
+_COLUMNS: Final = (
+    "kind", "partition", "bucket", "total_buckets", "file_name", "file_size", "row_count", "min_key", "max_key",
+    "min_sequence_number", "max_sequence_number", "schema_id", "level", "creation_time_ms", "delete_row_count",
+)  # fmt: skip
+Floats = npt.NDArray[np.float64]
+
+SIMULATION: Final = pa.schema(
+    [
+        pa.field("policy", pa.string(), nullable=False),
+        pa.field("commits", pa.int64()),
+        pa.field("bytes_written", pa.int64()),
+        pa.field("compactions", pa.int64()),
+        pa.field("bytes_read", pa.int64()),
+        pa.field("bytes_rewritten", pa.int64()),
+        pa.field("write_amplification", pa.float64()),
+        pa.field("mean_runs", pa.float64()),
+        pa.field("p95_runs", pa.int64()),
+        pa.field("level0_peak", pa.int64()),
+        pa.field("runs_at_end", pa.int64()),
+        pa.field("cost_seconds", pa.float64()),
+        pa.field("runs_over_time", pa.list_(pa.float64())),
+        pa.field("rewritten_over_time", pa.list_(pa.int64())),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class SimulatedPolicy:
+    """What a policy would do to the table: ``options`` in place of the table's own, and when somebody looks.
+
+    ``look_every_ms``: how often it is asked what is due (None: after every commit, as writers that compact do). ``idle_after_ms``: a
+    bucket without commits for so long is compacted in full (None: never) where it has ``idle_min_runs`` sorted runs, or, in an append
+    table, ``idle_min_files`` small files. ``next_open``: from an epoch ms to the first one from there on at which something may be started (None:
+    there is none), where there are windows; the whole time counts where it is None.
+    """
+
+    name: str = AS_IT_IS
+    options: Mapping[str, str] = field(default_factory=dict)
+    look_every_ms: int | None = None
+    idle_after_ms: int | None = None
+    idle_min_runs: int = 2
+    idle_min_files: int = 5
+    next_open: Callable[[int], int | None] | None = None
+
+    @staticmethod
+    def of(given: SimulatedPolicy | Mapping[str, Any], name: str = "") -> SimulatedPolicy:
+        """Return the policy that a mapping tells: table options, by their names or under "options", and the names of :class:`SimulatedPolicy`.
+
+        Times take Paimon's text as ``look_every: 5 min`` and ``idle_after: 20 d``. Raises InvalidOption naming what is none of these.
+        """
+        if isinstance(given, SimulatedPolicy):
+            return given
+        if not isinstance(given, Mapping):
+            raise InvalidOption("policy", given, "a mapping of table options, look_every, idle_after")
+        options: dict[str, str] = {}
+        values: dict[str, Any] = {"name": str(given.get("name") or (name if given else "") or AS_IT_IS)}
+        inner = given.get("options") or {}
+        if not isinstance(inner, Mapping):
+            raise InvalidOption("options", inner, "a mapping of table options")
+        for key, value in [*inner.items(), *((k, v) for k, v in given.items() if k not in ("name", "options"))]:
+            if key not in inner and key in ("look_every", "idle_after"):
+                values[f"{key}_ms"] = None if value is None else _span(value, key)
+            elif key not in inner and key in ("idle_min_runs", "idle_min_files"):
+                values[key] = whole_number(value, key, least=2)
+            elif find_key(str(key)) is not None:
+                options[str(key)] = str(value).lower() if isinstance(value, bool) else str(value)
+            else:
+                raise InvalidOption(
+                    "policy", key, "a table option, look_every, idle_after, idle_min_runs, idle_min_files"
+                )
+        return SimulatedPolicy(options=options, **values)
+
+
+def _span(value: object, key: str) -> int:
+    span = duration(value if isinstance(value, int | str) else str(value), key)
+    if span <= 0:
+        raise InvalidOption(key, value, "a span of time above 0")
+    return span
+
+
+def simulate(
+    store: TableStore,
+    policies: Sequence[SimulatedPolicy | Mapping[str, Any]] | Mapping[str, Mapping[str, Any]] = (),
+    history: tuple[int | None, int | None] | None = None,
+) -> pa.Table:
+    """Replay what writers committed in the snapshots ``history`` = (first, last) under each policy; one row a policy (`SIMULATION`), in their order.
+
+    ``policies``: mappings as `SimulatedPolicy.of` takes them, also by name; none: the table as it is. ``history`` None: all snapshots
+    that are there; the files that are live before the first one are where the replay begins. Bytes are file sizes; ``write_amplification`` is
+    all bytes written over those that writers wrote (null: they wrote none); ``mean_runs`` and ``p95_runs`` are sorted runs (append tables: files) of a
+    bucket as a reader at a random moment meets them; ``level0_peak`` and ``runs_at_end`` those of the worst bucket;
+    ``cost_seconds`` of one core, calibrated by the table's ledger. Reads metadata only.
+    Raises InvalidOption (a policy, an immutable option, a history that is none), SnapshotNotFound, UnsupportedFeature, CorruptFile.
+    """
+    listed = enumerate(policies, 1) if not isinstance(policies, Mapping) else ()
+    named = policies.items() if isinstance(policies, Mapping) else ((f"policy {n}", one) for n, one in listed)
+    chosen = [SimulatedPolicy.of(one, name) for name, one in named] or [SimulatedPolicy()]
+    stores = [store.copy(policy.options) for policy in chosen]
+    replay = _read_history(store, history)
+    calibration = calibration_of(store)
+    tallies = [_Tally(replay.start_ms, replay.end_ms) for _ in chosen]
+    for group in bucket_groups(replay.entries):
+        files = tree_files(store, group[3])
+        steps = _steps(group[3], files)
+        for policy, own, tally in zip(chosen, stores, tallies, strict=True):
+            _Bucket(own, policy, replay, tally).live_through(steps)
+    rows = [_row(policy, tally, replay, calibration) for policy, tally in zip(chosen, tallies, strict=True)]
+    return pa.Table.from_pylist(rows, SIMULATION)  # a row a policy
+
+
+@dataclass(frozen=True)
+class _History:
+    """All changes of files by writers, in order: ``entries`` with ``time_ms`` and ``step`` (0: the files to begin with)."""
+
+    entries: pa.Table
+    start_ms: int
+    end_ms: int
+    commits: int
+    bytes_written: int
+    novelty: float
+    """The share of bytes that a compaction leaves of all runs but the largest: what brings new keys stays, what updates known ones replaces."""
+
+
+def _read_history(store: TableStore, history: tuple[int | None, int | None] | None) -> _History:
+    ids = snapshots.list_ids(store)
+    if not ids:
+        raise InvalidOption("history", history, "a table with snapshots", store.name)
+    first, last = (None, None) if history is None else history
+    a = ids[0] if first is None else whole_number(first, "history", store.name)
+    b = ids[-1] if last is None else whole_number(last, "history", store.name)
+    if a > b:
+        raise InvalidOption(
+            "history", f"{a}:{b}", f"two snapshots of {ids[0]} to {ids[-1]}, the older one first", store.name
+        )
+    require_compactable(store, snapshots.read(store, b))
+    before = snapshots.try_read(store, a - 1) if a > 1 else None
+    parts: list[pa.Table] = []
+    if a > 1 and before is None:
+        before, a = snapshots.read(store, a), a + 1  # what it added to cannot be told any more
+    if before is not None:
+        live = manifests.live_entries(store, before, columns=_COLUMNS)
+        parts.append(_stamped(live, before.time_millis, 0))
+    start = None if before is None else before.time_millis
+    now, commits, written = start or 0, 0, 0
+    novelties: list[float] = []
+    for number in range(a, b + 1):
+        snapshot = snapshots.read(store, number)
+        start = snapshot.time_millis if start is None else start
+        now = max(now, snapshot.time_millis)
+        if snapshot.commit_kind is CommitKind.COMPACT:
+            novelties += _novelties(store, snapshot)
+            continue
+        entries = manifests.delta_entries(store, snapshot).select(_COLUMNS)
+        if entries.num_rows:
+            commits += 1
+            added = entries.filter(pc.equal(entries.column("kind"), 0))
+            written += pc.sum(added.column("file_size")).as_py() or 0
+            parts.append(_stamped(entries, now, number))
+    found = pa.concat_tables(parts) if parts else _stamped(manifests.NO_ENTRIES.select(_COLUMNS), 0, 0)
+    found = found.filter(pc.greater_equal(found.column("bucket"), 0))  # postponed rows are in no bucket yet
+    novelty = median(novelties) if novelties else 1.0
+    return _History(found, start or now, now, commits, written, novelty)
+
+
+def _stamped(entries: pa.Table, time_ms: int, step: int) -> pa.Table:
+    count = entries.num_rows
+    stamps = {"time_ms": np.full(count, time_ms, np.int64), "step": np.full(count, step, np.int64)}
+    for name, values in stamps.items():
+        entries = entries.append_column(name, arrow_array(values))
+    return entries
+
+
+def _novelties(store: TableStore, snapshot: Snapshot) -> list[float]:
+    """What each bucket's compaction of a COMPACT snapshot left of all runs but the largest, from 0 to 1; files that were only upgraded do not count."""
+    entries = manifests.delta_entries(store, snapshot).select(_COLUMNS)
+    names = entries.column("file_name").combine_chunks()
+    counts = pc.value_counts(names)
+    moved = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
+    entries = entries.filter(pc.invert(pc.is_in(names, moved)))
+    found = []
+    for _, _, _, group in bucket_groups(entries):
+        gone = numpy_array(pc.equal(group.column("kind"), 1))
+        level, size = (numpy_array(group.column(name)).astype(np.int64) for name in ("level", "file_size"))
+        runs = np.where(level > 0, level, -1 - np.arange(len(level)))[gone]  # a file of level 0 is a run of its own
+        sizes = np.bincount(np.unique(runs, return_inverse=True)[1], size[gone]) if gone.any() else np.zeros(1)
+        rest = float(sizes.sum() - sizes.max())
+        if rest > 0:
+            found.append(min(1.0, max(0.0, (float(size[~gone].sum()) - float(sizes.max())) / rest)))
+    return found
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What one commit did to one bucket."""
+
+    time_ms: int
+    added: tuple[DataFile, ...]
+    removed: tuple[DataFile, ...]
+    commit: bool
+
+
+def _steps(entries: pa.Table, files: Sequence[DataFile]) -> list[_Step]:
+    """The commits of one bucket, in order; ``files`` are those of ``entries``."""
+    kinds, times, steps = (numpy_array(entries.column(name)).astype(np.int64) for name in ("kind", "time_ms", "step"))
+    ends = [*(np.flatnonzero(np.diff(steps)) + 1).tolist(), len(files)]
+    found, start = [], 0
+    for end in ends:
+        own = range(start, end)
+        added = tuple(files[i] for i in own if kinds[i] == 0)
+        removed = tuple(files[i] for i in own if kinds[i] == 1)
+        found.append(_Step(int(times[start]), added, removed, bool(steps[start])))
+        start = end
+    return found
+
+
+class _Tally:
+    """What is counted of one policy, over all buckets."""
+
+    def __init__(self, start_ms: int, end_ms: int) -> None:
+        self.start, self.end = start_ms, max(end_ms, start_ms + 1)
+        self.weights: dict[int, int] = {}
+        """By number of runs, for how many ms some bucket had it."""
+        self.runs_time, self.time = np.zeros(BINS), np.zeros(BINS)
+        self.rewritten_at = np.zeros(BINS, np.int64)
+        self.compactions = self.read = self.rewritten = self.peak = self.at_end = 0
+        self.forecast = 0.0
+
+    def lasted(self, runs: int, begin: int, end: int) -> None:
+        """A bucket had ``runs`` from ``begin`` to ``end``; what a moment held between two commits of it weighs 1 ms."""
+        end = max(end, begin + 1)
+        self.weights[runs] = self.weights.get(runs, 0) + end - begin
+        scale = BINS / (self.end - self.start)
+        low, high = (min(max((moment - self.start) * scale, 0.0), float(BINS)) for moment in (begin, end))
+        edges = np.arange(BINS)
+        shares = np.clip(np.minimum(edges + 1, high) - np.maximum(edges, low), 0.0, 1.0)
+        self.runs_time += runs * shares
+        self.time += shares
+
+    def compacted(self, moment: int, read: int, written: int) -> None:
+        """A compaction read and wrote so many bytes."""
+        self.compactions += 1
+        self.read += read
+        self.rewritten += written
+        self.forecast += compaction_seconds(read, 1)
+        place = (moment - self.start) * BINS // (self.end - self.start)
+        self.rewritten_at[min(max(place, 0), BINS - 1)] += written
+
+
+class _Bucket:
+    """One bucket's files under one policy."""
+
+    def __init__(self, store: TableStore, policy: SimulatedPolicy, history: _History, tally: _Tally) -> None:
+        self.store, self.policy, self.history, self.tally = store, policy, history, tally
+        options = store.options
+        self.keyed = store.has_primary_key
+        early = options.incremental_size_threshold or options.optimization_interval or options.total_size_threshold
+        forced = options.force_up_level0 or options.needs_lookup
+        self.least = 1 if forced else 2 if early or not self.keyed else options.compaction_trigger
+        """With fewer runs no rule can ask for anything."""
+        self.small_below = options.compaction_file_size(self.keyed)
+        self.files: dict[str, DataFile] = {}
+        self.level0 = 0
+        self.upper: dict[int, int] = {}
+        self.outputs = 0
+        self.now = self.written = history.start_ms
+        self.merged_whole = False
+        """Whether it was compacted for being idle since its last commit."""
+
+    @property
+    def runs(self) -> int:
+        """Sorted runs; files of an append table."""
+        return self.level0 + len(self.upper) if self.keyed else len(self.files)
+
+    def live_through(self, steps: Sequence[_Step]) -> None:
+        """Replay the commits in their order, with all looks before, between and after them."""
+        look: int | None = None
+        for number, step in enumerate(steps):
+            if number:
+                look = self._look_until(look, step.time_ms)
+            self._commit(step)
+            look = self._next_look(step.time_ms, committed=True)
+        self._look_until(look, self.history.end_ms + 1)
+        self._until(self.history.end_ms)
+        self.tally.at_end = max(self.tally.at_end, self.runs)
+
+    def _commit(self, step: _Step) -> None:
+        if step.commit or self.files:
+            self._until(step.time_ms)
+        self.now = step.time_ms
+        for file in step.removed:
+            if file.name in self.files:
+                self._remove(file.name)
+                continue
+            # The file came of a compaction that happened otherwise here: what it was made of goes.
+            for name in [name for name, own in self.files.items() if own.max_sequence <= file.max_sequence]:
+                self._remove(name)
+        for file in step.added:
+            self._add(file)
+        self.written, self.merged_whole = step.time_ms, False
+        self.tally.peak = max(self.tally.peak, self.level0 if self.keyed else len(self.files))
+
+    def _add(self, file: DataFile) -> None:
+        self.files[file.name] = file
+        if file.level == 0:
+            self.level0 += 1
+        else:
+            self.upper[file.level] = self.upper.get(file.level, 0) + 1
+
+    def _remove(self, name: str) -> None:
+        file = self.files.pop(name)
+        if file.level == 0:
+            self.level0 -= 1
+        else:
+            self.upper[file.level] -= 1
+            if not self.upper[file.level]:
+                del self.upper[file.level]
+
+    def _until(self, moment: int) -> None:
+        """What the bucket looks like lasted until ``moment``."""
+        if self.files:
+            self.tally.lasted(self.runs, self.now, moment)
+        self.now = max(self.now, moment)
+
+    def _tick(self, moment: int) -> int | None:
+        """The first look at or after ``moment``; None when no window opens any more."""
+        every, start, next_open = self.policy.look_every_ms, self.history.start_ms, self.policy.next_open
+        while True:
+            tick = moment if every is None else start + -(-(moment - start) // every) * every
+            opened = tick if next_open is None else next_open(tick)
+            if opened is None or opened > self.history.end_ms:
+                return None
+            if opened <= tick:
+                return tick
+            moment = opened
+
+    def _next_look(self, after: int, *, committed: bool) -> int | None:
+        """When the next look may find something: at once after a commit or a compaction, else when the bucket grows idle or a full compaction old."""
+        if committed:
+            return self._tick(after)
+        moments = []
+        if self.policy.idle_after_ms is not None and not self.merged_whole:
+            moments.append(self.written + self.policy.idle_after_ms)
+        interval = self.store.options.optimization_interval
+        if interval and self.policy.look_every_ms is not None and self.keyed:
+            fulls = [file.creation_ms for file in self.files.values() if file.level == max(self.upper, default=-1)]
+            moments += [max(fulls) + interval + 1] if fulls else []
+        later = [moment for moment in map(self._tick, moments) if moment is not None and moment > after]
+        return min(later, default=None)
+
+    def _look_until(self, look: int | None, limit: int) -> int | None:
+        """All looks before ``limit``; returns the first one at or after it."""
+        while look is not None and look < limit:
+            picked = self._look(look)
+            every = self.policy.look_every_ms
+            again = self._tick(look + every) if picked and every is not None else None
+            look = again if again is not None else self._next_look(look, committed=False)
+        return look
+
+    def _look(self, moment: int) -> bool:
+        """Compact what is due; whether anything was."""
+        after = self.policy.idle_after_ms
+        idle = after is not None and not self.merged_whole and moment - self.written >= after
+        if idle:
+            self.merged_whole = True
+            small = sum(file.size < self.small_below for file in self.files.values())
+            idle = self.runs >= self.policy.idle_min_runs if self.keyed else small >= self.policy.idle_min_files
+        if not idle and self.runs < self.least:
+            return False
+        outcome = self._compact_tree(moment, idle) if self.keyed else self._compact_bins(moment, idle)
+        if outcome is None:
+            return False
+        gone, made, read, written = outcome
+        self._until(moment)
+        for file in gone:
+            self._remove(file.name)
+        for file in made:
+            self._add(file)
+        self.tally.compacted(moment, read, written)
+        return True
+
+    def _compact_tree(self, moment: int, full: bool) -> tuple[list[DataFile], list[DataFile], int, int] | None:
+        """Files that go, files that come, bytes read and written by what the tree's rules pick; None: nothing."""
+        files = tuple(self.files.values())
+        decision = decide(self.store, files, moment, full)
+        if isinstance(decision, Decline):
+            return None
+        task = task_of(self.store, levels_of(self.store, files), decision.unit, NOTHING_EXPIRED, ())
+        gone = [*task.rewritten_files, *task.upgrades]
+        made = [file.upgrade(task.output_level) for file in task.upgrades]
+        written = 0
+        for rewrite in task.rewrites:
+            merged = list(self._merged(rewrite, task.output_level, moment, task.drop_delete))
+            made += merged
+            written += sum(file.size for file in merged)
+        return gone, made, sum(file.size for file in task.rewritten_files), written
+
+    def _merged(self, runs: Sequence[SortedRun], level: int, moment: int, drop_delete: bool) -> Iterator[DataFile]:
+        """The output of merging ``runs``: as long as the largest of them and what is new in the others, cut where that one was cut."""
+        inputs = [file for run in runs for file in run.files]
+        largest = max(runs, key=lambda run: run.size)
+        size = largest.size + self.history.novelty * sum(run.size for run in runs if run is not largest)
+        rows, deletes = sum(file.row_count for file in inputs), sum(file.delete_row_count or 0 for file in inputs)
+        share = size / max(sum(run.size for run in runs), 1)
+        low, high = min(file.min_key for file in inputs), max(file.max_key for file in inputs)
+        last = len(largest.files) - 1
+        for number, file in enumerate(largest.files):
+            part = file.size / max(largest.size, 1)
+            yield replace(
+                file,
+                name=self._output_name(),
+                level=level,
+                size=max(round(size * part), 1),
+                min_key=low if number == 0 else file.min_key,
+                max_key=high if number == last else file.max_key,
+                row_count=round(rows * share * part),
+                min_sequence=min(one.min_sequence for one in inputs),
+                max_sequence=max(one.max_sequence for one in inputs),
+                creation_ms=moment,
+                delete_row_count=0 if drop_delete else round(deletes * part),
+            )
+
+    def _compact_bins(self, moment: int, full: bool) -> tuple[list[DataFile], list[DataFile], int, int] | None:
+        """As `_compact_tree`, of an append table: each bin becomes one file."""
+        bins = choose_bins(self.store, tuple(self.files.values()), full)
+        if isinstance(bins, Decline):
+            return None
+        made = [
+            replace(
+                chosen[0],
+                name=self._output_name(),
+                size=sum(file.size for file in chosen),
+                row_count=sum(file.row_count for file in chosen),
+                max_sequence=max(file.max_sequence for file in chosen),
+                creation_ms=moment,
+            )
+            for chosen in bins
+        ]
+        gone = [file for chosen in bins for file in chosen]
+        size = sum(file.size for file in gone)
+        return gone, made, size, size
+
+    def _output_name(self) -> str:
+        self.outputs += 1
+        return f"simulated-{self.outputs}"
+
+
+def _row(policy: SimulatedPolicy, tally: _Tally, history: _History, calibration: Calibration) -> dict[str, Any]:
+    weights = sorted(tally.weights.items())
+    total = sum(weight for _, weight in weights)
+    seen, p95 = 0, 0
+    for runs, weight in weights:
+        seen, p95 = seen + weight, runs
+        if seen >= _P95 * total:
+            break
+    written = history.bytes_written
+    means: Floats = np.divide(tally.runs_time, tally.time, out=np.zeros(BINS), where=tally.time > 0)
+    return {
+        "policy": policy.name,
+        "commits": history.commits,
+        "bytes_written": written,
+        "compactions": tally.compactions,
+        "bytes_read": tally.read,
+        "bytes_rewritten": tally.rewritten,
+        "write_amplification": round((written + tally.rewritten) / written, 3) if written else None,
+        "mean_runs": round(sum(runs * weight for runs, weight in weights) / total, 3) if total else 0.0,
+        "p95_runs": p95,
+        "level0_peak": tally.peak,
+        "runs_at_end": tally.at_end,
+        "cost_seconds": round(calibration.predicted_seconds(tally.forecast), 3),
+        "runs_over_time": np.round(means, 3).tolist(),
+        "rewritten_over_time": tally.rewritten_at.tolist(),
+    }

@@ -1,0 +1,112 @@
+"""The op behind the job `what_if`: a table's own commits replayed under other policies, as a table and a picture on the run's page."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from xml.sax.saxutils import escape
+
+import dagster as dg
+from pydantic import Field
+
+from lsm_core.errors import DredgeError
+from lsm_core.maintenance import simulate
+from lsm_core.maintenance.action import size_text
+from orchestration.metadata import plain_cell
+from orchestration.policies.what_if import simulated_policy
+from orchestration.quirks import typed
+from orchestration.resources.warehouse import WarehouseResource
+
+_WIDTH: Final = 760
+_HEIGHT: Final = 160
+_COLOURS: Final = ("#2f7ed8", "#d9822b", "#2e9e5b", "#a64ca6", "#777777")
+_SHOWN: Final = len(_COLOURS)
+_TITLES: Final = {
+    "write_amplification": "write amplification",
+    "bytes_rewritten": "rewritten",
+    "compactions": "compactions",
+    "mean_runs": "runs, mean",
+    "p95_runs": "runs, p95",
+    "level0_peak": "level 0, most",
+    "runs_at_end": "runs at end",
+    "cost_seconds": "seconds",
+}
+
+
+class WhatIf(dg.Config):
+    """What is to be replayed under what."""
+
+    table: str = Field(description="the table, like 'shop.orders'")
+    policies: dict[str, str] = Field(
+        default={}, description="by name, the YAML of a policy: table options, look_every, idle_after; or a policy file"
+    )
+    first_snapshot: int | None = Field(
+        default=None, description="where the history begins (default: the oldest there is)"
+    )
+    last_snapshot: int | None = Field(default=None, description="where it ends (default: the newest)")
+
+
+@dg.op(
+    name="simulate",
+    description="Replay the table's own commits under each policy, through the code that picks compactions. Nothing is changed.",
+    out=dg.Out(dg.Nothing),
+    tags={"dagster/kind/dredge": ""},
+)
+@typed
+def what_if_op(context: dg.OpExecutionContext, config: WhatIf, warehouse: WarehouseResource) -> None:
+    """Simulate, and tell on the op's output; a policy or table that is none fails the run in one line."""
+    try:
+        policies = [simulated_policy(text, name, config.table) for name, text in config.policies.items()]
+        found = simulate(
+            warehouse.store(config.table), policies, (config.first_snapshot, config.last_snapshot)
+        ).to_pylist()  # a row a policy
+    except DredgeError as error:
+        raise dg.Failure(f"{config.table}: {type(error).__name__}: {error}", allow_retries=False) from error
+    for row in found:
+        said = ", ".join(f"{title} {_cell(name, row[name])}" for name, title in _TITLES.items())
+        context.log.info(f"{config.table}: {row['policy']}: {said}")
+    context.add_output_metadata(what_if_metadata(config.table, found))
+
+
+def what_if_metadata(table: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, dg.MetadataValue]:
+    """Return the policies side by side, the runs that readers would have met over time as a picture, and what was replayed."""
+    lines = [f"| policy | {' | '.join(_TITLES.values())} |", f"|---|{'--:|' * len(_TITLES)}"]
+    for row in rows:
+        cells = [plain_cell(str(row["policy"])), *(_cell(name, row[name]) for name in _TITLES)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return {
+        "table": dg.MetadataValue.text(table),
+        "replayed": dg.MetadataValue.text(f"{rows[0]['commits']:,} commits, {size_text(rows[0]['bytes_written'])}"),
+        "policies": dg.MetadataValue.md("\n".join(lines)),
+        "runs over time": dg.MetadataValue.md(runs_picture(rows)),
+    }
+
+
+def runs_picture(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return Markdown with a line a policy (the first five): mean sorted runs of a bucket over the history, as an image that fetches nothing."""
+    shown = rows[:_SHOWN]
+    most = max(max(row["runs_over_time"]) for row in shown) or 1.0
+    parts = []
+    for number, (row, colour) in enumerate(zip(shown, _COLOURS, strict=False)):
+        values = row["runs_over_time"]
+        step = (_WIDTH - 60) / max(len(values) - 1, 1)
+        points = " ".join(
+            f"{40 + place * step:.1f},{_HEIGHT - 20 - value / most * (_HEIGHT - 40):.1f}"
+            for place, value in enumerate(values)
+        )
+        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        name = "".join(char if char.isprintable() else "?" for char in str(row["policy"]))[:40]
+        parts.append(f'<text x="{44 + number * 140}" y="14" fill="{colour}">{escape(name)}</text>')
+    axis = f'<text x="2" y="30">{most:.1f}</text><text x="2" y="{_HEIGHT - 18}">0</text>'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_HEIGHT}" font-family="sans-serif" font-size="12">'
+    ground = f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="#ffffff"/>'
+    image = base64.b64encode("".join([head, ground, axis, *parts, "</svg>"]).encode()).decode()
+    more = f" {len(rows) - _SHOWN} more policies are in the table." if len(rows) > _SHOWN else ""
+    return f"![sorted runs over time](data:image/svg+xml;base64,{image})\n\nSorted runs of a bucket, on average, from the first commit to the last.{more}"
+
+
+def _cell(name: str, value: float | None) -> str:
+    if value is None:
+        return "-"
+    return size_text(int(value)) if name == "bytes_rewritten" else f"{value:,}"

@@ -1,0 +1,113 @@
+"""`dredge simulate`: what other policies would have cost and brought, from the table's own commits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from lsm_core.cli.render import print_json, print_table, say
+from lsm_core.cli.verbs.common import (
+    AsJson,
+    ClockOption,
+    TableArgument,
+    Warehouse,
+    open_table,
+    taking_catalog_options,
+)
+from lsm_core.errors import InvalidOption
+from lsm_core.maintenance.action import size_text
+from orchestration.policies.what_if import simulated_policy
+
+_BARS: Final = "▁▂▃▄▅▆▇█"
+
+
+@taking_catalog_options
+def simulate(
+    warehouse: Warehouse,
+    table: TableArgument,
+    policy: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--policy",
+            metavar="FILE",
+            help="A policy file, or YAML of table options, look_every and idle_after; may be repeated. None: the table as it is.",
+        ),
+    ] = None,
+    history: Annotated[
+        str | None,
+        typer.Option(
+            "--history", metavar="A:B", help="The commits of these snapshots (all that are there).", show_default=False
+        ),
+    ] = None,
+    as_json: AsJson = False,
+    clock: ClockOption = None,
+) -> None:
+    """Replay a table's own commits under other policies: what each would have rewritten, what readers would have met; nothing is changed."""
+    opened = open_table(warehouse, table, clock)
+    policies = [simulated_policy(_text_of(file), file.stem, opened.name) for file in policy or ()]
+    found = opened.simulate(policies, _span(history))
+    rows = found.to_pylist()  # a row a policy
+    if as_json:
+        print_json(rows)
+        return
+    first = rows[0]
+    say(f"{opened.name}: {first['commits']:,} commits of together {size_text(first['bytes_written'])}, replayed")
+    columns = [
+        "policy",
+        "write amplification",
+        "rewritten",
+        "compactions",
+        "runs, mean",
+        "runs, p95",
+        "level 0, most",
+        "runs at end",
+        "seconds",
+        "runs over time",
+    ]
+    most = max(max(row["runs_over_time"]) for row in rows)
+    print_table(
+        "",
+        columns,
+        [
+            [
+                row["policy"],
+                row["write_amplification"],
+                size_text(row["bytes_rewritten"]),
+                row["compactions"],
+                row["mean_runs"],
+                row["p95_runs"],
+                row["level0_peak"],
+                row["runs_at_end"],
+                row["cost_seconds"],
+                sparkline(row["runs_over_time"], most),
+            ]
+            for row in rows
+        ],
+    )
+
+
+def sparkline(values: list[float], most: float) -> str:
+    """Return one character a value, as high as its share of ``most``."""
+    top = len(_BARS) - 1
+    return "".join(_BARS[min(top, max(0, round(value / most * top)))] if most else _BARS[0] for value in values)
+
+
+def _text_of(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidOption("--policy", str(file), f"a readable YAML file ({error})") from error
+
+
+def _span(text: str | None) -> tuple[int | None, int | None] | None:
+    if text is None:
+        return None
+    first, sign, last = text.partition(":")
+    if not sign or not all(part.strip().isdecimal() or not part.strip() for part in (first, last)):
+        raise InvalidOption("--history", text, "two snapshots as A:B, either may be left out")
+    return (int(first) if first.strip() else None, int(last) if last.strip() else None)
+
+
+__all__ = ["simulate", "sparkline"]
