@@ -63,16 +63,14 @@ def read_policies(path: Path) -> Policies:
 
 def parse_policies(text: str, source: str) -> Policies:
     """Read the text of a policy file that messages call ``source``. Raises InvalidOption as `read_policies` does."""
-    loader = _OnceLoader(text)
     try:
+        loader = _OnceLoader(text)
         node = loader.get_single_node()
-        lines = _lines(node)
+        _lines(node)  # refuses what stands for too much before anything is made of it
         raw = loader.construct_document(node) if node is not None else None
         lines = _lines(node)  # by now with what was merged into entries (<<)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise InvalidOption(POLICIES_VARIABLE, source, f"YAML ({' '.join(str(error).split())})") from error
-    finally:
-        loader.dispose()
     try:
         return Policies(PolicyFile.model_validate({} if raw is None else raw), source, lines)
     except ValidationError as error:

@@ -111,6 +111,9 @@ def test_a_pause_has_a_reason_and_a_date(tmp_path: Path) -> None:
         ("budget: {bytes_an_hour: 0}", "budget.bytes_an_hour"),
         ("budget: {concurrent_tables: 0}", "budget.concurrent_tables"),
         ("- defaults", "the file"),
+        ("\0", "YAML"),
+        ("tables: {null: {}}", "tables"),
+        ("defaults: {off_peak: {time_zone: Europe, windows: [{from: '1:00', to: '2:00'}]}}", "no time zone 'Europe'"),
         ("a: &a [*a]", "deeper than 64 levels"),
         (
             "a: &a [1, 2, 3, 4, 5, 6, 7]\n"
