@@ -162,14 +162,18 @@ def orphan_plans_op() -> dg.OpDefinition:
     @typed
     def plan_orphans(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> None:
         tables, left_out = list_tables(warehouse.catalog())
-        for line in left_out:
+        policies = policy_source(warehouse.policy_file).current()
+        for line in [*([policies.trouble] if policies.trouble else []), *left_out]:
             context.log.warning(line)
         found: dict[str, str] = {}
 
         def plan_table(table: str) -> None:
             store = _open(context, warehouse, table)
-            plan = None if store is None else plan_maintenance(store, "orphans")
-            if store is None or plan is None or not plan.items:
+            if store is None:
+                return
+            arguments = policies.of(table).retention_arguments("orphans", store.clock.now_ms())
+            plan = plan_maintenance(store, "orphans", **arguments)
+            if not plan.items:
                 return
             told = wait_for_approval(context, store, plan, f"weekly plan of {utc_text(store.clock.now_ms())} UTC")
             freed = f"{count_text(len(plan.items), 'file')}, {size_text(plan.estimate.bytes_freed)}"

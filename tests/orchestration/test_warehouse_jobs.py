@@ -68,12 +68,18 @@ def test_many_tables_are_maintained_by_one_plan_and_one_that_fails_or_rests_stop
     assert newest(house, "shop.good") == 7
 
 
-def test_orphan_files_are_planned_and_wait(house: House) -> None:
-
+def test_orphan_files_are_planned_and_wait(house: House, tmp_path: Path) -> None:
     store = house.warehouse.store("shop.good")
     stray = Path(store.root, "bucket-0", "data-00000000-0000-0000-0000-000000000000-0.parquet")
     stray.write_bytes(b"x" * 10)
     os.utime(stray, (0, 0))
+    policies = tmp_path / "policies.yaml"
+    policies.write_text("tables: {shop.good: {retention: {orphans: {older_than: 50000 d}}}}")
+    house.environment["DREDGE_POLICIES"] = str(policies)
+    house.load()
+    assert house.execute(names.ORPHAN_PLANS_JOB).success
+    assert not waiting_plans(store), "by its policy it is too young"
+    policies.write_text("")
     done = house.execute(names.ORPHAN_PLANS_JOB)
     assert done.success
     (waiting,) = waiting_plans(store)
