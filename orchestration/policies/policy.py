@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import difflib
 import fnmatch
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -40,6 +41,9 @@ _RETENTION: Final = {
 """Which part of `Retention` speaks of an action."""
 _COUNTS: Final = frozenset({"tags", "small_manifests"})
 """Limits of `WatchRules` that are no times."""
+_COMPARED: Final = 20
+"""So many names that fit nothing are compared with all that there is, to tell what was probably meant: that takes a millisecond each."""
+_GLOB: Final = re.compile(r"[*?\[]")
 _ASSET: Final = r"^[^/\s]+(/[^/\s]+)*$"
 Place: TypeAlias = tuple[str | int, ...]
 
@@ -476,6 +480,11 @@ class Policies:
     def _found(self) -> dict[str, Policy]:
         return {}
 
+    @cached_property
+    def _globs(self) -> dict[str, re.Pattern[str]]:
+        """By name; most entries of a long file name one table and are no glob."""
+        return {name: re.compile(fnmatch.translate(name)) for name in self.content.tables if _GLOB.search(name)}
+
     def of(self, table: str) -> Policy:
         """Return the policy of ``db.table``: built-in, then defaults, its database, globs in the file's order, and the exact name."""
         if table not in self._found:
@@ -504,9 +513,9 @@ class Policies:
         yield ("defaults",), "defaults", content.defaults
         if database in content.databases:
             yield ("databases", database), f"database {database}", content.databases[database]
-        for name, entry in content.tables.items():
-            if name != table and fnmatch.fnmatchcase(table, name):
-                yield ("tables", name), name, entry
+        for name, glob in self._globs.items():
+            if name != table and glob.match(table):
+                yield ("tables", name), name, content.tables[name]
         if table in content.tables:
             yield ("tables", table), table, content.tables[table]
 
@@ -545,16 +554,18 @@ class Policies:
 
     def unmatched(self, tables: Collection[str]) -> list[str]:
         """Return a line for every name or glob of the file that fits none of ``tables``: misspelt, or the table is still to come."""
-        databases = {table.partition(".")[0] for table in tables}
-        strange = [
-            f"{self.source}: {name!r} fits no database of the warehouse{_meant(name, databases)}"
-            for name in self.content.databases
-            if name not in databases
+        databases, known = {table.partition(".")[0] for table in tables}, set(tables)
+        strange: list[tuple[str, str, Collection[str]]] = [
+            (name, "database", databases) for name in self.content.databases if name not in databases
         ]
-        return strange + [
-            f"{self.source}: {name!r} fits no table of the warehouse{_meant(name, tables)}"
+        strange += [
+            (name, "table", tables)
             for name in self.content.tables
-            if not any(fnmatch.fnmatchcase(table, name) for table in tables)
+            if name not in known and not (name in self._globs and any(map(self._globs[name].match, tables)))
+        ]
+        return [
+            f"{self.source}: {name!r} fits no {kind} of the warehouse{_meant(name, near) if number < _COMPARED else ''}"
+            for number, (name, kind, near) in enumerate(strange)
         ]
 
 
