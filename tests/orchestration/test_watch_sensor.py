@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
@@ -26,46 +23,15 @@ from orchestration.policies.decisions import DAY_MS
 from orchestration.quirks import ASSET_JOB
 from orchestration.sensors import alert_channels
 from orchestration.sensors.alert_channels import Alert, Mail, Webhook, channels_from, deliver
+from tests.orchestration.alert_hook import AlertHook
 from tests.support.platform import House, commit, keyed_table, open_house
 
 WATCH = names.WATCH_SENSOR
 
 
-class _Hook:
-    """A server on a free port that answers POSTs with ``status`` and keeps what it was sent."""
-
-    def __init__(self) -> None:
-        self.status, self.sent = 200, []
-        hook = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                hook.sent.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-                self.send_response(hook.status)
-                self.send_header("Location", "http://localhost:9/elsewhere")
-                self.end_headers()
-
-            def log_message(self, *arguments: Any) -> None:
-                """Quiet."""
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.address = f"http://127.0.0.1:{self.server.server_address[1]}/T0/secret"
-
-    @contextmanager
-    def running(self) -> Iterator[_Hook]:
-        thread = threading.Thread(target=self.server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield self
-        finally:
-            self.server.shutdown()
-            self.server.server_close()
-            thread.join()
-
-
 @pytest.fixture
-def hook() -> Iterator[_Hook]:
-    with _Hook().running() as running:
+def hook() -> Iterator[AlertHook]:
+    with AlertHook().running() as running:
         yield running
 
 
@@ -92,7 +58,7 @@ def _house(tmp_path: Path, policies: str = "", **environment: str) -> Iterator[t
         yield house, clock
 
 
-def test_one_message_tells_all_and_the_next_only_what_changed(tmp_path: Path, hook: _Hook) -> None:
+def test_one_message_tells_all_and_the_next_only_what_changed(tmp_path: Path, hook: AlertHook) -> None:
     policies = "tables: {shop.busy: {paused: {reason: storage move, since: 2020-01-01}, level0_warn: 5}}"
     with _house(tmp_path, policies, DREDGE_ALERT_WEBHOOK=hook.address) as (house, clock):
         said = house.lines(house.tick(WATCH))
@@ -123,7 +89,7 @@ def test_one_message_tells_all_and_the_next_only_what_changed(tmp_path: Path, ho
 
 
 def test_a_webhook_that_fails_is_tried_again_later_and_the_tick_goes_on(
-    tmp_path: Path, hook: _Hook, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, hook: AlertHook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hook.status = 500
     now = SystemClock().now_ms()
@@ -142,7 +108,9 @@ def test_a_webhook_that_fails_is_tried_again_later_and_the_tick_goes_on(
         assert not any("webhook" in line for line in house.lines(house.tick(WATCH)))
 
 
-def test_a_webhook_that_hangs_or_leads_elsewhere_blocks_nothing(hook: _Hook, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_webhook_that_hangs_or_leads_elsewhere_blocks_nothing(
+    hook: AlertHook, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(alert_channels, "_SECONDS", 0.3)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))

@@ -1,0 +1,107 @@
+"""The incident: compaction is paused, level 0 piles up. Alert, plan, recovery in passes, killed half-way, resumed, healthy, verified."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lsm_core import Table
+from lsm_core.clock import FileClock, SystemClock
+from lsm_core.maintenance import CompactItem
+from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.store import TableStore
+from orchestration import names
+from orchestration.policies.decisions import DAY_MS
+from tests.orchestration.alert_hook import AlertHook
+from tests.support.platform import commit, keyed_table, open_house
+
+_KILLED = """
+import os, signal, sys
+from lsm_core import Catalog
+from lsm_core.maintenance import recover
+from lsm_core.storage.local_file_io import LocalFileIO
+
+done, publish = [], LocalFileIO.write_exclusive
+
+def publish_once(self, path, data):
+    if done and "/snapshot/" in path:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return publish(self, path, data)
+
+LocalFileIO.write_exclusive = publish_once
+recover(Catalog(sys.argv[1]).table("shop.orders").store, None, int(sys.argv[2]), done.append)
+"""
+"""A recovery that is killed when its second pass is about to publish its snapshot: all is written, nothing can be seen."""
+
+
+def _level0(store: TableStore) -> int:
+    newest = snapshots.latest(store)
+    assert newest is not None
+    return manifests.live_entries(store, newest).column("level").to_pylist().count(0)
+
+
+@pytest.mark.parametrize(
+    ("commits", "files"),
+    [
+        (24, 5),
+        pytest.param(10_000, 1_000, marks=(pytest.mark.soak, pytest.mark.timeout(3600))),
+    ],
+)
+def test_a_level_0_that_nobody_compacts_is_told_and_brought_back_in_passes(
+    commits: int, files: int, tmp_path: Path
+) -> None:
+    root, clock, policies = tmp_path / "wh", FileClock(str(tmp_path / "clock")), tmp_path / "policies.yaml"
+    limits = f"level0_warn: {commits // 2}, level0_critical: {commits}, level0_emergency: {commits * 10}"
+    policies.write_text(f"tables: {{shop.orders: {{paused: {{reason: storage move, since: 2020-01-01}}, {limits}}}}}")
+    table = keyed_table(root, partitioned=False)
+    commit(table, commits - 1, rows=10)
+    clock.set(SystemClock().now_ms() + DAY_MS)
+    environment = {"DREDGE_POLICIES": str(policies), "DREDGE_CLOCK": clock.to_spec()}
+    with AlertHook().running() as hook, open_house(root, DREDGE_ALERT_WEBHOOK=hook.address, **environment) as house:
+        # -- nobody compacts, and somebody is told: all of it in one message
+        (line, *_) = house.lines(house.tick(names.SORTED_RUN_SENSOR))
+        assert line.startswith("shop.orders: decline (paused by policy): ")
+        house.tick(names.WATCH_SENSOR)
+        (alert,) = hook.sent
+        told = "\n".join(alert["new"])
+        assert f"level 0 piles up): WARN: {commits - 1:,} level-0 files" in told
+        assert "maintenance stands still): nothing was compacted for 24 h >= 12 h" in told
+        assert "paused for long): for " in told
+        commit(table, rows=10)  # one file more, and it is critical: told once more, and only this
+        house.tick(names.WATCH_SENSOR)
+        assert [text.split(":")[0:2] for text in hook.sent[1]["new"]] == [["shop.orders", " error (level 0 piles up)"]]
+
+        # -- the plan is shown before it runs: the oldest files, and how many passes there are
+        before, content = snapshots.latest_id(table.store), table.to_arrow().sort_by("id")
+        plan = table.plan_maintenance("recover", files=files)
+        (item,) = plan.items_of(CompactItem)
+        assert len(item.inputs) == files and plan.arguments["passes"] == -(-commits // files)
+
+        # -- killed half-way: the first pass is kept, the second one is lost whole
+        command = [sys.executable, "-c", _KILLED, str(root), str(files)]
+        assert subprocess.run(command, cwd=Path(__file__).parents[2], check=False).returncode == -signal.SIGKILL
+        left = _level0(table.store)
+        assert left == commits - files
+        assert table.to_arrow().sort_by("id").equals(content)
+
+        # -- resumed: a pass as a run of the platform, the rest by the same command as before
+        assert house.execute("recover", run_config={"table": "shop.orders", "files": files}).success
+        assert _level0(table.store) == commits - 2 * files
+        report = table.recover()
+        assert report.passes and report.passes_left == 0
+
+        # -- healthy, verified, and told that it is over
+        opened = Table(TableStore.open(table.store.file_io, table.store.root, table.store.name, table.store.clock))
+        assert opened.to_arrow().sort_by("id").equals(content)
+        (bucket,) = opened.health()
+        assert bucket.level0_files < table.store.options.compaction_trigger and bucket.cost_minor == 0
+        newest = snapshots.latest_id(table.store)
+        assert before is not None and newest is not None and opened.verify(before, newest).ok
+        house.tick(names.WATCH_SENSOR)
+        assert hook.sent[2]["new"] == [] and hook.sent[2]["standing"] == 1
+        over = ["shop.orders: maintenance stands still (error)", "shop.orders: level 0 piles up (error)"]
+        assert sorted(hook.sent[2]["over"]) == sorted(over)
