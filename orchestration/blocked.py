@@ -23,6 +23,8 @@ IN_A_ROW: Final = 3
 _MAINTAINING: Final = ("compact", "compact full", "recover")
 """Actions of the runs that sensors start, or people in their place: others that fail, with arguments of somebody's own, say nothing of the table."""
 _FAILED_RUNS: Final = 500
+_CHECKS_AT_ONCE: Final = 500
+"""Of so many checks Dagster is asked in one question: its storage takes no list of any length."""
 _WORKING: Final = [
     dg.DagsterRunStatus.QUEUED,
     dg.DagsterRunStatus.NOT_STARTED,
@@ -116,7 +118,7 @@ def started_before(instance: dg.DagsterInstance, run_id: str, table: str, layout
 
 
 def failed_checks(instance: dg.DagsterInstance, layouts: Mapping[str, dg.AssetKey]) -> dict[str, str]:
-    """Return, by table, what its newest failed blocking check said: one question for all ``layouts`` (by table).
+    """Return, by table, what its newest failed blocking check said: a question for every 250 of ``layouts`` (by table).
 
     Of a partitioned table the newest evaluation alone is looked at; `blocking_failure` looks at all of them.
     """
@@ -126,10 +128,13 @@ def failed_checks(instance: dg.DagsterInstance, layouts: Mapping[str, dg.AssetKe
         for table, layout in layouts.items()
         for name in (names.MERGED_VIEW_CHECK, names.TREE_CHECK)
     }
-    for check, record in instance.event_log_storage.get_latest_asset_check_execution_by_key(list(owners)).items():
-        evaluation = record.evaluation
-        if evaluation is not None and not evaluation.passed and evaluation.severity == dg.AssetCheckSeverity.ERROR:
-            found[owners[check]] = f"{check.name} failed: {evaluation.description or 'see its metadata'}"
+    keys = list(owners)
+    for start in range(0, len(keys), _CHECKS_AT_ONCE):
+        some = keys[start : start + _CHECKS_AT_ONCE]
+        for check, record in instance.event_log_storage.get_latest_asset_check_execution_by_key(some).items():
+            evaluation = record.evaluation
+            if evaluation is not None and not evaluation.passed and evaluation.severity == dg.AssetCheckSeverity.ERROR:
+                found[owners[check]] = f"{check.name} failed: {evaluation.description or 'see its metadata'}"
     return found
 
 

@@ -29,7 +29,7 @@ def test_as_many_snapshots_are_overdue_as_an_expiry_would_take(tmp_path: Path, m
         type(table)(store).write(rows([number]))
     Path(table.store.snapshot_path(4)).unlink()  # a gap, over which expiry goes
     seen = set()
-    for half_hours in range(12):
+    for half_hours in (0, 3, 5, 6, 9):
         store = _reopened(table.store, NOW + half_hours * HOUR // 2)
         planned = plan_expiry(store, max_deletes=1_000)
         wanted = len(planned.items_of(ExpireItem))

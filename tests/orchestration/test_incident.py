@@ -47,7 +47,7 @@ def _level0(store: TableStore) -> int:
 @pytest.mark.parametrize(
     ("commits", "files"),
     [
-        (24, 5),
+        (18, 5),
         pytest.param(10_000, 1_000, marks=(pytest.mark.soak, pytest.mark.timeout(3600))),
     ],
 )
