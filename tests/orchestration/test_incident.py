@@ -89,7 +89,7 @@ def test_a_level_0_that_nobody_compacts_is_told_and_brought_back_in_passes(
         assert table.to_arrow().sort_by("id").equals(content)
 
         # -- resumed: a pass as a run of the platform, the rest by the same command as before
-        assert house.execute("recover", run_config={"table": "shop.orders", "files": files}).success
+        assert house.execute("recover", run_config={"table": "shop.orders", "files": files, "passes": 1}).success
         assert _level0(table.store) == commits - 2 * files
         report = table.recover()
         assert report.passes and report.passes_left == 0
