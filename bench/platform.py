@@ -1,26 +1,39 @@
-"""The platform over many tables: what it costs a process to load the code location, up to what it hands to Dagster's web server and daemon, and to tick."""
+"""The platform over many tables: what it costs to load the code location (up to what Dagster's web server and daemon are handed), to tick, to store and to show."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import statistics
+import subprocess
+import sys
 import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 
-from bench.harness import Result, in_own_process
+from bench.harness import MIB, Result, in_own_process
+from lsm_core.processes import LOOPBACK, end_group, free_port, group_lives
+from orchestration import names
+from orchestration.verbs.dagster_client import DagsterClient, PlatformFailed
+from orchestration.verbs.dagster_process import INSTANCE
 
 TABLES, TARGET_SECONDS = 1_000, 5.0
 CHANGED, UNCHANGED_TARGET, CHANGED_TARGET = 50, 1.0, 5.0
+MANY_TABLES, MANY_TARGET = 10_000, 30.0
+PAGE_TARGET = 2.0
+STATUS_TABLES, STATUS_TARGET = 100, 2.0
 _FIELDS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string()), ("amount", pa.int64())])
 _PROGRAM = """
 import json, os, sys, time
-os.environ["DREDGE_WAREHOUSE"] = sys.argv[1]
+os.environ.update(DREDGE_WAREHOUSE=sys.argv[1], DAGSTER_HOME=sys.argv[2], DREDGE_RUN_ASSETS=sys.argv[3])
 from orchestration.definitions import defs
 from dagster._core.remote_representation.external_data import RepositorySnap
 from dagster._serdes import serialize_value
-told = serialize_value(RepositorySnap.from_def(defs.get_repository_def(), defer_snapshots=True))
+told = serialize_value(RepositorySnap.from_def(defs().get_repository_def(), defer_snapshots=True))
 heavy = [name for name in ("pyspark", "great_expectations") if name in sys.modules]
 print(json.dumps([time.process_time(), len(told) / 2**20, len(heavy)]))
 """
@@ -33,13 +46,14 @@ from lsm_core import Catalog
 from orchestration import names
 from orchestration.definitions import defs
 from orchestration.resources import WarehouseResource
-repository, warehouse, cursors = defs.get_repository_def(), WarehouseResource.from_environment(), {}
+repository, warehouse, cursors = defs().get_repository_def(), WarehouseResource.from_environment(), {}
 
 def tick(instance, sensor):
     resources = {"warehouse": warehouse}
     context = dg.build_sensor_context(
         instance=instance, repository_def=repository, sensor_name=sensor, cursor=cursors.get(sensor), resources=resources
     )
+    context._log_key = ["__repository__", sensor, str(time.monotonic_ns())]  # as the daemon keeps what a tick says
     with context:
         began = time.process_time()
         result = repository.get_sensor_def(sensor).evaluate_tick(context)
@@ -48,7 +62,8 @@ def tick(instance, sensor):
     began = time.process_time()
     for event in result.asset_events:
         instance.report_runless_asset_event(event)
-    return spent, time.process_time() - began, len(result.asset_events), len(result.run_requests)
+    told = len(result.skip_message or "")
+    return spent, time.process_time() - began, len(result.asset_events), len(result.run_requests or ()), told
 
 def round_of(instance, sensor):
     told = [tick(instance, sensor)]
@@ -56,16 +71,42 @@ def round_of(instance, sensor):
         told.append(tick(instance, sensor))
     return [*map(sum, zip(*told)), len(told)]
 
-with dg.instance_for_test() as instance:
+def stored(*parts):
+    files = (os.path.join(folder, name) for folder, _, found in os.walk(os.path.join(sys.argv[3], *parts)) for name in found)
+    return sum(os.path.getsize(name) for name in files)
+
+both = (names.SORTED_RUN_SENSOR, names.IDLE_SENSOR)
+with dg.DagsterInstance.from_config(sys.argv[3]) as instance:
     first = round_of(instance, names.SORTED_RUN_SENSOR)
-    same = [tick(instance, sensor)[0] for sensor in (names.SORTED_RUN_SENSOR, names.IDLE_SENSOR)]
+    tick(instance, names.IDLE_SENSOR)
+    logs = stored("storage")
+    unchanged = [tick(instance, sensor) for sensor in both]
+    same = [row[0] for row in unchanged]
+    a_tick = stored("storage") - logs + sum(row[4] for row in unchanged)
     catalog, numbers = Catalog(sys.argv[1]), pa.array(range(100))
     for number in range(int(sys.argv[2])):
         table = catalog.table(f"bench.t{number:05d}")
         table.write(pa.table({"id": numbers, "name": numbers.cast(pa.string()), "amount": numbers}))
+    events = stored("history")
     changed = round_of(instance, names.SORTED_RUN_SENSOR)
-print(json.dumps([first, same, changed]))
+    a_commit = (stored("history") - events) / max(int(sys.argv[2]), 1)
+print(json.dumps([first, same, changed, a_tick, a_commit]))
 """
+_PAGES = {
+    "the list of assets": """query { assetNodes { id assetKey { path } groupName kinds description owners { ... on TeamAssetOwner { team } }
+      isMaterializable isPartitioned tags { key value } } }""",
+    "a page of their records": """query { assetRecordsOrError(limit: 1000) { ... on AssetRecordConnection { cursor assets { id key { path } } } } }""",
+    "what is known of 100 assets": """query($keys: [AssetKeyInput!]!) { assetsLatestInfo(assetKeys: $keys) { assetKey { path } inProgressRunIds
+      latestMaterialization { timestamp runId } latestRun { id status } } }""",
+    "the lineage": """query { assetNodes { id assetKey { path } dependencyKeys { path } dependedByKeys { path } } }""",
+    "an asset's page": """query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode { id description staleStatus
+      metadataEntries { label } assetMaterializations(limit: 100) { timestamp metadataEntries { label } }
+      assetObservations(limit: 100) { timestamp metadataEntries { label } }
+      assetChecksOrError { ... on AssetChecks { checks { name executionForLatestMaterialization { status } } } } } } }""",
+    "runs": """query { runsOrError(limit: 30) { ... on Runs { results { id status jobName assetSelection { path } tags { key value } } } } }""",
+    "ticks": """query($sensor: SensorSelector!) { sensorOrError(sensorSelector: $sensor) { ... on Sensor {
+      sensorState { ticks(limit: 25) { id status skipReason } } } } }""",
+}  # fmt: skip
 
 
 def build(warehouse: Path, tables: int) -> None:
@@ -84,26 +125,134 @@ def build(warehouse: Path, tables: int) -> None:
         shutil.copytree(first, first.parent / f"t{number:05d}", copy_function=os.link)
 
 
+@contextmanager
+def web_server(home: Path, warehouse: Path) -> Iterator[DagsterClient]:
+    """Dagster's web server over what ``home`` holds, without a daemon."""
+    port, root = free_port(), Path(__file__).resolve().parents[1]
+    command = [
+        sys.executable,
+        "-m",
+        "dagster_webserver",
+        "-w",
+        "workspace.yaml",
+        "--host",
+        LOOPBACK,
+        "--port",
+        str(port),
+    ]
+    told = {"DAGSTER_HOME": str(home), "DREDGE_WAREHOUSE": str(warehouse), "DAGSTER_DISABLE_TELEMETRY": "yes"}
+    with (home / "web.log").open("wb") as log:
+        process = subprocess.Popen(
+            command,
+            cwd=root,
+            env={**os.environ, **told},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    client = DagsterClient(f"http://{LOOPBACK}:{port}")
+    try:
+        while True:
+            if process.poll() is not None:
+                raise RuntimeError((home / "web.log").read_text())
+            try:
+                if client.loaded():
+                    break
+            except PlatformFailed as error:
+                if client.url not in str(error):
+                    raise
+            time.sleep(0.2)
+        yield client
+    finally:
+        end_group(process.pid, lambda: process.poll() is None or group_lives(process.pid), 20)
+
+
+def pages(home: Path, warehouse: Path, rounds: int) -> list[Result]:
+    """Seconds until the web server has answered what the pages of the UI ask, once the workspace is loaded."""
+    keys = [{"path": names.layout_key(str(warehouse), f"bench.t{number:05d}").path} for number in range(100)]
+    sensor = {
+        "sensorName": names.SORTED_RUN_SENSOR,
+        "repositoryName": "__repository__",
+        "repositoryLocationName": "dredge",
+    }
+    found = []
+    with web_server(home, warehouse) as client:
+        for name, query in _PAGES.items():
+            seconds = []
+            for _ in range(max(rounds, 3)):
+                began = time.perf_counter()
+                client.query(query, {"keys": keys, "key": keys[0], "sensor": sensor}, timeout_s=120)
+                seconds.append(time.perf_counter() - began)
+            found.append(
+                Result(
+                    "platform",
+                    f"web server: {name}",
+                    statistics.median(seconds),
+                    "s",
+                    PAGE_TARGET,
+                    low=min(seconds),
+                    high=max(seconds),
+                    note="through GraphQL, elapsed",
+                ).judged()
+            )
+    return found
+
+
+def status(warehouse: Path, rounds: int) -> Result:
+    """Seconds of `dredge status`, elapsed, its start included."""
+    seconds = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        subprocess.run(
+            [sys.executable, "-m", "lsm_core.cli", "status", "-w", str(warehouse)], check=True, capture_output=True
+        )
+        seconds.append(time.perf_counter() - began)
+    return Result(
+        "platform", f"dredge status, {STATUS_TABLES} tables", statistics.median(seconds), "s", STATUS_TARGET,
+        low=min(seconds), high=max(seconds), note="elapsed",
+    ).judged()  # fmt: skip
+
+
 def run(tables: int | None, rounds: int) -> list[Result]:
-    """Processor seconds of loading, imports included, the size of what is handed over, and processor seconds of ticks."""
+    """Processor seconds of loading, imports included, the size of what is handed over, processor seconds of ticks, bytes of a day, seconds of pages."""
     count = tables or TABLES
     changed = min(CHANGED, count)
     with tempfile.TemporaryDirectory(prefix="dredge-bench-") as folder:
-        warehouse = Path(folder) / "warehouse"
+        warehouse, home, few, many = (Path(folder) / name for name in ("warehouse", "home", "few", "many"))
+        home.mkdir()
+        shutil.copyfile(INSTANCE, home / "dagster.yaml")
         build(warehouse, count)
-        seen = [in_own_process(_PROGRAM, str(warehouse)) for _ in range(rounds)]
-        first, same, after = in_own_process(_TICKS, str(warehouse), str(changed))
+        unlisted = in_own_process(_PROGRAM, str(warehouse), str(home), "")
+        seen = [in_own_process(_PROGRAM, str(warehouse), str(home), "") for _ in range(rounds)]
+        of_a_run = in_own_process(_PROGRAM, str(warehouse), str(home), '[["warehouse", "bench", "t00007_layout"]]')
+        first, same, after, a_tick, a_commit = in_own_process(_TICKS, str(warehouse), str(changed), str(home))
+        shown = pages(home, warehouse, rounds)
+        build(few, STATUS_TABLES)
+        told = status(few, rounds)
+        more = []
+        if count == TABLES:
+            build(many, MANY_TABLES)
+            in_own_process(_PROGRAM, str(many), str(home), "")
+            more = [in_own_process(_PROGRAM, str(many), str(home), "")]
     seconds = sorted(float(row[0]) for row in seen)
     scale = max(count / TABLES, 1)
     note = f"{count:,} tables of 20 files; processor time, imports included"
+    ticks_a_day = 24 * 60 * 2
     return [
         Result(
             "platform", "code location loads", seconds[len(seconds) // 2], "s", TARGET_SECONDS * scale,
             low=seconds[0], high=seconds[-1], note=note,
         ).judged(),
+        Result("platform", "the same the first time", float(unlisted[0]), "s", TARGET_SECONDS * scale, note="no stored listing").judged(),
+        Result("platform", "the same in a run's process", float(of_a_run[0]), "s", None, note="of one table; most of it imports, which runs have already"),
         Result("platform", "code location as Dagster is told", float(seen[0][1]), "MiB", None),
         Result("platform", "heavy libraries imported by it", float(seen[0][2]), "", 0, note="pyspark, great-expectations").judged(),
-        Result("platform", "first ticks of sorted_run", float(first[0]), "s", None, note=f"{first[4]} ticks, processor time"),
+        *(
+            Result("platform", f"code location loads, {MANY_TABLES:,} tables", float(row[0]), "s", MANY_TARGET, note="processor time").judged()
+            for row in more
+        ),
+        Result("platform", "first ticks of sorted_run", float(first[0]), "s", None, note=f"{first[5]} ticks, processor time"),
         Result("platform", "their events stored", float(first[1]), "s", None, note=f"{first[2]:,} events, SQLite, processor time"),
         Result("platform", "tick of sorted_run, nothing changed", float(same[0]), "s", UNCHANGED_TARGET * scale).judged(),
         Result("platform", "tick of idle_partition, nothing changed", float(same[1]), "s", UNCHANGED_TARGET * scale).judged(),
@@ -111,4 +260,8 @@ def run(tables: int | None, rounds: int) -> list[Result]:
             "platform", f"tick of sorted_run, {changed} tables changed", float(after[0]), "s", CHANGED_TARGET * scale,
             note=f"{after[3]} runs requested, {after[2]} events",
         ).judged(),
+        Result("platform", "stored a day by ticks, nothing changed", a_tick * ticks_a_day / MIB, "MiB", None, note="two sensors, every 30 s: log and reason; the reason goes after 7 days"),
+        Result("platform", "stored a day by events", a_commit * count * 24 / MIB, "MiB", None, note="a commit a table an hour, SQLite"),
+        *shown,
+        told,
     ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import datetime
 import typing
 import warnings
 from collections.abc import Callable, Iterator
@@ -10,8 +11,16 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import dagster as dg
+import sqlalchemy as sa
 from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
 from dagster._core.definitions.repository_definition import SINGLETON_REPOSITORY_NAME
+from dagster._core.instance.utils import RUNLESS_RUN_ID
+from dagster._core.storage.event_log.schema import (
+    AssetCheckExecutionsTable,
+    AssetEventTagsTable,
+    SqlEventLogStorageTable,
+)
+from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
 
 ASSET_JOB: Final = IMPLICIT_ASSET_JOB_NAME
 """The job that Dagster makes over all assets: what "Materialize" starts, and what a run request with assets and without a job starts."""
@@ -47,3 +56,41 @@ def early_features() -> Iterator[None]:
         warnings.simplefilter("ignore", dg.BetaWarning)
         warnings.simplefilter("ignore", dg.PreviewWarning)
         yield
+
+
+_PURGED: Final = (
+    dg.DagsterEventType.ASSET_OBSERVATION.value,
+    dg.DagsterEventType.ASSET_MATERIALIZATION.value,
+    dg.DagsterEventType.ASSET_CHECK_EVALUATION.value,
+)
+
+
+def purge_events(instance: dg.DagsterInstance, first_part: str, before: datetime.datetime) -> int:
+    """Delete what was reported without a run before ``before`` (with its time zone) about assets whose keys begin with ``first_part``; return how many events went.
+
+    The newest event of each kind stays for every asset and partition, and of each check, however old. Dagster's own API deletes events of runs alone, which these have
+    not. A storage that is no SQL database keeps everything.
+    """
+    storage = instance.event_log_storage
+    if not isinstance(storage, SqlEventLogStorage):
+        return 0
+    moment = before.astimezone(datetime.UTC).replace(tzinfo=None)
+    keys = dg.AssetKey([first_part, "x"]).to_string().removesuffix('"x"]')
+    events, tags, checks = SqlEventLogStorageTable, AssetEventTagsTable, AssetCheckExecutionsTable
+
+    def superseded(table: sa.Table, since: sa.Column[Any], *alike: sa.Column[Any]) -> list[sa.ColumnElement[bool]]:
+        ours = [table.c.run_id == RUNLESS_RUN_ID, table.c.asset_key.startswith(keys, autoescape=True)]
+        ours += [events.c.dagster_event_type.in_(_PURGED)] if table is events else []
+        newest = sa.select(sa.func.max(table.c.id)).where(*ours).group_by(table.c.asset_key, *alike)
+        return [*ours, since < moment, table.c.id.not_in(newest)]
+
+    gone = superseded(events, events.c.timestamp, events.c.dagster_event_type, events.c.partition)
+    with storage.index_connection() as connection:
+        connection.execute(tags.delete().where(tags.c.event_id.in_(sa.select(events.c.id).where(*gone))))
+        deleted = connection.execute(events.delete().where(*gone)).rowcount
+        alike = (checks.c.check_name, checks.c.partition)
+        old = superseded(checks, checks.c.evaluation_event_timestamp, *alike)
+        connection.execute(checks.delete().where(*old))
+    with storage.run_connection(RUNLESS_RUN_ID) as connection:  # SQLite keeps them here a second time
+        connection.execute(events.delete().where(*gone))
+    return int(deleted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping
 from functools import partial
 from typing import Final
@@ -17,7 +18,8 @@ from orchestration.metadata import declined_table, number_metadata
 from orchestration.ops.approval import wait_for_approval, why_approved_first
 from orchestration.ops.each_table import TableFailed, each_table
 from orchestration.policies import Policies, policy_source
-from orchestration.quirks import typed
+from orchestration.quirks import purge_events, typed
+from orchestration.resources.settings import Settings
 from orchestration.resources.warehouse import WarehouseResource, list_tables, refusal_of
 
 RETENTION: Final = ("expire_partitions", "expire_tags", "expire_snapshots", "expire_changelogs", "trash")
@@ -40,7 +42,7 @@ def _asked_for(store: TableStore, action: str, arguments: Mapping[str, int]) -> 
 )
 @typed
 def retention_op(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> None:
-    """Apply each table's own retention, or what its policy says instead; a blocked table, one that rests altogether, and one with a run at work, keeps everything until the next time.
+    """Purge Dagster's storage of what sensors reported long ago; then apply each table's own retention, or what its policy says instead; a blocked table, one that rests altogether, and one with a run at work, keeps everything until the next time.
 
     A table that fails stops no other; at the end the op fails and names those that did.
     """
@@ -48,6 +50,13 @@ def retention_op(context: dg.OpExecutionContext, warehouse: WarehouseResource) -
     policies = policy_source(warehouse.policy_file).current()
     for line in [*([policies.trouble] if policies.trouble else []), *left_out]:
         context.log.warning(line)
+    days = Settings.from_environment().event_days
+    before = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=days)  # by Dagster's own clock
+    purged = purge_events(context.instance, names.warehouse_name(warehouse.path), before)
+    if purged:
+        context.log.info(
+            f"{purged:,} events that sensors reported more than {days} days ago went from Dagster's storage"
+        )
     each_table(context, {table: table for table in tables}, partial(_expire, context, warehouse, policies))
 
 

@@ -25,7 +25,7 @@ _OFF: Final = frozenset({"off", "false", "0", "no"})
 class Settings:
     """Intervals and budgets in seconds; crons in UTC; what starts switched on; the web server that reloads the code location.
 
-    ``dagster_url`` is an http(s) address without a slash at its end, "" for none.
+    ``dagster_url`` is an http(s) address without a slash at its end, "" for none. ``event_days``: how long Dagster keeps what sensors reported, once something newer was.
     """
 
     sensor_seconds: int = 30
@@ -40,10 +40,11 @@ class Settings:
     orphans_cron: str = "11 3 * * 0"
     audit_cron: str = "41 3 * * *"
     dagster_url: str = ""
+    event_days: int = 30
 
     @staticmethod
     def from_environment(environment: Mapping[str, str] | None = None) -> Settings:
-        """Read ``DREDGE_SENSOR_SECONDS``, ``DREDGE_SENSOR_BUDGET``, ``DREDGE_WATCH_SECONDS``, ``DREDGE_SENSORS``, ``DREDGE_SCHEDULES``, the crons, ``DREDGE_DAGSTER_URL``.
+        """Read ``DREDGE_SENSOR_SECONDS``, ``DREDGE_SENSOR_BUDGET``, ``DREDGE_WATCH_SECONDS``, ``DREDGE_SENSORS``, ``DREDGE_SCHEDULES``, the crons, ``DREDGE_DAGSTER_URL``, ``DREDGE_EVENT_DAYS``.
 
         Raises ``InvalidOption`` naming the variable.
         """
@@ -62,6 +63,7 @@ class Settings:
             orphans_cron=_cron(values, "DREDGE_ORPHANS_CRON", base.orphans_cron),
             audit_cron=_cron(values, "DREDGE_AUDIT_CRON", base.audit_cron),
             dagster_url=_address(values),
+            event_days=int(_number(values, "DREDGE_EVENT_DAYS", base.event_days, 1, 3650, "days")),
         )
 
 
@@ -71,16 +73,18 @@ def run_assets(environment: Mapping[str, str]) -> frozenset[dg.AssetKey] | None:
     return frozenset(map(dg.AssetKey, json.loads(text))) if text else None
 
 
-def _number(values: Mapping[str, str], key: str, default: float, least: float) -> float:
+def _number(
+    values: Mapping[str, str], key: str, default: float, least: float, most: float = 3600, unit: str = "seconds"
+) -> float:
     text = values.get(key, "").strip()
     if not text:
         return default
     try:
         number = float(text)
     except ValueError as error:
-        raise InvalidOption(key, text, "a number of seconds") from error
-    if not least <= number <= 3600:
-        raise InvalidOption(key, text, f"{least} to 3600 seconds")
+        raise InvalidOption(key, text, f"a number of {unit}") from error
+    if not least <= number <= most:
+        raise InvalidOption(key, text, f"{least} to {most} {unit}")
     return number
 
 

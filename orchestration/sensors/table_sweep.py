@@ -12,6 +12,7 @@ from typing import Any, Final
 import dagster as dg
 
 from lsm_core import Catalog
+from lsm_core.clock import SystemClock, utc_text
 from lsm_core.errors import DredgeError, InvalidOption
 from orchestration import names
 from orchestration.partitions import usable_keys
@@ -31,6 +32,9 @@ _TOGETHER: Final = 50
 _TOGETHER_SECONDS: Final = 2.0
 """Of so many tables, or of those found in so long a time, Dagster is asked at once what it was told."""
 _SKIP_TEXT: Final = 12_000
+_TOLD_WHOLE: Final = 6_000
+"""Up to so many characters every tick says everything. Past that Dagster would store gigabytes a day: each line of a tick's log takes 600 bytes, for good."""
+_TOLD_AGAIN_SECONDS: Final = 3_600.0
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,42 @@ class TickAnswer:
     """Compactions that wait until all tables were looked at, where budgets let only some of them start."""
 
 
+@dataclass
+class Telling:
+    """Which lines a tick tells: of many tables those that changed, and each at least once an hour and in each process.
+
+    ``clock``: seconds that only go forward.
+    """
+
+    clock: Callable[[], float] = time.monotonic
+    _told: dict[str, int] = field(default_factory=dict)
+    _since: float = float("-inf")
+    _since_text: str = ""
+
+    def lines(self, lines: Sequence[str]) -> list[str]:
+        """Return ``lines``, or those of subjects (what stands before ``: ``) of which something else was told last, and how many are left out."""
+        if sum(map(len, lines)) <= _TOLD_WHOLE:
+            return list(lines)
+        if self.clock() - self._since >= _TOLD_AGAIN_SECONDS:
+            self._told.clear()
+            self._since, self._since_text = self.clock(), utc_text(SystemClock().now_ms())
+        subjects: dict[str, list[str]] = {}
+        for line in lines:
+            subjects.setdefault(line.partition(": ")[0], []).append(line)
+        found: list[str] = []
+        for subject, said in subjects.items():
+            text = hash(tuple(said))
+            if self._told.get(subject) != text:
+                self._told[subject] = text
+                found += said
+        rest = len(lines) - len(found)
+        return (
+            [*found, f"{rest:,} lines as told since {self._since_text} UTC by earlier ticks of this sensor"]
+            if rest
+            else found
+        )
+
+
 @dataclass(frozen=True)
 class TableSweep:
     """One sensor's walk over all tables, tick by tick.
@@ -80,6 +120,7 @@ class TableSweep:
     judge: Callable[[OpenTable], list[Decision]]
     reporter: HealthReporter | None = None
     further_lines: Callable[[OpenTable], Iterable[str]] = lambda _: ()
+    telling: Telling = field(default_factory=Telling)
     known_partitions: dict[str, Hashable] = field(default_factory=dict)
     """By table, the commit all of whose partitions Dagster had when it was asked: as long as that is the newest it is not asked again."""
 
@@ -105,9 +146,10 @@ class TableSweep:
         start = next((index for index, card in enumerate(self.cards) if card.name == cursor.next_table), 0)
         waiting = deque([*self.cards[start:], *self.cards[:start]])
         self._look_at(context.instance, warehouse, policies, waiting, answer)
-        for line in answer.lines:
+        lines = self.telling.lines(answer.lines)
+        for line in lines:
             context.log.info(line)
-        text = "\n".join(answer.lines)
+        text = "\n".join(lines)
         skipped = text if len(text) <= _SKIP_TEXT else f"{text[:_SKIP_TEXT]}\n... (all of it is in this tick's log)"
         return dg.SensorResult(
             run_requests=answer.requests or None,
