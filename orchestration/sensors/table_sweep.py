@@ -141,12 +141,12 @@ class TableSweep:
                 skip_reason=f"the warehouse {warehouse.path} holds no table yet", cursor=cursor.write()
             )
         policies = self.policies.current()
-        answer = TickAnswer(lines=[policies.trouble] if policies.trouble else [])
+        answer = TickAnswer()
         # It starts where the last tick stopped, so that slow tables starve nobody.
         start = next((index for index, card in enumerate(self.cards) if card.name == cursor.next_table), 0)
         waiting = deque([*self.cards[start:], *self.cards[:start]])
         self._look_at(context.instance, warehouse, policies, waiting, answer)
-        lines = self.telling.lines(answer.lines)
+        lines = [*([policies.trouble] if policies.trouble else []), *self.telling.lines(answer.lines)]
         for line in lines:
             context.log.info(line)
         text = "\n".join(lines)

@@ -103,7 +103,7 @@ def test_a_pause_has_a_reason_and_a_date(tmp_path: Path) -> None:
         ("defaults: {off_peak: {time_zone: UTC, windows: [{from: 25:00, to: 26:00}]}}", "from"),
         ("defaults: {off_peak: {time_zone: UTC, windows: [{from: '24:01', to: '1:00'}]}}", "from"),
         ("defaults: {off_peak: {time_zone: UTC, windows: []}}", "windows"),
-        ("defaults: {checks: {tree_invariant: off}}", "did you mean 'tree_invariants'?"),
+        ("defaults: {checks: {level0_backlgo: off}}", "did you mean 'level0_backlog'?"),
         ("defaults: {approval: {compat: required}}", "did you mean 'compact'?"),
         ("defaults: {expectations: [{type: no_such}]}", "expectations.0.type"),
         ("tables: {a.b: {partitions: [{idle_after: 3 d}]}}", "partitions.0.older_than"),

@@ -28,7 +28,7 @@ _VALUES: dict[str, st.SearchStrategy[Any]] = {
     "retention": st.fixed_dictionaries(
         {}, optional={"snapshots": st.fixed_dictionaries({}, optional={"retain_min": st.integers(1, 9), "older_than": st.integers(1, 9).map(lambda n: f"{n} h")})}
     ),
-    "checks": st.dictionaries(st.sampled_from(["tree_invariants", "level0_backlog"]), st.sampled_from(["error", "warn", "off", False])),
+    "checks": st.dictionaries(st.sampled_from(["merged_view_unchanged", "level0_backlog"]), st.sampled_from(["error", "warn", "off", False])),
     "paused": st.sampled_from(["move", False]),
 }  # fmt: skip
 _ENTRIES = st.fixed_dictionaries({}, optional=_VALUES)
