@@ -9,6 +9,7 @@ its tasks hand their rows to one writer, beside the driver (`write_folder`).
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -91,6 +92,8 @@ _JOINED_BYTES: Final = 32 << 20
 """Files of no more (as Spark estimates them) are read as one partition for it."""
 _TASK_BYTES: Final = 8 << 20
 _LEAST_PARTITIONS: Final = "spark.sql.files.minPartitionNum"
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+_ESTIMATE: Final = re.compile(rf"Statistics\(sizeInBytes=([\d.]+(?:E[+]?\d+)?) ({'|'.join(_UNITS)})\b")
 _QUICK: Final = ("Scan ", "LocalTableScan", "Project", "Filter", "ColumnarToRow")
 """Operators that cost little more than to read the rows."""
 _RUN_BEFORE: Final = ("AdaptiveSparkPlan", "InMemory", "Scan In-memory", "BatchScan", "Subquery")
@@ -498,13 +501,20 @@ def _outcomes_of_tasks(df: DataFrame, job: WriteJob, row_kind_column: str | None
 
 
 def _bytes_below(told: DataFrame) -> int | None:
-    """How many bytes Spark thinks the frame has that ``told`` maps; None on Connect, which does not tell."""
+    """How many bytes Spark thinks the frame has that ``told`` maps; None where a Connect server's plan does not say it."""
     plan = getattr(told, "_jdf", None)
     if plan is None:
-        return None
+        return estimated_bytes(told._explain_string(mode="cost"))
     whole = plan.queryExecution().optimizedPlan()
     below = whole.children().apply(0) if whole.children().size() else whole  # all of it, where nothing is left to map
     return int(str(below.stats().sizeInBytes()))
+
+
+def estimated_bytes(plan: str) -> int | None:
+    """The size of what the uppermost operator of an optimized plan takes, as `explain("cost")` shows it to people; None where it shows none."""
+    optimized = plan.partition("== Optimized Logical Plan ==")[2].partition("== Physical Plan ==")[0]
+    sizes = [float(number) * 1024 ** _UNITS.index(unit) for number, unit in _ESTIMATE.findall(optimized)]
+    return int(sizes[min(1, len(sizes) - 1)]) if sizes else None
 
 
 def _is_one_task(told: DataFrame, size: int) -> bool:
@@ -512,8 +522,10 @@ def _is_one_task(told: DataFrame, size: int) -> bool:
 
     A few small files that Spark would share out among its cores are read by one task, if nothing else happens to their rows that is
     slow: more tasks take longer to start than one takes to write. False where the number of tasks is not known before a part of the
-    query has run.
+    query has run, and on Connect, which does not tell it.
     """
+    if getattr(told, "_jdf", None) is None:
+        return False
     execution = told._jdf.queryExecution()
     operators = _operators(execution.executedPlan())
     # stages of their own would be run to count what comes out of them, and Python's sources asked twice
@@ -698,6 +710,7 @@ __all__ = [
     "ROW_KIND",
     "WriteJob",
     "answers",
+    "estimated_bytes",
     "in_pieces",
     "kind_column_of",
     "numbered_commit",

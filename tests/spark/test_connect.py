@@ -26,7 +26,7 @@ import json, sys
 from pathlib import Path
 import pyarrow as pa
 from lsm_core import Catalog, Schema
-from lsm_core.spark import compact_table, read_table, spark_session, stop_session, verify_table, write_table
+from lsm_core.spark import compact_table, read_table, spark_session, spark_write, stop_session, verify_table, write_table
 from tests.support.spark import kill_when
 
 root, trace = Path(sys.argv[1]), Path(sys.argv[2])
@@ -43,6 +43,11 @@ killer.join(30)
 report = compact_table(spark, table, full=True)
 checked = verify_table(spark, table, report.base_snapshot, report.snapshot_id)
 view = spark.read.format("dredge").option("warehouse", str(root)).option("table", "db.t").option("columns", "v,k").load()
+many = catalog.create_table("db.many", Schema(fields=fields, primary_keys=["k"], partition_keys=[], options={"bucket": "40"}, comment=None))
+told = spark.range(0, 400, 1, 2).selectExpr("id k", "'c' v", "double(id) x")
+slots = spark_write._slots(told, many.store, spark_write._bytes_below(told.mapInArrow(lambda batches: batches, told.schema)))
+write_table(told, many)
+assert many.to_arrow().num_rows == 400
 found = read_table(spark, table).toArrow().sort_by("k")
 answer = {
     "killed": len(killer.killed),
@@ -51,6 +56,7 @@ answer = {
     "new": view.where("v like 'b%'").count(),
     "ok": checked.ok,
     "level": report.verification.level,
+    "tasks": slots,
     "same": found.equals(table.to_arrow().sort_by("k").cast(found.schema)),
 }
 print("ANSWER:" + json.dumps(answer))
@@ -86,6 +92,7 @@ def test_every_call_works_through_connect_and_a_killed_worker_is_retried(
         "columns": ["v", "k"],
         "ok": True,
         "level": "V2",
+        "tasks": 8,
         "same": True,
     }
 
