@@ -10,10 +10,9 @@ from itertools import takewhile
 from typing import Final
 
 import dagster as dg
-from dagster._core.event_api import PartitionKeyFilter
-from dagster._core.storage.asset_check_execution_record import COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES
 
 from orchestration import names
+from orchestration.quirks import COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES, PartitionKeyFilter
 
 _LOOK_BACK = 50
 PARTITION_TAG: Final = "dagster/partition"

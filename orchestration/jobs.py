@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import dagster as dg
-from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from checks.adoption import adopt_op
 from checks.audit import Audit, TwoSnapshots, audit_op, verify_op
@@ -26,6 +25,7 @@ from orchestration.ops.table_ops import (
 )
 from orchestration.ops.warehouse_ops import Maintenance, maintain_op, orphan_plans_op
 from orchestration.ops.what_if_op import WhatIf, what_if_op
+from orchestration.quirks import UnresolvedAssetJobDefinition
 from orchestration.resources.settings import Settings
 from orchestration.resources.warehouse import WarehouseResource
 

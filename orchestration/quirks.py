@@ -1,4 +1,7 @@
-"""Where Dagster and this house differ: postponed annotations, and warnings about features that it calls beta or preview."""
+"""Where Dagster and this house differ, and all that is taken from Dagster's private modules but for the launcher of runs, which is one itself.
+
+Postponed annotations, warnings about features that Dagster calls beta or preview, events that its own API does not delete.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,19 @@ from typing import Any, Final, TypeVar
 import dagster as dg
 import sqlalchemy as sa
 from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
+from dagster._core.definitions.data_version import DATA_VERSION_TAG, extract_data_version_from_entry
 from dagster._core.definitions.repository_definition import SINGLETON_REPOSITORY_NAME
+from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+from dagster._core.event_api import PartitionKeyFilter
 from dagster._core.instance.utils import RUNLESS_RUN_ID
+from dagster._core.storage.asset_check_execution_record import COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES
 from dagster._core.storage.event_log.schema import (
     AssetCheckExecutionsTable,
     AssetEventTagsTable,
     SqlEventLogStorageTable,
 )
 from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
+from dagster._utils.schedules import is_valid_cron_schedule
 
 ASSET_JOB: Final = IMPLICIT_ASSET_JOB_NAME
 """The job that Dagster makes over all assets: what "Materialize" starts, and what a run request with assets and without a job starts."""
@@ -94,3 +102,19 @@ def purge_events(instance: dg.DagsterInstance, first_part: str, before: datetime
     with storage.run_connection(RUNLESS_RUN_ID) as connection:  # SQLite keeps them here a second time
         connection.execute(events.delete().where(*gone))
     return int(deleted)
+
+
+__all__ = [
+    "ASSET_JOB",
+    "COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES",
+    "DATA_VERSION_TAG",
+    "WHOLE_LOCATION",
+    "PartitionKeyFilter",
+    "UnresolvedAssetJobDefinition",
+    "early_features",
+    "extract_data_version_from_entry",
+    "is_valid_cron_schedule",
+    "named_op",
+    "purge_events",
+    "typed",
+]

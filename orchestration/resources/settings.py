@@ -10,9 +10,9 @@ from typing import Final
 from urllib.parse import urlsplit
 
 import dagster as dg
-from dagster._utils.schedules import is_valid_cron_schedule
 
 from lsm_core.errors import InvalidOption
+from orchestration.quirks import is_valid_cron_schedule
 
 URL_VARIABLE: Final = "DREDGE_DAGSTER_URL"
 RUN_ASSETS_VARIABLE: Final = "DREDGE_RUN_ASSETS"

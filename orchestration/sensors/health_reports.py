@@ -12,7 +12,6 @@ from typing import Final, TypeAlias
 
 import dagster as dg
 import pyarrow.compute as pc
-from dagster._core.definitions.data_version import DATA_VERSION_TAG, extract_data_version_from_entry
 
 from checks.backlog import backlog_evaluation, hides_level0
 from checks.tree_invariants import inspect_tree
@@ -22,6 +21,7 @@ from orchestration import names
 from orchestration.blocked import blocking_failure, ever_evaluated, latest_evaluation
 from orchestration.health import PartitionHealth, changes_data, version_text
 from orchestration.metadata import data_metadata, health_metadata
+from orchestration.quirks import DATA_VERSION_TAG, extract_data_version_from_entry
 from orchestration.sensors.looks import OpenTable
 
 AssetEvent: TypeAlias = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation

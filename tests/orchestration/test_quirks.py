@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import dagster as dg
 import pytest
 
 from orchestration import names, quirks
+from tests.docs.pages import ROOT
 from tests.support.platform import House, commit, keyed_table, open_house
 
 DAGSTER = "1.13.27"
@@ -85,3 +87,13 @@ def test_these_tests_are_of_the_version_that_is_installed() -> None:
     assert dg.__version__ == DAGSTER, (
         "look at orchestration/quirks.py and orchestration/launcher.py again, then change the number"
     )
+
+
+def test_nothing_else_leans_on_dagster_s_inside() -> None:
+    leaning = {
+        path.relative_to(ROOT).as_posix()
+        for folder in ("orchestration", "assets", "checks", "lsm_core")
+        for path in (ROOT / folder).rglob("*.py")
+        if re.search(r"(from|import) dagster\._", path.read_text())
+    }
+    assert leaning == {"orchestration/quirks.py", "orchestration/launcher.py"}
