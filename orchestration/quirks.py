@@ -19,6 +19,7 @@ from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NA
 from dagster._core.definitions.data_version import DATA_VERSION_TAG, extract_data_version_from_entry
 from dagster._core.definitions.repository_definition import SINGLETON_REPOSITORY_NAME
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+from dagster._core.errors import DagsterPipesExecutionError
 from dagster._core.event_api import PartitionKeyFilter
 from dagster._core.instance.utils import RUNLESS_RUN_ID
 from dagster._core.storage.asset_check_execution_record import COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES
@@ -34,6 +35,8 @@ ASSET_JOB: Final = IMPLICIT_ASSET_JOB_NAME
 """The job that Dagster makes over all assets: what "Materialize" starts, and what a run request with assets and without a job starts."""
 WHOLE_LOCATION: Final = SINGLETON_REPOSITORY_NAME
 """The repository of a code location made of definitions; addresses of pages leave it out."""
+PipesFailed: Final = DagsterPipesExecutionError
+"""What the client of a program raises that ended badly."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -37,6 +38,7 @@ from lsm_core.maintenance import (
     load_plan,
     plan_maintenance,
     rows_given_buckets,
+    save_plan,
     verify_snapshots,
 )
 from lsm_core.maintenance.action import PlanEstimate, size_text
@@ -56,8 +58,9 @@ from orchestration.metadata import (
 )
 from orchestration.ops.approval import wait_for_approval, waiting_metadata, waiting_text, why_approved_first
 from orchestration.partitions import partitions_of
+from orchestration.pipes_worker import told_of
 from orchestration.policies import Reason, policy_source
-from orchestration.quirks import early_features, named_op, typed
+from orchestration.quirks import PipesFailed, early_features, named_op, typed
 from orchestration.resources.spark_resource import SparkResource
 from orchestration.resources.warehouse import WarehouseResource, refusal_of
 from orchestration.table_card import TableCard, count_text
@@ -342,7 +345,9 @@ def _apply_op() -> dg.OpDefinition:
         tags={"dagster/kind/spark": ""},
     )
     @typed
-    def apply(context: dg.OpExecutionContext, plan: str, warehouse: WarehouseResource, spark: SparkResource) -> str:
+    def apply(
+        context: dg.OpExecutionContext, plan: str, warehouse: WarehouseResource, spark: SparkResource
+    ) -> dg.Output[str]:  # where another program did the work Dagster takes no plain value
         card = card_of(context, warehouse)
         chosen = CHOSEN.validate_json(plan)
         given = MaintenancePlan.from_json(chosen.plan)
@@ -350,7 +355,7 @@ def _apply_op() -> dg.OpDefinition:
             lines = [waiting_text(given) if chosen.waits else nothing_to_do(given)]
             left = () if chosen.waits else given.declined
             done = AppliedPlan(given.action, given.hash, None, lines, {}, left, chosen.replaced, waits=chosen.waits)
-            return APPLIED.dump_json(done).decode()
+            return dg.Output(APPLIED.dump_json(done).decode())
         store = ruled_store(warehouse, card.name)
         try:
             done = _carry_out(context, store, given, chosen.replaced, spark)
@@ -364,7 +369,7 @@ def _apply_op() -> dg.OpDefinition:
         context.add_output_metadata(number_metadata(done.numbers))
         if done.published is not None:  # the check reads there what was published
             context.instance.add_run_tags(context.run_id, {names.published_tag(card.name): str(done.published)})
-        return APPLIED.dump_json(done).decode()
+        return dg.Output(APPLIED.dump_json(done).decode())
 
     return apply
 
@@ -412,34 +417,60 @@ def apply_exactly(
 
     A commit whose outcome is unknown is looked for in the table. Raises what `apply_plan` raises.
     """
-    runner = spark.bucket_runner() if find_action(plan.action, store.name).runs_tasks else None
     try:
-        report = apply_plan(store, plan, runner=runner, approved_by=approved_by)
+        if spark.uses_pipes and find_action(plan.action, store.name).runs_tasks:
+            told = _apply_elsewhere(context, store, plan, spark, approved_by)
+        else:
+            runner = spark.bucket_runner() if find_action(plan.action, store.name).runs_tasks else None
+            told = told_of(apply_plan(store, plan, runner=runner, approved_by=approved_by), store.name)
     except CommitUnknown as error:
         context.log.info(str(error))
         found = _published_by(store, plan, replaced)
         if found is None:
             raise
         return found, ""
-    before = report.applied_before
-    lines = report.lines(store.name) if before is None else [before.text()]
-    left = [item for items in report.declined_lists().values() for item in items]
-    stale = [f"{item.subject}: {item.text}" for item in left if item.reason == "stale" and before is None]
-    done = AppliedPlan(
-        plan.action,
-        plan.hash,
-        report.published,
-        lines,
-        report.numbers(),
-        left,
-        replaced,
-        changed=report.changed,
-        predicted=plan.estimate,
-        ledger_run=report.run_id,
-        failed=report.failures,
-        undone=report.undone,
+    done = APPLIED.validate_python(
+        {**told, "action": plan.action, "plan_hash": plan.hash, "replaced": replaced, "predicted": plan.estimate}
     )
-    return done, "" if report.changed else "; ".join(stale[:3])
+    stale = [f"{item.subject}: {item.text}" for item in done.left_alone if item.reason == "stale"]
+    return done, "" if done.changed or told["before"] else "; ".join(stale[:3])
+
+
+def _apply_elsewhere(
+    context: dg.OpExecutionContext, store: TableStore, plan: MaintenancePlan, spark: SparkResource, approved_by: str
+) -> Mapping[str, Any]:
+    """Have the program of `SparkResource.submit` apply the plan, and return what it tells (`told_of`).
+
+    Raises PlanStale, CommitUnknown where the program ended without a word, dg.Failure naming every other error.
+    """
+    save_plan(store, plan)
+    warehouse = context.resources.warehouse
+    asked = {
+        "warehouse": warehouse.path,
+        "catalog_options": warehouse.catalog_options,
+        "clock": warehouse.clock,
+        "table": store.name,
+        "options": {key: value for key, value in store.options.raw.items() if store.schema.options.get(key) != value},
+        "hash": plan.hash,
+        "approved_by": approved_by,
+    }
+    try:
+        with early_features():  # how many writers a client expects is preview
+            ended = dg.PipesSubprocessClient().run(context=context, command=spark.command(), extras=asked)
+        messages = ended.get_custom_messages()
+    except PipesFailed as error:
+        context.log.warning(str(error))
+        messages = ()
+    if not messages:
+        ended_so = f"{shlex.join(spark.command())} ended without telling what became of plan {plan.hash}"
+        raise CommitUnknown((plan.base_snapshot or 0) + 1, ended_so)
+    told: Mapping[str, Any] = messages[-1]
+    if "error" not in told:
+        return told
+    if told["error"] == PlanStale.__name__:
+        raise PlanStale(str(told["text"]), store.name)
+    passing = told["error"] in {kind.__name__ for kind in PASSING}
+    raise dg.Failure(f"{store.name}: {told['error']}: {told['text']}", allow_retries=passing)
 
 
 def _published_by(store: TableStore, plan: MaintenancePlan, replaced: str) -> AppliedPlan | None:

@@ -129,7 +129,9 @@ def table_op() -> dg.OpDefinition:
         tags={"dagster/kind/dredge": ""},
     )
     @typed
-    def maintain_table(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource) -> None:
+    def maintain_table(
+        context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource
+    ) -> dg.Output[None]:
         asked = context.op_config
         given = {name: value for name, value in asked["given"].items() if value is not None and value != []}
         table, dry_run = str(given.pop("table")), bool(given.pop("dry_run", False))
@@ -154,7 +156,7 @@ def table_op() -> dg.OpDefinition:
             )
             if plan.items and why:
                 context.add_output_metadata(wait_for_approval(context, store, plan, why))
-                return
+                return dg.Output(None)
             while plan.items:
                 told = carry_out(context, warehouse, spark, store, plan, f"dagster run {context.run_id}")
                 context.add_output_metadata(told)
@@ -163,6 +165,7 @@ def table_op() -> dg.OpDefinition:
                     break
                 plan = plan_maintenance(store, action.name, **arguments)
                 context.log.info(first_line(plan))
+        return dg.Output(None)
 
     return maintain_table
 
@@ -179,7 +182,9 @@ def apply_plan_op() -> dg.OpDefinition:
         tags={"dagster/kind/dredge": ""},
     )
     @typed
-    def apply_approved_plan(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource) -> None:
+    def apply_approved_plan(
+        context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource
+    ) -> dg.Output[None]:
         asked = ApprovedPlan(**context.op_config)
         with said_in_one_line(asked.table):
             who = " ".join(asked.approved_by.split())
@@ -194,6 +199,7 @@ def apply_plan_op() -> dg.OpDefinition:
             context.instance.add_run_tags(context.run_id, tags)
             told = carry_out(context, warehouse, spark, store, plan, f"{who} (dagster run {context.run_id})")
             context.add_output_metadata(told)
+        return dg.Output(None)
 
     return apply_approved_plan
 

@@ -55,7 +55,9 @@ def maintain_op() -> dg.OpDefinition:
         tags={"dagster/kind/dredge": ""},
     )
     @typed
-    def maintain_tables(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource) -> None:
+    def maintain_tables(
+        context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource
+    ) -> dg.Output[None]:
         asked = Maintenance(**context.op_config)
         began = time.monotonic()
         with said_in_one_line("the warehouse"):
@@ -76,7 +78,7 @@ def maintain_op() -> dg.OpDefinition:
         )
         context.add_output_metadata({"plan": plan.hash, "what and in which order": dg.MetadataValue.md(_order(plan))})
         if asked.dry_run:
-            return
+            return dg.Output(None)
 
         def maintain(item: CombinedItem) -> None:
             if plan.limits.max_seconds is not None and time.monotonic() - began >= plan.limits.max_seconds:
@@ -98,6 +100,7 @@ def maintain_op() -> dg.OpDefinition:
             maintain(given)
 
         each_table(context, tables, one)
+        return dg.Output(None)
 
     return maintain_tables
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import dagster as dg
-from pydantic import PrivateAttr
+from pydantic import Field, PrivateAttr
 
 from lsm_core.errors import InvalidOption
 
@@ -20,11 +21,13 @@ if TYPE_CHECKING:
 
 RUNNER_VARIABLE: Final = "DREDGE_RUNNER"
 REMOTE_VARIABLE: Final = "DREDGE_SPARK_REMOTE"
-_RUNNERS: Final = ("spark", "local")
+SUBMIT_VARIABLE: Final = "DREDGE_SPARK_SUBMIT"
+_RUNNERS: Final = ("spark", "local", "pipes")
 
 
 class SparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
-    """Runs bucket tasks on Spark (``runner="spark"``) or in this process (``"local"``, for machines without Java).
+    """Runs bucket tasks on Spark (``runner="spark"``) or in this process (``"local"``, for machines without Java), or has whole
+    plans applied by a program that ``submit`` starts (``"pipes"``: the words of a spark-submit command line without its script).
 
     ``remote``: address of a shared Spark Connect server (``sc://localhost:15002``); empty: a classic local session.
     Neither pyspark nor dagster-pyspark is imported before the first use.
@@ -32,16 +35,28 @@ class SparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     runner: str = "spark"
     remote: str = ""
+    submit: list[str] = Field(default_factory=list)
     _pyspark: Any = PrivateAttr(default=None)
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> SparkResource:
-        """Read ``DREDGE_RUNNER`` and ``DREDGE_SPARK_REMOTE``; raises ``InvalidOption``."""
+        """Read ``DREDGE_RUNNER``, ``DREDGE_SPARK_REMOTE`` and ``DREDGE_SPARK_SUBMIT``; raises ``InvalidOption``."""
         values = os.environ if environment is None else environment
         runner = values.get(RUNNER_VARIABLE, "").strip().lower() or "spark"
         if runner not in _RUNNERS:
             raise InvalidOption(RUNNER_VARIABLE, runner, " or ".join(_RUNNERS))
-        return cls(runner=runner, remote=values.get(REMOTE_VARIABLE, "").strip())
+        return cls(runner=runner, remote=values.get(REMOTE_VARIABLE, "").strip(), submit=_submit(values, runner))
+
+    @property
+    def uses_pipes(self) -> bool:
+        """Whether plans are applied by a program of their own."""
+        return self.runner == "pipes"
+
+    def command(self) -> list[str]:
+        """Return the command line that applies a plan elsewhere, its script included."""
+        from orchestration import pipes_worker
+
+        return [*self.submit, str(pipes_worker.__file__)]
 
     @property
     def uses_spark(self) -> bool:
@@ -78,3 +93,18 @@ class SparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
             return spark_runner(self.session())(store, tasks)
 
         return run_on_spark
+
+
+def _submit(values: Mapping[str, str], runner: str) -> list[str]:
+    """The words of the command that starts a script on a cluster."""
+    text = values.get(SUBMIT_VARIABLE, "").strip()
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise InvalidOption(SUBMIT_VARIABLE, text, f"a command line ({error})") from error
+    if runner == "pipes" and not words:
+        accepted = (
+            f"a command that runs a Python script, like 'spark-submit --master yarn', for {RUNNER_VARIABLE}=pipes"
+        )
+        raise InvalidOption(SUBMIT_VARIABLE, text, accepted)
+    return words
