@@ -6,33 +6,11 @@ from collections.abc import Sequence
 
 import dagster as dg
 
-from checks.definition import checked_table, declare, declined
 from lsm_core.options import TableOptions
 from orchestration import names
-from orchestration.health import PartitionHealth, table_health
-from orchestration.policies import Policy, policy_source
+from orchestration.health import PartitionHealth
+from orchestration.policies import Policy
 from orchestration.policies.decisions import Backlog, backlog_of
-from orchestration.resources.warehouse import WarehouseResource
-from orchestration.table_card import TableCard
-
-DESCRIPTION = "Level-0 files in the worst bucket stay below the policy's warning; every read has to merge each of them."
-
-
-def backlog_check(card: TableCard, layout: dg.AssetKey) -> dg.AssetChecksDefinition:
-    """Return the check over ``card``'s layout asset."""
-    return declare(card, layout, names.BACKLOG_CHECK, DESCRIPTION, _check, whole_table=True)
-
-
-def _check(context: dg.AssetCheckExecutionContext, warehouse: WarehouseResource) -> dg.AssetCheckResult:
-    card = checked_table(context, warehouse)
-    if card.refusal is not None:
-        return declined(card)
-    store, layout = warehouse.store(card.name), names.layout_key(warehouse.path, card.name)
-    states, policy = table_health(store).partitions, policy_source(warehouse.policy_file).current().of(card.name)
-    found = backlog_evaluation(layout, states, policy, hidden=hides_level0(store.options))
-    return dg.AssetCheckResult(
-        passed=found.passed, severity=found.severity, description=found.description, metadata=found.metadata
-    )
 
 
 def hides_level0(options: TableOptions) -> bool:

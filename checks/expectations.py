@@ -1,4 +1,4 @@
-"""expectations: a great-expectations suite made from a table's schema, held against a bounded sample of its merged rows.
+"""expectations: a great-expectations suite made from a table's schema and what its policy declares, held against a bounded sample of its merged rows.
 
 great-expectations is imported only when the check runs (7 s), on a job of its own, so that no compaction waits for it.
 """
@@ -6,19 +6,18 @@ great-expectations is imported only when the check runs (7 s), on a job of its o
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import dagster as dg
 import pyarrow as pa
 
-from checks.definition import checked_table, declare, declined, failed
+from checks.definition import declined, failed
 from lsm_core import Table
 from lsm_core.errors import DredgeError
-from orchestration import names
-from orchestration.ops.each_table import each_table
-from orchestration.quirks import typed
-from orchestration.resources.warehouse import WarehouseResource, describe_warehouse
+from orchestration.policies.policy import Expectation
+from orchestration.resources.warehouse import WarehouseResource
 from orchestration.table_card import TableCard
 
 if TYPE_CHECKING:
@@ -27,26 +26,21 @@ if TYPE_CHECKING:
 os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
 
 MAX_ROWS: Final = 500_000
-DESCRIPTION: Final = (
-    "great-expectations: keys are there and unique, NOT NULL columns hold no null, in a bounded sample of merged rows."
-)
+DESCRIPTION: Final = "great-expectations: keys are there and unique, NOT NULL columns hold no null, and what the policy declares holds, in a bounded sample of merged rows."
+_KEYS_SHOWN: Final = 20
+_PLACE: Final = "place"
+_COLUMN_ARGUMENTS: Final = ("column", "column_A", "column_B", "column_list", "column_set")
+"""Arguments of expectations that name columns to read."""
 
 
-def suite_check(card: TableCard, data: dg.AssetKey) -> dg.AssetChecksDefinition:
-    """Return the check over ``card``'s data asset; it warns and never blocks: dirt in the source is not maintenance's doing."""
-    return declare(card, data, names.SUITE_CHECK, DESCRIPTION, _check, whole_table=True)
-
-
-def _check(context: dg.AssetCheckExecutionContext, warehouse: WarehouseResource) -> dg.AssetCheckResult:
-    return suite_result(warehouse, checked_table(context, warehouse))
-
-
-def suite_result(warehouse: WarehouseResource, card: TableCard) -> dg.AssetCheckResult:
-    """Hold one table's sample to its suite; raises ``SuiteCrashed`` and what reading the table raises."""
+def suite_result(
+    warehouse: WarehouseResource, card: TableCard, declared: Sequence[Expectation] = ()
+) -> dg.AssetCheckResult:
+    """Hold one table's sample to its suite; ``declared``: what the policy expects besides. Raises ``SuiteCrashed`` and what reading the table raises."""
     if card.refusal is not None:
         return declined(card)
-    sample = read_sample(warehouse.table(card.name))
-    outcomes = run_suite(card, sample.frame)
+    sample = read_sample(warehouse.table(card.name), declared=declared)
+    outcomes = run_suite(card, sample.frame, declared)
     lines = ["| expectation | rows that break it | |", "|---|--:|---|"]
     lines += [f"| {item.text} | {item.unexpected:,} | {'ok' if item.passed else 'broken'} |" for item in outcomes]
     metadata = {
@@ -57,45 +51,18 @@ def suite_result(warehouse: WarehouseResource, card: TableCard) -> dg.AssetCheck
     }
     broken = [item for item in outcomes if not item.passed]
     if broken:
-        text = (
-            f"{broken[0].text}: {broken[0].unexpected:,} rows break it; dirt in the source, maintenance changed nothing"
-        )
-        return failed(text, warn=True, **metadata)
+        named = [f"- {item.text}: `{row}`" for item in broken for row in item.rows]
+        if named:
+            metadata["keys that break an expectation"] = dg.MetadataValue.md("\n".join(named))
+        worst = next((item for item in broken if not item.warn), broken[0])
+        rows = f"{worst.unexpected:,} rows break it" if worst.unexpected else "it does not hold"
+        text = f"{worst.text}: {rows}; dirt in the source, maintenance changed nothing"
+        return failed(text, warn=worst.warn, **metadata)
     return dg.AssetCheckResult(
         passed=True,
         description=f"{len(outcomes)} expectations hold over {len(sample.frame):,} rows",
         metadata=metadata,
     )
-
-
-@dg.op(
-    name="hold_to_rules",
-    description="Hold a bounded sample of every table to the suite made from its schema, and tell the outcome as its check expectations.",
-    out=dg.Out(dg.Nothing),
-    tags={"dagster/kind/dredge": ""},
-)
-@typed
-def expectations_op(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> None:
-    """Evaluate the suites of all tables that maintenance looks after; a table whose suite fails to run stops no other.
-
-    At the end the op fails and names the tables whose suites could not be run.
-    """
-
-    def evaluate(card: TableCard) -> None:
-        result = suite_result(warehouse, card)
-        context.log.info("%s: %s", card.name, result.description)
-        evaluation = dg.AssetCheckEvaluation(
-            asset_key=names.data_key(warehouse.path, card.name),
-            check_name=names.SUITE_CHECK,
-            passed=result.passed,
-            severity=result.severity,
-            description=result.description,
-            metadata=result.metadata,
-        )
-        context.log_event(evaluation)  # type: ignore[arg-type]  # stored at once; Dagster's type leaves evaluations out
-
-    cards = {card.name: card for card in describe_warehouse(warehouse) if card.refusal is None}
-    each_table(context, cards, evaluate)
 
 
 @dataclass(frozen=True)
@@ -106,18 +73,31 @@ class Sample:
     whole: bool
 
 
-def wanted_columns(table: Table) -> list[str]:
-    """Return the columns that a suite can say something about: keys and NOT NULL columns."""
+def wanted_columns(table: Table, declared: Sequence[Expectation] = ()) -> list[str]:
+    """Return the columns that a suite says something about: keys, NOT NULL columns, and those that declared expectations name.
+
+    Raises ``SuiteCrashed`` for an expectation of a column that the table does not have.
+    """
     schema = table.store.schema
-    keys = set(schema.primary_keys)
-    return [column.name for column in schema.fields if column.name in keys or not column.type.nullable] or [
-        schema.fields[0].name
-    ]
+    keys, asked = set(schema.primary_keys), set[str]()
+    for item in declared:
+        given = [item.kwargs[name] for name in _COLUMN_ARGUMENTS if name in item.kwargs]
+        listed = {name for one in given for name in ([one] if isinstance(one, str) else one)}
+        if unknown := sorted(listed - set(schema.field_names)):
+            raise SuiteCrashed(
+                f"table {table.name}: expectation '{item.type}' of the policy names column {unknown[0]!r}; there are {', '.join(schema.field_names)}"
+            )
+        asked |= listed
+    return [
+        column.name
+        for column in schema.fields
+        if column.name in keys or column.name in asked or not column.type.nullable
+    ] or [schema.fields[0].name]
 
 
-def read_sample(table: Table, max_rows: int = MAX_ROWS) -> Sample:
+def read_sample(table: Table, max_rows: int = MAX_ROWS, declared: Sequence[Expectation] = ()) -> Sample:
     """Read up to ``max_rows`` merged rows. Keys of one bucket are never in another, so a cut sample still shows duplicates."""
-    columns = wanted_columns(table)
+    columns = wanted_columns(table, declared)
     batches: list[pa.RecordBatch] = []
     rows = 0
     for batch in table.to_batches(columns=columns):
@@ -136,14 +116,16 @@ class SuiteCrashed(DredgeError):
 
 @dataclass(frozen=True)
 class ExpectationResult:
-    """One expectation in words, whether it holds, and how many rows break it."""
+    """One expectation in words, whether it holds, how many rows break it, and the keys of the first of these; ``warn``: a failure only warns."""
 
     text: str
     passed: bool
     unexpected: int
+    rows: tuple[str, ...] = ()
+    warn: bool = True
 
 
-def run_suite(card: TableCard, frame: pd.DataFrame) -> list[ExpectationResult]:
+def run_suite(card: TableCard, frame: pd.DataFrame, declared: Sequence[Expectation] = ()) -> list[ExpectationResult]:
     """Evaluate the suite over ``frame``; raises ``SuiteCrashed`` when an expectation itself fails to run."""
     import great_expectations as gx
 
@@ -154,18 +136,51 @@ def run_suite(card: TableCard, frame: pd.DataFrame) -> list[ExpectationResult]:
         .add_dataframe_asset(card.name)
         .add_batch_definition_whole_dataframe("all")
     )
-    suite = gx.ExpectationSuite(
-        name=f"{card.name} keeps its own rules", expectations=[made for _, made in expectations(card, frame)]
+    own = [(text, made, True) for text, made in expectations(card, frame)]
+    every = [*own, *(_declared(card, item) for item in declared)]
+    for place, (_, made, _) in enumerate(every):
+        made.meta = {_PLACE: place}  # great-expectations answers in an order of its own
+    suite = gx.ExpectationSuite(name=f"{card.name} keeps its own rules", expectations=[made for _, made, _ in every])
+    keys = [name for name in card.primary_keys if name in frame.columns]
+    shown: dict[str, Any] = {"result_format": "SUMMARY", "partial_unexpected_count": _KEYS_SHOWN}
+    result = batch.get_batch({"dataframe": frame}).validate(
+        suite, result_format={**shown, "unexpected_index_column_names": keys} if keys else shown
     )
-    result = batch.get_batch({"dataframe": frame}).validate(suite)
-    texts = [text for text, _ in expectations(card, frame)]
-    outcomes = []
-    for text, item in zip(texts, result.results, strict=True):
+    outcomes: dict[int, ExpectationResult] = {}
+    for item in result.results:
+        place = item.expectation_config.meta[_PLACE]
+        text, _, warn = every[place]
         if any(detail.get("raised_exception") for detail in _exceptions(item.exception_info)):
             raise SuiteCrashed(f"table {card.name}: expectation '{text}' crashed: {item.exception_info}")
-        unexpected = int((item.result or {}).get("unexpected_count") or 0)
-        outcomes.append(ExpectationResult(text, bool(item.success), unexpected))
-    return outcomes
+        told = item.result or {}
+        unexpected = int(told.get("unexpected_count") or 0)
+        rows = tuple(_row_text(row) for row in (told.get("partial_unexpected_index_list") or ())[:_KEYS_SHOWN])
+        outcomes[place] = ExpectationResult(text, bool(item.success), unexpected, rows, warn)
+    return [outcomes[place] for place in sorted(outcomes)]
+
+
+def _row_text(row: Any) -> str:
+    """A row as great-expectations names it: by key, with the value that is not as expected; by number where there is no key."""
+    if not isinstance(row, dict):
+        return f"row {row} of the sample"
+    return ", ".join(f"{name}={value.item() if hasattr(value, 'item') else value!s}" for name, value in row.items())
+
+
+def _declared(card: TableCard, item: Expectation) -> tuple[str, Any, bool]:
+    """Return an expectation of the policy with its words, and whether its failure only warns. Raises ``SuiteCrashed`` where there is no such one."""
+    from great_expectations.exceptions import ExpectationNotFoundError
+    from great_expectations.expectations.registry import get_expectation_impl
+
+    words = ", ".join(f"{name}={value!r}" for name, value in item.kwargs.items())
+    text = f"{item.type}({words})"
+    try:
+        made = get_expectation_impl(item.type)(**item.kwargs)
+    except ExpectationNotFoundError as error:
+        raise SuiteCrashed(f"table {card.name}: great-expectations has no '{item.type}'") from error
+    except (TypeError, ValueError) as error:
+        lines = " ".join(str(error).split())
+        raise SuiteCrashed(f"table {card.name}: expectation '{text}' of the policy: {lines}") from error
+    return text, made, item.severity == "warn"
 
 
 def expectations(card: TableCard, frame: pd.DataFrame) -> list[tuple[str, Any]]:

@@ -7,58 +7,48 @@ from typing import Final
 
 import dagster as dg
 
-from checks.definition import checked_table, declare, declined, failed
+from checks.definition import failed
 from lsm_core.errors import CorruptFile, SnapshotNotFound, UnsupportedFeature
 from lsm_core.maintenance import VerifyReport, rows_given_buckets, verify_snapshots
 from orchestration import names
+from orchestration.ops.kept_for_undo import KeptFiles, kept_for_undo
 from orchestration.ops.layout_ops import bucket_text
-from orchestration.partitions import partition_of
 from orchestration.resources.spark_resource import SparkResource
 from orchestration.resources.warehouse import WarehouseResource
-from orchestration.table_card import TableCard
-
-DESCRIPTION = (
-    "The merged rows of every bucket are the same before and after the compaction, found by a second path: Spark SQL over the "
-    "raw files (V3). While it fails, no further maintenance touches the table and nothing expires."
-)
-
 
 _LOOK_BACK: Final = 50
 """Among how many of a layout's newest materialisations a run's is looked for."""
 
 
-def merged_view_check(card: TableCard, layout: dg.AssetKey) -> dg.AssetChecksDefinition:
-    """Return the blocking check over ``card``'s layout asset."""
-    return declare(card, layout, names.MERGED_VIEW_CHECK, DESCRIPTION, _check, blocking=True, pool=names.SPARK_POOL)
-
-
-def _check(
-    context: dg.AssetCheckExecutionContext, warehouse: WarehouseResource, spark: SparkResource
+def merged_view_result(
+    instance: dg.DagsterInstance,
+    warehouse: WarehouseResource,
+    spark: SparkResource,
+    table: str,
+    partition: str | None,
 ) -> dg.AssetCheckResult:
-    card = checked_table(context, warehouse)
-    if card.refusal is not None:
-        return declined(card)
+    """Return what comparing the last published snapshot of the partition with the one before found; a failure keeps the old files tagged."""
     try:
-        published = published_snapshot(
-            context.instance, names.layout_key(warehouse.path, card.name), card.name, partition_of(context)
-        )
+        published = published_snapshot(instance, names.layout_key(warehouse.path, table), table, partition)
     except LookupError as error:
         return failed(f"what was published cannot be told: {error}", warn=True)
     if published is None:
         return dg.AssetCheckResult(passed=True, description="the last run published nothing, so nothing could change")
-    note, store = "", warehouse.store(card.name)
+    note, store = "", warehouse.store(table)
     try:
         if rows := rows_given_buckets(store, published):
             return dg.AssetCheckResult(passed=True, description=bucket_text(published, rows))
-        found = compare(warehouse, spark, card.name, published)
+        found = compare(warehouse, spark, table, published)
     except UnsupportedFeature as error:  # the second path cannot say it: the first one looks again, and says so
         found = verify_snapshots(store, published - 1, published)
         note = f"; no second path: {error}"
     except SnapshotNotFound as error:
         return failed(f"snapshots {published - 1} and {published} can no longer be compared: {error}", warn=True)
     except CorruptFile as error:
-        return failed(f"snapshot {published} cannot be trusted: {error}")
-    return judge(found, note)
+        kept = kept_for_undo(store, published)
+        text = f"snapshot {published} cannot be trusted: {error}; {kept.text}"
+        return dg.AssetCheckResult(passed=False, description=text, metadata=kept.metadata)
+    return judge(found, note) if found.ok else judge(found, kept=kept_for_undo(store, published))
 
 
 def compare(warehouse: WarehouseResource, spark: SparkResource, table: str, published: int) -> VerifyReport:
@@ -74,8 +64,8 @@ def compare(warehouse: WarehouseResource, spark: SparkResource, table: str, publ
     return found
 
 
-def judge(found: VerifyReport, note: str = "") -> dg.AssetCheckResult:
-    """Turn the comparison into a check result; ``note`` ends a passing one's description."""
+def judge(found: VerifyReport, note: str = "", kept: KeptFiles | None = None) -> dg.AssetCheckResult:
+    """Turn the comparison into a check result; ``note`` ends a passing one's description, ``kept`` says how a failure is undone."""
     pair = f"snapshots {found.snapshot_a} and {found.snapshot_b}"
     metadata: dict[str, dg.MetadataValue] = {
         "level": dg.MetadataValue.text(found.level),
@@ -102,8 +92,12 @@ def judge(found: VerifyReport, note: str = "") -> dg.AssetCheckResult:
     return dg.AssetCheckResult(
         passed=False,
         severity=dg.AssetCheckSeverity.ERROR,
-        description=f"{pair} differ in {buckets}: restore the replaced files before anything else is done",
-        metadata={**metadata, "differences": dg.MetadataValue.md("\n".join(lines))},
+        description=f"{pair} differ in {buckets}: {kept.text if kept else 'restore the replaced files before anything else is done'}",
+        metadata={
+            **metadata,
+            "differences": dg.MetadataValue.md("\n".join(lines)),
+            **(kept.metadata if kept else {}),
+        },
     )
 
 

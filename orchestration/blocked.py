@@ -47,9 +47,18 @@ def ever_evaluated(instance: dg.DagsterInstance, layouts: Iterable[dg.AssetKey])
     return frozenset(instance.event_log_storage.get_latest_asset_check_execution_by_key(keys))
 
 
-def _blocking_checks(layout: dg.AssetKey) -> list[dg.AssetCheckKey]:
+_NAMES: Final = {
+    names.MERGED_VIEW_CHECK: (names.MERGED_VIEW_CHECK,),
+    names.TREE_CHECK: (names.TREE_CHECK, names.FORMER_TREE_CHECK),
+}
+"""The blocking checks, each with the names that it has had, that of today first."""
+
+
+def _blocking_checks(layout: dg.AssetKey, name: str | None = None) -> list[dg.AssetCheckKey]:
+    """All blocking checks, or the one of that name, under all keys and names that they have had; those of today first."""
     keys = (layout, names.former_layout_key(layout))
-    return [dg.AssetCheckKey(key, name) for name in (names.MERGED_VIEW_CHECK, names.TREE_CHECK) for key in keys]
+    told = _NAMES.items() if name is None else [(name, _NAMES[name])]
+    return [dg.AssetCheckKey(key, spelled) for _, spellings in told for spelled in spellings for key in keys]
 
 
 def blocking_failure(
@@ -62,14 +71,14 @@ def blocking_failure(
 
     ``evaluated``: what `ever_evaluated` said of this layout and others; the rest is not asked for.
 
-    Only the newest evaluation counts, also where it is one under the layout's former key: execute the check again once the table
+    Only the newest evaluation counts, also where it is one under the layout's or the check's former name: execute the check again once the table
     is repaired, and the block ends.
     """
-    for name in (names.MERGED_VIEW_CHECK, names.TREE_CHECK):
+    for name in _NAMES:
         records = [
             record
-            for check in _blocking_checks(layout)
-            if check.name == name and (evaluated is None or check in evaluated)
+            for check in _blocking_checks(layout, name)
+            if evaluated is None or check in evaluated
             for wanted in ((partition, None) if partition is not None else (None,))
             for record in instance.event_log_storage.get_asset_check_execution_history(
                 check,

@@ -14,7 +14,7 @@ from typing import Final
 import dagster as dg
 
 from assets import data_asset, layout_asset
-from checks import backlog_check, merged_view_check, suite_check, tree_check
+from checks import data_checks, layout_checks
 from lsm_core.errors import InvalidOption
 from orchestration import names
 from orchestration.declared import with_declarations
@@ -27,7 +27,7 @@ from orchestration.jobs import (
     warehouse_health_job,
     warehouse_jobs,
 )
-from orchestration.policies import Policies, PolicySource, policy_source
+from orchestration.policies import Policies, Policy, PolicySource, policy_source
 from orchestration.resources import LedgerResource, SparkResource, WarehouseResource
 from orchestration.resources.listing import described, listing_file
 from orchestration.resources.settings import Settings, run_assets
@@ -65,7 +65,7 @@ def build_definitions(
         "spark": SparkResource.from_environment(values),
         "ledger": LedgerResource.of(warehouse),
     }
-    checks = [check for card in cards for check in table_checks(card, warehouse.path)]
+    checks = [check for card in cards for check in table_checks(card, warehouse.path, policies.of(card.name))]
     assets: list[dg.AssetsDefinition | dg.AssetSpec] = [
         asset for card in cards for asset in (data_asset(card, warehouse.path), layout_asset(card, warehouse.path))
     ]
@@ -100,14 +100,11 @@ def _cards_of(warehouse: WarehouseResource, wanted: frozenset[dg.AssetKey]) -> l
     return [describe_table(catalog, table) for table in sorted({keys[key] for key in wanted})]
 
 
-def table_checks(card: TableCard, warehouse_path: str) -> Sequence[dg.AssetChecksDefinition]:
-    """Return the checks of one table: three over its layout, one over its data."""
-    layout = names.layout_key(warehouse_path, card.name)
+def table_checks(card: TableCard, warehouse_path: str, policy: Policy) -> Sequence[dg.AssetChecksDefinition]:
+    """Return the checks of one table: those over its layout, and those over its data."""
     return (
-        merged_view_check(card, layout),
-        tree_check(card, layout),
-        backlog_check(card, layout),
-        suite_check(card, names.data_key(warehouse_path, card.name)),
+        layout_checks(card, names.layout_key(warehouse_path, card.name), policy),
+        data_checks(card, names.data_key(warehouse_path, card.name), policy),
     )
 
 

@@ -9,7 +9,7 @@ import dagster as dg
 
 from checks.adoption import adopt_op
 from checks.audit import Audit, TwoSnapshots, audit_op, verify_op
-from checks.expectations import expectations_op
+from checks.data_checks import rules_op
 from lsm_core.maintenance.action import all_actions
 from orchestration import names
 from orchestration.ops.approval import APPLY_PLAN
@@ -46,14 +46,14 @@ def retention_job() -> dg.JobDefinition:
 
 
 def expectations_job() -> dg.JobDefinition:
-    """Return the job that runs the great-expectations suites of all tables, in one process."""
+    """Return the job that checks the data of all tables, great-expectations suites among it, in one process."""
 
     @dg.graph(
         name=names.EXPECTATIONS_JOB,
-        description="Hold the data to its own rules: keys present and unique, NOT NULL columns without nulls.",
+        description="Hold the data of all tables to their rules: keys, merge engines, changelogs, deletion vectors, the chain of snapshots, and what great-expectations is asked.",
     )
     def expectations() -> None:
-        expectations_op()
+        rules_op()
 
     return expectations.to_job(tags={names.TAG_ACTION: "expectations"}, executor_def=_EXECUTOR)
 

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import dagster as dg
 
+from checks.layout_checks import changed_conditions
 from lsm_core.clock import utc_text
 from lsm_core.errors import DredgeError
 from lsm_core.maintenance import holds, iterate_ledger, waiting_plans
@@ -71,6 +72,7 @@ def warehouse_health_asset(
         if now.trouble:
             context.log.error(now.trouble)
         lines = rank_warehouse(warehouse, context.instance, cards, now)
+        tell_conditions(context, warehouse, cards, now)
         for line in lines[:_SHOWN]:
             context.log.info("%s: score %s: %s", line.need.table, line.need.score, line.action)
         waiting = dg.MetadataValue.md(waiting_table(warehouse, context.run, [line.need.table for line in lines]))
@@ -80,6 +82,21 @@ def warehouse_health_asset(
 
     made: dg.AssetsDefinition = warehouse_health
     return made
+
+
+def tell_conditions(
+    context: dg.AssetExecutionContext, warehouse: WarehouseResource, cards: Sequence[TableCard], policies: Policies
+) -> None:
+    """Tell Dagster of tables whose checks time alone has changed: work that nothing does, a read-optimized view that lags."""
+    opened = [open_table(warehouse, card, policies.of(card.name)) for card in cards]
+    tables = [
+        (found.card, found.policy, found.store, found.health)
+        for found in opened
+        if not isinstance(found, Decision) and found.refusal is None and found.health.buckets
+    ]
+    for evaluation in changed_conditions(context.instance, warehouse.path, tables):
+        context.log.info("%s: %s", evaluation.asset_key.path[-1], evaluation.description)
+        context.log_event(evaluation)
 
 
 def rank_warehouse(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Final
 
@@ -57,6 +57,7 @@ from orchestration.metadata import (
     plan_metadata,
 )
 from orchestration.ops.approval import wait_for_approval, waiting_metadata, waiting_text, why_approved_first
+from orchestration.ops.kept_for_undo import kept_for_undo
 from orchestration.partitions import partitions_of
 from orchestration.pipes_worker import told_of
 from orchestration.policies import Reason, policy_source
@@ -568,6 +569,7 @@ def compare_published(
 
     Raises dg.Failure on a difference, after the check merged_view_unchanged was told of it for the ``partitions``, so that the table rests.
     """
+    kept = None
     if published is None:
         verdict = Verdict(ok=True, level="V0", text="nothing was published, so nothing could change")
     else:
@@ -579,10 +581,14 @@ def compare_published(
             verdict = Verdict(ok=True, level="V3" if spark.uses_spark else "V1", text=text)
         else:
             verdict = _compare(store, published)
+        if not verdict.ok:
+            kept = kept_for_undo(store, published)
+            verdict = replace(verdict, text=f"{verdict.text}; {kept.text}")
     context.log.info(verdict.text)
     if verdict.ok:
         return verdict
     # The run ends before the blocking check itself could run: it fails from here, and the table must rest.
+    undo = kept.metadata if kept is not None else {}
     for partition in partitions:
         evaluation = dg.AssetCheckEvaluation(
             asset_key=names.layout_key(warehouse.path, table),
@@ -590,7 +596,7 @@ def compare_published(
             passed=False,
             severity=dg.AssetCheckSeverity.ERROR,
             description=verdict.text,
-            metadata={"found by": dg.MetadataValue.text("the run's own comparison")},
+            metadata={"found by": dg.MetadataValue.text("the run's own comparison"), **undo},
             partition=partition,
         )
         context.log_event(evaluation)  # type: ignore[arg-type]  # stored at once; Dagster's type leaves evaluations out

@@ -15,14 +15,17 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, model_validator
 
 from lsm_core.errors import DredgeError
+from lsm_core.maintenance import CHECKS as TABLE_CHECKS
 from lsm_core.maintenance.action import BUILT_IN as ACTIONS
 from lsm_core.options import duration, memory_size
 from orchestration.policies.presets import PRESETS, PresetName
 from orchestration.policies.windows import OffPeak
 
 BUILT_IN: Final = "built-in default"
-CHECKS: Final = ("merged_view_unchanged", "tree_invariants", "level0_backlog", "expectations")
+CHECKS: Final = ("merged_view_unchanged", *TABLE_CHECKS, "expectations")
 """The checks of a table, by the name that Dagster shows."""
+_FORMER_CHECKS: Final = {"tree_invariants": "tree_is_valid"}
+"""Names that files of policies may still have, and those of today."""
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
 EXPIRY_FLOOR_MS: Final = HOUR_MS
@@ -82,6 +85,10 @@ def _at_least(floor_ms: int, why: str) -> AfterValidator:
         return value
 
     return AfterValidator(judge)
+
+
+def _of_today(name: Any) -> Any:
+    return _FORMER_CHECKS.get(name, name) if isinstance(name, str) else name
 
 
 def _off(value: Any) -> Any:
@@ -269,7 +276,7 @@ class PolicyEntry(CompactionRules):
     retention: Retention | None = Field(None, description="how long what is kept")
     checks: (
         dict[
-            Annotated[str, _one_of(CHECKS, "check")],
+            Annotated[str, BeforeValidator(_of_today), _one_of(CHECKS, "check")],
             Annotated[Literal["error", "warn", "off"], BeforeValidator(_off)],
         ]
         | None

@@ -13,7 +13,8 @@ from typing import Final, TypeAlias
 import dagster as dg
 import pyarrow.compute as pc
 
-from checks.backlog import backlog_evaluation, hides_level0
+from checks.definition import evaluation_of, is_off
+from checks.layout_checks import condition_checks, condition_result
 from checks.tree_invariants import inspect_tree
 from lsm_core.format.partition_path import partition_names
 from lsm_core.metadata import manifests, snapshots
@@ -81,7 +82,7 @@ class HealthReporter:
                     yield dg.AssetMaterialization(layout, HEALTHY, metadata=numbers, partition=state.text)
                 else:
                     yield dg.AssetObservation(layout, partition=state.text, metadata=numbers)
-        if table.refusal is None:
+        if table.refusal is None and not is_off(table.policy, names.BACKLOG_CHECK):
             yield alert(table, layout)
 
     def _written(self, table: OpenTable, told: _Told, data: dg.AssetKey, partitions: set[str]) -> set[str]:
@@ -129,6 +130,9 @@ class HealthReporter:
         yield dg.AssetMaterialization(layout, HEALTHY, metadata=metadata)
         lie = f"{files} files in {buckets} buckets lie as they should"
         yield dg.AssetCheckEvaluation(asset_key=layout, check_name=names.TREE_CHECK, passed=True, description=lie)
+        for check in condition_checks(table.card, table.policy):
+            if check != names.BACKLOG_CHECK:  # told after every look
+                yield evaluation_of(layout, condition_result(table.store, table.health, table.policy, check))
         if dg.AssetCheckKey(layout, names.MERGED_VIEW_CHECK) not in told.evaluated:
             return
         compared = latest_evaluation(told.instance, layout, names.MERGED_VIEW_CHECK)
@@ -198,13 +202,12 @@ def needs_nothing(table: OpenTable, state: PartitionHealth) -> bool:
 
 def alert(table: OpenTable, layout: dg.AssetKey) -> dg.AssetCheckEvaluation:
     """Return the evaluation of level0_backlog for the table as it was found."""
-    hidden = hides_level0(table.store.options)
-    return backlog_evaluation(layout, table.health.partitions, table.policy, hidden=hidden)
+    return evaluation_of(layout, condition_result(table.store, table.health, table.policy, names.BACKLOG_CHECK))
 
 
 def alert_lines(table: OpenTable) -> list[str]:
     """Say on every tick what the level-0 alert says, as long as it is not OK."""
-    if table.refusal is not None:
+    if table.refusal is not None or is_off(table.policy, names.BACKLOG_CHECK):
         return []
     found = alert(table, dg.AssetKey(table.name))
     return [] if found.passed else [f"{table.name}: {names.BACKLOG_CHECK}: {found.description}"]

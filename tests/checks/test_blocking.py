@@ -9,9 +9,10 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from checks import merged_view, tree_invariants
+from checks import merged_view
 from lsm_core.errors import UnsupportedFeature
 from lsm_core.maintenance import apply_plan
+from lsm_core.maintenance.checks import tree_validity
 from orchestration import names
 from orchestration.blocked import blocking_failure
 from orchestration.ops import layout_ops
@@ -93,7 +94,14 @@ def test_sabotage_after_publishing_fails_the_check_and_blocks(
 ) -> None:
     with house_with_backlog(tmp_path) as house:
         between_record_and_check(house, monkeypatch, kind)
-        assert_blocked(house, house.execute("both"))
+        result = house.execute("both")
+        assert_blocked(house, result)
+        table = house.warehouse.table("shop.orders")
+        told = evaluations(result)["merged_view_unchanged"][1]
+        assert "tag 'before-compaction-6' keeps the files of snapshot 5" in told
+        run = next(entry.run_id for entry in table.ledger() if entry.snapshot_id == 6)
+        assert f"undo: dredge undo shop.orders {run} -w {tmp_path / 'wh'}, then execute this check again" in told
+        assert table.tags()["before-compaction-6"].snapshot.id == 5
 
 
 @pytest.mark.spark
@@ -128,6 +136,7 @@ def test_the_verify_op_stops_the_run_before_it_is_recorded(
         result = house.execute("both")
         assert not result.success
         assert materialised(result) == set()
+        assert set(house.warehouse.table("shop.orders").tags()) == {"before-compaction-6"}
         reason = blocking_failure(house.instance, house.layout("shop.orders"))
         assert reason is not None
         assert "merged_view_unchanged failed" in reason
@@ -190,16 +199,16 @@ def test_a_partition_is_blocked_alone(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_overlapping_files_of_one_level_break_the_tree_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with house_with_backlog(tmp_path) as house:
-        real = tree_invariants.tree_files
+        real = tree_validity.tree_files
 
         def doubled(store: Any, entries: Any) -> Any:
             files = real(store, entries)
             return [*files, *files]
 
-        monkeypatch.setattr(tree_invariants, "tree_files", doubled)
+        monkeypatch.setattr(tree_validity, "tree_files", doubled)
         result = house.execute("both")
         assert not result.success
-        passed, text = evaluations(result)["tree_invariants"]
+        passed, text = evaluations(result)["tree_is_valid"]
         assert not passed
         assert "is listed twice" in text
         assert MART not in materialised(result)

@@ -9,10 +9,11 @@ import pandas as pd
 import pytest
 
 from checks import expectations
-from checks.expectations import SuiteCrashed, read_sample, run_suite
+from checks.expectations import SuiteCrashed, read_sample, run_suite, wanted_columns
 from orchestration import names
+from orchestration.policies.policy import Expectation
 from orchestration.table_card import ColumnCard, TableCard
-from tests.support.platform import append_table, commit, evaluations, keyed_table, open_house
+from tests.support.platform import append_table, commit, keyed_table, open_house
 
 CARD = TableCard(
     "shop.orders",
@@ -38,15 +39,53 @@ def test_an_expectation_that_crashes_is_an_error_and_no_verdict(monkeypatch: pyt
         run_suite(CARD, pd.DataFrame({"id": [1]}))
 
 
+def test_expectations_of_the_policy_count_by_their_own_severity_and_name_the_keys_that_break_them() -> None:
+    frame = pd.DataFrame({"dt": ["a", "a", "b"], "id": [1, 2, 3], "v": ["x", "y", "z"]})
+    declared = [
+        Expectation(type="expect_column_values_to_be_in_set", kwargs={"column": "v", "value_set": ["x", "y"]}),
+        Expectation(type="expect_column_values_to_not_be_null", kwargs={"column": "id"}),  # the suite has it already
+        Expectation(type="expect_table_row_count_to_be_between", kwargs={"min_value": 10}, severity="warn"),
+    ]
+    found = {item.text.partition("(")[0]: item for item in run_suite(CARD, frame, declared)}
+    broken = found["expect_column_values_to_be_in_set"]
+    assert (broken.passed, broken.unexpected, broken.rows, broken.warn) == (False, 1, ("v=z, dt=b, id=3",), False)
+    assert found["expect_column_values_to_not_be_null"].passed
+    few = found["expect_table_row_count_to_be_between"]
+    assert (few.passed, few.warn) == (False, True)
+    for wrong, text in (
+        (Expectation(type="expect_nothing_such"), "great-expectations has no 'expect_nothing_such'"),
+        (Expectation(type="expect_column_values_to_not_be_null", kwargs={"colum": "v"}), "of the policy: .*required"),
+    ):
+        with pytest.raises(SuiteCrashed, match=text):
+            run_suite(CARD, frame, [wrong])
+
+
 def test_the_suites_of_all_tables_run_in_one_job_and_only_look_at_a_bounded_sample(tmp_path: Path) -> None:
     root = tmp_path / "wh"
     commit(keyed_table(root), 3)
     commit(append_table(root), 1)
-    with open_house(root) as house:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(
+        "tables:\n  shop.log: {checks: {snapshot_chain: off, tree_invariants: warn}, expectations: "
+        "[{type: expect_column_values_to_be_between, kwargs: {column: id, max_value: 9}}]}\n"
+    )
+    with open_house(root, DREDGE_POLICIES=str(policy)) as house:
         assert len(read_sample(house.warehouse.table("shop.orders"), max_rows=10).frame) == 10
         result = house.execute(names.EXPECTATIONS_JOB)
         assert result.success
-        assert evaluations(result) == {names.SUITE_CHECK: evaluations(result)[names.SUITE_CHECK]}
-        texts = {item.asset_key.path[-1]: item.description for item in result.get_asset_check_evaluations()}
-        assert texts["orders"] == "3 expectations hold over 100 rows"
-        assert texts["log"] == "2 expectations hold over 50 rows"
+        found = {
+            (item.asset_key.path[-1], item.check_name): (item.passed, item.description)
+            for item in result.get_asset_check_evaluations()
+        }
+        assert found["orders", names.SUITE_CHECK] == (True, "3 expectations hold over 100 rows")
+        passed, text = found["log", names.SUITE_CHECK]
+        assert not passed
+        assert "(column='id', max_value=9): 40 rows break it; dirt in the source" in text
+        with pytest.raises(SuiteCrashed, match="names column 'nowhere'; there are dt, id, v"):
+            wanted_columns(
+                house.warehouse.table("shop.log"), [Expectation(type="expect_x", kwargs={"column": "nowhere"})]
+            )
+        rules = {"snapshot_chain", "unique_keys", "equal_sequence_numbers", "merge_engine_rules"}
+        assert {check for table, check in found if table == "orders"} == {*rules, names.SUITE_CHECK}
+        assert {check for table, check in found if table == "log"} == {names.SUITE_CHECK}, "the other is switched off"
+        assert [key for key, (passed, _) in found.items() if not passed] == [("log", names.SUITE_CHECK)]

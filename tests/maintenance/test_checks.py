@@ -116,7 +116,6 @@ def test_an_append_table_has_the_checks_that_need_no_key(tmp_path: Path) -> None
         ("tree_is_valid", True),
         ("bucket_size", True),
         ("average_file_size", True),
-        ("maintenance_alive", True),
         ("snapshot_chain", True),
     ]
     with pytest.raises(InvalidOption, match="unique_keys"):

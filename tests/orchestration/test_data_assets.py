@@ -20,7 +20,7 @@ from orchestration import names
 from orchestration.health import table_health
 from orchestration.sensors import health_reports
 from orchestration.sensors.health_reports import HEALTHY
-from tests.support.platform import House, commit, evaluations, keyed_table, open_house
+from tests.support.platform import LAYOUT_CHECKS, House, commit, evaluations, keyed_table, open_house
 
 RUNS = names.SORTED_RUN_SENSOR
 PLAIN, PARTED = "shop.plain", "shop.parted"
@@ -162,8 +162,8 @@ def evaluated(house: House, table: str, partition: str | None = None) -> set[str
     """Checks of a layout that are not "Not Evaluated" in the UI."""
     found = set()
     loading = LoadingContextForTest(house.instance)
-    for name in (names.MERGED_VIEW_CHECK, names.TREE_CHECK, names.BACKLOG_CHECK):
-        where = None if name == names.BACKLOG_CHECK else partition
+    for name in sorted(LAYOUT_CHECKS):
+        where = partition if name in {names.MERGED_VIEW_CHECK, names.TREE_CHECK} else None
         records = house.instance.event_log_storage.get_asset_check_execution_history(
             dg.AssetCheckKey(house.layout(table), name), limit=1
         )
@@ -182,7 +182,7 @@ def test_a_layout_that_needs_nothing_is_green_and_its_checks_stay_evaluated(hous
     assert green.description == HEALTHY
     assert status(house, PLAIN) is StaleStatus.FRESH
     result = compact(house, PLAIN)
-    every = {names.MERGED_VIEW_CHECK, names.TREE_CHECK, names.BACKLOG_CHECK}
+    every = LAYOUT_CHECKS
     assert set(evaluations(result)) == every
     # SQLite dates evaluations to the second; one of the run's own second would seem to be older than what the run made.
     time.sleep(1.01 - time.time() % 1)

@@ -15,7 +15,7 @@ from lsm_core.maintenance import read_ledger
 from lsm_core.metadata import snapshots
 from orchestration import names
 from orchestration.blocked import blocking_failure
-from tests.support.platform import House, commit, evaluations, keyed_table, open_house
+from tests.support.platform import LAYOUT_CHECKS, House, commit, evaluations, keyed_table, open_house
 
 RUNS = names.SORTED_RUN_SENSOR
 
@@ -62,7 +62,7 @@ def test_a_click_merges_everything_that_the_rules_would_leave_and_a_second_says_
     first = said(house, result)[0]
     assert first.startswith("shop.plain: compact: 1 unit, ")
     assert first.endswith(f": plan {told['plan']} over snapshot 3")
-    assert set(evaluations(result)) == {"merged_view_unchanged", "tree_invariants", "level0_backlog"}
+    assert set(evaluations(result)) == LAYOUT_CHECKS
 
     again = click(house, "shop.plain")
     assert again.success
@@ -139,10 +139,10 @@ def test_what_dagster_holds_under_the_former_key_stays_in_force(house: House) ->
     commit(table, 5)
     layout = house.layout("shop.plain")
     former = names.former_layout_key(layout)
-    failed = dg.AssetCheckEvaluation(former, names.TREE_CHECK, passed=False, description="files overlap")
+    failed = dg.AssetCheckEvaluation(former, names.FORMER_TREE_CHECK, passed=False, description="files overlap")
     house.instance.report_runless_asset_event(failed)
     reason = blocking_failure(house.instance, layout)
-    assert reason == "blocked: tree_invariants failed: files overlap"
+    assert reason == "blocked: tree_is_valid failed: files overlap"
     assert any("blocked by a failed check" in line for line in house.lines(house.tick(RUNS)))
 
     result = click(house, "shop.plain")

@@ -88,6 +88,11 @@ def test_the_warehouse_is_ranked_with_next_actions_reasons_and_holders(tmp_path:
         assert (told["tables looked after"], told["tables with work due"]) == (5, 3)
         assert told["what hurts most"].startswith("shop.torn (score 100): CorruptFile")
 
+        stalled = [item for item in result.get_asset_check_evaluations() if item.check_name == "maintenance_alive"]
+        assert [item.asset_key for item in stalled] == [house.layout("shop.busy")], "the other that is due is paused"
+        assert not stalled[0].passed
+        assert "bucket-0 is due (6 sorted runs) and nothing ran for 24.0 h" in str(stalled[0].description)
+
         house.instance.report_runless_asset_event(
             dg.AssetCheckEvaluation(
                 house.layout("shop.busy"), names.TREE_CHECK, passed=False, description="files overlap"
@@ -98,7 +103,9 @@ def test_the_warehouse_is_ranked_with_next_actions_reasons_and_holders(tmp_path:
         house.warehouse.table("shop.calm").compact(full=True)
         house.warehouse.table("shop.calm").expire_snapshots(retain_max=1, retain_min=1, older_than_ms=2**62)
         again = house.execute(names.WAREHOUSE_HEALTH)
+        told_again = [item.check_name for item in again.get_asset_check_evaluations()]
+        assert "maintenance_alive" not in told_again, "nothing changed: nothing is told twice"
         (event,) = again.get_asset_materialization_events()
         told = {name: value.value for name, value in event.materialization.metadata.items()}
         assert "| shop.calm | tag kept | tag | " in told["what keeps storage"], told["what keeps storage"]
-        assert "not while: blocked: tree\\_invariants failed: files overlap" in told["tables"]
+        assert "not while: blocked: tree\\_is\\_valid failed: files overlap" in told["tables"]

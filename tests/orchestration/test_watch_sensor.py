@@ -234,7 +234,7 @@ def test_dagsters_own_state_the_history_and_broken_tables_are_told(tmp_path: Pat
         assert said.count("a sensor is silent") == 1
         assert "shop.busy: error (suspended after failures): suspended: its last 3 runs failed" in said
         assert (
-            "shop.calm: error (a blocking check failed): tree_invariants failed: files overlap; nothing is started"
+            "shop.calm: error (a blocking check failed): tree_is_valid failed: files overlap; nothing is started"
             in said
         )
         assert "shop.calm: warn (a consumer holds snapshots): consumer 'job-7'" in said

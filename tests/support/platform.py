@@ -25,6 +25,16 @@ from orchestration.definitions import build_definitions
 from orchestration.quirks import ASSET_JOB
 from orchestration.resources import SparkResource, WarehouseResource
 
+LAYOUT_CHECKS = {
+    "tree_is_valid",
+    "level0_backlog",
+    "bucket_size",
+    "average_file_size",
+    "ro_is_fresh",
+    "maintenance_alive",
+    "merged_view_unchanged",
+}
+"""The checks of a keyed table's layout."""
 KEYED = pa.schema(
     [
         pa.field("dt", pa.string(), nullable=False),

@@ -160,5 +160,5 @@ def test_the_layout_and_its_checks_are_told_in_the_ui(live: Live) -> None:
     assert {"sorted runs (worst bucket)", "levels", "buckets", "rows in", "rows out", "plan"} <= labels
     checks = {check["name"]: check for check in node["assetChecksOrError"]["checks"]}
     assert checks["merged_view_unchanged"]["blocking"]
-    assert checks["tree_invariants"]["blocking"]
-    assert {"merged_view_unchanged", "tree_invariants", "level0_backlog"} <= set(checks)
+    assert checks["tree_is_valid"]["blocking"]
+    assert {"merged_view_unchanged", "tree_is_valid", "level0_backlog"} <= set(checks)

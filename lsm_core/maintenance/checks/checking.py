@@ -111,6 +111,7 @@ CHECKS: Final[Mapping[str, Check]] = {
             "maintenance_alive",
             "Nothing has been due for hours while nothing ran.",
             "layout_condition",
+            _is_keyed,
         ),
         Check(
             "snapshot_chain",
