@@ -195,8 +195,13 @@ def test_a_failed_comparison_blocks_all_but_repairs(house: House, monkeypatch: p
     wrong = layout_ops.Verdict(ok=False, level="V1", text="snapshots 5 and 6: DIFFERENT in bucket-0")
     with monkeypatch.context() as patched:
         patched.setattr(layout_ops, "_compare", lambda *_: wrong)
-        assert failure(launch(house, "compact", table=TABLE)) == wrong.text
+        told = failure(launch(house, "compact", table=TABLE))
+        assert told.startswith(
+            f"{wrong.text}; tag 'before-compaction-6' keeps the files of snapshot 5; undo: dredge undo "
+        )
     line = failure(launch(house, "expire_snapshots", table=TABLE, retain_max=1, retain_min=1, older_than_ms="0 s"))
     assert line.startswith(f"{TABLE}: blocked: {names.MERGED_VIEW_CHECK} failed")
     assert line.endswith("nothing was done; repair the table, then execute the check again")
-    assert launch(house, "undo", table=TABLE, run_id=read_ledger(house.warehouse.store(TABLE))[-1].run_id).success
+    ledger = read_ledger(house.warehouse.store(TABLE))
+    run_id = next(entry.run_id for entry in ledger if entry.snapshot_id == 6 and entry.action == "compact")
+    assert launch(house, "undo", table=TABLE, run_id=run_id).success
