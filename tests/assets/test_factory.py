@@ -82,7 +82,7 @@ def test_each_table_has_data_and_layout_with_owner_group_and_kinds(tmp_path: Pat
 
 def test_loading_imports_neither_pyspark_nor_great_expectations(java: Path) -> None:
     code = (
-        "import sys, orchestration.definitions as d; d.defs.get_repository_def();"
+        "import sys, orchestration.definitions as d; d.defs().get_repository_def();"
         "print([m for m in ('pyspark', 'great_expectations', 'dagster_pyspark') if m in sys.modules])"
     )
     root = Path(__file__).resolve().parents[2]

@@ -10,13 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from lsm_core import compact
 from lsm_core.compact import BucketResult, BucketTask, Judge, run_bucket_task
 from lsm_core.errors import CorruptFile, InvalidData
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.manifest import IndexFileMeta
 from lsm_core.maintenance.actions.compact.unit_choice import bucket_task
 from lsm_core.metadata.store import TableStore
-from lsm_core.write import Compactor, StreamTableWrite, background
+from lsm_core.write import Compactor, StreamTableWrite
 from lsm_core.write.background import sorted_runs, waits_at_commit, waits_at_flush
 from tests.support.stores import data_files_on_disk, make_store
 
@@ -41,7 +42,7 @@ def most_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_trigger: str
         finally:
             running.pop()
 
-    monkeypatch.setattr(background, "run_bucket_task", slow)
+    monkeypatch.setattr(compact, "run_bucket_task", slow)
     options = {
         "bucket": "1",
         "num-sorted-run.compaction-trigger": "2",
