@@ -12,6 +12,7 @@ from typing import Final
 from lsm_core.errors import SnapshotNotFound
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.maintenance import BucketHealth, health, rows_given_buckets, waiting_items
+from lsm_core.maintenance.ranking import score_of
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import BucketMode, TableStore
 
@@ -47,6 +48,11 @@ class PartitionHealth:
     def small_files(self) -> int:
         """Small files of all buckets."""
         return sum(bucket.small_files for bucket in self.buckets)
+
+    @property
+    def score(self) -> float:
+        """How much it needs maintenance, 0 (healthy) to 100 (act): many tiny buckets weigh as much as one of their size."""
+        return score_of(self.buckets)[0]
 
     @property
     def total_bytes(self) -> int:

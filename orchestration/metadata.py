@@ -12,6 +12,9 @@ import yaml
 
 from lsm_core.maintenance import BucketHealth, Declined, MaintenancePlan
 from lsm_core.maintenance.action import PlanEstimate, bucket_name, size_text
+from lsm_core.maintenance.cost import Calibration
+from lsm_core.maintenance.ranking import score_of
+from lsm_core.maintenance.score import Part
 from lsm_core.options import not_acted_on
 from orchestration import names
 from orchestration.health import TableHealth
@@ -101,7 +104,8 @@ def health_metadata(health: TableHealth) -> dict[str, dg.MetadataValue]:
         ),
         "due compaction reads (bytes)": dg.MetadataValue.int(sum(bucket.cost_minor for bucket in buckets)),
         "full compaction reads (bytes)": dg.MetadataValue.int(sum(bucket.cost_full for bucket in buckets)),
-        "score, 0 is healthy (worst bucket)": dg.MetadataValue.float(_worst([bucket.score for bucket in buckets])),
+        "score, 0 is healthy": dg.MetadataValue.float(score_of(buckets)[0]),
+        "score: made of": dg.MetadataValue.md(score_table(buckets)),
         "buckets": dg.MetadataValue.md(bucket_table(buckets)),
     }
     compacted = [bucket.last_compaction_ms for bucket in buckets if bucket.last_compaction_ms]
@@ -125,8 +129,13 @@ def data_metadata(health: TableHealth) -> dict[str, dg.MetadataValue]:
     return told
 
 
-def cost_metadata(predicted: PlanEstimate, numbers: Mapping[str, Any]) -> dict[str, dg.MetadataValue]:
-    """Return what the plan predicted beside what its application measured: a sentence, and the numbers that plot side by side."""
+def cost_metadata(
+    predicted: PlanEstimate, numbers: Mapping[str, Any], calibration: Calibration | None = None
+) -> dict[str, dg.MetadataValue]:
+    """Return what the plan predicted beside what its application measured: a sentence, and the numbers that plot side by side.
+
+    ``calibration``: what the table's earlier runs took of their forecasts, by which the plan's seconds are multiplied.
+    """
     measured = {name: numbers[name] for name in ("bytes_in", "bytes_out", "seconds") if name in numbers}
     said = {
         "bytes_in": (size_text(predicted.bytes_in), "read"),
@@ -139,11 +148,34 @@ def cost_metadata(predicted: PlanEstimate, numbers: Mapping[str, Any]) -> dict[s
     ]
     if not parts:
         return {}
-    return {
+    known = Calibration() if calibration is None else calibration
+    told: dict[str, dg.MetadataValue] = {
         "prediction and measurement": dg.MetadataValue.text("; ".join(parts)),
         "predicted bytes in": dg.MetadataValue.int(predicted.bytes_in),
-        "predicted seconds": dg.MetadataValue.float(round(predicted.seconds, 3)),
+        "predicted_seconds": dg.MetadataValue.float(round(known.predicted_seconds(predicted.seconds), 3)),
     }
+    if "seconds" in measured:
+        told["measured_seconds"] = dg.MetadataValue.float(float(measured["seconds"]))
+    if calibration is not None:
+        told["cost model"] = dg.MetadataValue.text(calibration.text())
+    return told
+
+
+def score_table(buckets: Sequence[BucketHealth]) -> str:
+    """Return one Markdown row for each part of the score, of the bucket in which it makes most points."""
+    worst: dict[str, tuple[float, Part, BucketHealth]] = {}
+    for bucket in buckets:
+        for part in bucket.parts:
+            points = part.points(bucket.size_share)
+            if part.name not in worst or points > worst[part.name][0]:
+                worst[part.name] = (points, part, bucket)
+    if not worst:
+        return "healthy: no sign of anything"
+    rows = [
+        f"| {part.name} | {points:g} | {part.weight:g} | {_cell(bucket_name(bucket.partition_text, bucket.bucket))} | {_cell(part.text)} |"
+        for points, part, bucket in sorted(worst.values(), key=lambda one: (-one[0], one[1].name))
+    ]
+    return "\n".join(["| part | points | at most | bucket | why |", "|---|--:|--:|---|---|", *rows])
 
 
 def bucket_table(buckets: Sequence[BucketHealth]) -> str:

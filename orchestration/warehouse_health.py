@@ -15,6 +15,7 @@ from lsm_core.errors import DredgeError
 from lsm_core.maintenance import holds, iterate_ledger, waiting_plans
 from lsm_core.maintenance.action import size_text
 from lsm_core.maintenance.ranking import TableNeed, need_of, ranked
+from lsm_core.maintenance.score import history_parts_of, reasons_of
 from orchestration import names
 from orchestration.blocked import blocking_failure, suspensions
 from orchestration.metadata import launch_link, plain_cell
@@ -123,7 +124,8 @@ def rank_warehouse(
 
 def line_of(table: OpenTable, stopped: str | None = None, reason: Reason = Reason.BLOCKED) -> TableLine:
     """Return the line of one table; ``stopped`` says why it is not touched: a failed check, or runs that failed (``reason``)."""
-    need = need_of(table.name, table.health.buckets)
+    history = history_parts_of(table.store, grace_ms=table.policy.watch.overdue_after_ms)
+    need = need_of(table.name, table.health.buckets, history)
     decisions = common_decisions(table) or [*judge_runs(table), *judge_idle(table)]
     if stopped is not None:
         decisions = [Decision(table.name, "", Outcome.DECLINE, reason, stopped)]
@@ -153,6 +155,9 @@ def line_of(table: OpenTable, stopped: str | None = None, reason: Reason = Reaso
         nearest = min(waiting, key=lambda state: due[state.text])
         when = utc_text(due[nearest.text])
         return TableLine(need, f"merge {nearest.text or 'its small files'} once idle", f"{when} UTC", standing, seconds)
+    owed = reasons_of(history)
+    if owed:  # no compaction mends it
+        return TableLine(need, f"retention: {owed[0]}", "the next run of retention, or by hand", standing, seconds)
     return TableLine(need, "none: healthy", "-", standing, seconds)
 
 
@@ -226,8 +231,8 @@ def ranking_table(lines: Sequence[TableLine], warehouse_path: str) -> str:
     if not lines:
         return "the warehouse holds no table yet"
     rows = [
-        "| table | score | what costs most | next action | when | last compacted | not compacted since | level 0, most | runs took | size |",
-        "|---|--:|---|---|---|---|---|--:|--:|--:|",
+        "| table | score | made of | what costs most | next action | when | last compacted | not compacted since | level 0, most | runs took | size |",
+        "|---|--:|---|---|---|---|---|---|--:|--:|--:|",
     ]
     for line in lines[:_SHOWN]:
         need = line.need
@@ -235,6 +240,7 @@ def ranking_table(lines: Sequence[TableLine], warehouse_path: str) -> str:
         cells = [
             f"[{plain_cell(need.table)}](/assets/{page})",
             f"{need.score:g}",
+            ", ".join(f"{name} {points:g} of {most:g}" for name, points, most in need.parts if points) or "-",
             *map(plain_cell, (need.costs_most, line.action, line.when)),
             *(
                 "-" if moment is None else utc_text(moment)

@@ -27,6 +27,7 @@ from lsm_core.maintenance.action import (
 )
 from lsm_core.maintenance.apply import apply_plan
 from lsm_core.maintenance.observe import health
+from lsm_core.maintenance.ranking import score_of
 from lsm_core.maintenance.record import applied_before
 from lsm_core.maintenance.saved_plans import load_plan, save_plan
 from lsm_core.metadata.store import TableStore
@@ -49,7 +50,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class CombinedItem:
-    """One table's plan: ``score`` of its worst bucket before a compaction (0 to 100), bytes of files, seconds on one core."""
+    """One table's plan: ``score`` of its buckets before a compaction (0 to 100), bytes of files, seconds on one core."""
 
     table: str
     action: str
@@ -169,7 +170,7 @@ def plan_combined(
 ) -> CombinedPlan:
     """Plan ``actions`` for all tables, worst first, within ``limits``; ``save``: keep each table's plan with it, for `apply_combined`.
 
-    Compactions come first, by the score of the table's worst bucket, then by bytes; what only frees files follows by bytes. A table that cannot be opened or
+    Compactions come first, by the table's score, then by bytes; what only frees files follows by bytes. A table that cannot be opened or
     planned is a line of ``declined``. In memory is one table's plan at a time, and a line a table. Raises InvalidOption for an unknown action
     and for one that cannot be planned without arguments.
     """
@@ -220,7 +221,7 @@ def _item(store: TableStore, plan: MaintenancePlan, score: float | None = None) 
     reason = next((str(text) for item in plan.items if (text := getattr(item, "reason", ""))), "")
     if score is None:
         buckets = health(store) if plan.action == "compact" else []
-        score = max((bucket.score for bucket in buckets), default=0.0)
+        score, _ = score_of(buckets)
     cost = plan.estimate
     return CombinedItem(
         table=store.name,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
+from lsm_core.errors import DredgeError
 from lsm_core.maintenance.record import DONE, LedgerEntry, iterate_ledger
 from lsm_core.metadata.store import TableStore
 
@@ -65,6 +66,13 @@ def _is_amount(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def calibration_of(store: TableStore) -> Calibration:
-    """Return the calibration from the newest 20 entries of the table's ledger; entries that cannot be read teach nothing. Raises OSError."""
-    return calibrate(iterate_ledger(store, _RUNS, heads=True))
+def calibration_of(store: TableStore, but_for: str = "") -> Calibration:
+    """Return the calibration from the newest 20 entries of the table's ledger; entries, and a ledger, that cannot be read teach nothing.
+
+    ``but_for``: the hash of a plan whose own runs are left out, where its forecast is to be judged.
+    """
+    entries = iterate_ledger(store, _RUNS, heads=True)
+    try:
+        return calibrate(entry for entry in entries if not but_for or entry.plan_hash != but_for)
+    except (DredgeError, OSError):  # without a ledger the forecast stands as it is
+        return Calibration()

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
+from typing import Final
 
 from lsm_core.clock import local_offset_ms
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.actions.expire_snapshots.retention import RetentionPolicy
 from lsm_core.metadata import changelogs, consumers, manifests, snapshots, tags
 from lsm_core.metadata.store import TableStore
+
+GRACE_MS: Final = 24 * 60 * 60 * 1000
+"""How late an expiry may be before its snapshots and tags count as overdue, where nobody says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -108,4 +112,4 @@ def _overdue(store: TableStore, ids: list[int], next_consumed: int | None, now_m
     return bisect_left(range(len(candidates)), x=True, lo=begin, key=stays)
 
 
-__all__ = ["HistoryDebt", "history_debt"]
+__all__ = ["GRACE_MS", "HistoryDebt", "history_debt"]

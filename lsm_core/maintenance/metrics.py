@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from lsm_core.format.snapshot import Snapshot
-from lsm_core.maintenance.debts import HistoryDebt, history_debt
-from lsm_core.maintenance.observe import BucketHealth, health
-from lsm_core.maintenance.ranking import need_of
+from lsm_core.maintenance.debts import GRACE_MS, HistoryDebt, history_debt
+from lsm_core.maintenance.observe import health
+from lsm_core.maintenance.ranking import TableNeed, need_of
 from lsm_core.maintenance.record import iterate_ledger
+from lsm_core.maintenance.score import history_parts
 from lsm_core.maintenance.trash import read_trash
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
@@ -19,7 +20,7 @@ METRICS: Final[Mapping[str, str]] = {
     "dredge_scrape_timestamp_seconds": "When these numbers were read.",
     "dredge_tables": "Tables of the warehouse.",
     "dredge_table_readable": "1 where the table can be looked at, 0 where it cannot: it then has no other number.",
-    "dredge_table_score": "How much the worst bucket needs maintenance: 0 (healthy) to 100 (act).",
+    "dredge_table_score": "How much the table needs maintenance: 0 (healthy) to 100 (act).",
     "dredge_table_files": "Live data files.",
     "dredge_table_bytes": "Bytes of live data files.",
     "dredge_table_rows": "Stored rows, unmerged.",
@@ -45,8 +46,6 @@ METRICS: Final[Mapping[str, str]] = {
     "dredge_maintenance_last_run_timestamp_seconds": "When the newest of them began.",
 }
 """Every metric with its help; all are gauges: they are read anew each time, and nothing is counted in between."""
-GRACE_MS: Final = 24 * 60 * 60 * 1000
-"""How late an expiry may be before its snapshots and tags count as overdue."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ def table_samples(store: TableStore, since_ms: int) -> list[Sample]:
     newest = snapshots.latest(store)
     debt = history_debt(store, newest, GRACE_MS)
     waiting = len(read_trash(store).records)
-    numbers = _numbers(newest, health(store), debt, waiting)
+    numbers = _numbers(need_of("", health(store), history_parts(debt, store.options)), newest, debt, waiting)
     labels = {"table": store.name}
     runs: dict[tuple[str, str], tuple[int, float, int]] = {}
     for entry in iterate_ledger(store, heads=True, since_ms=since_ms):
@@ -84,17 +83,14 @@ def table_samples(store: TableStore, since_ms: int) -> list[Sample]:
     ]
 
 
-def _numbers(
-    newest: Snapshot | None, buckets: Sequence[BucketHealth], debt: HistoryDebt, trash: int
-) -> dict[str, float | None]:
+def _numbers(need: TableNeed, newest: Snapshot | None, debt: HistoryDebt, trash: int) -> dict[str, float | None]:
     """By metric; None: there is nothing to tell (no compaction yet, say)."""
-    need = need_of("", buckets)
     committed = None if newest is None else newest.time_millis
     return {
         "dredge_table_score": need.score,
-        "dredge_table_files": sum(bucket.files for bucket in buckets),
+        "dredge_table_files": need.files,
         "dredge_table_bytes": need.total_bytes,
-        "dredge_table_rows": sum(bucket.rows for bucket in buckets),
+        "dredge_table_rows": need.rows,
         "dredge_table_sorted_runs": need.sorted_runs,
         "dredge_table_level0_files": need.level0_files,
         "dredge_table_due_compaction_bytes": need.due_bytes,
@@ -145,4 +141,4 @@ def _escaped(value: str) -> str:
     return plain.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
-__all__ = ["GRACE_MS", "METRICS", "Sample", "exposition", "table_samples"]
+__all__ = ["METRICS", "Sample", "exposition", "table_samples"]

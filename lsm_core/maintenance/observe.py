@@ -59,6 +59,8 @@ class BucketHealth:
     (`tree.Trigger`) or why none does (`tree.DeclineReason`), with the ``facts`` that it weighed; "" where nothing is asked.
     ``hidden_rows``: rows of level 0 that batch reads do not see before they are compacted (deletion vectors, first-row), which
     is since ``oldest_level0_ms``. ``deleted_rows``: rows that deletion vectors mark; readers pass over them until a compaction drops them.
+    ``parts``: what the score is made of (`score.Part`), each with its weight; ``size_share``: how large the bucket is for a reader, in its splits;
+    what costs a tiny bucket next to nothing counts next to nothing.
     "total-size-threshold" with a ``cost_minor`` of 0: a plan made now takes the small tree, but too few runs make it due.
     """
 
@@ -90,6 +92,8 @@ class BucketHealth:
     facts: Facts = field(default_factory=dict)
     hidden_rows: int = 0
     deleted_rows: int = 0
+    parts: tuple[scoring.Part, ...] = ()
+    size_share: float = 1.0
 
     @property
     def total_bytes(self) -> int:
@@ -277,9 +281,11 @@ class _Buckets:
             hidden=int(self.hidden[index]),
             marked=marked,
             most_marked=float(self.most_marked[index]),
+            files=int(self.files[index]),
+            waiting_ms=max(0, now_ms - oldest0) if oldest0 is not None else 0,
         )
         due = due or scoring.too_few_runs(signs, oldest, store.options)
-        score, reasons = scoring.score(signs, store.options)
+        parts, share = scoring.score_parts(signs, store.options), scoring.size_share(signs, store.options)
         return BucketHealth(
             partition=self._partitions[partition],
             bucket=self.table.column("bucket")[first].as_py(),
@@ -299,8 +305,8 @@ class _Buckets:
             delete_ratio=round(signs.delete_ratio, 4),
             cost_minor=due.cost,
             cost_full=scoring.full_cost(signs, store.options),
-            score=score,
-            reasons=reasons,
+            score=scoring.total(parts, share),
+            reasons=scoring.reasons_of(parts),
             partition_text=self._texts[partition],
             files=int(self.files[index]),
             newest_file_ms=newest,
@@ -309,6 +315,8 @@ class _Buckets:
             facts=due.facts,
             hidden_rows=signs.hidden,
             deleted_rows=marked,
+            parts=parts,
+            size_share=share,
         )
 
 

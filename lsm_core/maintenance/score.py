@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,8 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.arrays import arrow_array, numpy_array
-from lsm_core.errors import UnsupportedFeature
+from lsm_core.errors import DredgeError, UnsupportedFeature
+from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.actions.compact.unit_choice import NOTHING_DELETED, choose_bins, decide
+from lsm_core.maintenance.debts import GRACE_MS, HistoryDebt, history_debt
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.tree_files import tree_files
 from lsm_core.options import TableOptions
@@ -21,6 +24,24 @@ from lsm_core.tree import DataFile, Decline, DeclineReason, Facts, Trigger
 
 Ints = npt.NDArray[np.int64]
 _MUCH_DELETED = 0.1
+_TOLD: Final = 0.5
+"""The share of its limit from which on a sign is told as a reason."""
+_LEVEL0_FILES: Final = 1_000
+"""Level-0 files that are a backlog, however small they are: each is listed, opened and merged."""
+_DAY_MS: Final = 24 * 60 * 60 * 1000
+_LONG_MS: Final = 20 * _DAY_MS
+_OVERDUE: Final = 100
+_MANIFESTS: Final = 10
+READS: Final = "read amplification"
+SPACE: Final = "space amplification"
+DELETES: Final = "deletes"
+HIDDEN: Final = "hidden rows"
+LEVEL0: Final = "level-0 backlog"
+STALENESS: Final = "staleness"
+SMALL_FILES: Final = "small files"
+SNAPSHOTS: Final = "snapshot debt"
+HELD: Final = "held snapshots"
+MANIFESTS: Final = "metadata debt"
 _FILES_AT_ONCE = 50_000
 
 
@@ -29,7 +50,7 @@ class Signs:
     """What a score is made of: sorted runs, level-0 files, space amplification, deletes over rows, small files, bytes.
 
     ``hidden``: rows of level 0 that batch reads do not see before they are compacted. ``marked``: rows that deletion vectors mark;
-    ``most_marked``: the largest share of the rows of one file.
+    ``most_marked``: the largest share of the rows of one file. ``files``: of the bucket. ``waiting_ms``: since when its oldest level-0 file waits.
     """
 
     runs: int
@@ -42,24 +63,91 @@ class Signs:
     hidden: int = 0
     marked: int = 0
     most_marked: float = 0.0
+    files: int = 0
+    waiting_ms: int = 0
+
+
+class Part(NamedTuple):
+    """One sign of a score: ``share`` of its limit (1: reached), the ``weight`` that it has at most, in points of 100, and its ``text`` with numbers.
+
+    ``sized``: it counts as far as the bucket is large enough for it to cost anything.
+    """
+
+    name: str
+    share: float
+    weight: float
+    text: str
+    sized: bool = True
+
+    def points(self, size_share: float) -> float:
+        """What it makes of a score, 0 to 100; ``size_share`` as `size_share` tells."""
+        return round(self.weight * min(1.0, max(0.0, self.share)) * (min(1.0, size_share) if self.sized else 1.0), 1)
+
+
+def size_share(signs: Signs, options: TableOptions) -> float:
+    """Return how large a bucket is: what a read of it costs, bytes and `source.split.open-file-cost` a file, over one `source.split.target-size`.
+
+    Below 1 it is less than one task of a reader: a tiny table cannot look ill, whatever its shape.
+    """
+    return (signs.bytes + signs.files * options.open_file_cost) / max(options.source_split_target, 1)
 
 
 def score(signs: Signs, options: TableOptions) -> tuple[float, tuple[str, ...]]:
-    """Score and reasons: the worst sign decides; every sign at half or more of its limit is told."""
+    """Score and reasons: the part with most points decides; every sign at half or more of its limit is told."""
+    parts = score_parts(signs, options)
+    return total(parts, size_share(signs, options)), reasons_of(parts)
+
+
+def total(parts: Iterable[Part], size: float) -> float:
+    """Return the score that parts make, 0 (healthy) to 100 (act): the most that one of them makes; ``size`` as `size_share` tells."""
+    return max((part.points(size) for part in parts), default=0.0)
+
+
+def reasons_of(parts: Iterable[Part]) -> tuple[str, ...]:
+    """Return the texts of the parts at half or more of their limits, those first that are farthest beyond."""
+    return tuple(part.text for part in sorted(parts, key=lambda one: -one.share) if part.share >= _TOLD)
+
+
+def score_parts(signs: Signs, options: TableOptions) -> tuple[Part, ...]:
+    """Return the parts of a bucket's score that are not 0."""
     if signs.has_primary_key:
         trigger, limit = options.compaction_trigger, 1 + options.max_size_amplification / 100
         sign = ">=" if signs.runs >= trigger else "<"
+        marked = " or marked as deleted" if signs.marked else ""
         found = [
-            ((signs.runs - 1) / max(trigger - 1, 1), f"{signs.runs} sorted runs {sign} {trigger}"),
-            (
+            Part(READS, (signs.runs - 1) / max(trigger - 1, 1), 100, f"{signs.runs} sorted runs {sign} {trigger}"),
+            Part(
+                SPACE,
                 (signs.space - 1) / max(limit - 1, 0.01) if signs.runs > 1 else 0.0,
+                100,
                 f"space amplification {signs.space:.2f} (limit {limit:.2f})",
             ),
-            (
-                min(0.9, signs.delete_ratio / (2 * _MUCH_DELETED)),
-                f"{signs.delete_ratio:.1%} of the rows are deletes{' or marked as deleted' if signs.marked else ''}",
+            Part(
+                DELETES,
+                signs.delete_ratio / (2 * _MUCH_DELETED),
+                90,
+                f"{signs.delete_ratio:.1%} of the rows are deletes{marked}",
             ),
-            (0.5 if signs.hidden else 0.0, f"{signs.hidden} rows are not visible before they are compacted"),
+            Part(
+                HIDDEN,
+                float(signs.hidden > 0),
+                50,
+                f"{signs.hidden} rows are not visible before they are compacted",
+                sized=False,
+            ),
+            Part(
+                LEVEL0,
+                signs.level0 / _LEVEL0_FILES,
+                100,
+                f"{signs.level0:,} level-0 files (limit {_LEVEL0_FILES:,})",
+                sized=False,
+            ),
+            Part(
+                STALENESS,
+                signs.waiting_ms / _LONG_MS if signs.runs > 1 else 0.0,
+                40,
+                f"not compacted for {signs.waiting_ms / _DAY_MS:.0f} days",
+            ),
         ]
     else:
         least = options.min_file_num
@@ -67,13 +155,50 @@ def score(signs: Signs, options: TableOptions) -> tuple[float, tuple[str, ...]]:
         most = float(options.get("compaction.delete-ratio-threshold"))
         share = signs.most_marked / most if most > 0 else float(signs.marked > 0)
         # Without buckets the next compaction takes a file beyond the threshold; of buckets only a full one does.
-        due = share if options.bucket < 1 else min(0.9, share)
+        weight = 100 if options.bucket < 1 else 90
         found = [
-            ((signs.small_files - 1) / max(least - 1, 1), f"{signs.small_files} small files {sign} {least}"),
-            (due, f"{signs.most_marked:.1%} of a file's rows are deleted (threshold {most:.1%})"),
+            Part(
+                SMALL_FILES,
+                (signs.small_files - 1) / max(least - 1, 1),
+                100,
+                f"{signs.small_files} small files {sign} {least}",
+            ),
+            Part(
+                DELETES,
+                share,
+                weight,
+                f"{signs.most_marked:.1%} of a file's rows are deleted (threshold {most:.1%})",
+            ),
         ]
-    reasons = tuple(text for share, text in sorted(found, key=lambda sign: -sign[0]) if share >= 0.5)
-    return round(100 * min(1.0, max(share for share, _ in found)), 1), reasons
+    return tuple(part for part in found if part.share > 0)
+
+
+def history_parts_of(store: TableStore, newest: Snapshot | None = None, grace_ms: int = GRACE_MS) -> tuple[Part, ...]:
+    """Return `history_parts` of a table as it is now; none where its history cannot be read, which its checks tell of.
+
+    ``newest``: its newest snapshot, where the caller has just read it. ``grace_ms``: how late an expiry may be.
+    """
+    try:
+        return history_parts(history_debt(store, newest, grace_ms), store.options)
+    except (DredgeError, OSError):
+        return ()
+
+
+def history_parts(debt: HistoryDebt, options: TableOptions) -> tuple[Part, ...]:
+    """Return the parts of a table's score that its history owes: snapshots that should be gone or are held, manifests that pile up."""
+    least = max(options.manifest_merge_min_count, 1)
+    found = [
+        Part(SNAPSHOTS, debt.overdue / _OVERDUE, 50, f"{debt.overdue:,} snapshots should have expired", sized=False),
+        Part(HELD, debt.held / _OVERDUE, 50, f"consumer {debt.consumer} holds {debt.held:,} snapshots", sized=False),
+        Part(
+            MANIFESTS,
+            debt.small_manifests / (_MANIFESTS * least),
+            50,
+            f"{debt.small_manifests:,} of {debt.manifests:,} manifests are small or hold deletions",
+            sized=False,
+        ),
+    ]
+    return tuple(part for part in found if part.share > 0)
 
 
 def full_cost(signs: Signs, options: TableOptions) -> int:

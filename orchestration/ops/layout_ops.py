@@ -34,6 +34,7 @@ from lsm_core.maintenance import (
     MaintenancePlan,
     applied_before,
     apply_plan,
+    calibration_of,
     find_action,
     load_plan,
     plan_maintenance,
@@ -653,6 +654,9 @@ def record_op() -> dg.OpDefinition:
             }
         metadata |= undo_metadata(context, card.name, done)
         if done.changed:
+            if done.action == COMPACT:
+                learned = calibration_of(warehouse.store(card.name), but_for=done.plan_hash)
+                metadata |= cost_metadata(done.predicted, done.numbers, learned)
             metadata["ledger"] = dg.MetadataValue.path(warehouse.store(card.name).ledger_dir)
             metadata["runbook"] = dg.MetadataValue.md(
                 f"`dredge ledger {card.name}` lists the runs, `dredge undo {card.name} RUN` takes one back; more in docs/platform.md, *When something is wrong*"

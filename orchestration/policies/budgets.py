@@ -30,7 +30,7 @@ def candidate_of(decision: Decision, state: PartitionHealth | None) -> Candidate
         return Candidate(decision, 0, 100.0)
     buckets = state.buckets
     cost = sum(item.cost_full if decision.full else item.cost_minor for item in buckets) or state.total_bytes
-    return Candidate(decision, cost, max(item.score for item in buckets))
+    return Candidate(decision, cost, state.score)
 
 
 def most_useful_first(candidates: Iterable[Candidate]) -> list[Candidate]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from lsm_core.maintenance.actions.compact.unit_choice import decide
-from lsm_core.maintenance.score import Signs, score
+from lsm_core.maintenance.cost import Calibration, calibrate
+from lsm_core.maintenance.debts import HistoryDebt
+from lsm_core.maintenance.ranking import need_of
+from lsm_core.maintenance.record import LedgerEntry
+from lsm_core.maintenance.score import Part, Signs, history_parts, score, score_parts
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.tree_files import tree_files
 from lsm_core.options import TableOptions
@@ -16,6 +21,7 @@ from lsm_core.storage import FaultyFileIO, LocalFileIO
 from lsm_core.table import Schema, Table
 from lsm_core.tree import Decline, DeclineReason
 from tests.maintenance.tables import HOUR, NOW, catalog, keyed, rows, with_io
+from tests.support.platform import bucket_health
 
 
 def test_health_counts_files_runs_levels_and_deletes(tmp_path: Path) -> None:
@@ -45,7 +51,7 @@ def test_health_counts_files_runs_levels_and_deletes(tmp_path: Path) -> None:
 
 
 def test_minor_cost_is_what_the_next_compaction_reads(tmp_path: Path) -> None:
-    table = keyed(tmp_path, bucket="2")
+    table = keyed(tmp_path, bucket="2", source__split__target_size="1 kb")
     for i in range(5):
         table.write(rows(range(40), v=i))
     plan = table.plan_maintenance("compact")
@@ -132,18 +138,76 @@ def test_scores_rise_with_runs_and_stay_in_range() -> None:
     options = TableOptions({}, "db.t")
 
     def of(runs: int, space: float = 1.0, deletes: float = 0.0) -> float:
-        return score(Signs(runs, runs, space, deletes, 0, 100, has_primary_key=True), options)[0]
+        return score(Signs(runs, runs, space, deletes, 0, 1 << 30, has_primary_key=True), options)[0]
 
     scores = [of(runs) for runs in range(1, 12)]
-    assert scores == sorted(scores) and scores[0] == 0.0 and scores[4] == 100.0 == scores[-1]
+    assert scores == sorted(scores) and scores[0] == 0.1 and scores[4] == 100.0 == scores[-1]
     assert of(2, space=3.0) == 100.0 and 0 < of(2, deletes=0.05) <= 100.0
+
+
+def test_a_score_says_what_it_is_made_of_and_tiny_tables_cannot_look_ill(tmp_path: Path) -> None:
+    options = TableOptions({}, "db.t")
+    signs = Signs(9, 9, 3.0, 0.1, 0, 1 << 30, has_primary_key=True, hidden=3, files=9, waiting_ms=10 * 24 * HOUR)
+    parts = {part.name: (part.points(1.0), part.weight) for part in score_parts(signs, options)}
+    assert parts == {
+        "read amplification": (100, 100), "space amplification": (100, 100), "deletes": (45, 90), "hidden rows": (50, 50),
+        "level-0 backlog": (0.9, 100), "staleness": (20, 40),
+    }  # fmt: skip
+    assert score(signs, options) == (
+        100.0,
+        (
+            "9 sorted runs >= 5",
+            "space amplification 3.00 (limit 3.00)",
+            "3 rows are not visible before they are compacted",
+            "10.0% of the rows are deletes",
+            "not compacted for 10 days",
+        ),
+    )
+    tiny = replace(signs, bytes=9_000, hidden=0)
+    assert score(tiny, options)[0] == pytest.approx(100 * (9 * 4 + 0.01) / 128, abs=0.1)
+    assert score(replace(tiny, level0=1_000), options)[0] == 100.0  # so many files are a backlog whatever their size
+    table = keyed(tmp_path)
+    for i in range(5):
+        table.write(rows(range(10), v=i))
+    (bucket,) = table.health()
+    assert bucket.score < 20 and "5 sorted runs >= 5" in bucket.reasons and bucket.cost_minor > 0
+
+
+def test_a_table_of_many_tiny_buckets_is_weighed_as_a_whole_and_its_history_counts() -> None:
+    part = Part("read amplification", 1.0, 100, "5 sorted runs >= 5")
+    tiny = [bucket_health("", n, parts=(part,), size_share=0.15, score=15.0, reasons=(part.text,)) for n in range(20)]
+    assert need_of("a.b", tiny[:1]).score == 15.0
+    need = need_of("a.b", tiny)
+    assert (need.score, need.parts) == (100.0, (("read amplification", 100.0, 100),))
+    owed = history_parts(HistoryDebt(overdue=50, held=500, consumer="job", manifests=9), TableOptions({}, "db.t"))
+    need = need_of("a.b", tiny[:1], owed)
+    assert need.score == 50.0
+    assert need.parts == (("held snapshots", 50.0, 50), ("snapshot debt", 25.0, 50), ("read amplification", 15.0, 100))
+    assert need.costs_most == (
+        "bucket-0: 5 sorted runs >= 5; consumer job holds 500 snapshots; 50 snapshots should have expired"
+    )
+
+
+def test_forecasts_are_calibrated_by_the_median_of_the_tables_own_runs() -> None:
+    def run(
+        predicted: float | None, seconds: float, action: str = "compact", outcome: str = "done", size: int = 10
+    ) -> LedgerEntry:
+        report = {"bytes_in": size, "bytes_out": size // 2}
+        return LedgerEntry("r", action, "t", 1, outcome, seconds=seconds, predicted_seconds=predicted, report=report)
+
+    assert calibrate([]) == Calibration(0, 1.0, 1.0)
+    told = [run(1.0, 2.0), run(1.0, 3.0), run(1.0, 40.0), run(0.0, 1.0), run(None, 1.0), run(1.0, 9.0, "orphans")]
+    found = calibrate([*told, run(1.0, 9.0, outcome="failed"), run(1.0, 9.0, size=0)])
+    assert found == Calibration(3, 3.0, 0.5)
+    assert found.predicted_seconds(1.5) == 4.5
+    assert found.text() == "3 runs took 3.00 times what was forecast for one core, and wrote 50% of what they read"
 
 
 def _marked(tmp_path: Path, buckets: int = 0) -> Table:
     """Two files of a table without a key, 1,000 rows each."""
     fixed = {"bucket": str(buckets), "bucket-key": "k"} if buckets else {}
     schema = pa.schema([("k", pa.int64()), ("v", pa.int64())])
-    options = {"deletion-vectors.enabled": "true", **fixed}
+    options = {"deletion-vectors.enabled": "true", "source.split.target-size": "1 kb", **fixed}
     table = catalog(tmp_path).create_table("db.log", Schema(schema, [], [], options))
     for first in (0, 1000):
         table.write(pa.table([range(first, first + 1000), range(1000)], schema=schema))

@@ -55,7 +55,7 @@ def test_every_number_of_health_is_plotted() -> None:
     assert (found["oldest level-0 file (hours)"], found["read-optimised view lags (hours)"]) == (2.0, 1.0)
     assert (found["due compaction reads (bytes)"], found["full compaction reads (bytes)"]) == (0, 1500)
     assert (found["delete ratio"], found["small files"], found["rows per run"]) == (0.025, 3, 100)
-    assert (found["score, 0 is healthy (worst bucket)"], found["read amplification"], found["space amplification"]) == (
+    assert (found["score, 0 is healthy"], found["read amplification"], found["space amplification"]) == (
         50.0,
         3.0,
         1.5,
@@ -171,6 +171,6 @@ def test_prediction_stands_beside_measurement_and_sizes_have_units() -> None:
     assert told["prediction and measurement"].value == (
         "2.0 KiB predicted, 2.0 KiB read; at most 1.0 KiB predicted, 900 B written; 1.3 s on one core predicted, 0.5 s taken"
     )
-    assert (told["predicted bytes in"].value, told["predicted seconds"].value) == (2048, 1.26)
+    assert (told["predicted bytes in"].value, told["predicted_seconds"].value) == (2048, 1.26)
     assert cost_metadata(PlanEstimate(), {"expired": "1, 2"}) == {}
     assert health_metadata(health_of(ONE, TWO))["size"].value == "10 KiB"

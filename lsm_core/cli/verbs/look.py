@@ -206,6 +206,7 @@ def _status_of(store: TableStore, trash: int) -> dict[str, Any]:
     from lsm_core.locks import guarantee_text, lock_given_way
     from lsm_core.maintenance import health as health_of
     from lsm_core.maintenance.ranking import need_of
+    from lsm_core.maintenance.score import history_parts_of
     from lsm_core.metadata import changelogs, manifests, paimon_version, snapshots, unsupported
     from lsm_core.metadata.history_check import history_warnings
     from lsm_core.metadata.store import BucketMode
@@ -238,7 +239,7 @@ def _status_of(store: TableStore, trash: int) -> dict[str, Any]:
             [f"{waiting:,} postponed rows have no bucket, and no reader sees them: compact it"] if waiting else []
         )
     buckets = health_of(store)
-    need = need_of(store.name, buckets)
+    need = need_of(store.name, buckets, history_parts_of(store, snapshot))
     return {
         "table": store.name,
         "keys": ",".join(store.schema.primary_keys) or "append",
@@ -246,9 +247,9 @@ def _status_of(store: TableStore, trash: int) -> dict[str, Any]:
         "snapshot": snapshot.id if snapshot else None,
         "committed": snapshot.time_millis if snapshot else None,
         "buckets": len(buckets),
-        "files": sum(bucket.files for bucket in buckets),
-        "rows": sum(bucket.rows for bucket in buckets),
-        "bytes": sum(bucket.total_bytes for bucket in buckets),
+        "files": need.files,
+        "rows": need.rows,
+        "bytes": need.total_bytes,
         "runs": need.sorted_runs,
         "score": need.score,
         "rank": None,
@@ -325,7 +326,7 @@ def health(
     as_json: AsJson = False,
     clock: ClockOption = None,
 ) -> None:
-    """Show the condition of every bucket, from metadata only."""
+    """Show the condition of every bucket, from metadata only, and what its score is made of."""
     from lsm_core.maintenance import health as health_of
 
     opened = open_table(warehouse, table, clock)
@@ -341,6 +342,17 @@ def health(
     print_table(
         "what reads and compactions pay (costs: bytes read)", list(reading), zip(*reading.values(), strict=True)
     )
+    made = [
+        [b.partition_text or "-", b.bucket, part.name, part.points(b.size_share), part.weight, part.text]
+        for b in found
+        for part in b.parts
+    ]
+    if made:
+        print_table(
+            "what the scores are made of: the most points decide; of a tiny bucket most signs count little",
+            ["partition", "bucket", "part", "points", "at most", "why"],
+            made,
+        )
 
 
 def snapshots(warehouse: Warehouse, table: TableArgument, as_json: AsJson = False, clock: ClockOption = None) -> None:
