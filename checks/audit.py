@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from functools import cache
-from typing import Final
 
 import dagster as dg
 from pydantic import Field
@@ -16,8 +15,7 @@ from checks.definition import failed
 from checks.merged_view import compare, judge
 from lsm_core.errors import CorruptFile, SnapshotNotFound, UnsupportedFeature
 from lsm_core.format.partition_path import partition_text
-from lsm_core.format.snapshot import CommitKind
-from lsm_core.maintenance import VerifyReport, rows_given_buckets, verify_snapshots
+from lsm_core.maintenance import VerifyReport, newest_compaction, verify_snapshots
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from orchestration import names
@@ -27,9 +25,6 @@ from orchestration.partitions import usable_keys
 from orchestration.quirks import typed
 from orchestration.resources.spark_resource import SparkResource
 from orchestration.resources.warehouse import WarehouseResource, list_tables, refusal_of
-
-_NEWEST: Final = 100
-"""Among so many of a table's newest snapshots the last compaction is looked for."""
 
 
 class Audit(dg.Config):
@@ -96,19 +91,6 @@ def longest_ago_first(instance: dg.DagsterInstance, warehouse: WarehouseResource
     records = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(keys.values()))
     times = {key: record.create_timestamp for key, record in records.items()}
     return sorted(tables, key=lambda table: (times.get(keys[table], 0.0), table))
-
-
-def newest_compaction(store: TableStore) -> int | None:
-    """Return the newest snapshot that a compaction published and whose predecessor is there, None: there is none among the newest."""
-    ids = snapshots.list_ids(store)
-    for snapshot in list(snapshots.iterate(store, ids[-_NEWEST:]))[::-1]:
-        if (
-            snapshot.commit_kind is CommitKind.COMPACT
-            and snapshot.id - 1 in ids
-            and not rows_given_buckets(store, snapshot.id)
-        ):
-            return snapshot.id
-    return None
 
 
 def _tell(
@@ -187,4 +169,4 @@ def _compare(warehouse: WarehouseResource, spark: SparkResource, asked: TwoSnaps
     return verify_snapshots(warehouse.store(asked.table), asked.snapshot_a, asked.snapshot_b)
 
 
-__all__ = ["Audit", "TwoSnapshots", "audit_op", "longest_ago_first", "newest_compaction", "verify_op"]
+__all__ = ["Audit", "TwoSnapshots", "audit_op", "longest_ago_first", "verify_op"]

@@ -60,7 +60,7 @@ def cli_page() -> str:
         (
             "`dredge VERB` works on one warehouse: `--warehouse`, or the environment variable `DREDGE_WAREHOUSE`. Every verb prints a table for people, or JSON\n"
             "for programs with `--json`. A failure is one line on standard error and an exit code: 1 for what went wrong, 2 for a command that makes no\n"
-            "sense; `DREDGE_DEBUG=1` adds the traceback. Each verb is a thin shell over the [engine](engine.md)."
+            "sense; `DREDGE_DEBUG=1` adds the traceback. On a terminal long verbs show how far they are; `dredge --install-completion` makes the shell complete verbs, flags and tables. Each verb is a thin shell over the [engine](engine.md)."
         ),
         _block(top),
         *(f"## {verb}\n\n{_block(_help([verb]))}" for verb in verbs),

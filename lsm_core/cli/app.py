@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 from typer.core import TyperCommand
 
+from lsm_core.cli import completion
 from lsm_core.cli.render import visible
 from lsm_core.cli.verbs.common import taking_catalog_options
 from lsm_core.errors import DredgeError
@@ -42,6 +43,7 @@ _VERBS: Final = {
     "metrics": "metrics",
     "doctor": "doctor",
     "check": "check",
+    "verify": "verify",
 }
 """Verbs, and the modules of `verbs` that hold them: one that runs waits for no other."""
 _AT_LENGTH: Final = frozenset({"sql"})
@@ -112,13 +114,13 @@ def _take_texts(parameter: Any) -> None:
     parameter.process_value = process_value
 
 
-def _app(verbs: Mapping[str, Callable[..., None]], epilog: str | None) -> typer.Typer:
-    """The command with these verbs."""
+def _app(verbs: Mapping[str, Callable[..., None]], epilog: str | None, *, completes: bool = False) -> typer.Typer:
+    """The command with these verbs; ``completes``: with the flags that install completion in a shell, and able to answer one."""
     app = typer.Typer(
         name="dredge",
         help="Keeps Paimon tables fast and clean, and says why.",
         epilog=epilog,
-        add_completion=False,
+        add_completion=completes,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
@@ -131,6 +133,8 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code; failures go to stderr as one line (DREDGE_DEBUG=1 adds the traceback)."""
     given = list(arguments) or ["--help"]
     try:
+        if completion.VARIABLE in os.environ:
+            return _code(_complete())
         name, *rest = given
         verb = _verb(name)
         if verb is not None:  # alone: what all verbs take is longer to work out than most of them run
@@ -140,7 +144,7 @@ def run(arguments: Sequence[str]) -> int:
         if name in plugins:
             return _code(_call(plugins[name], rest))
         epilog = f"Also: {', '.join(sorted(plugins))} (dredge VERB --help)." if plugins else None
-        return _code(_app(verbs, epilog)(args=given, prog_name="dredge", standalone_mode=False))
+        return _code(_app(verbs, epilog, completes=True)(args=given, prog_name="dredge", standalone_mode=False))
     except (typer.Abort, KeyboardInterrupt):
         return _fail("interrupted", _INTERRUPTED)
     except DredgeError as error:
@@ -153,6 +157,33 @@ def run(arguments: Sequence[str]) -> int:
         if callable(usage):
             return _fail(f"{usage()} (see dredge {given[0]} --help)", MISUSED)
         return _fail(f"unexpected {type(error).__name__}: {error} (DREDGE_DEBUG=1 shows where)", FAILED)
+
+
+def _complete() -> Any:
+    """Answer a shell that asks how the command line goes on; only the verb that it names already is made."""
+    typed = completion.verb_typed(os.environ)
+    verb = None if typed is None else _verb(typed)
+    if typed is not None and verb is not None:
+        app = _app({typed: verb}, None, completes=True)
+    else:
+        verbs = {**{name: _built_in(name) for name in _VERBS}, **_of_actions()}
+        plugins = _plugins(verbs)
+        app = _app(verbs, None, completes=True)
+        for name, entry in plugins.items():
+            command = entry.load() if name == typed else _nothing
+            if isinstance(command, typer.Typer):
+                app.add_typer(command, name=name)
+            else:
+                app.command(name)(command)
+    app.callback()(_nothing)  # else a lone verb is no verb
+    try:
+        return app(args=[], prog_name="dredge", standalone_mode=False)
+    except SystemExit as over:  # how Typer ends an answer
+        return over.code
+
+
+def _nothing() -> None:
+    """Stands for a verb of another package while verbs are completed."""
 
 
 def _call(entry: EntryPoint, arguments: list[str]) -> Any:

@@ -20,6 +20,7 @@ from lsm_core.format.deletion_vector import DeletionVector
 from lsm_core.format.file_meta import SOURCE_COMPACT, DataFileMeta
 from lsm_core.metadata.indexes import DeletionFile
 from lsm_core.metadata.store import TableStore
+from lsm_core.progress import advance
 from lsm_core.read.inputs import Section, Shapes, sections_of
 from lsm_core.read.key_range import KeyBounds
 from lsm_core.read.merge_read import Merging
@@ -128,6 +129,7 @@ def _rewrite(
 
     def seen(file: DataFileMeta, batch: pa.RecordBatch) -> None:
         rows_read[file.file_name] += batch.num_rows
+        advance(batch.num_rows)
         if witness is not None:
             witness.input(file, batch)
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from lsm_core.maintenance.action import register as register
     from lsm_core.maintenance.actions.analyze.analyzing import AnalyzeReport as AnalyzeReport
     from lsm_core.maintenance.actions.assign_buckets.assigning import AssignItem as AssignItem
+    from lsm_core.maintenance.actions.assign_buckets.assigning import newest_compaction as newest_compaction
     from lsm_core.maintenance.actions.assign_buckets.assigning import rows_given_buckets as rows_given_buckets
     from lsm_core.maintenance.actions.assign_buckets.assigning import waiting_items as waiting_items
     from lsm_core.maintenance.actions.compact.compaction import CompactionReport as CompactionReport
@@ -167,6 +168,7 @@ __getattr__, __dir__ = lazy_names(
         "actions.analyze.analyzing": ("AnalyzeReport",),
         "actions.assign_buckets.assigning": (
             "AssignItem",
+            "newest_compaction",
             "rows_given_buckets",
             "waiting_items",
         ),

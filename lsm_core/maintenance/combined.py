@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
@@ -31,12 +31,15 @@ from lsm_core.maintenance.ranking import score_of
 from lsm_core.maintenance.record import applied_before
 from lsm_core.maintenance.saved_plans import load_plan, save_plan
 from lsm_core.metadata.store import TableStore
+from lsm_core.progress import reached, stage
 
 _VERSION: Final = 1
 ROUTINE: Final = ("compact", "expire_snapshots", "trash")
 """What a table is looked after by where nothing else is asked for, in this order."""
 Opening = Callable[[str], TableStore]
 """Opens a table by its name. Raises what opening raises."""
+Asking = Callable[[str, str], Mapping[str, Any]]
+"""What an action of a table is planned with besides: by the table's name and the action's, the arguments of the action's plan."""
 
 
 @dataclass(frozen=True)
@@ -167,8 +170,11 @@ def plan_combined(
     *,
     created_ms: int = 0,
     save: bool = True,
+    asking: Asking | None = None,
 ) -> CombinedPlan:
     """Plan ``actions`` for all tables, worst first, within ``limits``; ``save``: keep each table's plan with it, for `apply_combined`.
+
+    ``asking``: with which arguments each action of a table is planned (None, and where it names none: as the table's options say).
 
     Compactions come first, by the table's score, then by bytes; what only frees files follows by bytes. A table that cannot be opened or
     planned is a line of ``declined``. In memory is one table's plan at a time, and a line a table. Raises InvalidOption for an unknown action
@@ -186,7 +192,7 @@ def plan_combined(
         for action in chosen:
             try:
                 store = open_table(name)
-                item = _item(store, plan_maintenance(store, action))
+                item = _item(store, plan_maintenance(store, action, **(asking(name, action) if asking else {})))
             except (DredgeError, OSError) as error:
                 declined.append(
                     Declined(name, "failed", f"{action}: {type(error).__name__}: {error}", {"action": action})
@@ -202,7 +208,7 @@ def plan_combined(
         for item in within:
             try:
                 store = open_table(item.table)
-                plan = plan_maintenance(store, item.action)
+                plan = plan_maintenance(store, item.action, **(asking(item.table, item.action) if asking else {}))
                 now = _item(store, plan, item.score)
                 if now is not None:
                     save_plan(store, plan)
@@ -278,19 +284,21 @@ def apply_combined(
     """
     started = time.monotonic()
     lines: list[CombinedLine] = []
-    for item in plan.items:
-        begun = time.monotonic()
-        limit = plan.limits.max_seconds
-        if limit is not None and begun - started >= limit:
-            line = CombinedLine(
-                item.table, item.action, "later", f"{limit:g} s are over; apply the plan again to go on"
-            )
-        else:
-            line = _apply_item(item, open_table, approved_by, runner)
-            line = replace(line, seconds=round(time.monotonic() - begun, 3))
-        lines.append(line)
-        if tell is not None:
-            tell(line)
+    with stage("applying the plans", len(plan.items), "plans"):
+        for item in plan.items:
+            begun = time.monotonic()
+            limit = plan.limits.max_seconds
+            if limit is not None and begun - started >= limit:
+                line = CombinedLine(
+                    item.table, item.action, "later", f"{limit:g} s are over; apply the plan again to go on"
+                )
+            else:
+                line = _apply_item(item, open_table, approved_by, runner)
+                line = replace(line, seconds=round(time.monotonic() - begun, 3))
+            lines.append(line)
+            if tell is not None:
+                tell(line)
+            reached(len(lines))
     return CombinedReport(plan.hash, tuple(lines), round(time.monotonic() - started, 3))
 
 
@@ -320,6 +328,7 @@ def _apply_item(
 
 __all__ = [
     "ROUTINE",
+    "Asking",
     "CombinedItem",
     "CombinedLine",
     "CombinedPlan",

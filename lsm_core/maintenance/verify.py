@@ -41,6 +41,7 @@ from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import DeletionFile, deletion_vectors, require_in_place
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.tree_files import bucket_groups
+from lsm_core.progress import advance, reached, stage
 from lsm_core.read import Split, read_bucket_merged
 from lsm_core.read.key_range import KeyBounds
 from lsm_core.read.prune import living_at
@@ -517,6 +518,11 @@ class _Pair:
         return {place.bucket for side in self.sides for place in side}
 
     @property
+    def rows(self) -> int:
+        """Stored rows of both sides."""
+        return sum(file.row_count for side in self.sides for place in side for file in place.files)
+
+    @property
     def shared(self) -> bool:
         """Whether both sides have the same files."""
         one, two = self.sides
@@ -544,17 +550,22 @@ def verify_snapshots(store: TableStore, snapshot_a: int, snapshot_b: int) -> Ver
     first, second = _buckets(store, snapshot_a), _buckets(store, snapshot_b)
     living = living_at(store, expiry_clock(snapshots.read(store, snapshot_b)))
     differences: list[BucketDifference] = []
-    by_reference, by_digest, rows = 0, 0, [0, 0]
-    for pair in _pairs(store, first, second):
-        if pair.shared:
-            by_reference += len(pair.places)
-            continue
-        by_digest += len(pair.places)
-        left, right = pair.content(store, 0, living), pair.content(store, 1, living)
-        rows[0] += left.live.rows
-        rows[1] += right.live.rows
-        if left.live != right.live:
-            differences.append(BucketDifference(pair.name, left.live.rows, right.live.rows, left.text(), right.text()))
+    rows = [0, 0]
+    pairs = list(_pairs(store, first, second))
+    changed = [pair for pair in pairs if not pair.shared]
+    by_digest = sum(len(pair.places) for pair in changed)
+    by_reference = sum(len(pair.places) for pair in pairs) - by_digest
+    through = 0
+    with stage(f"comparing {store.name}", sum(pair.rows for pair in changed), "rows"):
+        for pair in changed:
+            left, right = pair.content(store, 0, living), pair.content(store, 1, living)
+            through += pair.rows
+            reached(through)  # merging leaves some out
+            rows[0] += left.live.rows
+            rows[1] += right.live.rows
+            if left.live != right.live:
+                texts = left.text(), right.text()
+                differences.append(BucketDifference(pair.name, left.live.rows, right.live.rows, *texts))
     return VerifyReport(
         table=store.name,
         snapshot_a=snapshot_a,
@@ -619,6 +630,7 @@ def content_view(store: TableStore, place: _Bucket, living: Living | None = None
     content = Content()
     with closing(_merged(store, place, living)) as batches:  # type: ignore[type-var]
         for batch in batches:
+            advance(batch.num_rows)
             content = content.plus(content_of(_own(store, place, batch) if placed else batch, store.schema))
     return content
 

@@ -11,6 +11,7 @@ from lsm_core.clock import Clock
 from lsm_core.errors import CorruptFile, InvalidOption, PlanStale, TableNotFound
 from lsm_core.maintenance.combined import (
     ROUTINE,
+    Asking,
     CombinedLine,
     CombinedPlan,
     CombinedReport,
@@ -70,13 +71,18 @@ def limits_of(max_bytes: int | str | None, max_tables: int | None, max_time: int
 
 
 def plan_tables(
-    catalog: Tables, pattern: str, actions: Sequence[str] | None, limits: Limits, *, save: bool = True
+    catalog: Tables,
+    pattern: str,
+    actions: Sequence[str] | None,
+    limits: Limits,
+    *,
+    save: bool = True,
+    asking: Asking | None = None,
 ) -> CombinedPlan:
-    """Plan the maintenance of all tables of ``pattern``; ``save``: keep it in the warehouse, and each table's part with the table."""
+    """Plan the maintenance of all tables of ``pattern``; ``save``: keep it in the warehouse, and each table's part with the table; ``asking``: see `plan_combined`."""
     names = tables_matching(catalog, pattern)
-    made = plan_combined(
-        names, catalog.store, pattern, actions or ROUTINE, limits, created_ms=catalog.clock.now_ms(), save=save
-    )
+    wanted, now = actions or ROUTINE, catalog.clock.now_ms()
+    made = plan_combined(names, catalog.store, pattern, wanted, limits, created_ms=now, save=save, asking=asking)
     if save and made.items:
         catalog.file_io.write_exclusive(_path(catalog, made.hash), made.to_json().encode())
     return made

@@ -65,6 +65,7 @@ def maintain_op() -> dg.OpDefinition:
             if asked.resume:
                 plan = catalog.load_maintenance(asked.resume.strip())
             else:
+                policies, now = policy_source(warehouse.policy_file).current(), catalog.clock.now_ms()
                 plan = catalog.plan_maintenance(
                     asked.pattern,
                     asked.actions,
@@ -72,6 +73,7 @@ def maintain_op() -> dg.OpDefinition:
                     max_tables=asked.max_tables,
                     max_time=asked.max_time or None,
                     save=not asked.dry_run,
+                    asking=lambda table, action: policies.of(table).retention_arguments(action, now),
                 )
         context.log.info(
             f"plan {plan.hash}: {count_text(len(plan.items), 'plan')} of {count_text(len(plan.tables), 'table')}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -199,4 +199,14 @@ def notices() -> list[str]:
     return []
 
 
-__all__ = ["advise", "explained", "notices", "policy", "schema_text"]
+def retention(now_ms: int) -> Callable[[str, str], Mapping[str, int]]:
+    """Return what the policy file that ``DREDGE_POLICIES`` names gives the actions of retention at ``now_ms`` (epoch ms), for `dredge maintain`: by table and action.
+
+    Raises ``InvalidOption`` naming file and line where the file is not sound: what it forbids would not be known.
+    """
+    path = policies_path()
+    policies = read_policies(Path(path)) if path else Policies()
+    return lambda table, action: policies.of(table).retention_arguments(action, now_ms)
+
+
+__all__ = ["advise", "explained", "notices", "policy", "retention", "schema_text"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from lsm_core import Catalog
 from tests.cli.shell import Shell
 from tests.maintenance.tables import content, keyed, rows
@@ -36,6 +38,24 @@ def test_a_compaction_is_found_in_the_ledger_and_undone(shell: Shell) -> None:
     damaged = shell("ledger", "db.t")
     assert damaged.code == 0 and "unreadable" in damaged.out and "9999999999999-compact-00000000.jsonl" in damaged.out
     assert shell("ledger", "db.t", "x").code == 1
+
+
+def test_maintain_keeps_what_the_policy_file_says(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policies = tmp_path / "policies.yaml"
+    policies.write_text("tables: {db.t: {retention: {snapshots: {retain_min: 2}}}}")
+    monkeypatch.setenv("DREDGE_POLICIES", str(policies))
+    planned = shell("maintain", "db", "--dry-run", "--json", "--action", "expire_snapshots").json
+    (item,) = planned["items"]
+    assert item["table"] == "db.t" and item["action"] == "expire_snapshots"
+    assert shell("maintain", "db", "--action", "expire_snapshots").code == 0
+    assert [one.id for one in Catalog(shell.place).table("db.t").snapshots()] == [5, 6]
+    policies.write_text("tables: {db.t: {retention: {snapshots: {retain_min: never}}}}")
+    refused = shell("maintain", "db")
+    assert refused.code == 1 and "retain_min" in refused.err and "policies.yaml" in refused.err
+    monkeypatch.delenv("DREDGE_POLICIES")
+    assert "nothing to do" in shell("maintain", "db", "--dry-run", "--json", "--action", "expire_snapshots").out
 
 
 def test_a_database_is_maintained_by_one_plan(shell: Shell, tmp_path: Path) -> None:

@@ -68,6 +68,17 @@ def test_many_tables_are_maintained_by_one_plan_and_one_that_fails_or_rests_stop
     assert newest(house, "shop.good") == 7
 
 
+def test_one_plan_for_many_tables_keeps_what_the_policy_says(house: House, tmp_path: Path) -> None:
+    policies = tmp_path / "policies.yaml"
+    policies.write_text("tables: {shop.good: {retention: {snapshots: {retain_min: 1, retain_max: 2}}}}")
+    house.environment["DREDGE_POLICIES"] = str(policies)
+    house.load()
+    done = house.execute(names.MAINTAIN_JOB, run_config={"actions": ["expire_snapshots"]})
+    assert done.success
+    kept = {table: snapshots.list_ids(house.warehouse.store(table)) for table in ("shop.good", "shop.bad")}
+    assert kept == {"shop.good": [5, 6], "shop.bad": [1, 2, 3, 4, 5]}
+
+
 def test_orphan_files_are_planned_and_wait(house: House, tmp_path: Path) -> None:
     store = house.warehouse.store("shop.good")
     stray = Path(store.root, "bucket-0", "data-00000000-0000-0000-0000-000000000000-0.parquet")

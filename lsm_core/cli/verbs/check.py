@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from lsm_core.cli.progress_bar import progress_bar
 from lsm_core.cli.render import print_json, print_table, say
 from lsm_core.cli.verbs.common import AsJson, ClockOption, TableArgument, Warehouse, open_table
 from lsm_core.errors import DredgeError
@@ -31,7 +32,8 @@ def check(
     from lsm_core.maintenance import CheckLimits, check_table
 
     opened = open_table(warehouse, table, clock)
-    reports = check_table(opened.store, only or None, CheckLimits(rows=rows))
+    with progress_bar(f"check {opened.name}", hidden=as_json):
+        reports = check_table(opened.store, only or None, CheckLimits(rows=rows))
     if as_json:
         print_json([report.to_plain() for report in reports])
     else:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from lsm_core.cli.completion import table_names
 from lsm_core.clock import Clock, clock_from, why_silent
 from lsm_core.errors import DatabaseNotFound, InvalidOption, UnsupportedFeature
 from lsm_core.maintenance.actions import PARTITIONS
@@ -26,7 +27,10 @@ CATALOG_VARIABLE: Final = "DREDGE_CATALOG_OPTIONS"
 CATALOG_FLAG: Final = "--catalog-option"
 _TELL_SECONDS: Final = 5.0
 _given_options: ContextVar[tuple[str, ...]] = ContextVar("catalog_options", default=())
-TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="database.table", show_default=False)]
+TableArgument = Annotated[
+    str,
+    typer.Argument(metavar="TABLE", help="database.table", show_default=False, autocompletion=table_names),
+]
 Warehouse = Annotated[
     str,
     typer.Option(

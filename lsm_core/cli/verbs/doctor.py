@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from lsm_core.cli.completion import table_names as names_offered
 from lsm_core.cli.render import print_json, print_table
 from lsm_core.cli.verbs.common import (
     AsJson,
@@ -79,7 +80,12 @@ def doctor(
     warehouse: Warehouse,
     table: Annotated[
         str | None,
-        typer.Argument(metavar="TABLE", help="Look at this table's folder, guarantee and options.", show_default=False),
+        typer.Argument(
+            metavar="TABLE",
+            help="Look at this table's folder, guarantee and options.",
+            show_default=False,
+            autocompletion=names_offered,
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

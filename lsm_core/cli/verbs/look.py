@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lsm_core.cli.completion import table_names as names_offered
 from lsm_core.cli.render import duration_text, print_json, print_table, say, visible
 from lsm_core.cli.verbs.common import (
     AsJson,
@@ -87,7 +88,10 @@ def _line(error: Exception) -> str:
 
 def status(
     warehouse: Warehouse,
-    table: Annotated[str | None, typer.Argument(metavar="TABLE", help="database.table", show_default=False)] = None,
+    table: Annotated[
+        str | None,
+        typer.Argument(metavar="TABLE", help="database.table", show_default=False, autocompletion=names_offered),
+    ] = None,
     as_json: AsJson = False,
     clock: ClockOption = None,
 ) -> None:

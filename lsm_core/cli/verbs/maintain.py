@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from lsm_core.cli.completion import table_names
+from lsm_core.cli.progress_bar import progress_bar
 from lsm_core.cli.render import print_json, print_table, say
 from lsm_core.cli.verbs.common import (
     AsJson,
@@ -47,11 +49,22 @@ if TYPE_CHECKING:  # the engine is imported by the verb that runs, so that help 
 
 ApprovedBy = Annotated[str | None, typer.Option("--approved-by", help="Written to the ledger.", show_default=False)]
 Tables = Annotated[
-    str, typer.Argument(metavar="TABLE", help="database.table, or a pattern such as 'db.*'.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="TABLE",
+        help="database.table, or a pattern such as 'db.*'.",
+        show_default=False,
+        autocompletion=table_names,
+    ),
 ]
 TableOrHash = Annotated[
     str,
-    typer.Argument(metavar="TABLE", help="database.table; or the hash alone, of any table's plan.", show_default=False),
+    typer.Argument(
+        metavar="TABLE",
+        help="database.table; or the hash alone, of any table's plan.",
+        show_default=False,
+        autocompletion=table_names,
+    ),
 ]
 _SHARED: Final[tuple[tuple[str, Any, Any], ...]] = (
     ("settings", Settings, None),
@@ -105,7 +118,8 @@ def _plan_verb() -> Callable[..., None]:
                 raise typer.BadParameter(f"{option} is for {', '.join(takers)}; {accepted}")
 
         def keep(opened: Table) -> Any:
-            made = opened.plan_maintenance(chosen.name, **_arguments(chosen, opened, given))
+            with progress_bar(f"plan {opened.name}: {chosen.name}", hidden=as_json):
+                made = opened.plan_maintenance(chosen.name, **_arguments(chosen, opened, given))
             if save and made.items:
                 opened.save_plan(made)
             if not as_json:
@@ -230,7 +244,9 @@ def apply(
         raise InvalidOption(
             "--runner", runner, f"{RunnerName.PROCESS}: {chosen.action} has no work for others", opened.name
         )
-    report = opened.apply(chosen, approved_by, runner_of(runner, chosen))
+    elsewhere = runner_of(runner, chosen)
+    with progress_bar(f"{chosen.action} {opened.name}", hidden=as_json or elsewhere is not None):
+        report = opened.apply(chosen, approved_by, elsewhere)
     before = report.applied_before
     if as_json:
         print_json(report.to_object())
@@ -287,12 +303,16 @@ def _verb(action: Action) -> Callable[..., None]:
     def verb(warehouse: str, table: str, dry_run: bool, as_json: bool, **given: Any) -> None:
         def carry_out(opened: Table) -> Any:
             workers = runner_of(given["runner"]) if action.plans_with_tasks else None
-            made = plan_maintenance(opened.store, action.name, workers, **_arguments(action, opened, given))
+            hidden = as_json or (action.runs_tasks and given["runner"] is not RunnerName.PROCESS)  # Spark tells itself
+            with progress_bar(f"{action.verb} {opened.name}: planning", hidden=hidden):
+                made = plan_maintenance(opened.store, action.name, workers, **_arguments(action, opened, given))
             if dry_run:
                 if not as_json:
                     show_plan(made)
                 return json.loads(made.to_json())
-            report = opened.apply(made, runner=runner_of(given["runner"], made) if action.runs_tasks else None)
+            runner = runner_of(given["runner"], made) if action.runs_tasks else None
+            with progress_bar(f"{action.verb} {opened.name}", hidden=hidden):
+                report = opened.apply(made, runner=runner)
             if not as_json:
                 show_report(report, opened.name)
             elif report.failures:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lsm_core.cli.progress_bar import progress_bar
 from lsm_core.cli.render import print_json, say
 from lsm_core.cli.verbs.common import AsJson, ClockOption, DryRun, Settings, TableArgument, Warehouse, open_table
 from lsm_core.cli.verbs.maintain import show_plan, show_report
@@ -47,7 +48,8 @@ def recover(
             show_report(done, opened.name)
 
     try:
-        report = maintenance.recover(opened.store, passes, files, told)
+        with progress_bar(f"recover {opened.name}", hidden=as_json):
+            report = maintenance.recover(opened.store, passes, files, told)
     except KeyboardInterrupt:
         done = f"{len(made)} pass{'' if len(made) == 1 else 'es'} done, the one under way is committed as a whole or not at all"
         typer.echo(f"stopped: {done}; the same command goes on from here", err=True)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from lsm_core.cli.completion import table_names
 from lsm_core.cli.render import print_json, print_table, say
 from lsm_core.cli.verbs.common import AsJson, ClockOption, Warehouse, open_catalog
 
@@ -13,7 +14,12 @@ _FIRST = 1_000
 
 Name = Annotated[
     str,
-    typer.Argument(metavar="TABLE", help="database.table$system, sys.tables or database.table", show_default=False),
+    typer.Argument(
+        metavar="TABLE",
+        help="database.table$system, sys.tables or database.table",
+        show_default=False,
+        autocompletion=table_names,
+    ),
 ]
 Columns = Annotated[
     str | None, typer.Option("--columns", metavar="A,B", help="Only these columns.", show_default=False)

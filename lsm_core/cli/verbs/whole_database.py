@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated
+import os
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from lsm_core.cli.progress_bar import progress_bar
 from lsm_core.cli.render import print_json, print_table, say
 from lsm_core.cli.verbs.common import AsJson, ClockOption, DryRun, Warehouse, open_catalog
 from lsm_core.errors import DredgeError
 
 if TYPE_CHECKING:
-    from lsm_core.maintenance.combined import CombinedLine, CombinedPlan
+    from lsm_core.maintenance.combined import Asking, CombinedLine, CombinedPlan
 
+_POLICIES: Final = "DREDGE_POLICIES"
 Pattern = Annotated[
     str | None,
     typer.Argument(
@@ -55,16 +58,23 @@ def maintain(
     as_json: AsJson = False,
     clock: ClockOption = None,
 ) -> None:
-    """Look after many tables by one plan, the worst first, each in a commit of its own; exits 1 when one of them failed."""
+    """Look after many tables by one plan, the worst first, each in a commit of its own; retention is what DREDGE_POLICIES says, else the tables' options. Exits 1 when one of them failed."""
     catalog = open_catalog(warehouse, clock)
     if (pattern is None) == (resume is None):
         raise typer.BadParameter("name a database or a pattern, or --resume a plan, and not both")
     if resume is not None:
         made = catalog.load_maintenance(resume)
     else:
-        made = catalog.plan_maintenance(
-            str(pattern), action, max_bytes=max_bytes, max_tables=max_tables, max_time=max_time, save=not dry_run
-        )
+        with progress_bar(f"maintain {pattern}: planning", hidden=as_json):
+            made = catalog.plan_maintenance(
+                str(pattern),
+                action,
+                max_bytes=max_bytes,
+                max_tables=max_tables,
+                max_time=max_time,
+                save=not dry_run,
+                asking=_retention(catalog.clock.now_ms()),
+            )
     if dry_run:
         print_json(json.loads(made.to_json())) if as_json else _show_plan(made)
         return
@@ -72,7 +82,8 @@ def maintain(
         say(
             f"plan {made.hash}: {len(made.items)} plans of {len(made.tables)} tables; --resume {made.hash} goes on with it"
         )
-    report = catalog.maintain(made, approved_by=approved_by, tell=None if as_json else _tell)
+    with progress_bar(f"maintain {made.pattern}", hidden=as_json):
+        report = catalog.maintain(made, approved_by=approved_by, tell=None if as_json else _tell)
     if as_json:
         print_json({**report.to_object(), "declined": json.loads(made.to_json())["declined"]})
     else:
@@ -81,6 +92,26 @@ def maintain(
     broken += [f"{line.table}: {line.action}: {line.text}" for line in report.failed]
     if broken:
         raise DredgeError(f"{len(broken)} of {len(made.items) + len(made.declined)} failed: {'; '.join(broken)}")
+
+
+def _retention(now_ms: int) -> Asking | None:
+    """What the policy file of this environment says of retention, as the package that reads such files tells it; None: there is no file.
+
+    Raises DredgeError where no installed package reads it, and what that package raises for a file that is not sound.
+    """
+    if not os.environ.get(_POLICIES, "").strip():
+        return None
+    from importlib.metadata import entry_points
+
+    for entry in entry_points(group="dredge.retention"):
+        try:
+            asking: Asking = entry.load()(now_ms)
+        except ImportError as error:
+            raise DredgeError(f"{_POLICIES} is set, and what reads it cannot be loaded: {error}") from error
+        return asking
+    raise DredgeError(
+        f"{_POLICIES} is set, and nothing that is installed reads policies; unset it to go by the tables' own options"
+    )
 
 
 def _tell(line: CombinedLine) -> None:

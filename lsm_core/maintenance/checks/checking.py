@@ -11,6 +11,7 @@ from lsm_core.errors import CorruptFile, DredgeError, InvalidOption
 from lsm_core.maintenance.checks.outcome import CheckLimits, CheckReport, Question
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
+from lsm_core.progress import advance, stage
 
 _ROOM: Final = "lsm_core.maintenance.checks"
 
@@ -177,7 +178,13 @@ def check_table(
     for name in names or ():
         if name not in own:
             raise InvalidOption("check", name, f"one that the table has: {', '.join(own)}", store.name)
-    return [run_check(store, check, limits) for check in own.values() if names is None or check.name in names]
+    chosen = [check for check in own.values() if names is None or check.name in names]
+    reports = []
+    with stage(f"checking {store.name}", len(chosen), "checks"):
+        for check in chosen:
+            reports.append(run_check(store, check, limits))
+            advance()
+    return reports
 
 
 def run_check(store: TableStore, check: Check | str, limits: CheckLimits | None = None) -> CheckReport:

@@ -48,6 +48,8 @@ from lsm_core.write.table_write import StoredRows
 
 _BYTES_PER_SECOND: Final = 12_000_000
 """File bytes that one core reads, routes, sorts and writes a second; only for forecasts."""
+_NEWEST: Final = 100
+"""Among so many of a table's newest snapshots the last compaction is looked for."""
 
 
 @dataclass(frozen=True)
@@ -298,6 +300,22 @@ def replayed_rows(store: TableStore, partition: bytes, file: DataFileMeta) -> It
             yield batch.select(names)
     if rows != file.row_count:
         raise VerificationFailed("V0", [f"{rows} rows read of {file.file_name}, metadata count {file.row_count}"])
+
+
+def newest_compaction(store: TableStore) -> int | None:
+    """The newest snapshot that must say what the one before it says: a compaction's, which gave no row a bucket.
+
+    None: there is none among the newest 100, or its predecessor has expired. Raises CorruptFile.
+    """
+    ids = snapshots.list_ids(store)
+    for snapshot in list(snapshots.iterate(store, ids[-_NEWEST:]))[::-1]:
+        if (
+            snapshot.commit_kind is CommitKind.COMPACT
+            and snapshot.id - 1 in ids
+            and not rows_given_buckets(store, snapshot.id)
+        ):
+            return snapshot.id
+    return None
 
 
 def rows_given_buckets(store: TableStore, snapshot_id: int) -> int:

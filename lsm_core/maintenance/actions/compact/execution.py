@@ -43,6 +43,7 @@ from lsm_core.metadata.indexes import deleted_rows, require_in_place, vector_fil
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_compactable
 from lsm_core.metadata.tree_files import bucket_groups, tree_files
+from lsm_core.progress import reached, stage
 from lsm_core.tree import Trigger
 
 EntriesOf: TypeAlias = Callable[[TableStore, Snapshot, Sequence[CompactItem]], pa.Table]
@@ -186,9 +187,12 @@ def execute(
     made: list[CommitMessage] = []
     failed: list[Declined] = []
     errors: list[DredgeError] = []
-    with discard_on_failure(store, made):
+    rows, through = sum(item.rows_in for item, _ in tasks), 0
+    with discard_on_failure(store, made), stage(f"compacting {store.name}", rows, "rows"):
         for result in runner(store, [task for _, task in tasks]):
             item = by_place[result.message.partition, result.message.bucket]
+            through += item.rows_in
+            reached(through)  # files that only change their level, and rows sorted, are not told of while they are read
             if result.declined:
                 stale.append(_told(item, "memory", result.declined))
             elif result.error is not None:

@@ -20,6 +20,7 @@ from lsm_core.maintenance.deletions import external_places
 from lsm_core.metadata import branches, schemas
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import TableOptions
+from lsm_core.progress import advance, stage
 from lsm_core.storage import FileStatus, file_io_for, same_place
 
 FILES: Final = pa.schema(
@@ -97,14 +98,15 @@ def list_folders(store: TableStore, known: Known, folders: Sequence[Folder]) -> 
 
 
 def _listed(walk: _Walk) -> Listing:
-    walk.root()
-    for place in walk.known.external:
-        others = walk.users_of(place)
-        if others:
-            walk.found.shared[place] = others
-        else:
-            walk.data(place)
-    return walk.done()
+    with stage(f"listing the folders of {walk.store.name}", None, "files"):
+        walk.root()
+        for place in walk.known.external:
+            others = walk.users_of(place)
+            if others:
+                walk.found.shared[place] = others
+            else:
+                walk.data(place)
+        return walk.done()
 
 
 @dataclass(frozen=True)
@@ -235,6 +237,7 @@ class _Walk:
                 files.append(status)
         self._waiting.setdefault(place, []).append((number, files))
         self._count += len(files)
+        advance(len(files))
         if self._count >= _BATCH:
             self.flush()
         return folders

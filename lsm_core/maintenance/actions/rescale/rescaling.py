@@ -45,6 +45,7 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_compactable
 from lsm_core.metadata.tree_files import bucket_groups
 from lsm_core.options import whole_number
+from lsm_core.progress import advance, stage
 from lsm_core.read import Split, read_bucket_merged
 from lsm_core.read.partition_choice import chosen_partitions
 from lsm_core.read.raw_read import read_raw
@@ -184,8 +185,9 @@ def apply_rescale(store: TableStore, plan: MaintenancePlan, runner: Runner | Non
         RescaleTask(partition, bucket, item.buckets_after, files, index_files=indexes)
         for item, (partition, bucket, files, indexes) in old
     ]
-    with discard_on_failure(store, done):
+    with discard_on_failure(store, done), stage(f"rescaling {store.name}", len(tasks), "buckets"):
         for result in (runner or _rescaled_here)(store, tasks) if tasks else ():
+            advance()
             done.append(result.message)
             live = live.add(Digest.from_text(result.report.digest))
         done += [

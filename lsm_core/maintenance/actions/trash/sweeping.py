@@ -22,6 +22,7 @@ from lsm_core.maintenance.trash import ORPHANS, DeleteItem, TrashRecord, held_li
 from lsm_core.maintenance.used_files import Used, read_lineages, still_used
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
+from lsm_core.progress import advance, stage
 from lsm_core.storage import FileIO, delete_files
 from lsm_core.storage.file_io import Deleted
 
@@ -221,16 +222,18 @@ def sweep_files(
                 outcomes.add("skipped", file, "nothing needs it since the plan was made: the next sweep takes it")
             else:  # a record that names another place ends the sweep
                 free.append((file, deletable_path(store, file.path, linkless)))
-        for (file, _), gone in zip(free, _deleted(store, [path for _, path in free], runner), strict=True):
-            if isinstance(gone, OSError):
-                left += 1
-                failed.append(Declined(file.path, "failed", str(gone), {"size": file.size}))
-                outcomes.add("failed", file, str(gone))
-                continue
-            outcomes.add("deleted" if gone else "gone already", file, file.reason)
-            deleted += gone
-            freed += file.size if gone else 0
-            missing += not gone
+        with stage(f"deleting files of {store.name}", len(free), "files"):
+            for (file, _), gone in zip(free, _deleted(store, [path for _, path in free], runner), strict=True):
+                advance()
+                if isinstance(gone, OSError):
+                    left += 1
+                    failed.append(Declined(file.path, "failed", str(gone), {"size": file.size}))
+                    outcomes.add("failed", file, str(gone))
+                    continue
+                outcomes.add("deleted" if gone else "gone already", file, file.reason)
+                deleted += gone
+                freed += file.size if gone else 0
+                missing += not gone
         if not left:
             trash.forget(store, record.trash_id)
     for trash_id in trash.stray_claims(store):

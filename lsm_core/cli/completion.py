@@ -1,0 +1,76 @@
+"""What a shell offers when somebody presses Tab: verbs, flags, and the names of tables, without opening any.
+
+The shells' scripts are Typer's (`dredge --install-completion`); they call `dredge` with what was typed so far in the environment.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import typer
+
+VARIABLE: Final = "_DREDGE_COMPLETE"
+"""Set by the shells' scripts."""
+_MOST: Final = 500
+_HARMLESS: Final = re.compile(r"[\w-]+")
+"""Names from the warehouse go into a shell's own code: others are not offered."""
+
+
+def verb_typed(environment: Mapping[str, str]) -> str | None:
+    """The verb of the command line that is being completed, None while it is still typed."""
+    line = environment.get("COMP_WORDS") or environment.get("_TYPER_COMPLETE_ARGS") or ""
+    try:
+        words = shlex.split(line)
+    except ValueError:  # a quote is open
+        words = line.split()
+    at = environment.get("COMP_CWORD", "")
+    done = int(at) > 1 if at.isdigit() else len(words) > 2 or (len(words) == 2 and line.endswith(" "))
+    return words[1] if done and len(words) > 1 else None
+
+
+def table_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Names of tables that begin with ``incomplete``, at most 500, as the command's own warehouse lists them; none where it cannot be listed."""
+    warehouse = str(ctx.params.get("warehouse") or os.environ.get("DREDGE_WAREHOUSE", ""))
+    if not warehouse:
+        return []
+    found: list[str] = []
+    try:
+        for database, table in _names(warehouse, list(ctx.params.get("catalog_option") or ()), incomplete):
+            name = f"{database}.{table}"
+            if name.startswith(incomplete) and _HARMLESS.fullmatch(database) and _HARMLESS.fullmatch(table):
+                found.append(name)
+            if len(found) >= _MOST:
+                break
+    except Exception:  # noqa: BLE001  (a shell that waits for names has no place for errors; the verb itself tells them)
+        return found
+    return found
+
+
+def _names(warehouse: str, options: list[str], incomplete: str) -> Iterator[tuple[str, str]]:
+    """Databases and tables that may begin so. A local folder is listed without the engine, whose import alone takes longer."""
+    database, dot, _ = incomplete.partition(".")
+    path = warehouse.removeprefix("file://")
+    if "://" not in path and not options and not os.environ.get("DREDGE_CATALOG_OPTIONS", "").strip():
+        folders = sorted(entry.name for entry in os.scandir(path) if entry.name.endswith(".db"))
+        for folder in folders:
+            name = folder.removesuffix(".db")
+            if name == database if dot else name.startswith(database):
+                tables = sorted(entry.name for entry in os.scandir(os.path.join(path, folder)))
+                yield from ((name, table) for table in tables if os.path.isdir(f"{path}/{folder}/{table}/schema"))
+        return
+    from lsm_core.options import parse_catalog_options
+    from lsm_core.table import Catalog
+
+    given = parse_catalog_options(os.environ.get("DREDGE_CATALOG_OPTIONS", ""), "DREDGE_CATALOG_OPTIONS")
+    given |= dict(option.split("=", 1) for option in options if "=" in option)
+    catalog = Catalog(warehouse, given)
+    for name in catalog.list_databases():
+        if name == database if dot else name.startswith(database):
+            yield from ((name, table) for table in catalog.list_tables(name))
+
+
+__all__ = ["VARIABLE", "table_names", "verb_typed"]
