@@ -28,6 +28,7 @@ from lsm_core.maintenance import CHECKS, CheckReport, checks_of
 from lsm_core.maintenance.checks.layout_condition import JUDGES, condition_of
 from lsm_core.metadata.store import TableStore
 from orchestration import names
+from orchestration.blocked import newest_evaluations
 from orchestration.health import TableHealth, table_health
 from orchestration.partitions import partition_of
 from orchestration.policies import Policy, policy_source
@@ -125,10 +126,9 @@ def changed_conditions(
         for check in condition_checks(table[0], table[1])
         if check in TIMED
     }
-    records = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(asked))
+    told = newest_evaluations(instance, asked)
     for key, (_, policy, store, health) in asked.items():
-        record = records.get(key)
-        before = record.evaluation if record is not None else None
+        before = told.get(key)
         result = condition_result(store, health, policy, key.name)
         if result.passed != (before is None or before.passed):
             yield evaluation_of(key.asset_key, result)

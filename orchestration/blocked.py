@@ -12,7 +12,11 @@ from typing import Final
 import dagster as dg
 
 from orchestration import names
-from orchestration.quirks import COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES, PartitionKeyFilter
+from orchestration.quirks import (
+    COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES,
+    AssetCheckExecutionRecord,
+    PartitionKeyFilter,
+)
 
 _LOOK_BACK = 50
 PARTITION_TAG: Final = "dagster/partition"
@@ -22,6 +26,10 @@ IN_A_ROW: Final = 3
 _MAINTAINING: Final = ("compact", "compact full", "recover")
 """Actions of the runs that sensors start, or people in their place: others that fail, with arguments of somebody's own, say nothing of the table."""
 _FAILED_RUNS: Final = 500
+_FAILED_EVALUATIONS: Final = 1_000
+"""Among so many of a check's newest failed evaluations the partitions are found that may still be blocked."""
+_COMPLETED: Final = set(COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES)
+_FAILED: Final = {status for status in _COMPLETED if status.value == "FAILED"}
 _CHECKS_AT_ONCE: Final = 500
 """Of so many checks Dagster is asked in one question: its storage takes no list of any length."""
 _WORKING: Final = [
@@ -33,12 +41,29 @@ _WORKING: Final = [
 ]
 
 
+def newest_evaluations(
+    instance: dg.DagsterInstance, checks: Collection[dg.AssetCheckKey]
+) -> dict[dg.AssetCheckKey, dg.AssetCheckEvaluation]:
+    """Return the newest evaluation of each check, of whatever partition; those that were never evaluated are left out.
+
+    What Dagster itself calls the newest may be one that a run at work, or one that ended before it came to its checks, only planned.
+    """
+    found: dict[dg.AssetCheckKey, dg.AssetCheckEvaluation] = {}
+    storage, keys = instance.event_log_storage, list(checks)
+    for start in range(0, len(keys), _CHECKS_AT_ONCE):
+        newest = storage.get_latest_asset_check_execution_by_key(keys[start : start + _CHECKS_AT_ONCE])
+        for key, record in newest.items():
+            done = [record] if record.status in COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES else ()
+            done = done or storage.get_asset_check_execution_history(key, limit=1, status=_COMPLETED)
+            if done and done[0].evaluation is not None:
+                found[key] = done[0].evaluation
+    return found
+
+
 def latest_evaluation(instance: dg.DagsterInstance, layout: dg.AssetKey, check: str) -> dg.AssetCheckEvaluation | None:
     """Return the newest evaluation of a check of a layout without partitions, None before the first."""
-    records = instance.event_log_storage.get_asset_check_execution_history(
-        dg.AssetCheckKey(layout, check), limit=1, status=set(COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES)
-    )
-    return records[0].evaluation if records else None
+    key = dg.AssetCheckKey(layout, check)
+    return newest_evaluations(instance, [key]).get(key)
 
 
 def ever_evaluated(instance: dg.DagsterInstance, layouts: Iterable[dg.AssetKey]) -> frozenset[dg.AssetCheckKey]:
@@ -75,30 +100,62 @@ def blocking_failure(
     is repaired, and the block ends.
     """
     for name in _NAMES:
-        records = [
-            record
-            for check in _blocking_checks(layout, name)
-            if evaluated is None or check in evaluated
-            for wanted in ((partition, None) if partition is not None else (None,))
-            for record in instance.event_log_storage.get_asset_check_execution_history(
-                check,
-                limit=_LOOK_BACK if partition is None else 1,
-                status=set(COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES),
-                partition_filter=PartitionKeyFilter(key=wanted) if partition is not None else None,
-            )
-        ]
-        if partition is not None:  # a run over several partitions is evaluated once for all of them
-            records = sorted(records, key=lambda record: record.id, reverse=True)[:1]
-        seen: set[str | None] = set()
-        for record in records:
-            if record.partition in seen:
-                continue
-            seen.add(record.partition)
-            evaluation = record.evaluation
-            if evaluation is not None and not evaluation.passed and evaluation.severity == dg.AssetCheckSeverity.ERROR:
-                where = f" of {record.partition}" if record.partition else ""
+        checks = [check for check in _blocking_checks(layout, name) if evaluated is None or check in evaluated]
+        partitions = _that_ever_failed(instance, checks) if partition is None else [partition]
+        for one in partitions:
+            evaluation = _newest_of(instance, checks, one)
+            if evaluation is not None and _fails(evaluation):
+                where = f" of {evaluation.partition}" if evaluation.partition else ""
                 return f"blocked: {name}{where} failed: {evaluation.description or 'see its metadata'}"
     return None
+
+
+def newest_comparison(
+    instance: dg.DagsterInstance, layout: dg.AssetKey, partition: str | None
+) -> dg.AssetCheckEvaluation | None:
+    """Return the newest evaluation of merged_view_unchanged that counts for the partition (None: a table without any), None before the first."""
+    return _newest_of(instance, _blocking_checks(layout, names.MERGED_VIEW_CHECK), partition)
+
+
+def _that_ever_failed(instance: dg.DagsterInstance, checks: Sequence[dg.AssetCheckKey]) -> list[str | None]:
+    """The partitions of which a check ever failed, the latest first: however many evaluations of others came since, none is forgotten."""
+    failed = [
+        record
+        for check in checks
+        for record in instance.event_log_storage.get_asset_check_execution_history(
+            check, limit=_FAILED_EVALUATIONS, status=_FAILED
+        )
+    ]
+    return list(dict.fromkeys(record.partition for record in sorted(failed, key=lambda one: one.id, reverse=True)))
+
+
+def _newest_of(
+    instance: dg.DagsterInstance, checks: Sequence[dg.AssetCheckKey], partition: str | None
+) -> dg.AssetCheckEvaluation | None:
+    """The evaluation that counts for a partition (None: for the whole table).
+
+    A run over several partitions is evaluated once, for none of them in particular: that it failed counts for each until it has a newer evaluation of its
+    own; that it passed says nothing of one that failed by itself, which may not even have been part of that run.
+    """
+    counting: list[AssetCheckExecutionRecord] = []
+    for wanted in (None, partition) if partition is not None else (None,):
+        records = [
+            record
+            for check in checks
+            for record in instance.event_log_storage.get_asset_check_execution_history(
+                check, limit=1, status=_COMPLETED, partition_filter=PartitionKeyFilter(key=wanted)
+            )
+        ]
+        newest = max(records, key=lambda record: record.id, default=None)
+        if newest is not None and _fails(newest.evaluation) and wanted == partition:
+            return newest.evaluation
+        counting += [newest] if newest is not None else []
+    return max(counting, key=lambda record: record.id).evaluation if counting else None
+
+
+def _fails(evaluation: dg.AssetCheckEvaluation | None) -> bool:
+    """Whether it blocks what it is of."""
+    return evaluation is not None and not evaluation.passed and evaluation.severity == dg.AssetCheckSeverity.ERROR
 
 
 def started_before(instance: dg.DagsterInstance, run_id: str, table: str, layout: dg.AssetKey) -> str | None:
@@ -130,20 +187,16 @@ def failed_checks(instance: dg.DagsterInstance, layouts: Mapping[str, dg.AssetKe
 
     Of a partitioned table the newest evaluation alone is looked at; `blocking_failure` looks at all of them.
     """
-    found: dict[str, str] = {}
     owners = {
         dg.AssetCheckKey(layout, name): table
         for table, layout in layouts.items()
         for name in (names.MERGED_VIEW_CHECK, names.TREE_CHECK)
     }
-    keys = list(owners)
-    for start in range(0, len(keys), _CHECKS_AT_ONCE):
-        some = keys[start : start + _CHECKS_AT_ONCE]
-        for check, record in instance.event_log_storage.get_latest_asset_check_execution_by_key(some).items():
-            evaluation = record.evaluation
-            if evaluation is not None and not evaluation.passed and evaluation.severity == dg.AssetCheckSeverity.ERROR:
-                found[owners[check]] = f"{check.name} failed: {evaluation.description or 'see its metadata'}"
-    return found
+    return {
+        owners[check]: f"{check.name} failed: {evaluation.description or 'see its metadata'}"
+        for check, evaluation in newest_evaluations(instance, owners).items()
+        if _fails(evaluation)
+    }
 
 
 @dataclass(frozen=True)

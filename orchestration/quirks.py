@@ -22,7 +22,10 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 from dagster._core.errors import DagsterPipesExecutionError
 from dagster._core.event_api import PartitionKeyFilter
 from dagster._core.instance.utils import RUNLESS_RUN_ID
-from dagster._core.storage.asset_check_execution_record import COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES
+from dagster._core.storage.asset_check_execution_record import (
+    COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES,
+    AssetCheckExecutionRecord,
+)
 from dagster._core.storage.event_log.schema import (
     AssetCheckExecutionsTable,
     AssetEventTagsTable,
@@ -112,6 +115,7 @@ __all__ = [
     "COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES",
     "DATA_VERSION_TAG",
     "WHOLE_LOCATION",
+    "AssetCheckExecutionRecord",
     "PartitionKeyFilter",
     "UnresolvedAssetJobDefinition",
     "early_features",

@@ -197,6 +197,25 @@ def test_a_partition_is_blocked_alone(tmp_path: Path, monkeypatch: pytest.Monkey
         assert house.run(requests["dt=b"]).success
 
 
+def test_no_number_of_other_partitions_makes_a_failed_one_forgotten(tmp_path: Path) -> None:
+    commit(keyed_table(tmp_path / "wh"), 1)
+    with open_house(tmp_path / "wh") as house:
+        layout = house.layout("shop.orders")
+
+        def evaluate(partition: str | None, *, passed: bool) -> None:
+            told = dg.AssetCheckEvaluation(layout, names.MERGED_VIEW_CHECK, passed, partition=partition)
+            house.instance.report_runless_asset_event(told)
+
+        evaluate("dt=a", passed=False)
+        for number in range(60):
+            evaluate(f"dt={number}", passed=True)
+        evaluate(None, passed=True)  # as a run over several partitions is evaluated, whichever these were
+        reason = "blocked: merged_view_unchanged of dt=a failed"
+        assert str(blocking_failure(house.instance, layout)).startswith(reason)
+        assert str(blocking_failure(house.instance, layout, "dt=a")).startswith(reason)
+        assert blocking_failure(house.instance, layout, "dt=b") is None
+
+
 def test_overlapping_files_of_one_level_break_the_tree_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with house_with_backlog(tmp_path) as house:
         real = tree_validity.tree_files

@@ -247,6 +247,16 @@ def test_dagsters_own_state_the_history_and_broken_tables_are_told(tmp_path: Pat
         )
 
 
+def test_a_run_that_ended_before_its_checks_neither_stops_it_nor_hides_what_failed_before(tmp_path: Path) -> None:
+    with _house(tmp_path) as (house, _):
+        layout = house.layout("shop.busy")
+        failed = dg.AssetCheckEvaluation(layout, names.MERGED_VIEW_CHECK, passed=False, description="they differ")
+        house.instance.report_runless_asset_event(failed)
+        next((house.root / "shop.db" / "busy" / "bucket-0").iterdir()).write_bytes(b"torn")
+        assert not house.maintain("shop.busy").success, "its checks stay planned"
+        assert any("merged_view_unchanged failed: they differ" in line for line in house.lines(house.tick(WATCH)))
+
+
 def test_a_replay_keeps_it_still_and_a_broken_cursor_starts_over(tmp_path: Path) -> None:
     replay = tmp_path / "replay"
     with _house(tmp_path, "defaults: {level0_warn: 5}", DREDGE_REPLAY_STATE=str(replay)) as (house, _):
