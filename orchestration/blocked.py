@@ -53,8 +53,9 @@ def newest_evaluations(
     for start in range(0, len(keys), _CHECKS_AT_ONCE):
         newest = storage.get_latest_asset_check_execution_by_key(keys[start : start + _CHECKS_AT_ONCE])
         for key, record in newest.items():
-            done = [record] if record.status in COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES else ()
-            done = done or storage.get_asset_check_execution_history(key, limit=1, status=_COMPLETED)
+            done: Sequence[AssetCheckExecutionRecord] = [record]
+            if record.status not in _COMPLETED:
+                done = storage.get_asset_check_execution_history(key, limit=1, status=_COMPLETED)
             if done and done[0].evaluation is not None:
                 found[key] = done[0].evaluation
     return found
