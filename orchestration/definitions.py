@@ -22,6 +22,7 @@ from orchestration.jobs import (
     action_jobs,
     expectations_job,
     job_schedule,
+    jobs_without_assets,
     resume_job,
     retention_job,
     warehouse_health_job,
@@ -30,7 +31,7 @@ from orchestration.jobs import (
 from orchestration.policies import Policies, Policy, PolicySource, policy_source
 from orchestration.resources import LedgerResource, SparkResource, WarehouseResource
 from orchestration.resources.listing import described, listing_file
-from orchestration.resources.settings import Settings, run_assets
+from orchestration.resources.settings import RUN_JOB_VARIABLE, Settings, run_assets
 from orchestration.resources.warehouse import describe_table, list_tables
 from orchestration.sensors import catalog_sensor, failure_sensor, idle_sensor, sorted_run_sensor, watch_sensor
 from orchestration.table_card import TableCard
@@ -48,8 +49,8 @@ def build_definitions(
 ) -> dg.Definitions:
     """Return the definitions over the warehouse that the environment names; an empty or missing one gives none but sensors.
 
-    ``only``: keys of assets; where all are of tables, no other table is described. ``executor``: None leaves runs to the code location's own. Raises ``InvalidOption`` naming a variable that says something
-    impossible; what is wrong with the policy file is told on ticks.
+    ``only``: keys of assets; where all are of tables, no other table is described, and without any none is; for the ranking of all tables alone, none becomes an asset. Jobs are there all the same.
+    ``executor``: None leaves runs to the code location's own. Raises ``InvalidOption`` naming a variable that says something impossible; what is wrong with the policy file is told on ticks.
     """
     values = os.environ if environment is None else environment
     warehouse = WarehouseResource.from_environment(values)
@@ -65,9 +66,10 @@ def build_definitions(
         "spark": SparkResource.from_environment(values),
         "ledger": LedgerResource.of(warehouse),
     }
-    checks = [check for card in cards for check in table_checks(card, warehouse.path, policies.of(card.name))]
+    shown = [] if only is not None and set(only) == {names.warehouse_health_key(warehouse.path)} else cards
+    checks = [check for card in shown for check in table_checks(card, warehouse.path, policies.of(card.name))]
     assets: list[dg.AssetsDefinition | dg.AssetSpec] = [
-        asset for card in cards for asset in (data_asset(card, warehouse.path), layout_asset(card, warehouse.path))
+        asset for card in shown for asset in (data_asset(card, warehouse.path), layout_asset(card, warehouse.path))
     ]
     if cards:
         assets.append(warehouse_health_asset(cards, warehouse.path, source))
@@ -75,11 +77,15 @@ def build_definitions(
     defs = dg.Definitions(assets=assets, asset_checks=checks, resources=resources, executor=executor)
     declared = replace(policies, trouble="")
     try:
-        defs = with_declarations(defs, cards, warehouse.path, policies)
+        defs = with_declarations(defs, shown, warehouse.path, policies)
     except InvalidOption as error:  # a file that is wrong stops no sensor: the assets are as if it declared nothing
         declared = replace(policies, trouble=f"{error}; nothing counts that the file declares of assets")
         _LOG.error("%s", declared.trouble)
-    defs = dg.Definitions.merge(defs, _automation(cards, warehouse.path, source, declared, settings, listing, values))
+    if cards or only is not None:
+        starting = _automation(cards, warehouse.path, source, declared, settings, listing, values)
+    else:  # only the sensor that waits for the first table
+        starting = dg.Definitions(sensors=[catalog_sensor(cards, source, settings, declared, listing)])
+    defs = dg.Definitions.merge(defs, starting)
     if not values.get(DEMO_VARIABLE):
         return defs
     from assets.demo.replay import with_demo  # the demo's own source and jobs, for nobody else
@@ -89,6 +95,8 @@ def build_definitions(
 
 def _cards_of(warehouse: WarehouseResource, wanted: frozenset[dg.AssetKey]) -> list[TableCard] | None:
     """Describe the tables that the ``wanted`` assets are of, None when one of these is of no table (or of none any more)."""
+    if not wanted:
+        return []
     catalog = warehouse.catalog()
     keys = {
         key: table
@@ -117,9 +125,7 @@ def _automation(
     listing: Path | None,
     environment: Mapping[str, str],
 ) -> dg.Definitions:
-    """Jobs, and what starts them; without tables there is only the sensor that waits for the first one."""
-    if not cards:
-        return dg.Definitions(sensors=[catalog_sensor(cards, policies, settings, declared, listing)])
+    """Jobs, and what starts them."""
     retention, expectations, ranking = retention_job(), expectations_job(), warehouse_health_job(path)
     others = warehouse_jobs()
     return dg.Definitions(
@@ -177,7 +183,20 @@ def collector_at_rest() -> Iterator[None]:
 def defs() -> dg.Definitions:
     """Return the definitions over the warehouse that this process's environment names; raises as `build_definitions`.
 
-    A run that `WarmRunLauncher` started gets those of its own tables alone, however many the warehouse holds.
+    A run that `WarmRunLauncher` started gets those of its own tables alone, however many the warehouse holds, and one of a job without assets those of none.
     """
     with collector_at_rest():
-        return build_definitions(only=None if os.environ.get(DEMO_VARIABLE) else run_assets(os.environ))
+        return build_definitions(only=None if os.environ.get(DEMO_VARIABLE) else wanted_assets(os.environ))
+
+
+def wanted_assets(environment: Mapping[str, str]) -> frozenset[dg.AssetKey] | None:
+    """Return the assets that this process needs: those that its run chose, else those of its job, none for a job that opens its tables itself.
+
+    None: all, as the run's are not known or it is no run's process.
+    """
+    chosen, job = run_assets(environment), environment.get(RUN_JOB_VARIABLE)
+    if chosen is None and job in jobs_without_assets():
+        return frozenset()
+    if chosen is None and job == names.WAREHOUSE_HEALTH:
+        return frozenset({names.warehouse_health_key(WarehouseResource.from_environment(environment).path)})
+    return chosen

@@ -22,7 +22,7 @@ from dagster._grpc.types import ExecuteRunArgs
 from dagster._serdes import ConfigurableClassData, serialize_value
 
 from lsm_core.processes import start_tick
-from orchestration.resources.settings import RUN_ASSETS_VARIABLE
+from orchestration.resources.settings import RUN_ASSETS_VARIABLE, RUN_JOB_VARIABLE
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, ForkServerProcess
@@ -80,7 +80,7 @@ class WarmRunLauncher(DefaultRunLauncher):
         if self._forks is None:
             self._forks = multiprocessing.get_context("forkserver")
             self._forks.set_forkserver_preload(self._preload)
-        process = self._forks.Process(target=_execute, args=(serialize_value(arguments), _chosen(run)))
+        process = self._forks.Process(target=_execute, args=(serialize_value(arguments), _told(run)))
         process.start()
         self._instance.add_run_tags(run.run_id, {PROCESS_TAG: f"{process.pid}:{start_tick(process.pid or 0) or 0}"})
         self._run_ids.add(run.run_id)
@@ -125,18 +125,19 @@ class WarmRunLauncher(DefaultRunLauncher):
         self._instance.report_run_failed(run, ended)
 
 
-def _chosen(run: DagsterRun) -> str:
-    """The assets that the run chose to materialise or check, for `run_assets`; "" when it runs a whole job."""
+def _told(run: DagsterRun) -> dict[str, str]:
+    """What the code location of the run's process is told of the run, as variables: the assets that it chose to materialise or check, else its job (`definitions.defs`)."""
     keys = {*(run.asset_selection or ()), *(check.asset_key for check in run.asset_check_selection or ())}
-    return json.dumps(sorted(key.path for key in keys)) if keys else ""
+    if keys:
+        return {RUN_ASSETS_VARIABLE: json.dumps(sorted(key.path for key in keys))}
+    return {RUN_JOB_VARIABLE: run.job_name}
 
 
-def _execute(arguments: str, assets: str) -> None:
+def _execute(arguments: str, told: Mapping[str, str]) -> None:
     """What a forked process does: the command that every launcher of containers gives to its own."""
     from dagster._cli.api import api_cli
 
-    if assets:
-        os.environ[RUN_ASSETS_VARIABLE] = assets
+    os.environ.update(told)
     api_cli.main(["execute_run", arguments], prog_name="dagster api")
 
 

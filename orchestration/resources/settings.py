@@ -17,6 +17,8 @@ from orchestration.quirks import is_valid_cron_schedule
 URL_VARIABLE: Final = "DREDGE_DAGSTER_URL"
 RUN_ASSETS_VARIABLE: Final = "DREDGE_RUN_ASSETS"
 """What a run's own process materialises or checks: keys of assets as JSON. The launcher sets it; no person does."""
+RUN_JOB_VARIABLE: Final = "DREDGE_RUN_JOB"
+"""The job of a run that chose no assets. The launcher sets it; no person does."""
 _ON: Final = frozenset({"on", "true", "1", "yes"})
 _OFF: Final = frozenset({"off", "false", "0", "no"})
 

@@ -14,12 +14,14 @@ import pytest
 from lsm_core import Catalog, SchemaChange
 from lsm_core.table import catalog as catalogs
 from orchestration import names
-from orchestration.definitions import build_definitions, defs
-from orchestration.launcher import _chosen
+from orchestration.definitions import build_definitions, defs, wanted_assets
+from orchestration.jobs import jobs_without_assets
+from orchestration.launcher import _told
 from orchestration.policies import Policies, policy_source
+from orchestration.quirks import ASSET_JOB
 from orchestration.resources import WarehouseResource, describe_warehouse
 from orchestration.resources.listing import described, forget, listing_file
-from orchestration.resources.settings import RUN_ASSETS_VARIABLE, Settings, run_assets
+from orchestration.resources.settings import Settings, run_assets
 from orchestration.sensors import catalog_sensor
 from tests.support.platform import append_table, commit, keyed_table
 
@@ -147,7 +149,7 @@ def test_the_catalog_sensor_takes_what_changed_out_of_the_listing(
 def test_a_run_s_process_describes_the_tables_of_the_run_alone(root: Path, opened: Counter[str]) -> None:
     layout, data = names.layout_key(str(root), ORDERS), names.data_key(str(root), ORDERS)
     run = dg.DagsterRun("job", asset_selection={layout})
-    environment = {"DREDGE_WAREHOUSE": str(root), "DREDGE_RUNNER": "local", RUN_ASSETS_VARIABLE: _chosen(run)}
+    environment = {"DREDGE_WAREHOUSE": str(root), "DREDGE_RUNNER": "local", **_told(run)}
     assert run_assets(environment) == {layout}
     with mock.patch.dict(os.environ, environment):
         repository = defs().get_repository_def()
@@ -156,8 +158,40 @@ def test_a_run_s_process_describes_the_tables_of_the_run_alone(root: Path, opene
     assert repository.get_job("retention")
 
     checks = dg.DagsterRun("job", asset_check_selection={dg.AssetCheckKey(data, names.SUITE_CHECK)})
-    assert run_assets({RUN_ASSETS_VARIABLE: _chosen(checks)}) == {data}
-    assert run_assets({RUN_ASSETS_VARIABLE: _chosen(dg.DagsterRun("job"))}) is None
+    assert run_assets(_told(checks)) == {data}
+    assert run_assets(_told(dg.DagsterRun("job"))) is None
+
+
+def test_a_run_of_a_job_without_assets_describes_no_table_and_does_its_work(root: Path, opened: Counter[str]) -> None:
+    place = {"DREDGE_WAREHOUSE": str(root), "DREDGE_RUNNER": "local"}
+    commit(Catalog(str(root)).table(ORDERS), 2)
+    whole = build_definitions(place).get_repository_def()
+    own = {job.name for job in whole.get_all_jobs()} - {names.WAREHOUSE_HEALTH, ASSET_JOB}
+    assert jobs_without_assets() == own
+    opened.clear()
+    with mock.patch.dict(os.environ, {**place, **_told(dg.DagsterRun("compact"))}):
+        repository = defs().get_repository_def()
+    assert not opened
+    assert not repository.asset_graph.get_all_asset_keys()
+    with dg.instance_for_test() as instance:
+        done = repository.get_job("compact").execute_in_process(
+            instance=instance, run_config={"table": ORDERS, "full": True}, raise_on_error=False
+        )
+        assert done.success
+        told = instance.get_latest_materialization_event(names.layout_key(str(root), ORDERS))
+        assert told is not None and told.asset_materialization is not None
+        assert repository.get_job("retention").execute_in_process(instance=instance, raise_on_error=False).success
+    assert wanted_assets({**place, **_told(dg.DagsterRun(ASSET_JOB))}) is None, "it may be any asset"
+
+    ranking = names.warehouse_health_key(str(root))
+    with mock.patch.dict(os.environ, {**place, **_told(dg.DagsterRun(names.WAREHOUSE_HEALTH))}):
+        repository = defs().get_repository_def()
+    assert repository.asset_graph.get_all_asset_keys() == {ranking}
+    with dg.instance_for_test() as instance:
+        assert repository.get_job(names.WAREHOUSE_HEALTH).execute_in_process(instance=instance).success
+        newest = instance.get_latest_materialization_event(ranking)
+        assert newest is not None and newest.asset_materialization is not None
+        assert ORDERS in str(newest.asset_materialization.metadata["tables"].value)
 
 
 def test_a_run_that_makes_anything_else_finds_all_tables(root: Path) -> None:
