@@ -40,8 +40,9 @@ docs: setup  ## write the generated pages anew, build the site into build/site, 
 wheel: setup  ## build dist/dredge-*.whl (tests/docs installs it into a clean environment and starts it)
 	@$(PY) -m hatchling build -t wheel
 
-screenshots: setup  ## the pictures of docs/images (needs Debian's chromium)
+screenshots: setup  ## the pictures of docs/images: the demo's pages, and those of the journeys (needs Debian's chromium)
 	@$(PY) scripts/screenshots.py
+	@DREDGE_PICTURES=docs/images/journeys $(PY) -m pytest tests/ui/test_journeys.py -m soak
 
 soak: setup  ## the long random runs that are too slow for `make test`
 	@sh scripts/test.sh -m soak

@@ -126,6 +126,10 @@ BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
         platform.run,
         "loading the code location over 1,000 tables of 20 files (and 10,000), ticks over them, what is stored a day, pages; --rows is the number of tables",
     ),
+    "first-check": (
+        platform.run_first_check,
+        "from `dagster dev` over a warehouse that lay there before to its first green check; --rows is the number of tables",
+    ),
     "java-read": (java_read.run, "the real Java reader on our files against its own files of the same rows"),
     "s3": (
         object_stores.run,

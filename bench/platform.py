@@ -19,13 +19,14 @@ from bench.harness import MIB, Result, in_own_process
 from lsm_core.processes import LOOPBACK, end_group, free_port, group_lives
 from orchestration import names
 from orchestration.verbs.dagster_client import DagsterClient, PlatformFailed
-from orchestration.verbs.dagster_process import INSTANCE
+from orchestration.verbs.dagster_process import INSTANCE, start_platform
 
 TABLES, TARGET_SECONDS = 1_000, 5.0
 CHANGED, UNCHANGED_TARGET, CHANGED_TARGET = 50, 1.0, 5.0
 MANY_TABLES, MANY_TARGET = 10_000, 30.0
 PAGE_TARGET = 2.0
 STATUS_TABLES, STATUS_TARGET = 100, 2.0
+OWN_TABLES, FIRST_CHECK_TARGET = 20, 300.0
 _FIELDS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string()), ("amount", pa.int64())])
 _PROGRAM = """
 import json, os, sys, time
@@ -212,6 +213,50 @@ def status(warehouse: Path, rounds: int) -> Result:
         "platform", f"dredge status, {STATUS_TABLES} tables", statistics.median(seconds), "s", STATUS_TARGET,
         low=min(seconds), high=max(seconds), note="elapsed",
     ).judged()  # fmt: skip
+
+
+def run_first_check(tables: int | None, rounds: int) -> list[Result]:
+    """Elapsed seconds from the command line of README's "your own warehouse", over tables that lay there before, to their first green checks."""
+    count = tables or OWN_TABLES
+    first, all_of_them = [], []
+    for _ in range(min(rounds, 3)):
+        with tempfile.TemporaryDirectory(prefix="dredge-bench-") as folder:
+            warehouse = Path(folder) / "warehouse"
+            build(warehouse, count)
+            keys = [names.layout_key(str(warehouse), f"bench.t{number:05d}").path for number in range(count)]
+            began = time.perf_counter()
+            platform = start_platform(
+                Path(folder) / "home", {"DREDGE_WAREHOUSE": str(warehouse), "DREDGE_RUNNER": "local"}
+            )
+            try:
+                green: set[int] = set()
+                while len(green) < count:
+                    seen = {
+                        number
+                        for number in set(range(count)) - green
+                        if any(
+                            found.passed
+                            for found in platform.client.check_results(keys[number], names.BACKLOG_CHECK, 1)
+                        )
+                    }
+                    if seen and not green:
+                        first.append(time.perf_counter() - began)
+                    green |= seen
+                    if time.perf_counter() - began > 2 * FIRST_CHECK_TARGET:
+                        raise RuntimeError(
+                            f"{len(green)} of {count} tables are green after {2 * FIRST_CHECK_TARGET:g} s"
+                        )
+                    time.sleep(0.5)
+                all_of_them.append(time.perf_counter() - began)
+            finally:
+                platform.stop()
+    return [
+        Result(
+            "first-check", name, statistics.median(seconds), "s", FIRST_CHECK_TARGET, low=min(seconds), high=max(seconds),
+            note=f"{count:,} tables of 20 files; elapsed since `dagster dev` was started, sensors as they come",
+        ).judged()
+        for name, seconds in (("first green check", first), ("green checks of all tables", all_of_them))
+    ]  # fmt: skip
 
 
 def run(tables: int | None, rounds: int) -> list[Result]:

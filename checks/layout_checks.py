@@ -30,7 +30,7 @@ from lsm_core.metadata.store import TableStore
 from orchestration import names
 from orchestration.blocked import newest_evaluations
 from orchestration.health import TableHealth, table_health
-from orchestration.partitions import partition_of
+from orchestration.partitions import partition_of, partitions_of
 from orchestration.policies import Policy, policy_source
 from orchestration.resources.spark_resource import SparkResource
 from orchestration.resources.warehouse import WarehouseResource
@@ -70,13 +70,21 @@ def _check(
             yield declined(card, check)
         elif check == names.MERGED_VIEW_CHECK:
             found = merged_view_result(context.instance, warehouse, spark, card.name, partition_of(context))
-            yield under_policy(named(check, found), policy)
+            yield _for_each_partition(context, under_policy(named(check, found), policy))
         elif check == names.TREE_CHECK:
             found = tree_result(warehouse.store(card.name), partition_of(context))
-            yield under_policy(named(check, found), policy)
+            yield _for_each_partition(context, under_policy(named(check, found), policy))
         else:
             store = warehouse.store(card.name)
             yield condition_result(store, table_health(store), policy, check)
+
+
+def _for_each_partition(context: dg.AssetCheckExecutionContext, result: dg.AssetCheckResult) -> dg.AssetCheckResult:
+    """Return the result of a run over several partitions, once it is told of each of them: Dagster planned one for each, and calls it skipped else."""
+    for partition in partitions_of(context) if partition_of(context) is None else ():
+        evaluation = evaluation_of(wanted(context)[0], result, partition)
+        context.op_execution_context.log_event(evaluation)  # type: ignore[arg-type]  # Dagster's type leaves evaluations out
+    return result
 
 
 def condition_result(store: TableStore, health: TableHealth, policy: Policy, check: str) -> dg.AssetCheckResult:

@@ -645,14 +645,16 @@ def record_op() -> dg.OpDefinition:
             now = TableHealth(card.name, None, None, 0)
         else:
             now = table_health(warehouse.store(card.name)).of_partitions(partitions_of(context))
-        metadata = {**story_metadata(context, card.name, done, compared), **health_metadata(now)}
+        metadata = story_metadata(context, card.name, done, compared)
+        if done.published is not None:
+            metadata |= _levels(warehouse.store(card.name), done.published, partitions_of(context))
+        metadata |= undo_metadata(context, card.name, done)
+        metadata |= {**measured_metadata(done), **health_metadata(now)}
         if done.published is not None:
             metadata |= {
                 "snapshot before": dg.MetadataValue.int(done.published - 1),
                 "snapshot published": dg.MetadataValue.int(done.published),
-                **_levels(warehouse.store(card.name), done.published, partitions_of(context)),
             }
-        metadata |= undo_metadata(context, card.name, done)
         if done.changed:
             if done.action == COMPACT:
                 learned = calibration_of(warehouse.store(card.name), but_for=done.plan_hash)
@@ -689,9 +691,12 @@ def story_metadata(
         told["plan replaced"] = dg.MetadataValue.text(done.replaced)
     if done.left_alone:
         told["left alone"] = dg.MetadataValue.md(declined_table(done.left_alone))
-    if not done.changed:
-        return told
-    return {**told, **cost_metadata(done.predicted, done.numbers), **number_metadata(done.numbers)}
+    return told
+
+
+def measured_metadata(done: AppliedPlan) -> dict[str, dg.MetadataValue]:
+    """Return what was predicted and measured, and the report's numbers; {} where nothing was done."""
+    return {**cost_metadata(done.predicted, done.numbers), **number_metadata(done.numbers)} if done.changed else {}
 
 
 def undo_metadata(context: dg.OpExecutionContext, table: str, done: AppliedPlan) -> dict[str, dg.MetadataValue]:

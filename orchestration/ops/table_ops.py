@@ -32,6 +32,7 @@ from orchestration.ops.layout_ops import (
     apply_exactly,
     compare_published,
     first_line,
+    measured_metadata,
     nothing_to_do,
     ruled_store,
     story_metadata,
@@ -287,7 +288,7 @@ def carry_out(
             ok=True, level="V0", text="nothing to compare: no snapshot that must say what the one before it said"
         )
     told = {**story_metadata(context, table, done, verdict), "approved by": dg.MetadataValue.text(approved_by)}
-    told |= undo_metadata(context, table, done)
+    told |= {**undo_metadata(context, table, done), **measured_metadata(done)}
     if done.changed:
         _record(context, store, layout, told, "; ".join(done.lines), partitions if rewrote else None)
     if done.failed:

@@ -183,6 +183,13 @@ def test_a_backfill_of_many_partitions_is_few_runs_of_one_commit_each(house: Hou
     assert snapshots.latest_id(table.store) == 7
     for key in ("dt=a", "dt=b,c"):
         assert house.materialisation("shop.orders", key)["snapshot published"] == 7
+    for check in (names.MERGED_VIEW_CHECK, names.TREE_CHECK):
+        records = house.instance.event_log_storage.get_asset_check_execution_history(
+            dg.AssetCheckKey(house.layout("shop.orders"), check), limit=10
+        )
+        assert {one.partition: one.status.value for one in records} == dict.fromkeys(
+            ("dt=a", "dt=b,c", None), "SUCCEEDED"
+        )
     assert table.to_arrow().sort_by("id") == before
 
 

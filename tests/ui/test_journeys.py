@@ -1,4 +1,7 @@
-"""The ten journeys of docs/journeys.md, walked through the GraphQL that the pages of the UI ask, over a real `dagster dev` with its daemon."""
+"""The ten journeys of docs/journeys.md over a real `dagster dev` with its daemon: walked through the GraphQL that the pages ask, and looked at in a browser.
+
+`DREDGE_PICTURES` names a folder for pictures of the pages (`make screenshots`). Without a Chromium the journeys are walked, and no page is looked at.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,11 @@ import os
 import re
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 import yaml
@@ -20,6 +24,7 @@ from orchestration import names
 from orchestration.quirks import ASSET_JOB
 from orchestration.verbs.dagster_client import DagsterClient, Run
 from orchestration.verbs.dagster_process import Platform, start_platform
+from scripts.browser import Pages, chromium, opened_browser
 from tests.docs.pages import ROOT
 from tests.support.platform import commit, keyed_table
 from tests.ui.test_dagster_dev import wait_for
@@ -41,6 +46,7 @@ class Journey:
 
     platform: Platform
     root: Path
+    pages: Pages | None
 
     @property
     def client(self) -> DagsterClient:
@@ -74,6 +80,25 @@ class Journey:
         (newest,) = self.client.query(asked, {"key": {"path": list(asset)}})["assetOrError"]["assetMaterializations"]
         return {entry["label"]: entry.get("mdStr") or entry.get("text") or "" for entry in newest["metadataEntries"]}
 
+    def address(self, asset: Sequence[str], view: str) -> str:
+        """Where the UI shows an asset."""
+        return f"/assets/{'/'.join(quote(part, safe='') for part in asset)}?view={view}"
+
+    def sees(
+        self, picture: str, address: str, *texts: str, then: Sequence[str] = (), shown: Sequence[str] = ()
+    ) -> None:
+        """The page shows ``texts``; after clicks on ``then``, one after the other, ``shown`` as well, and nothing that looks ill. ``picture``: its name, "" for none."""
+        if self.pages is None:
+            return
+        self.pages.opens(address, *texts)
+        for text in then:
+            self.pages.clicks(text)
+        self.pages.shows(*shown)
+        self.pages.found([*texts, *shown][-1]).scroll_into_view_if_needed()
+        if picture:
+            self.pages.picture(picture)
+        assert self.pages.ills() == [], address
+
     def said(self, sensor: str) -> str:
         """The newest tick that looked."""
         return next((tick.text for tick in self.client.ticks(sensor) if tick.status in {"SKIPPED", "SUCCESS"}), "")
@@ -98,9 +123,12 @@ def journey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Journey]:
         "DREDGE_SENSOR_SECONDS": "5",
         "DREDGE_SCHEDULES": "off",
     }
+    pictures = os.environ.get("DREDGE_PICTURES")
     platform = start_platform(folder / "home", environment)
     try:
-        yield Journey(platform, root)
+        browser = opened_browser(platform.url, Path(pictures) if pictures else None) if chromium() else nullcontext()
+        with browser as pages:
+            yield Journey(platform, root, pages)
     finally:
         platform.stop()
 
@@ -117,6 +145,14 @@ def test_1_what_hurts(journey: Journey) -> None:
     places = [told.index(table) for table in (ARCHIVE, ORDERS)]
     assert places == sorted(places), "six runs that a pause holds back come before four that are fewer than the trigger"
     assert "storage move" in told
+    journey.sees(
+        "what-hurts",
+        journey.address(ranking, "overview"),
+        "what hurts most",
+        f"{ARCHIVE} (score",
+        then=["[Show Markdown]"],
+        shown=["what costs most", "next action", ARCHIVE, BURST, "storage move"],
+    )
 
 
 def test_2_why_was_nothing_done(journey: Journey) -> None:
@@ -125,6 +161,13 @@ def test_2_why_was_nothing_done(journey: Journey) -> None:
     assert f"{ORDERS}: decline (too few runs): 4 sorted runs < 5" in said
     assert f"{ARCHIVE}: decline (paused by policy)" in said
     assert "storage move, since 2024-05-30" in said
+    journey.sees(
+        "why-not",
+        f"/locations/dredge/sensors/{names.SORTED_RUN_SENSOR}",
+        "num-sorted-run.compaction-trigger",
+        then=["View logs"],
+        shown=[f"{ORDERS}: decline (too few runs): 4 sorted runs < 5", "storage move, since 2024-05-30"],
+    )
 
 
 def test_3_compact_this_partition_now(journey: Journey) -> None:
@@ -136,6 +179,15 @@ def test_3_compact_this_partition_now(journey: Journey) -> None:
     assert journey.finished(run).tags[names.TAG_TABLE] == DAYS
     after = {bucket.partition_text: bucket.sorted_runs for bucket in journey.table(DAYS).health()}
     assert after == {**before, chosen: 1}
+    page = f"{journey.address(journey.layout(DAYS), 'partitions')}&partition={quote(chosen)}"
+    journey.sees(
+        "compact-now",
+        page,
+        f"{chosen}/bucket-0: 3 -> 1 sorted runs",
+        "asked for by a person",
+        then=["[Show Markdown]"],
+        shown=["(left) and"],
+    )
 
 
 def partitions(journey: Journey, asset: Sequence[str]) -> list[str]:
@@ -158,11 +210,12 @@ def test_4_preview_and_approve_a_deletion(journey: Journey) -> None:
     assert link is not None, (planned.tags, journey.made(ranking)["plans that wait for approval"])
     assert link[1] == planned.tags[names.TAG_WAITS]
     filled_in = yaml.safe_load(parse_qs(urlsplit(link[2]).query)["config"][0])
+    journey.sees("approve", link[2], "apply_plan", "approved_by", link[1])
     journey.launched("apply_plan", **{**filled_in, "approved_by": "ann"})
     assert not waiting_plans(journey.table(ORDERS).store)
     assert read_ledger(journey.table(ORDERS).store)[-1].approved_by.startswith("ann (dagster run ")
     assert stray.exists(), "it waits in the trash, from where `restore` brings it back"
-    journey.table(ORDERS).sweep_trash(now_ms=int(time.time() * 1000) + 7_200_000)
+    journey.table(ORDERS).sweep_trash(now_ms=int(time.time() * 1000) + 90_000_000)
     assert not stray.exists()
 
 
@@ -184,6 +237,7 @@ def test_5_backfill_an_idle_month(journey: Journey) -> None:
 
     wait_for("the backfill", over, 180)
     assert {run.status for run in journey.client.runs(tags)} == {"SUCCESS"}
+    journey.sees("backfill", f"/runs/b/{begun['backfillId']}", "days_layout", "100% completed", *chosen)
 
 
 def test_6_prove_it_was_harmless(journey: Journey) -> None:
@@ -191,6 +245,8 @@ def test_6_prove_it_was_harmless(journey: Journey) -> None:
     assert newest.passed
     assert newest.run_id
     assert journey.made(journey.layout(DAYS))["compared"].startswith("V1: snapshots ")
+    page = f"{journey.address(journey.layout(DAYS), 'checks')}&checkDetail={names.MERGED_VIEW_CHECK}"
+    journey.sees("harmless", page, names.TREE_CHECK, "blocking", "say the same", "Passed")
 
 
 def test_7_undo(journey: Journey) -> None:
@@ -199,7 +255,10 @@ def test_7_undo(journey: Journey) -> None:
     journey.finished(journey.client.launch(ASSET_JOB, assets=[journey.layout(ORDERS)]))
     assert [bucket.sorted_runs for bucket in journey.table(ORDERS).health()] == [1]
     (run,) = [run for run in journey.client.runs({names.TAG_TABLE: ORDERS}) if run.job == ASSET_JOB]
-    journey.launched("undo", table=ORDERS, run_id=run.tags["dredge/undo"])
+    journey.sees(
+        "undo", journey.address(journey.layout(ORDERS), "overview"), "launch the job undo", run.tags[names.TAG_UNDO]
+    )
+    journey.launched("undo", table=ORDERS, run_id=run.tags[names.TAG_UNDO])
     assert [bucket.sorted_runs for bucket in journey.table(ORDERS).health()] == [4]
     assert journey.table(ORDERS).to_arrow().sort_by("id").equals(rows)
 
@@ -215,6 +274,14 @@ def test_8_policy_a_or_b(journey: Journey) -> None:
     assert "lazy" in told
     assert "write amplification" in told
     assert journey.table(ARCHIVE).health()[0].sorted_runs == 6, "nothing was done"
+    journey.sees(
+        "what-if",
+        f"/runs/{run.run_id}",
+        f"{ARCHIVE}: eager",
+        f"{ARCHIVE}: lazy",
+        then=["[Show Markdown]"],
+        shown=["write amplification"],
+    )
 
 
 def test_9_who_depends_on_this(journey: Journey) -> None:
@@ -223,18 +290,22 @@ def test_9_who_depends_on_this(journey: Journey) -> None:
     data = names.data_key(str(journey.root), ORDERS).path
     found = journey.client.query(asked, {"key": {"path": list(data)}})["assetNodeOrError"]["dependedByKeys"]
     assert sorted(key["path"] for key in found) == sorted([journey.layout(ORDERS), ["reports", "revenue"]])
+    journey.sees("who-depends", journey.address(data, "lineage"), "orders_layout", "revenue")
 
 
 def test_10_the_incident(journey: Journey) -> None:
     burst, key = journey.table(BURST), journey.layout(BURST)
-    wait_for("the warning", lambda: any(not seen.passed for seen in journey.client.check_results(key, names.BACKLOG_CHECK)))
+    wait_for(
+        "the warning", lambda: any(not seen.passed for seen in journey.client.check_results(key, names.BACKLOG_CHECK))
+    )
     assert journey.client.check_results(key, names.BACKLOG_CHECK)[0].severity == "WARN"
     assert not journey.client.runs({names.TAG_TABLE: BURST}), "paused, and not critical yet"
+    backlog = f"{journey.address(key, 'checks')}&checkDetail={names.BACKLOG_CHECK}"
+    journey.sees("incident", backlog, "WARN: 4 level-0 files >= 3", "policies.yaml:3")
     commit(burst, 9)
     wait_for("the recovery", lambda: bool(journey.client.runs({names.TAG_TABLE: BURST})))
     run = journey.finished(journey.client.runs({names.TAG_TABLE: BURST})[-1].run_id)
     assert "release" in run.tags[names.TAG_REASON] or "13 level-0 files" in run.tags[names.TAG_REASON]
     wait_for("the all-clear", lambda: journey.client.check_results(key, names.BACKLOG_CHECK)[0].passed)
     assert [bucket.level0_files for bucket in journey.table(BURST).health()] == [0]
-
-
+    journey.sees("", backlog, "OK: 0 level-0 files", "Passed")
