@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -12,6 +13,7 @@ import pyarrow as pa
 
 from lsm_core.errors import InvalidOption
 from lsm_core.files.formats import open_source
+from lsm_core.format.kv_layout import append_arrow_schema, kv_arrow_schema
 from lsm_core.format.schema import TableSchema
 from lsm_core.metadata.row_tracking import stores_row_ids, with_row_ids
 from lsm_core.metadata.store import TableStore
@@ -323,6 +325,8 @@ def _stored_as(store: TableStore, split: Split, needed: Sequence[str], alike: di
     if not split.raw or any(split.deletions):
         return ""
     kinds = {file.file_name.rpartition(".")[2] for file in split.files}
+    if any(_is_hidden(file.file_name) for file in split.files):
+        return ""
     if len(kinds) != 1 or not kinds <= {"parquet", "orc"}:
         return ""
     for number in {file.schema_id for file in split.files} - alike.keys():
@@ -335,18 +339,25 @@ def _stored_as(store: TableStore, split: Split, needed: Sequence[str], alike: di
     return kind
 
 
+def _is_hidden(path: str) -> bool:
+    """Whether Spark's own readers pass over a file of that name as if it were not there (`data-file.prefix` may begin so)."""
+    return path.rpartition("/")[2].startswith(("_", "."))
+
+
 def _same_columns(store: TableStore, schema_id: int, needed: Sequence[str]) -> bool:
-    """Whether files of an older schema hold the columns under the same names and types, or neither them nor others of their names."""
-    if schema_id == store.schema.id:
-        return True
-    then = store.schema_of(schema_id)
+    """Whether files of this schema hold the columns under the same names and types, or neither them nor others of their names in any case:
+    Spark's readers take a column whose name differs in case alone for the one that is asked for.
+    """
+    then = store.schema if schema_id == store.schema.id else store.schema_of(schema_id)
     by_id = {field.id: field for field in then.fields}
+    layout = kv_arrow_schema(then) if then.primary_keys else append_arrow_schema(then)
+    stored = Counter(name.lower() for name in layout.names)
     for name in needed:
         now = store.schema.field(name)
         old = by_id.get(now.id)
-        if old is None and not then.has_field(name):
+        if old is None and not stored[name.lower()]:
             continue  # Spark and the format fill it with nulls
-        if old is None or old.name != now.name or old.type != now.type:
+        if old is None or old.name != now.name or old.type != now.type or stored[name.lower()] > 1:
             return False
     return True
 
@@ -402,7 +413,13 @@ def _stored(spark: SparkSession, kind: str, paths: Sequence[str], ddl: str) -> D
     """The rows of files of one format, all in one scan."""
     if kind == "parquet":
         return parquet(spark, paths, ddl)
-    return spark.read.schema(ddl).option("__globPaths__", "false").orc(list(paths))
+    return spark.read.schema(ddl).options(**_WHOLE).orc(list(paths))
+
+
+_WHOLE: Final = {"__globPaths__": "false", "ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
+"""How Spark's own readers are to read, whatever the session says: each file that is named, and no others; one that is lost or damaged is an error."""
+_REBASED: Final = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}
+"""Days and times count in the calendar of today, in files of all times."""
 
 
 def parquet(spark: SparkSession, paths: Sequence[str], ddl: str) -> DataFrame:
@@ -411,16 +428,16 @@ def parquet(spark: SparkSession, paths: Sequence[str], ddl: str) -> DataFrame:
     Paths are taken literally (a partition value may hold what Spark would read as a pattern), and directory names are not read as
     partition columns: the files hold them.
     """
-    return spark.read.schema(ddl).option("__globPaths__", "false").parquet(*paths)
+    return spark.read.schema(ddl).options(**_WHOLE, **_REBASED).parquet(*paths)
 
 
 def stored_rows(spark: SparkSession, store: TableStore, paths: Sequence[str], fields: pa.Schema, ddl: str) -> DataFrame:
     """Return the rows of data files as they are stored, unmerged, and the name of each one's file in `__dredge_file`.
 
-    ``fields`` and ``ddl`` tell the same columns. Spark reads files of this machine itself; those of an object store are opened, one by a
-    task, as Dredge opens them.
+    ``fields`` and ``ddl`` tell the same columns. Spark reads files of this machine itself; those of an object store, and those that it would
+    pass over as hidden, are opened, one by a task, as Dredge opens them.
     """
-    if not place_of(store.root):
+    if not place_of(store.root) and not any(map(_is_hidden, paths)):
         return parquet(spark, paths, ddl).selectExpr("*", "_metadata.file_name AS __dredge_file")
     target = fields.append(pa.field("__dredge_file", pa.string()))
     listed = pa.table([pa.array(range(len(paths)), pa.int32()), pa.array(paths, pa.string())], names=["task", "path"])

@@ -16,7 +16,7 @@ from lsm_core.errors import ColumnNotFound, DredgeError, InvalidData, InvalidOpt
 from lsm_core.spark import compact_table, delete_keys, delete_where, read_table, update_where, upsert, write_table
 from lsm_core.spark.data_source import TableSource
 from lsm_core.spark.spark_write import prepared
-from tests.spark.tables import canonical, make_table
+from tests.spark.tables import canonical, live_paths, make_table
 
 pytestmark = pytest.mark.spark
 FIELDS = pa.schema(
@@ -168,6 +168,9 @@ ODD_SETTINGS = {
     "spark.sql.timestampType": "TIMESTAMP_NTZ",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
     "spark.sql.execution.arrow.useLargeVarTypes": "true",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "LEGACY",
+    "spark.sql.files.ignoreMissingFiles": "true",
+    "spark.sql.files.ignoreCorruptFiles": "true",
 }
 EVERY_TYPE = pa.schema(
     [
@@ -214,6 +217,10 @@ def test_rows_of_every_type_go_through_spark_whatever_its_settings(spark: Any, t
         assert last.column("ltz").cast(pa.timestamp("us", "UTC")).to_pylist() == [
             rows_of_every_type()["ltz"][0].as_py()
         ]
+        frame = read_table(spark, table, columns=["t8"])
+        live_paths(table)[0].write_bytes(b"damaged")
+        with pytest.raises(Exception, match="FAILED_READ_FILE"):  # Spark says it, as Py4JJavaError or its own
+            frame.collect()
     finally:
         for key, text in before.items():
             spark.conf.unset(key) if text is None else spark.conf.set(key, text)

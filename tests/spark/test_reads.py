@@ -87,6 +87,31 @@ def test_only_filters_that_spark_answers_alike_leave_files_to_it(tmp_path: Path)
     assert explain_read(make_table(tmp_path, "db.empty")).snapshot_id is None
 
 
+def test_files_that_spark_would_pass_over_and_columns_that_it_would_confuse_are_dredges(tmp_path: Path) -> None:
+    for number, prefix in enumerate(("_hidden-", ".hidden-", "shown_.-")):
+        table = make_table(tmp_path, f"db.p{number}", options={"bucket": "1", "data-file.prefix": prefix})
+        table.write(rows([1, 2]))
+        table.compact(full=True)
+        plan = explain_read(table)
+        assert (plan.spark_files, plan.merged_files) == ((1, 0) if prefix[0] == "s" else (0, 1)), prefix
+
+    table = compacted(tmp_path)
+    catalog = Catalog(str(tmp_path))
+    changes = [SchemaChange.drop_column("s"), SchemaChange.add_column("S", pa.string())]
+    catalog.alter_table("db.t", changes)  # files hold an `s`, which Spark would give for `S`
+    table = catalog.table("db.t")
+    assert table.to_arrow(["S"])["S"].null_count == table.to_arrow(["k"]).num_rows
+    assert explain_read(table, columns=["k", "d"]).spark_files == 3
+    assert explain_read(table, columns=["k", "S"]).spark_files == 0
+    assert explain_read(table, columns=["k"], filter=[("S", "is null")]).spark_files == 0
+    catalog.alter_table("db.t", [SchemaChange.add_column("_key_K", pa.string())])  # files hold a `_KEY_k`
+    assert explain_read(catalog.table("db.t"), columns=["_key_K"]).spark_files == 0
+
+    both = make_table(tmp_path, "db.both", fields=pa.schema([("a", pa.int32()), ("A", pa.int32())]), primary_keys=())
+    both.write(pa.table({"a": pa.array([1], pa.int32()), "A": pa.array([2], pa.int32())}))
+    assert explain_read(both).spark_files == 0
+
+
 @pytest.mark.spark
 def test_filtered_reads_by_spark_itself_say_what_local_reads_say(spark: Any, tmp_path: Path) -> None:
     table = compacted(tmp_path)

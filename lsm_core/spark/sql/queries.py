@@ -36,6 +36,7 @@ try:
     import sqlglot
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
+    from sqlglot.tokens import TokenType
 except ImportError as missing:
     raise UnsupportedFeature(f"queries without the package sqlglot ({missing}): install dredge[spark]") from missing
 
@@ -152,13 +153,14 @@ def planned_query(catalog: Catalog, text: str) -> Query:
     named = {token.text.lower() for token in tokens}
     everything = any(not isinstance(star.parent, exp.Count) for star in tree.find_all(exp.Star))
     everything = everything or any(join.method.upper() == "NATURAL" for join in tree.find_all(exp.Join))
+    reshaped = _reshapes(tree, tokens)
     reads: list[TableRead] = []
     for node in tree.find_all(exp.Table):
         if not isinstance(node.this, exp.Identifier) or (not node.db and node.name.lower() in common):
             continue  # a function, or the name of a common table expression
         table, version, snapshot_id = _opened(catalog, node)
         schema = _schema_of(table, snapshot_id)
-        columns = _columns_of(table, schema, None if everything else named)
+        columns = _columns_of(table, schema, None if everything or reshaped else named)
         end = _end_of(node, tokens)
         reads.append(
             TableRead(
@@ -167,12 +169,24 @@ def planned_query(catalog: Catalog, text: str) -> Query:
                 "" if node.alias or node.args.get("sample") else node.name,
                 table,
                 columns,
-                () if isinstance(table, ReadOnlyTable) else tuple(_tests_of(node, schema)),
+                () if reshaped or isinstance(table, ReadOnlyTable) else tuple(_tests_of(node, schema)),
                 version,
                 snapshot_id,
             )
         )
     return Query(text, tuple(sorted(reads, key=lambda read: read.start)))
+
+
+def _reshapes(tree: exp.Query, tokens: Sequence[Any]) -> bool:
+    """Whether rows and columns are not what the names in the query say of the table: then all of it is read.
+
+    A PIVOT groups by the columns that nobody names, and what follows it or an UNPIVOT may call its own columns by the table's names; so may
+    aliases with columns (`t AS x(a, b)`). A pipe (`|>`) may cut rows (LIMIT) before it chooses among them.
+    """
+    if tree.find(exp.Pivot) is not None or any(token.token_type is TokenType.PIPE_GT for token in tokens):
+        return True
+    aliases = tree.find_all(exp.TableAlias)
+    return any(one.columns and isinstance(one.parent, exp.Table | exp.Subquery) for one in aliases)
 
 
 def _opened(catalog: Catalog, node: exp.Table) -> tuple[Any, str, int | None]:
@@ -236,13 +250,16 @@ def _columns_of(table: Any, schema: TableSchema, named: set[str] | None) -> tupl
 
 
 def _end_of(node: exp.Table, tokens: Sequence[Any]) -> int:
-    """Where the mention ends in the text: behind its name, or behind its version."""
+    """Where the mention ends in the text: behind its name, or behind its version. Raises InvalidOption for a version that is computed (`CAST(...)`)."""
     last = node.parts[-1].meta["end"]
     following = [token for token in tokens if token.start > last]
     asked = node.args.get("version")
     if asked is None:
         return int(last) + 1
-    words = 3 + (following[0].text.upper() == "FOR") + (not isinstance(asked.expression, exp.Literal))
+    value = asked.expression
+    words = 3 + (following[0].text.upper() == "FOR") + (not isinstance(value, exp.Literal))
+    if following[words].text != value.find(exp.Literal).name:
+        raise InvalidOption(f"{asked.name} AS OF", value.sql(dialect="spark"), "a literal", f"{node.db}.{node.name}")
     return int(following[words].end) + 1
 
 

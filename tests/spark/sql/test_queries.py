@@ -114,6 +114,37 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Catalog:
         ),
         ("SELECT k FROM db.t NATURAL JOIN db.plain", "SELECT k FROM V0 AS `t` NATURAL JOIN V1 AS `plain`", [("day", "k", "v", "s", "d"), ("k", "v", "s", "d")], [(), ()]),
         ("SELECT 1", "SELECT 1", [], []),
+        # what a PIVOT groups by is named nowhere, and its columns, those of an UNPIVOT and of an alias may be called as the table's are
+        (
+            "SELECT k, v FROM db.plain PIVOT (sum(v) FOR s IN ('a' AS k, 'b' AS v)) WHERE v > 2",
+            "SELECT k, v FROM V0 AS `plain` PIVOT (sum(v) FOR s IN ('a' AS k, 'b' AS v)) WHERE v > 2",
+            [("k", "v", "s", "d")],
+            [()],
+        ),
+        (
+            "SELECT v FROM db.plain UNPIVOT (v FOR name IN (v, k)) WHERE v = 1",
+            "SELECT v FROM V0 AS `plain` UNPIVOT (v FOR name IN (v, k)) WHERE v = 1",
+            [("k", "v", "s", "d")],
+            [()],
+        ),
+        (
+            "SELECT x.k FROM db.plain AS x(v, k, s, d) WHERE x.k = 3",
+            "SELECT x.k FROM V0 AS x(v, k, s, d) WHERE x.k = 3",
+            [("k", "v", "s", "d")],
+            [()],
+        ),
+        (
+            "SELECT k FROM (db.plain) x(v, k, s, d)",
+            "SELECT k FROM (V0 AS `plain`) x(v, k, s, d)",
+            [("k", "v", "s", "d")],
+            [()],
+        ),
+        (
+            "FROM db.plain |> ORDER BY k |> LIMIT 2 |> WHERE k > 2",
+            "FROM V0 AS `plain` |> ORDER BY k |> LIMIT 2 |> WHERE k > 2",
+            [("k", "v", "s", "d")],
+            [()],
+        ),
     ],
 )  # fmt: skip
 def test_what_a_query_needs(
@@ -143,6 +174,7 @@ def test_what_a_query_needs(
         ("SELECT * FROM db.t VERSION AS OF 99", SnapshotNotFound, "99"),
         ("SELECT * FROM db.t VERSION AS OF 'none'", SnapshotNotFound, "none"),
         ("SELECT * FROM db.t VERSION AS OF 1 + 1", InvalidOption, "a literal"),
+        ("SELECT k FROM db.t TIMESTAMP AS OF CAST('2999-01-01' AS TIMESTAMP) x", InvalidOption, "a literal"),
         ("SELECT * FROM db.t TIMESTAMP AS OF 'yesterday'", InvalidOption, "TIMESTAMP AS OF"),
         ("SELECT * FROM db.t TIMESTAMP AS OF '1970-01-01'", SnapshotNotFound, "no snapshot as old"),
         ("SELECT * FROM db.`t$nothing`", UnsupportedFeature, r"system table \$nothing"),
