@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,7 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.read.inputs import Shapes
 from lsm_core.read.key_range import KeyBounds, KeyRange
 
+Task = TypeVar("Task", bound=BucketTask)
 _UNEVEN: Final = 1.5
 """A task is cut from so many fair shares of all work on."""
 _SAMPLED_FILES: Final = 64
@@ -64,19 +65,19 @@ def pieces_wanted(sizes: Sequence[int], workers: int, least: int) -> list[int]:
 
 
 def rewritten_bytes(store: TableStore, task: BucketTask) -> int:
-    """File bytes that the task rewrites; 0 for append tables, whose tasks are not cut. Raises :class:`PlanStale`."""
+    """File bytes that the compaction task rewrites; 0 for append tables, whose tasks are not cut. Raises :class:`PlanStale`."""
     return 0 if task.is_append else sum(file.file_size for file in _rewritten(store, task, Shapes(store)))
 
 
-def cut_task(store: TableStore, task: BucketTask, pieces: int) -> list[BucketTask]:
+def cut_task(store: TableStore, task: Task, pieces: int, *, whole: bool = False) -> list[Task]:
     """The task as at most ``pieces`` tasks over disjoint key ranges, in key order; the task itself where cutting gains nothing.
 
-    Decodes key columns of a few row groups. Raises :class:`CorruptFile` naming a file that cannot be read, :class:`PlanStale`.
+    ``whole``: it works on all its files, whatever a compaction would rewrite of them. Decodes key columns of a few row groups. Raises :class:`CorruptFile` naming a file that cannot be read, :class:`PlanStale`.
     """
     if pieces < 2 or task.is_append or task.piece is not None:
         return [task]
     shapes = Shapes(store)
-    files = _rewritten(store, task, shapes)
+    files = list(task.files) if whole else _rewritten(store, task, shapes)
     sample = _Sample.of(store, task, files)
     if sample is None:
         return [task]
@@ -84,12 +85,12 @@ def cut_task(store: TableStore, task: BucketTask, pieces: int) -> list[BucketTas
     ranges = [KeyRange(low, high) for low, high in zip([None, *bounds], [*bounds, None], strict=True)]
     if len(ranges) < 2:
         return [task]
-    whole, longest = sample.rows + _OPENING * len(files), 0.0
+    uncut, longest = sample.rows + _OPENING * len(files), 0.0
     for one in ranges:
         within = KeyBounds(store, one)
         opened = sum(within.meets(shape) for shape in shapes.of(files))
         longest = max(longest, sample.cost(one) + _OPENING * opened)
-    return [replace(task, piece=one) for one in ranges] if whole >= _LEAST_GAIN * longest else [task]
+    return [replace(task, piece=one) for one in ranges] if uncut >= _LEAST_GAIN * longest else [task]
 
 
 def _rewritten(store: TableStore, task: BucketTask, shapes: Shapes) -> list[DataFileMeta]:

@@ -380,9 +380,8 @@ class Runner(Protocol):
 class TaskRunner(Runner, Protocol):
     """A runner that also does other work in parts, elsewhere and several at once."""
 
-    @property
     def slots(self) -> int:
-        """How many parts run at once."""
+        """How many parts run at once. Asked only when there are parts to run, as a runner may have to start something to know."""
         ...
 
     def run_parts(self, what: str, work: Callable[[bytes], bytes], parts: Sequence[bytes]) -> list[bytes]:

@@ -179,7 +179,7 @@ def still_used(
         for line, place in asked:
             _look_at(used, store, lineages[line], place, candidates, wanted)
         return used
-    size = max(SNAPSHOTS_A_PART, -(-len(asked) // (4 * runner.slots)))
+    size = max(SNAPSHOTS_A_PART, -(-len(asked) // (4 * runner.slots())))
     parts = [json.dumps(asked[at : at + size]).encode() for at in range(0, len(asked), size)]
     work = partial(_used_part, store, tuple(lineages), frozenset(candidates))
     for answer in runner.run_parts(f"looking for files in use of table {store.name}", work, parts):

@@ -29,7 +29,7 @@ from lsm_core.merge.engines.deduplicate import Deduplicate
 from lsm_core.merge.engines.expire_rows import Living
 from lsm_core.metadata.indexes import DeletionFile, read_vector
 from lsm_core.metadata.store import TableStore
-from lsm_core.read.inputs import Files, Section, sections_of, sequence_range
+from lsm_core.read.inputs import Files, Section, as_tree, sections_of, sequence_range
 from lsm_core.read.passes import fits, in_memory, next_pass
 from lsm_core.read.row_size import decoded_row_bytes, repeating_texts
 from lsm_core.storage.allocator import keep_small_arrays
@@ -38,6 +38,7 @@ from lsm_core.types.dictionaries import SharedDictionaries, batch_of, rows_bytes
 if TYPE_CHECKING:  # what looks keys up and tells changes is imported where it is done
     from lsm_core.merge import ChangelogRules
     from lsm_core.merge.changelog import LookUp, WriteChanges
+    from lsm_core.read.key_range import KeyBounds
 
 _MOST_ROWS: Final = 65_536
 _FEWEST_ROWS: Final = 16
@@ -461,14 +462,16 @@ def read_bucket_merged(
     budget: int | None = None,
     living: Living | None = None,
     dictionaries: Collection[str] = (),
+    within: KeyBounds | None = None,
+    seen: Callable[[DataFileMeta, pa.RecordBatch], None] | None = None,
 ) -> Batches:
     """The merged rows of ``files`` of one bucket, in key order, each key once.
 
     Yields ``columns`` (None: all) in that order, or with ``keep_system`` whole KV batches (`_KEY_*`, `_SEQUENCE_NUMBER`,
     `_VALUE_KIND`, then at least ``columns``) with true sequence numbers. ``keep_deletes`` lets deleted rows through.
     ``deletions``: by file name, the vectors of rows that are gone whatever the merge says. ``living``: rows that it leaves
-    out are not there at all, as a compaction at its clock would see it (never set by reads). ``budget``, ``dictionaries``: see
-    :class:`Merging`.
+    out are not there at all, as a compaction at its clock would see it (never set by reads). ``within``: of these keys alone.
+    ``budget``, ``dictionaries``, ``seen``: see :class:`Merging`.
     Raises :class:`CorruptFile` naming the file that is damaged or not in key order.
     """
     names = tuple(store.schema.field_names if columns is None else columns)
@@ -484,7 +487,11 @@ def read_bucket_merged(
         living=living,
         budget=budget,
         dictionaries=dictionaries,
+        opener=None if within is None else within.open,
+        seen=seen,
     )
+    if within is not None:
+        files = [file for file, shape in zip(files, as_tree(store, files), strict=True) if within.meets(shape)]
     for section in sections_of(store, files) if sections is None else sections:
         with closing(merging.section(section)) as merged:
             for batch in merged:

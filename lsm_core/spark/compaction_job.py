@@ -22,7 +22,7 @@ import pyarrow as pa
 from lsm_core.commit import CommitMessage, abort, discard_on_failure
 from lsm_core.compact import BucketResult, BucketTask, run_bucket_task
 from lsm_core.compact.clustering import task_from_bytes
-from lsm_core.compact.pieces import cut_task, join, pieces_wanted, rewritten_bytes
+from lsm_core.compact.pieces import Task, cut_task, join, pieces_wanted, rewritten_bytes
 from lsm_core.errors import DredgeError
 from lsm_core.maintenance.action import size_text
 from lsm_core.maintenance.verify import ReferenceJudge
@@ -225,7 +225,7 @@ def _job(
     one_by_one: bool,
     meter: Meter,
 ) -> list[BucketResult]:
-    pieces = [[task] for task in tasks] if one_by_one else _cut(spark, store, tasks)
+    pieces = [[task] for task in tasks] if one_by_one else cut_by_keys(spark, store, tasks)
     units = [piece for parts in pieces for piece in parts]
     owner = [number for number, parts in enumerate(pieces) for _ in parts]
     sizes = [size_of(task)[0] // len(parts) for task, parts in zip(tasks, pieces, strict=True) for _ in parts]
@@ -335,18 +335,27 @@ def _compact_units(
         raise
 
 
-def _cut(spark: SparkSession, store: TableStore, tasks: Sequence[BucketTask]) -> list[list[BucketTask]]:
-    """The pieces of every task; keys of those that are cut are sampled by the driver where they are few, else by Spark tasks."""
-    sizes = [rewritten_bytes(store, task) for task in tasks]
+def cut_by_keys(
+    spark: SparkSession, store: TableStore, tasks: Sequence[Task], *, whole: bool = False
+) -> list[list[Task]]:
+    """The pieces of every task; keys of those that are cut are sampled by the driver where they are few, else by Spark tasks.
+
+    ``whole``: they work on all their files, whatever a compaction would rewrite of them. Raises CorruptFile, PlanStale, SparkFailed.
+    """
+    if whole:
+        sizes = [sum(file.file_size for file in task.files) for task in tasks]
+    else:
+        sizes = [rewritten_bytes(store, task) for task in tasks]
     counts = pieces_wanted(sizes, slots_of(spark), store.options.piece_size)
     chosen = [at for at, count in enumerate(counts) if count > 1]
     pieces = [[task] for task in tasks]
     if len(chosen) <= _CUT_BY_DRIVER:
         for at in chosen:
-            pieces[at] = cut_task(store, tasks[at], counts[at])
+            pieces[at] = cut_task(store, tasks[at], counts[at], whole=whole)
         return pieces
     payloads = [b"%d\n%b" % (counts[at], tasks[at].to_bytes()) for at in chosen]
-    outcomes = run_tasks(spark, f"cutting buckets of table {store.name}", payloads, partial(_bounds, store.to_json()))
+    work = partial(_bounds, store.to_json(), whole)
+    outcomes = run_tasks(spark, f"cutting buckets of table {store.name}", payloads, work)
     raise_first(outcomes)
     for at, outcome in zip(chosen, outcomes, strict=True):
         bounds = [bytes.fromhex(text) for text in outcome.answer.decode().split()]
@@ -356,10 +365,10 @@ def _cut(spark: SparkSession, store: TableStore, tasks: Sequence[BucketTask]) ->
     return pieces
 
 
-def _bounds(store_text: str, payload: bytes) -> bytes:
+def _bounds(store_text: str, whole: bool, payload: bytes) -> bytes:
     """One Spark task: the keys at which a big bucket is cut (hex, one a word), none where cutting gains nothing."""
     count, _, task = payload.partition(b"\n")
-    pieces = cut_task(TableStore.from_json(store_text), BucketTask.from_bytes(task), int(count))
+    pieces = cut_task(TableStore.from_json(store_text), BucketTask.from_bytes(task), int(count), whole=whole)
     return b" ".join(piece.piece.low.hex().encode() for piece in pieces if piece.piece and piece.piece.low)
 
 
@@ -420,4 +429,14 @@ def named_job(spark: SparkSession, text: str) -> Iterator[None]:
         context.setLocalProperty("spark.job.description", before)
 
 
-__all__ = ["JobProgress", "Memory", "Meter", "compact_in_tasks", "meter_of", "named_job", "packed", "size_of"]
+__all__ = [
+    "JobProgress",
+    "Memory",
+    "Meter",
+    "compact_in_tasks",
+    "cut_by_keys",
+    "meter_of",
+    "named_job",
+    "packed",
+    "size_of",
+]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -48,6 +48,8 @@ _FROM_SPARK: Final = {
     "void": pa.null(),
 }
 _MAX_FRACTION: Final = 6  # Spark's timestamps count microseconds
+_FRAME_BYTES: Final = 16 << 20
+"""Rows cross between Python and the JVM, and its shuffles, in batches and values of no more: each is in memory several times on its way."""
 
 
 def fields_of(schema: TableSchema, columns: Sequence[str] | None, table: str) -> tuple[DataField, ...]:
@@ -117,10 +119,20 @@ def _arrow_of(kind: Any, column: str, table: str) -> pa.DataType:
     raise UnsupportedFeature(f"Spark's type {kind.simpleString()} (column '{column}')", table)
 
 
-def to_spark(batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> pa.RecordBatch:
-    """Bring the columns named by ``schema`` to its types (timestamps in ms become us; nothing is lost)."""
+def to_spark(batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Bring the columns named by ``schema`` to its types (timestamps in ms become us; nothing is lost); large batches come `in_frames`."""
     columns = [one_array(batch.column(field.name)).cast(field.type) for field in schema]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    yield from in_frames(pa.RecordBatch.from_arrays(columns, schema=schema))
+
+
+def in_frames(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The rows of ``batch``, which holds no dictionaries, in order, in slices of at most `_FRAME_BYTES` but for single rows that are larger."""
+    if batch.nbytes <= _FRAME_BYTES or batch.num_rows < 2:
+        yield batch
+        return
+    middle = batch.num_rows // 2
+    yield from in_frames(batch.slice(0, middle))
+    yield from in_frames(batch.slice(middle))
 
 
 def quoted(name: str) -> str:
@@ -163,6 +175,7 @@ __all__ = [
     "arrow_of",
     "expressions",
     "fields_of",
+    "in_frames",
     "names_in_table",
     "quoted",
     "require_schema",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lsm_core.compact import BucketResult, BucketTask
 from lsm_core.compact.clustering import SortTask
 from lsm_core.errors import UnsupportedFeature
-from lsm_core.maintenance.action import MaintenancePlan, Runner
+from lsm_core.maintenance.action import MaintenancePlan, TaskRunner
 from lsm_core.maintenance.actions.assign_buckets.assigning import AssignTask
 from lsm_core.maintenance.actions.compact.compaction import CompactionReport, CompactItem
 from lsm_core.maintenance.actions.compact.planning import plan_compaction
@@ -87,7 +87,7 @@ def spark_runner(
     progress: Tell | None = None,
     executor_memory: int | None = None,
     plan: MaintenancePlan | None = None,
-) -> Runner:
+) -> TaskRunner:
     """Return what does the work of plans on Spark, for `lsm_core.maintenance.apply_plan`: compaction tasks, and parts of other actions (`TaskRunner`).
 
     ``progress`` and ``executor_memory``: see `compact_table`; ``plan``: what progress is told of, over all its commits (None: of each alone).
@@ -112,7 +112,6 @@ class _SparkRunner:
     meter: Meter | None
     progress: Tell | None
 
-    @property
     def slots(self) -> int:
         """See TaskRunner."""
         return slots_of(self.spark)

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 
 _BATCH_ROWS = 65_536
+_WIDEST: Final = 16 << 10
+"""Bytes of a file for each of its rows. Spark's own readers decode 4,096 rows at a time (`columnarReaderBatchSize`), whatever their size."""
 
 
 def read_table(
@@ -264,7 +266,7 @@ def _made_of_metadata(
     for batch in batches:
         if batch.num_rows:
             for rows in table.to_batches(columns, filter, snapshot_id=snapshot_id):
-                yield to_spark(rows, target)
+                yield from to_spark(rows, target)
 
 
 def _changes(spark: SparkSession, choice: Choice, span: Span) -> DataFrame:
@@ -297,7 +299,7 @@ def _changed_rows(
         for place in range(batch.num_rows):  # one per snapshot
             start, end = (batch.column(name)[place].as_py() for name in ("start", "end"))
             for rows in span_values(choice, replace(whole, start=start, end=end)):
-                yield to_spark(rows, target)
+                yield from to_spark(rows, target)
 
 
 # Of other types Spark's ORC reader says something else than the format does: days of the Julian calendar, timestamps in a time zone.
@@ -316,13 +318,31 @@ _ORC_TYPES: Final = frozenset(
     }
 )
 
+_ANY_LENGTH: Final = frozenset(
+    {
+        TypeRoot.CHAR,
+        TypeRoot.VARCHAR,
+        TypeRoot.BINARY,
+        TypeRoot.VARBINARY,
+        TypeRoot.VARIANT,
+        TypeRoot.ARRAY,
+        TypeRoot.MULTISET,
+        TypeRoot.MAP,
+        TypeRoot.ROW,
+    }
+)
+
 
 def _stored_as(store: TableStore, split: Split, needed: Sequence[str], alike: dict[int, bool]) -> str:
     """The format of a split whose rows Spark's own reader gives as they are; "" where it would not.
 
-    Its files say what is ``needed`` as the schema does (``alike``: known by the number of the file's schema), and no row is deleted.
+    Its files say what is ``needed`` as the schema does (``alike``: known by the number of the file's schema), no row is deleted, and their rows
+    are not so wide that a batch of that reader, which counts rows alone, would not fit into memory.
     """
     if not split.raw or any(split.deletions):
+        return ""
+    widths = [file.file_size / max(1, file.row_count) for file in split.files]
+    if max(widths, default=0) > _WIDEST and any(store.schema.field(name).type.root in _ANY_LENGTH for name in needed):
         return ""
     kinds = {file.file_name.rpartition(".")[2] for file in split.files}
     if any(_is_hidden(file.file_name) for file in split.files):
@@ -458,7 +478,7 @@ def _opened_rows(store_text: str, target: pa.Schema, batches: Iterator[pa.Record
                     for name in target.names[:-1]
                 ]
                 columns.append(pa.array([path.rpartition("/")[2]]).take(pa.array(np.zeros(count, np.int32))))
-                yield to_spark(pa.RecordBatch.from_arrays(columns, names=target.names), target)
+                yield from to_spark(pa.RecordBatch.from_arrays(columns, names=target.names), target)
         finally:
             source.close()
 
@@ -493,7 +513,7 @@ def _merged_rows(
                 return
             split = Split.from_bytes(batch.column("split")[place].as_py())
             for rows in read_split(store, split, columns, predicate):
-                yield to_spark(rows, target)
+                yield from to_spark(rows, target)
                 left = None if left is None else left - rows.num_rows
                 if left is not None and left <= 0:
                     return

@@ -9,9 +9,9 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from itertools import groupby
-from operator import attrgetter
+from dataclasses import dataclass, replace
+from itertools import accumulate, groupby
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import pyarrow as pa
@@ -21,13 +21,24 @@ from lsm_core.arrays import one_array
 from lsm_core.commit import CommitMessage, abort, discard_on_failure
 from lsm_core.compact import BucketReport, BucketResult
 from lsm_core.compact.content import Content, content_of
+from lsm_core.compact.pieces import pieces_wanted
+from lsm_core.compact.task_vectors import TaskVectors
+from lsm_core.errors import VerificationFailed
+from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.kv_layout import VALUE_KIND
+from lsm_core.format.partition_path import partition_text
 from lsm_core.maintenance.action import size_text
 from lsm_core.maintenance.actions.assign_buckets.assigning import AssignTask, replayed_rows
-from lsm_core.maintenance.actions.rescale.rescaling import RescaleTask, read_again, require_same_content, stored_rows
+from lsm_core.maintenance.actions.rescale.rescaling import (
+    RescaleTask,
+    in_order,
+    read_again,
+    require_same_content,
+    stored_rows,
+)
 from lsm_core.merge import Digest
 from lsm_core.metadata.store import TableStore
-from lsm_core.spark.compaction_job import named_job
+from lsm_core.spark.compaction_job import cut_by_keys, named_job
 from lsm_core.spark.spark_tasks import (
     ANSWER_DDL,
     PAYLOADS,
@@ -35,6 +46,7 @@ from lsm_core.spark.spark_tasks import (
     batches_of,
     collect,
     raise_first,
+    slots_of,
     this_executor,
     translated,
     use_this_python,
@@ -62,33 +74,25 @@ class _Job:
     store: TableStore
     target: TableStore
     history: BucketHistory
-    tasks: tuple[RebucketTask, ...]
+    sources: tuple[RebucketTask, ...]
+    """What one task each reads, in the order of the rows: one postponed file; a bucket, or a part of it."""
     folder: WriteFolder
 
     @property
     def rescales(self) -> bool:
         """Whether the new buckets take the place of the old ones, all of whose rows are among the sources."""
-        return isinstance(self.tasks[0], RescaleTask)
+        return isinstance(self.sources[0], RescaleTask)
 
     @property
     def buckets(self) -> int:
         """How many a partition gets."""
         return self.target.options.bucket
 
-    def sources(self) -> list[tuple[int, int]]:
-        """What one task each reads: the number of a task, and of one of its files; of a bucket that is merged all files together."""
-        return [
-            (at, file)
-            for at, task in enumerate(self.tasks)
-            for file in range(len(task.files) if isinstance(task, AssignTask) else 1)
-        ]
-
-    def rows(self, at: int, file: int) -> Iterator[pa.RecordBatch]:
+    def rows(self, source: RebucketTask, seen: _Seen) -> Iterator[pa.RecordBatch]:
         """The rows of a source, in their order, all columns of the table; postponed ones with their kinds."""
-        task = self.tasks[at]
-        if isinstance(task, AssignTask):
-            return replayed_rows(self.store, task.partition, task.files[file])
-        return stored_rows(self.store, task)
+        if isinstance(source, AssignTask):
+            return replayed_rows(self.store, source.partition, source.files[0])
+        return stored_rows(self.store, source, seen.of_file)
 
     def writer(self, family: str = "") -> StoredRows:
         """A writer that reads no metadata."""
@@ -114,8 +118,8 @@ def _rebucketed(
     results: list[BucketResult] | None = None
     try:
         history = BucketHistory.of_whole_table(target, ignore=isinstance(tasks[0], RescaleTask))
-        job = _Job(store, target, history, tasks, folder)
-        payloads = [b"%d %d" % source for source in job.sources()]
+        job = _Job(store, target, history, _sources(spark, store, tasks), folder)
+        payloads = [b"%d" % number for number in range(len(job.sources))]
         parallel = int(str(spark.conf.get("spark.sql.shuffle.partitions", "8")))
         partitions = len({task.partition for task in tasks})
         slots = buckets if partitions == 1 else buckets * max(1, -(-parallel // buckets))
@@ -133,7 +137,9 @@ def _rebucketed(
         with discard_on_failure(store, [result.message for result in written]):
             raise_first(outcomes)
             if job.rescales:
-                _require_same(store, written, [result for result in told if result.message.bucket == _READ])
+                _require_same(
+                    store, job.sources, written, [result for result in told if result.message.bucket == _READ]
+                )
         results = written
     finally:
         messages = [result.message for result in results or ()]
@@ -142,13 +148,53 @@ def _rebucketed(
     return results
 
 
-def _require_same(store: TableStore, written: Sequence[BucketResult], read: Sequence[BucketResult]) -> None:
-    """V1 of every partition: of what its old files said and what its new ones do. Raises VerificationFailed."""
+def _sources(spark: SparkSession, store: TableStore, tasks: Sequence[RebucketTask]) -> tuple[RebucketTask, ...]:
+    """What one task each reads: postponed files one by one, and of buckets that hold more than their share of all bytes some of their keys,
+    or, where there are no keys, some of their files. The order of the rows is the same.
+    """
+    old = [task for task in tasks if isinstance(task, RescaleTask)]
+    if not old:
+        return tuple(replace(task, files=(file,)) for task in tasks for file in task.files)
+    if store.schema.primary_keys:
+        return tuple(piece for pieces in cut_by_keys(spark, store, old, whole=True) for piece in pieces)
+    sizes = [sum(file.file_size for file in task.files) for task in old]
+    counts = pieces_wanted(sizes, slots_of(spark), store.options.piece_size)
+    found: list[RebucketTask] = []
+    for task, size, count in zip(old, sizes, counts, strict=True):
+        files = in_order(task.files)
+        ends = accumulate(file.file_size for file in files)
+        share = [
+            min(count - 1, (end - file.file_size) * count // max(1, size))
+            for file, end in zip(files, ends, strict=True)
+        ]
+        for _, group in groupby(zip(share, files, strict=True), key=itemgetter(0)):
+            found.append(replace(task, files=tuple(file for _, file in group)))
+    return tuple(found)
+
+
+def _require_same(
+    store: TableStore, sources: Sequence[RebucketTask], written: Sequence[BucketResult], read: Sequence[BucketResult]
+) -> None:
+    """V0 of every old bucket that was read in pieces: each row by one of them. V1 of every partition: of what its old files said and what its
+    new ones do. Raises VerificationFailed.
+    """
     said: dict[bytes, Digest] = {}
+    rows: dict[bytes, int] = {}
     found: dict[bytes, list[BucketResult]] = {}
     for result in read:
         partition = result.message.partition
         said[partition] = said.get(partition, Digest()).add(Digest.from_text(result.report.digest))
+        rows[partition] = rows.get(partition, 0) + result.report.rows_in
+    held: dict[bytes, int] = {}
+    for source in sources:
+        if source.piece is not None and source.piece.is_first:
+            living = TaskVectors(store, source).living(source.files)
+            held[source.partition] = held.get(source.partition, 0) + living
+    for partition in sorted({*rows, *held}):
+        count, whole = rows.get(partition, 0), held.get(partition, 0)
+        if count != whole:
+            where = partition_text(store.schema, partition, store.options) or f"table {store.name}"
+            raise VerificationFailed("V0", [f"{where}: the pieces read {count} rows of {whole}"])
     for result in written:
         found.setdefault(result.message.partition, []).append(result)
     for partition in sorted({*said, *found}):
@@ -163,27 +209,33 @@ def _read(job: _Job, slots: int, batches: Iterator[pa.RecordBatch]) -> Iterator[
 
     for batch in batches:
         for number, payload in zip(batch.column("task").to_pylist(), batch.column("payload").to_pylist(), strict=True):
-            at, file = map(int, payload.split())
-            seen = _Seen()
-            yield from sent(_routed(job, seen, at, file, number), slot)
+            source, seen = job.sources[int(payload)], _Seen()
+            yield from sent(_routed(job, seen, source, number), slot)
             if job.rescales:
-                task, report = job.tasks[at], BucketReport(digest=seen.content.live.text())
-                told = BucketResult(CommitMessage(task.partition, _READ, task.total_buckets), report)
-                values = (number % slots, task.partition, _READ, number << _PLACE_SHIFT, told.to_bytes(), None, False)
+                rows_in = seen.rows if source.piece is not None else 0
+                report = BucketReport(rows_in=rows_in, digest=seen.content.live.text())
+                told = BucketResult(CommitMessage(source.partition, _READ, source.total_buckets), report)
+                values = (number % slots, source.partition, _READ, number << _PLACE_SHIFT, told.to_bytes(), None, False)
                 columns = [pa.array([one], field.type) for one, field in zip(values, MESSAGES, strict=True)]
                 yield pa.RecordBatch.from_arrays(columns, schema=MESSAGES)
 
 
 class _Seen:
-    """What a source said, added up as it is read."""
+    """What a source said, added up as it is read; ``rows``: of its files, unmerged."""
 
     content = Content()
+    rows = 0
+
+    def of_file(self, file: DataFileMeta, batch: pa.RecordBatch) -> None:
+        """A batch of a file, before it is merged."""
+        del file
+        self.rows += batch.num_rows
 
 
-def _routed(job: _Job, seen: _Seen, at: int, file: int, number: int) -> Iterator[tuple[int, RoutedRows]]:
+def _routed(job: _Job, seen: _Seen, source: RebucketTask, number: int) -> Iterator[tuple[int, RoutedRows]]:
     """The rows of one source by bucket, each group with its place; ``number``: of the source among all, in their order."""
     writer, count = job.writer(), 0
-    with closing(job.rows(at, file)) as batches:  # type: ignore[type-var]
+    with closing(job.rows(source, seen)) as batches:  # type: ignore[type-var]
         for piece in in_pieces(batches):
             kinds, rows = None, piece
             if not job.rescales:

@@ -454,7 +454,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 for batch in batches:
                     found = batch if self._kinds else batch.filter(pc.invert(_retracts(batch)))
                     if found.num_rows:
-                        yield to_spark(_with_text_kinds(found) if self._kinds else found, target)
+                        yield from to_spark(_with_text_kinds(found) if self._kinds else found, target)
 
     def _rows(self, choice: Choice, kind: str, data: bytes) -> Rows:
         if kind == "split":

@@ -29,7 +29,7 @@ from lsm_core.format.schema import TableSchema
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.metadata.support import require_writable
 from lsm_core.options import parse_digits, whole_number
-from lsm_core.spark.spark_columns import arrow_of, names_in_table
+from lsm_core.spark.spark_columns import arrow_of, in_frames, names_in_table
 from lsm_core.spark.spark_tasks import (
     ANSWER_DDL,
     Outcome,
@@ -68,7 +68,7 @@ OVERWRITE_MODE: Final = "spark.sql.sources.partitionOverwriteMode"
 ROW_KIND: Final = "_row_kind"
 """A column of this name holds the kinds of the rows, unless the table has it."""
 
-# What crosses the shuffle: ``place`` orders the messages of a bucket, ``rows`` is an Arrow record batch in the table's schema, ``kinds``
+# What crosses the shuffle: ``place`` orders the messages of a bucket, ``rows`` is an Arrow record batch (`in_frames`) in the table's schema, ``kinds``
 # its int8 row kinds (null: all inserts), ``follows`` as in `RoutedRows`.
 MESSAGES: Final = pa.schema(
     [
@@ -85,6 +85,8 @@ MESSAGES_DDL: Final = "slot INT, partition BINARY, bucket INT, place BIGINT, row
 _TASK_SHIFT: Final = 40  # a message's place = Spark task, then its first row in it (below 2^40 rows a task)
 _PIECE_BYTES: Final = 32 << 20
 """Rows of a task are routed in pieces of about this size: small pieces make many small messages."""
+_SENT_BYTES: Final = 16 << 20
+"""Messages go out in batches of about this size: what a task sends is not in memory as a whole."""
 _BATCH_BYTES: Final = 64 << 20
 _ONE_TASK_BYTES: Final = 64 << 20
 """A DataFrame of one partition and no more (as Spark estimates it) is written by the task that has it."""
@@ -229,9 +231,10 @@ class WriteJob:
                     gathered[sent.bucket] = KeyMoves(self.store, self.assigners, sent.bucket, self.planned_ms)
                 gathered[sent.bucket].add(sent.rows, sent.kinds)
             for number, moves in gathered.items():
-                for turn, to in enumerate(moves.routed(Known(self.history.snapshot))):
-                    place = (number << _TASK_SHIFT) + turn
+                place = number << _TASK_SHIFT
+                for to in moves.routed(Known(self.history.snapshot)):
                     yield place, RoutedRows(to.partition, to.bucket, to.rows, to.kinds, to.follows)
+                    place += to.rows.num_rows
         finally:
             for moves in gathered.values():
                 moves.close()
@@ -594,10 +597,10 @@ def _slots(df: DataFrame, store: TableStore, size: int | None) -> int:
 
 
 def in_pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The batches in order, put together to at least `_PIECE_BYTES` but for the last."""
+    """The batches in order, put together to at least `_PIECE_BYTES` but for the last, and to no more than a frame beyond that."""
     held: list[pa.RecordBatch] = []
     size = 0
-    for batch in batches:
+    for batch in (frame for whole in batches for frame in in_frames(whole)):
         if batch.num_rows:
             held.append(batch)
             size += batch.nbytes
@@ -639,18 +642,35 @@ def _sent_by_assigners(job: WriteJob, slots: int, batches: Iterator[pa.RecordBat
 
 
 def sent(rows: Iterator[tuple[int, RoutedRows]], slot: Callable[[RoutedRows], int]) -> Iterator[pa.RecordBatch]:
-    """A batch of messages (`MESSAGES_DDL`) for the groups of each place; ``slot``: to which task one goes."""
+    """Messages (`MESSAGES_DDL`) for the groups of each place, one or, of many bytes, several for a group; ``slot``: to which task one goes.
+
+    A place counts rows: that of a group and the number of its rows are below the next one's.
+    """
     for _, piece in groupby(rows, key=itemgetter(0)):
-        messages = []
+        messages: list[tuple[Any, ...]] = []
+        size = 0
         for place, routed in piece:
-            (batch,) = routed.rows.combine_chunks().to_batches()
-            kinds = None if routed.kinds is None else routed.kinds.to_numpy(zero_copy_only=False).tobytes()
-            content = batch.serialize().to_pybytes()
-            messages.append((slot(routed), routed.partition, routed.bucket, place, content, kinds, routed.follows))
-        columns = [
-            pa.array(values, field.type) for values, field in zip(zip(*messages, strict=True), MESSAGES, strict=True)
-        ]
-        yield pa.RecordBatch.from_arrays(columns, schema=MESSAGES)
+            to, at = slot(routed), 0
+            for batch in (frame for one in routed.rows.combine_chunks().to_batches() for frame in in_frames(one)):
+                kinds = None
+                if routed.kinds is not None:
+                    kinds = routed.kinds.slice(at, batch.num_rows).to_numpy(zero_copy_only=False).tobytes()
+                content = batch.serialize().to_pybytes()
+                messages.append((to, routed.partition, routed.bucket, place + at, content, kinds, routed.follows))
+                at += batch.num_rows
+                size += len(content)
+                if size >= _SENT_BYTES:
+                    yield _batch_of(messages)
+                    messages, size = [], 0
+        if messages:
+            yield _batch_of(messages)
+
+
+def _batch_of(messages: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
+    columns = [
+        pa.array(values, field.type) for values, field in zip(zip(*messages, strict=True), MESSAGES, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=MESSAGES)
 
 
 def received(schema: TableSchema, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, RoutedRows]]:

@@ -100,7 +100,7 @@ class TableReader(DataSourceReader):
             assert whole is not None
             choice = Choice.of(store, self._columns, self._filter)
             for batch in span_values(choice, replace(whole, start=start, end=end)):
-                yield to_spark(batch, target)
+                yield from to_spark(batch, target)
             return
         predicate = parse_filter(self._filter, store.schema, store.name)
         left = self._limit
@@ -108,7 +108,7 @@ class TableReader(DataSourceReader):
             if left is not None and left <= 0:
                 return
             for batch in read_split(store, Split.from_bytes(data), self._columns, predicate):
-                yield to_spark(batch if left is None else batch.slice(0, left), target)
+                yield from to_spark(batch if left is None else batch.slice(0, left), target)
                 left = None if left is None else left - batch.num_rows
                 if left is not None and left <= 0:
                     return
@@ -154,7 +154,7 @@ class SystemTableReader(DataSourceReader):
         table, snapshot_id = self._table, self._snapshot_id
         target = spark_arrow_schema(fields_of(table.schema_at(snapshot_id), self._columns, table.name), table.name)
         for batch in table.to_batches(self._columns, self._filter, snapshot_id=snapshot_id):
-            yield to_spark(batch, target)
+            yield from to_spark(batch, target)
 
 
 _COMPARISONS: Final[Mapping[type[Filter], str]] = {

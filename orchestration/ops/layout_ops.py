@@ -423,7 +423,7 @@ def apply_exactly(
         if spark.uses_pipes and find_action(plan.action, store.name).runs_tasks:
             told = _apply_elsewhere(context, store, plan, spark, approved_by)
         else:
-            runner = spark.bucket_runner() if find_action(plan.action, store.name).runs_tasks else None
+            runner = spark.task_runner() if find_action(plan.action, store.name).runs_tasks else None
             told = told_of(apply_plan(store, plan, runner=runner, approved_by=approved_by), store.name)
     except CommitUnknown as error:
         context.log.info(str(error))

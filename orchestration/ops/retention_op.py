@@ -11,6 +11,7 @@ import dagster as dg
 
 from lsm_core.errors import DredgeError
 from lsm_core.maintenance import apply_plan, plan_maintenance
+from lsm_core.maintenance.action import TaskRunner
 from lsm_core.metadata.store import TableStore
 from orchestration import names
 from orchestration.blocked import RunsAtWork, blocking_failure
@@ -20,6 +21,7 @@ from orchestration.ops.each_table import TableFailed, each_table
 from orchestration.policies import Policies, policy_source
 from orchestration.quirks import purge_events, typed
 from orchestration.resources.settings import Settings
+from orchestration.resources.spark_resource import SparkResource
 from orchestration.resources.warehouse import WarehouseResource, list_tables, refusal_of
 
 RETENTION: Final = ("expire_partitions", "expire_tags", "expire_snapshots", "expire_changelogs", "trash")
@@ -41,7 +43,7 @@ def _asked_for(store: TableStore, action: str, arguments: Mapping[str, int]) -> 
     tags={"dagster/kind/dredge": ""},
 )
 @typed
-def retention_op(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> None:
+def retention_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource) -> None:
     """Purge Dagster's storage of what sensors reported long ago; then apply each table's own retention, or what its policy says instead; a blocked table, one that rests altogether, and one with a run at work, keeps everything until the next time.
 
     A table that fails stops no other; at the end the op fails and names those that did.
@@ -57,11 +59,21 @@ def retention_op(context: dg.OpExecutionContext, warehouse: WarehouseResource) -
         context.log.info(
             f"{purged:,} events that sensors reported more than {days} days ago went from Dagster's storage"
         )
-    each_table(context, {table: table for table in tables}, partial(_expire, context, warehouse, policies))
+    each_table(
+        context, {table: table for table in tables}, partial(_expire, context, warehouse, spark.task_runner(), policies)
+    )
 
 
-def _expire(context: dg.OpExecutionContext, warehouse: WarehouseResource, policies: Policies, table: str) -> None:
-    """Plan and apply all actions of one table; raises what they raise, with the action's name before it."""
+def _expire(
+    context: dg.OpExecutionContext,
+    warehouse: WarehouseResource,
+    runner: TaskRunner | None,
+    policies: Policies,
+    table: str,
+) -> None:
+    """Plan and apply all actions of one table, where very much is to be looked at or deleted by ``runner``'s tasks; raises what they raise,
+    with the action's name before it.
+    """
     layout, policy = names.layout_key(warehouse.path, table), policies.of(table)
     try:
         store = warehouse.store(table)
@@ -84,12 +96,12 @@ def _expire(context: dg.OpExecutionContext, warehouse: WarehouseResource, polici
         if not _asked_for(store, action, arguments):
             continue
         try:
-            plan = plan_maintenance(store, action, **arguments)
+            plan = plan_maintenance(store, action, runner, **arguments)
             why = why_approved_first(warehouse, table, action) if plan.items else ""
             if why:
                 wait_for_approval(context, store, plan, why)
                 continue
-            report = apply_plan(store, plan, approved_by=f"dagster run {context.run_id}")
+            report = apply_plan(store, plan, runner, approved_by=f"dagster run {context.run_id}")
         except DredgeError as error:
             raise TableFailed(f"{action}: {type(error).__name__}: {error}") from error
         changed = changed or report.changed

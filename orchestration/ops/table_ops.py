@@ -143,7 +143,7 @@ def table_op() -> dg.OpDefinition:
             if passes < 1:
                 raise InvalidOption(_PASSES, passes, "1 or more", table)
             arguments = arguments_of(action, store, given)
-            plan = plan_maintenance(store, action.name, **arguments)
+            plan = plan_maintenance(store, action.name, spark.task_runner(), **arguments)
             context.log.info(first_line(plan))
             context.add_output_metadata(plan_metadata(plan))
             tags = names.run_tags(table, None, plan.hash, action.name, nothing_to_do(plan) or "asked for by a person")
@@ -164,7 +164,7 @@ def table_op() -> dg.OpDefinition:
                 passes -= 1
                 if passes <= 0:
                     break
-                plan = plan_maintenance(store, action.name, **arguments)
+                plan = plan_maintenance(store, action.name, spark.task_runner(), **arguments)
                 context.log.info(first_line(plan))
         return dg.Output(None)
 

@@ -165,7 +165,7 @@ def orphan_plans_op() -> dg.OpDefinition:
         tags={"dagster/kind/dredge": ""},
     )
     @typed
-    def plan_orphans(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> None:
+    def plan_orphans(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource) -> None:
         tables, left_out = list_tables(warehouse.catalog())
         policies = policy_source(warehouse.policy_file).current()
         for line in [*([policies.trouble] if policies.trouble else []), *left_out]:
@@ -177,7 +177,7 @@ def orphan_plans_op() -> dg.OpDefinition:
             if store is None:
                 return
             arguments = policies.of(table).retention_arguments("orphans", store.clock.now_ms())
-            plan = plan_maintenance(store, "orphans", **arguments)
+            plan = plan_maintenance(store, "orphans", spark.task_runner(), **arguments)
             if not plan.items:
                 return
             told = wait_for_approval(context, store, plan, f"weekly plan of {utc_text(store.clock.now_ms())} UTC")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import dagster as dg
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from dagster_pyspark import LazyPySparkResource
 
     from lsm_core.compact import BucketResult, BucketTask
-    from lsm_core.maintenance import Runner
+    from lsm_core.maintenance.action import TaskRunner
     from lsm_core.metadata.store import TableStore
 
 RUNNER_VARIABLE: Final = "DREDGE_RUNNER"
@@ -82,17 +83,33 @@ class SparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         """Return the Spark session (classic or Connect)."""
         return self.pyspark().spark_session
 
-    def bucket_runner(self) -> Runner | None:
-        """Return what executes bucket tasks: Spark's runner (its session is made with the first tasks), or None for this process."""
-        if not self.uses_spark:
-            return None
+    def task_runner(self) -> TaskRunner | None:
+        """Return what does the work of plans on Spark (its session is made with the first work), or None: this process does it."""
+        return _OnSpark(self.session) if self.uses_spark else None
 
-        def run_on_spark(store: TableStore, tasks: Sequence[BucketTask], /) -> Iterable[BucketResult]:
-            from lsm_core.spark import spark_runner
 
-            return spark_runner(self.session())(store, tasks)
+@dataclass(frozen=True)
+class _OnSpark:
+    """The engine's runner, made with the first work that it is given: a table with little to do starts no Spark."""
 
-        return run_on_spark
+    session: Callable[[], Any]
+
+    def slots(self) -> int:
+        """See TaskRunner."""
+        return self._runner().slots()
+
+    def run_parts(self, what: str, work: Callable[[bytes], bytes], parts: Sequence[bytes]) -> list[bytes]:
+        """See TaskRunner."""
+        return self._runner().run_parts(what, work, parts)
+
+    def __call__(self, store: TableStore, tasks: Sequence[BucketTask], /) -> Iterable[BucketResult]:
+        """See Runner."""
+        return self._runner()(store, tasks)
+
+    def _runner(self) -> TaskRunner:
+        from lsm_core.spark import spark_runner
+
+        return spark_runner(self.session())
 
 
 def _submit(values: Mapping[str, str], runner: str) -> list[str]:

@@ -39,7 +39,8 @@ STRANGE = ("notes.txt", "dt=a/readme", "dt=b/bucket-0/data.parquet", "dt=b/other
 class Parts:
     """Runs parts here, from a copy of the work, which travelled."""
 
-    slots = 3
+    def slots(self) -> int:
+        return 3
 
     def __init__(self) -> None:
         self.done: list[str] = []

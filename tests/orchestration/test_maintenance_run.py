@@ -341,10 +341,10 @@ def test_retention_leaves_a_table_with_a_run_at_work_alone_and_names_the_one_tha
     for table in tables:
         commit(table, 5)
 
-    def planned(store: TableStore, action: str) -> Any:
+    def planned(store: TableStore, action: str, runner: Any) -> Any:
         if store.name == "shop.t0":
             raise CorruptFile("manifest-0", "it is damaged")
-        return plan_maintenance(store, action)
+        return plan_maintenance(store, action, runner)
 
     monkeypatch.setattr(retention_op, "plan_maintenance", planned)
     with open_house(tmp_path / "wh") as house:

@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from lsm_core import Catalog, SchemaChange, Table
 from lsm_core.errors import InvalidFilter, InvalidOption, SnapshotNotFound, UnsupportedFeature
 from lsm_core.read import Split, parse_filter
-from lsm_core.spark import explain_read, read_table
+from lsm_core.spark import explain_read, read_table, spark_columns, spark_read
 from lsm_core.spark.data_source import TableSource
 from lsm_core.spark.spark_columns import spark_arrow_schema
 from lsm_core.spark.spark_read import condition_of, packed
@@ -113,6 +113,28 @@ def test_files_that_spark_would_pass_over_and_columns_that_it_would_confuse_are_
 
 
 @pytest.mark.spark
+def test_rows_too_wide_for_a_batch_of_sparks_reader_are_read_by_dredge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = compacted(tmp_path)
+    assert explain_read(table).merged_files == 0
+    monkeypatch.setattr(spark_read, "_WIDEST", 1)
+    plan = explain_read(table)
+    assert (plan.spark_files, plan.merged_files > 0) == (0, True)
+    assert explain_read(table, columns=["k", "day", "amount"]).merged_files == 0, "of a length that is known"
+
+
+def test_rows_go_to_spark_in_frames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = make_table(tmp_path, options={"bucket": "1"})
+    table.write(rows(list(range(300))))
+    table.write(rows([7, 8], "x" * 2_000))
+    reader = reader_of(tmp_path)
+    monkeypatch.setattr(spark_columns, "_FRAME_BYTES", 1_000)
+    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+    assert all(batch.num_rows == 1 or batch.nbytes <= 1_000 for batch in batches) and len(batches) > 20
+    assert same(pa.Table.from_batches(batches), table.to_arrow())
+
+
 def test_filtered_reads_by_spark_itself_say_what_local_reads_say(spark: Any, tmp_path: Path) -> None:
     table = compacted(tmp_path)
     frames = [read_table(spark, table, columns=["s", "k"], filter=given) for given in FILTERS]

@@ -16,7 +16,10 @@ from lsm_core.commit import CommitMessage
 from lsm_core.compact import BucketReport, BucketResult
 from lsm_core.compact.content import Content
 from lsm_core.errors import CorruptFile, SparkFailed, VerificationFailed
+from lsm_core.maintenance.actions.rescale.rescaling import RescaleTask
 from lsm_core.merge import Digest
+from lsm_core.metadata.indexes import vector_files
+from lsm_core.read.key_range import KeyRange
 from lsm_core.spark import rescale_table, spark_rebucket
 from tests.spark.tables import data_files, dying, make_table
 from tests.support.stores import live_files
@@ -56,6 +59,31 @@ def append(root: Path) -> Table:
     return table
 
 
+PIECES = {"dredge.compaction.piece-size": "1 kb", "write-only": "true"}
+
+
+def one_old_bucket(root: Path) -> Table:
+    """So many rows that to merge them takes longer than to open their files; some of them are gone."""
+    options = {"bucket": "1", "deletion-vectors.enabled": "true", **PIECES}
+    table = make_table(root, fields=FIELDS, primary_keys=["p", "k"], options=options)
+    table.write(batch(range(12_000), 0))
+    table.compact(full=True)
+    table.write(batch(range(10_000, 13_000), 1_000_000))
+    table.write(batch(range(5), 0), row_kinds=pa.array(["-D"] * 10))
+    table.compact()
+    latest = table.latest_snapshot()
+    assert latest is not None and vector_files(table.store, latest)
+    return table
+
+
+def one_old_append_bucket(root: Path) -> Table:
+    options = {"bucket": "1", "bucket-key": "k", **PIECES}
+    table = make_table(root, fields=FIELDS, primary_keys=(), options=options)
+    for turn in range(5):
+        table.write(batch(range(200 * turn, 200 * turn + 300), turn))
+    return table
+
+
 def opened(root: Path) -> Table:
     return Catalog(str(root), clock=FixedClock(1_700_000_000_000)).table("db.t")
 
@@ -69,9 +97,15 @@ def placed(table: Table) -> list[Any]:
     return sorted((place, f.level, f.row_count, f.min_key, f.min_sequence_number) for place, fs in files for f in fs)
 
 
-@pytest.mark.parametrize("make", [keyed, append])
-def test_spark_rescales_as_one_process_does(spark: Any, tmp_path: Path, make: Any) -> None:
+@pytest.mark.parametrize(("make", "tasks"), [(keyed, 4), (append, 2), (one_old_bucket, 2), (one_old_append_bucket, 2)])
+def test_spark_rescales_as_one_process_does(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Any, tasks: int
+) -> None:
+    """``tasks`` read the old buckets: a lone one that is large is cut, by its keys or by its files."""
     make(tmp_path / "one")
+    read: list[int] = []
+    sources = spark_rebucket._sources
+    monkeypatch.setattr(spark_rebucket, "_sources", lambda *asked: [read.append(len(it := sources(*asked))), it][1])
     shutil.copytree(tmp_path / "one", tmp_path / "two")
     here, there = opened(tmp_path / "one"), opened(tmp_path / "two")
     before = said(here)
@@ -80,9 +114,10 @@ def test_spark_rescales_as_one_process_does(spark: Any, tmp_path: Path, make: An
     assert said(there) == before == said(here)
     assert there.to_arrow().equals(here.to_arrow())  # in their order, too
     assert placed(there) == placed(here)
+    assert read == [tasks]
     plain = [replace(one, seconds=0.0, run_id="", bytes_in=0, bytes_out=0, plan_hash="") for one in (local, report)]
     assert plain[0] == plain[1]
-    assert [entry.action for entry in there.ledger()] == ["rescale"]
+    assert [entry.action for entry in there.ledger()].count("rescale") == 1
     assert not list(tmp_path.rglob("staged/*"))
 
 
@@ -115,8 +150,14 @@ def test_a_row_that_is_lost_between_the_passes_is_noticed(tmp_path: Path) -> Non
         return BucketResult(CommitMessage(partition, bucket, 3), BucketReport(digest=digest))
 
     written, read = [told(0, 4), told(1, 5)], [told(-1, 7), told(-1, 2)]
-    spark_rebucket._require_same(store, written, read)
+    spark_rebucket._require_same(store, (), written, read)
     with pytest.raises(VerificationFailed, match="p=a: 4 rows re-read, 9 merged rows before"):
-        spark_rebucket._require_same(store, written[:1], read)
+        spark_rebucket._require_same(store, (), written[:1], read)
+    part = RescaleTask(partition, 0, 3, tuple(live_files(store)[partition, 0]), piece=KeyRange(None, b"x"))
+    held = sum(file.row_count for file in part.files)
+    whole = [replace(read[0], report=replace(read[0].report, rows_in=held)), read[1]]
+    spark_rebucket._require_same(store, (part, replace(part, piece=KeyRange(b"x", None))), written, whole)
+    with pytest.raises(VerificationFailed, match=f"p=a: the pieces read 0 rows of {held}"):
+        spark_rebucket._require_same(store, (part,), written, read)
     with pytest.raises(VerificationFailed, match="0 rows re-read, 9 merged rows before"):
-        spark_rebucket._require_same(store, [], read)
+        spark_rebucket._require_same(store, (), [], read)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import functions as F
 
 from lsm_core import Catalog
 from lsm_core.errors import (
@@ -24,7 +25,7 @@ from lsm_core.errors import (
     UnsupportedFeature,
 )
 from lsm_core.format.snapshot import CommitKind
-from lsm_core.spark import read_table, spark_write, write_table
+from lsm_core.spark import explain_read, read_table, spark_columns, spark_write, write_table
 from lsm_core.spark.spark_tasks import Outcome
 from lsm_core.spark.spark_write import WriteJob, _sent_to_buckets, _written_as_received
 from tests.spark.tables import FIELDS, data_files, make_table, rows, same
@@ -325,14 +326,19 @@ def test_tasks_read_no_metadata_however_many_there_are(traced: TracedSession, tm
     assert same(rows(list(range(50, 150)), "c"), table.to_arrow(filter=[("k", ">=", 50)]))
 
 
-def test_rows_sent_in_many_messages_are_merged_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both passes by hand: pieces of a batch each, messages in any order, sorted as the shuffle sorts them."""
+@pytest.mark.parametrize(("piece", "frame"), [(1, 16 << 20), (4_000, 200)])
+def test_rows_sent_in_many_messages_are_merged_in_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int, frame: int
+) -> None:
+    """Both passes by hand: pieces of a batch each, or messages of few bytes; in any order, sorted as the shuffle sorts them."""
     fields = pa.schema(
         [pa.field("p", pa.int32(), nullable=False), pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())]
     )
     layout = {"fields": fields, "primary_keys": ["p", "k"], "partition_keys": ["p"], "options": {"bucket": "2"}}
     table, local = make_table(tmp_path / "a", **layout), make_table(tmp_path / "b", **layout)
-    monkeypatch.setattr(spark_write, "_PIECE_BYTES", 1)
+    monkeypatch.setattr(spark_write, "_PIECE_BYTES", piece)
+    monkeypatch.setattr(spark_write, "_SENT_BYTES", 10 * frame)
+    monkeypatch.setattr(spark_columns, "_FRAME_BYTES", frame)
     job = WriteJob.plan(table.store, overwrite=False)
     chance = np.random.default_rng(7)
     messages: list[pa.RecordBatch] = []
@@ -345,6 +351,8 @@ def test_rows_sent_in_many_messages_are_merged_in_their_order(tmp_path: Path, mo
         messages += _sent_to_buckets(job, "op", 4, iter(given))
         local.write(data, row_kinds=kinds)
     sent = pa.Table.from_batches(messages)
+    sizes = [pa.ipc.read_record_batch(rows.as_buffer(), fields).nbytes for rows in sent.column("rows")]
+    assert max(sizes) <= frame and len(messages) > 10
     assert sent.num_rows > 100 and set(sent.column("slot").to_pylist()) <= set(range(4))
     shuffled = sent.take(pa.array(chance.permutation(sent.num_rows)))
     by = [(name, "ascending") for name in ("slot", "partition", "bucket", "place")]
@@ -371,3 +379,21 @@ def test_an_overwrite_of_a_table_with_vectors_is_seen_at_once_also_where_its_buf
     write_table(spark.createDataFrame(rows(keys)), table, overwrite=True)
     assert table.to_arrow().num_rows == len(set(keys)) == 3001
     assert {file.level for files in live_files(table.store).values() for file in files} == {5}
+
+
+@pytest.mark.soak
+def test_wide_rows_cross_to_and_from_spark_in_frames(spark: Any, tmp_path: Path) -> None:
+    """Texts of 2 MiB, and one that is larger than a frame by itself, through all doors."""
+    fields = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])
+    table = make_table(tmp_path, fields=fields, options={"bucket": "1", "write-only": "true"})
+    lengths = F.when(F.col("id") == 7, 20 << 20).otherwise(2 << 20)
+    frame = spark.range(0, 12, 1, 2).select(
+        F.col("id").alias("k"), F.repeat(F.chr(F.lit(97) + F.col("id")), lengths.cast("int")).alias("v")
+    )
+    write_table(frame, table)
+    place = {"warehouse": str(tmp_path), "table": "db.t"}
+    frame.where("k > 5").write.format("dredge").options(**place).mode("append").save()
+    assert explain_read(table).merged_files > 1
+    for found in (read_table(spark, table), spark.read.format("dredge").options(**place).load()):
+        told = found.selectExpr("k", "length(v) AS n", "v = repeat(char(97 + k), length(v)) AS same").collect()
+        assert {(row.k, row.n, row.same) for row in told} == {(k, (20 if k == 7 else 2) << 20, True) for k in range(12)}

@@ -217,7 +217,7 @@ def _of_each(
         for snapshot in chosen:
             yield from items(store, snapshot)
         return
-    size = max(SNAPSHOTS_A_PART, -(-len(chosen) // (4 * runner.slots)))
+    size = max(SNAPSHOTS_A_PART, -(-len(chosen) // (4 * runner.slots())))
     texts = [snapshot.to_json().decode() for snapshot in chosen]
     parts = [json.dumps(texts[at : at + size]).encode() for at in range(0, len(texts), size)]
     what = f"looking for files of expiring snapshots of table {store.name}"

@@ -167,7 +167,7 @@ def _surveyed(store: TableStore, limit: int, now: int, runner: Runner | None) ->
     if len(folders) <= LISTED_HERE:
         return survey_of(store, list_table(store), limit, now)
     found, _ = survey_of(store, listing, limit, now)
-    parts = min(runner.slots, -(-len(folders) // FOLDERS_A_PART))
+    parts = min(runner.slots(), -(-len(folders) // FOLDERS_A_PART))
     for part in survey_in_parts(store, known, folders, limit, now, runner, parts):
         found = found.plus(part)
     # Asked once more, about the few: the parts asked at different times.

@@ -7,7 +7,7 @@ makes the whole commit fail, so that no row is lost.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -47,6 +47,7 @@ from lsm_core.metadata.tree_files import bucket_groups
 from lsm_core.options import whole_number
 from lsm_core.progress import advance, stage
 from lsm_core.read import Split, read_bucket_merged
+from lsm_core.read.key_range import KeyBounds
 from lsm_core.read.partition_choice import chosen_partitions
 from lsm_core.read.raw_read import read_raw
 from lsm_core.write.bucket import buckets_of
@@ -260,7 +261,7 @@ def rescale_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 class RescaleTask(BucketTask):
     """What runners are given: the ``files`` of one old bucket, with the ``index_files`` of their deletion vectors, for ``total_buckets`` buckets.
 
-    All buckets of a partition are among the tasks. There is a result for every bucket that gets rows, whose ``new_files`` hold them, and whose
+    A runner may cut it: by ``piece``, or where there are no keys by its files in their order (`in_order`). All buckets of a partition are among the tasks. There is a result for every bucket that gets rows, whose ``new_files`` hold them, and whose
     report has the ``digest`` of what they say, read again; together they say what the old files did, or the runner raises VerificationFailed.
     """
 
@@ -292,12 +293,25 @@ def _rescaled_here(store: TableStore, tasks: Sequence[BucketTask]) -> Iterator[B
         yield from results
 
 
-def stored_rows(store: TableStore, task: RescaleTask) -> Iterator[pa.RecordBatch]:
-    """All merged rows of the task's bucket: also those on level 0 that batch reads of some tables leave out. Raises CorruptFile."""
+def in_order(files: Iterable[DataFileMeta]) -> list[DataFileMeta]:
+    """Files of an append bucket in the order in which their rows came."""
+    return sorted(files, key=lambda f: (f.min_sequence_number, f.creation_time_ms or 0, f.file_name))
+
+
+def stored_rows(
+    store: TableStore, task: RescaleTask, seen: Callable[[DataFileMeta, pa.RecordBatch], None] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """All merged rows of the task's bucket (of its ``piece``): also those on level 0 that batch reads of some tables leave out. Raises CorruptFile.
+
+    ``seen`` is shown every batch that is read from a file and merged.
+    """
     deletions = task.deletions(store)
     if store.schema.primary_keys:
-        return read_bucket_merged(store, task.partition, task.bucket, list(task.files), deletions=deletions)
-    ordered = sorted(task.files, key=lambda f: (f.min_sequence_number, f.creation_time_ms or 0, f.file_name))
+        within = None if task.piece is None else KeyBounds(store, task.piece)
+        return read_bucket_merged(
+            store, task.partition, task.bucket, list(task.files), deletions=deletions, within=within, seen=seen
+        )
+    ordered = in_order(task.files)
     marks = tuple(deletions.get(file.file_name) for file in ordered)
     split = Split(task.partition, task.bucket, ordered, raw=True, deletions=marks)
     return read_raw(store, split, columns=store.schema.field_names)

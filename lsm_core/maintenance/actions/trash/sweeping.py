@@ -259,7 +259,7 @@ def _deleted(store: TableStore, paths: Sequence[str], runner: Runner | None) -> 
     if not isinstance(runner, TaskRunner) or len(paths) <= DELETED_HERE:
         yield from delete_files(store.file_io, paths)
         return
-    size = max(FILES_A_PART, -(-len(paths) // (4 * runner.slots)))
+    size = max(FILES_A_PART, -(-len(paths) // (4 * runner.slots())))
     parts = [json.dumps(paths[at : at + size]).encode() for at in range(0, len(paths), size)]
     work = partial(_deleted_part, store.file_io)
     for answer in runner.run_parts(f"deleting files of table {store.name}", work, parts):
