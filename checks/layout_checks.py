@@ -28,8 +28,9 @@ from lsm_core.maintenance import CHECKS, CheckReport, checks_of
 from lsm_core.maintenance.checks.layout_condition import JUDGES, condition_of
 from lsm_core.metadata.store import TableStore
 from orchestration import names
-from orchestration.blocked import newest_evaluations
+from orchestration.blocked import blocking_failure, newest_evaluations
 from orchestration.health import TableHealth, table_health
+from orchestration.ops.layout_ops import Verdict
 from orchestration.partitions import partition_of, partitions_of
 from orchestration.policies import Policy, policy_source
 from orchestration.resources.spark_resource import SparkResource
@@ -85,6 +86,40 @@ def _for_each_partition(context: dg.AssetCheckExecutionContext, result: dg.Asset
         evaluation = evaluation_of(wanted(context)[0], result, partition)
         context.op_execution_context.log_event(evaluation)  # type: ignore[arg-type]  # Dagster's type leaves evaluations out
     return result
+
+
+def tell_checks(
+    context: dg.OpExecutionContext,
+    warehouse: WarehouseResource,
+    store: TableStore,
+    compared: Verdict,
+    partitions: Sequence[str | None],
+) -> None:
+    """Tell what the checks of a layout say of ``partitions`` (None: all of it) that a job has materialised: in a job none of them is an op, and Dagster calls older results not evaluated.
+
+    merged_view_unchanged is what the job itself ``compared``. It is not told where nothing was compared, nor where a blocking check fails: that block ends
+    when somebody executes the check.
+    """
+    card, layout = warehouse.card(store.name), names.layout_key(warehouse.path, store.name)
+    policy, health = policy_source(warehouse.policy_file).current().of(card.name), table_health(store)
+    for one in declarations_of(card, policy):
+        for partition in partitions if one.by_partition else (None,):
+            if one.name == names.TREE_CHECK:
+                result = under_policy(named(one.name, tree_result(store, partition)), policy)
+            elif one.name != names.MERGED_VIEW_CHECK:
+                result = condition_result(store, health, policy, one.name)
+            elif (
+                compared.level == "V1"
+                and not is_off(policy, one.name)
+                and blocking_failure(context.instance, layout, partition) is None
+            ):
+                told = {"level": compared.level, "found by": "the run's own comparison"}
+                result = dg.AssetCheckResult(
+                    check_name=one.name, passed=compared.ok, description=compared.text, metadata=told
+                )
+            else:
+                continue
+            context.log_event(evaluation_of(layout, result, partition))  # type: ignore[arg-type]  # Dagster's type leaves evaluations out
 
 
 def condition_result(store: TableStore, health: TableHealth, policy: Policy, check: str) -> dg.AssetCheckResult:

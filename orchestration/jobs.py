@@ -10,6 +10,7 @@ import dagster as dg
 from checks.adoption import adopt_op
 from checks.audit import Audit, TwoSnapshots, audit_op, verify_op
 from checks.data_checks import rules_op
+from checks.layout_checks import tell_checks
 from lsm_core.maintenance.action import all_actions
 from orchestration import names
 from orchestration.ops.approval import APPLY_PLAN
@@ -67,7 +68,7 @@ def action_jobs() -> list[dg.JobDefinition]:
     return [
         *made,
         _table_job(PLAN_ONLY, planning, PlanOnly),
-        _job(APPLY_PLAN, applying, apply_plan_op(), ApprovedPlan),
+        _job(APPLY_PLAN, applying, apply_plan_op(tell_checks), ApprovedPlan),
         _job(names.WHAT_IF_JOB, asking, what_if_op, WhatIf),
     ]
 
@@ -78,7 +79,7 @@ def _table_job(name: str, description: str, config: type[dg.Config], action: str
             return {"action": action, "given": dict(given)}
         return {"action": given["action"], "given": {**given["arguments"], "table": given["table"], "dry_run": True}}
 
-    return _job(name, description, table_op(), config, spread, action)
+    return _job(name, description, table_op(tell_checks), config, spread, action)
 
 
 def _job(
@@ -112,7 +113,7 @@ def warehouse_jobs() -> dict[str, dg.JobDefinition]:
         names.MAINTAIN_JOB: _job(
             names.MAINTAIN_JOB,
             "Look after many tables by one plan, the worst first, within bounds; tables that are paused, blocked or at work are left alone.",
-            maintain_op(),
+            maintain_op(tell_checks),
             Maintenance,
         ),
         names.ORPHAN_PLANS_JOB: _plain_job(

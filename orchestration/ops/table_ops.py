@@ -7,10 +7,10 @@ must be approved first, it is kept with the table under its hash, and `apply_pla
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import dagster as dg
 from pydantic import Field, create_model
@@ -57,6 +57,10 @@ REPAIRS: Final = frozenset(
     }
 )
 """What may be done while a blocking check fails."""
+TellChecks: TypeAlias = Callable[
+    [dg.OpExecutionContext, WarehouseResource, TableStore, Verdict, Sequence[str | None]], None
+]
+"""Tells what the checks of a layout say once a job has materialised these partitions of it (`checks.layout_checks.tell_checks`, a layer above)."""
 _TYPES: Final[Mapping[ArgumentKind, tuple[Any, Any]]] = {
     ArgumentKind.FLAG: (bool, False),
     ArgumentKind.NUMBER: (int | None, None),
@@ -119,8 +123,8 @@ def config_of(action: str) -> type[TableAction]:
 
 
 @cache
-def table_op() -> dg.OpDefinition:
-    """Return the op behind the jobs of all actions, and `plan_only`."""
+def table_op(tell_checks: TellChecks) -> dg.OpDefinition:
+    """Return the op behind the jobs of all actions, and `plan_only`; ``tell_checks`` evaluates the checks of the layouts that it materialises."""
 
     @dg.op(
         name="maintain_table",
@@ -159,7 +163,7 @@ def table_op() -> dg.OpDefinition:
                 context.add_output_metadata(wait_for_approval(context, store, plan, why))
                 return dg.Output(None)
             while plan.items:
-                told = carry_out(context, warehouse, spark, store, plan, f"dagster run {context.run_id}")
+                told = carry_out(context, warehouse, spark, store, plan, f"dagster run {context.run_id}", tell_checks)
                 context.add_output_metadata(told)
                 passes -= 1
                 if passes <= 0:
@@ -172,8 +176,8 @@ def table_op() -> dg.OpDefinition:
 
 
 @cache
-def apply_plan_op() -> dg.OpDefinition:
-    """Return the op that applies a saved plan, whole and as it is, or refuses in one line."""
+def apply_plan_op(tell_checks: TellChecks) -> dg.OpDefinition:
+    """Return the op that applies a saved plan, whole and as it is, or refuses in one line; ``tell_checks`` as in `table_op`."""
 
     @dg.op(
         name="apply_approved_plan",
@@ -198,7 +202,9 @@ def apply_plan_op() -> dg.OpDefinition:
             context.log.info(f"{first_line(plan)}, approved by {who}")
             tags = names.run_tags(asked.table, None, plan.hash, plan.action, f"approved by {who}")
             context.instance.add_run_tags(context.run_id, tags)
-            told = carry_out(context, warehouse, spark, store, plan, f"{who} (dagster run {context.run_id})")
+            told = carry_out(
+                context, warehouse, spark, store, plan, f"{who} (dagster run {context.run_id})", tell_checks
+            )
             context.add_output_metadata(told)
         return dg.Output(None)
 
@@ -263,6 +269,7 @@ def carry_out(
     store: TableStore,
     plan: MaintenancePlan,
     approved_by: str,
+    tell_checks: TellChecks,
 ) -> dict[str, dg.MetadataValue]:
     """Apply one plan exactly, compare what was published, tell the layout of both, and return what was told and the numbers.
 
@@ -290,7 +297,9 @@ def carry_out(
     told = {**story_metadata(context, table, done, verdict), "approved by": dg.MetadataValue.text(approved_by)}
     told |= {**undo_metadata(context, table, done), **measured_metadata(done)}
     if done.changed:
-        _record(context, store, layout, told, "; ".join(done.lines), partitions if rewrote else None)
+        materialised = _record(context, store, layout, told, "; ".join(done.lines), partitions if rewrote else None)
+        if materialised:
+            tell_checks(context, warehouse, store, verdict, materialised)
     if done.failed:
         first = done.failed[0]
         text = f"{table}: {len(done.failed)} {done.undone}, {first.subject} for one: {first.text}"
@@ -311,16 +320,17 @@ def _record(
     told: Mapping[str, dg.MetadataValue],
     description: str,
     rewritten: Sequence[str | None] | None,
-) -> None:
-    """Tell the layout what was done: the materialisation of what was ``rewritten``, an observation of the table for everything else (None)."""
+) -> Sequence[str | None]:
+    """Tell the layout what was done: the materialisation of what was ``rewritten``, which is returned; an observation of the table for everything else (None)."""
     whole = bool(store.schema.partition_keys) and (rewritten is None or None in rewritten)
     if rewritten is None or whole or len(rewritten) > _MOST_PARTITIONS:
         context.log_event(dg.AssetObservation(layout, description=description, metadata=told))
-        return
+        return ()
     health = table_health(store)
     for partition in rewritten:
         now = {**told, **health_metadata(health.of_partition(partition))}
         context.log_event(dg.AssetMaterialization(layout, description=description, metadata=now, partition=partition))
+    return rewritten
 
 
 __all__ = [
@@ -328,6 +338,7 @@ __all__ = [
     "ApprovedPlan",
     "PlanOnly",
     "TableAction",
+    "TellChecks",
     "apply_plan_op",
     "arguments_of",
     "begin",

@@ -21,7 +21,7 @@ from orchestration.metadata import plain_cell
 from orchestration.ops.approval import wait_for_approval, why_approved_first
 from orchestration.ops.each_table import TableFailed, each_table
 from orchestration.ops.layout_ops import ruled_store
-from orchestration.ops.table_ops import carry_out, said_in_one_line
+from orchestration.ops.table_ops import TellChecks, carry_out, said_in_one_line
 from orchestration.policies import policy_source
 from orchestration.quirks import typed
 from orchestration.resources.spark_resource import SparkResource
@@ -44,8 +44,8 @@ class Maintenance(dg.Config):
 
 
 @cache
-def maintain_op() -> dg.OpDefinition:
-    """Return the op that looks after many tables by one combined plan."""
+def maintain_op(tell_checks: TellChecks) -> dg.OpDefinition:
+    """Return the op that looks after many tables by one combined plan; ``tell_checks`` evaluates the checks of the layouts that it materialises."""
 
     @dg.op(
         name="maintain_tables",
@@ -87,7 +87,7 @@ def maintain_op() -> dg.OpDefinition:
                 text = f"{plan.limits.max_seconds:g} s are over; launch maintain with resume: {plan.hash} to go on"
                 context.log.info(f"{item.table}: {item.action}: later: {text}")
                 return
-            _maintain_item(context, warehouse, spark, item)
+            _maintain_item(context, warehouse, spark, item, tell_checks)
 
         # A failed plan is told beside those that were declined, and so is a table that fails now.
         failed = {
@@ -120,7 +120,11 @@ def _order(plan: CombinedPlan) -> str:
 
 
 def _maintain_item(
-    context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource, item: CombinedItem
+    context: dg.OpExecutionContext,
+    warehouse: WarehouseResource,
+    spark: SparkResource,
+    item: CombinedItem,
+    tell_checks: TellChecks,
 ) -> None:
     """Apply one table's part, or say why it rests. Raises TableFailed."""
     rests = why_it_rests(context, warehouse, item.table)
@@ -134,7 +138,7 @@ def _maintain_item(
         if why:
             wait_for_approval(context, store, plan, why)
             return
-        carry_out(context, warehouse, spark, store, plan, f"dagster run {context.run_id}")
+        carry_out(context, warehouse, spark, store, plan, f"dagster run {context.run_id}", tell_checks)
     except PlanStale as error:  # applied by somebody else, or the table moved on: the next round plans it anew
         context.log.info(f"{item.table}: {item.action}: {error}")
     except dg.Failure as error:

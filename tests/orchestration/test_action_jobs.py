@@ -16,9 +16,10 @@ import yaml
 from lsm_core.maintenance import MaintenancePlan, all_actions, plan_maintenance, read_ledger, save_plan, waiting_plans
 from lsm_core.metadata import manifests, snapshots
 from orchestration import names
+from orchestration.blocked import blocking_failure
 from orchestration.ops import layout_ops
 from orchestration.quirks import ASSET_JOB
-from tests.support.platform import House, commit, keyed_table, open_house
+from tests.support.platform import LAYOUT_CHECKS, House, commit, keyed_table, open_house
 
 TABLE, PARTED = "shop.orders", "shop.parted"
 
@@ -96,6 +97,11 @@ def test_what_is_planned_waits_is_listed_and_is_applied_by_its_hash_alone(house:
     assert (entry.plan_hash, entry.approved_by) == (waiting.plan.hash, f"ann (dagster run {applied.run_id})")
     assert house.materialisation(TABLE)["compared"].startswith("V1: snapshots 6 and 7")
     assert not waiting_plans(store)
+    keys = [dg.AssetCheckKey(house.layout(TABLE), check) for check in LAYOUT_CHECKS]
+    found = house.instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
+    assert {(key.name, one.run_id, one.status.value) for key, one in found.items()} == {
+        (check, applied.run_id, "SUCCEEDED") for check in LAYOUT_CHECKS
+    }
     again = launch(house, "apply_plan", **{**asked, "approved_by": "ann"})
     assert again.success
     assert said(house, again)[-1] == f"{TABLE}: already applied, snapshot 7"
@@ -159,6 +165,11 @@ def test_a_comma_in_a_partitions_value_is_a_comma(house: House) -> None:
     assert launch(house, "compact", table=PARTED, full=True, partitions=["dt=a,b"]).success
     assert {one.partition_text: one.sorted_runs for one in table.health()} == {"dt=a,b": 1, "dt=c": 2}
     assert house.materialisation(PARTED, "dt=a,b")["action"] == "compact"
+    for check in (names.MERGED_VIEW_CHECK, names.TREE_CHECK):
+        newest = house.instance.event_log_storage.get_latest_asset_check_execution_by_key(
+            [dg.AssetCheckKey(house.layout(PARTED), check)]
+        )
+        assert [(one.partition, one.status.value) for one in newest.values()] == [("dt=a,b", "SUCCEEDED")]
     assert table.to_arrow().sort_by("id") == before
 
 
@@ -205,3 +216,4 @@ def test_a_failed_comparison_blocks_all_but_repairs(house: House, monkeypatch: p
     ledger = read_ledger(house.warehouse.store(TABLE))
     run_id = next(entry.run_id for entry in ledger if entry.snapshot_id == 6 and entry.action == "compact")
     assert launch(house, "undo", table=TABLE, run_id=run_id).success
+    assert blocking_failure(house.instance, house.layout(TABLE)) is not None, "until somebody executes the check"
