@@ -20,7 +20,7 @@ def why_approved_first(warehouse: WarehouseResource, table: str, action: str) ->
     """Return who demands that a person approves the action's plans before they are applied, "" where nobody does."""
     policy = policy_source(warehouse.policy_file).current().of(table)
     return (
-        f"approval of {action} is required ({policy.origin(f'approval.{action}')})"
+        f"approval of {action} is required ({policy.origin(f'approval.{policy.approved_as(action)}')})"
         if policy.needs_approval(action)
         else ""
     )

@@ -69,6 +69,7 @@ from orchestration.table_card import TableCard, count_text
 from orchestration.tree_picture import tree_picture
 
 COMPACT: Final = "compact"
+RECOVER: Final = "recover"
 PLAN_CONFIG: Final = {
     "plan": dg.Field(str, default_value="", description="hash of the saved plan to apply; empty: plan now"),
     "full": dg.Field(
@@ -289,6 +290,20 @@ def plan_partition(
 ) -> MaintenancePlan:
     """Plan as `plan_partitions` does, for one partition path (None: the whole table)."""
     return plan_partitions(store, () if partition is None else (partition,), action, **arguments)
+
+
+def plan_due(store: TableStore, partition: str | None, files: int, *, full: bool) -> MaintenancePlan:
+    """Plan the compaction of a partition path (None: the whole table) that is due: ``full``, or as the table's own rules pick.
+
+    Of a bucket with more than ``files`` level-0 files the plan is one pass of a recovery over the oldest ones: each pass is a commit of its own, and the next run goes on. Raises what `plan_maintenance` raises.
+    """
+    chosen = () if partition is None else (partition,)
+    worst = max((one.level0_files for one in table_health(store).of_partitions(chosen).buckets), default=0)
+    if worst > files:
+        plan = plan_partition(store, partition, RECOVER, files=max(files, store.options.compaction_trigger))
+        if plan.items:
+            return plan
+    return plan_partition(store, partition, full=full)
 
 
 def plan_partitions(

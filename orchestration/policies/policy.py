@@ -263,6 +263,11 @@ class PolicyEntry(CompactionRules):
     level0_emergency: int | None = Field(
         None, ge=1, description="level-0 files in one bucket that are alerted for once more: recover them in passes"
     )
+    level0_pass: int | None = Field(
+        None,
+        ge=1,
+        description="level-0 files that one run of a sensor merges of a bucket with more of them, the oldest first; the next run goes on",
+    )
     watch: WatchRules | None = Field(None, description="from where on the sensor `watch` alerts")
     verification: Verification | None = Field(
         None,
@@ -409,6 +414,7 @@ class Policy:
     level0_warn: int = 1_000
     level0_critical: int = 10_000
     level0_emergency: int = 100_000
+    level0_pass: int = 10_000
     watch: WatchLimits = field(default_factory=WatchLimits)
     paused: str | None = None
     paused_since_ms: int | None = None
@@ -450,7 +456,11 @@ class Policy:
 
     def needs_approval(self, action: str) -> bool:
         """Whether a plan of the action waits until a person approves it."""
-        return self.approval.get(action) == "required"
+        return self.approval.get(self.approved_as(action)) == "required"
+
+    def approved_as(self, action: str) -> str:
+        """Return the action whose approval counts: of a recovery, which compacts, that of `compact` where the file does not name it."""
+        return "compact" if action == "recover" and action not in self.approval else action
 
     def retention_arguments(self, action: str, now_ms: int) -> dict[str, int]:
         """Return the arguments that the policy gives an action of retention at ``now_ms`` (epoch ms); what is not there is the table's own affair."""

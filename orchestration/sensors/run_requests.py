@@ -23,7 +23,7 @@ from orchestration.blocked import (
     suspension,
 )
 from orchestration.health import TableHealth, ages
-from orchestration.ops.layout_ops import plan_partition
+from orchestration.ops.layout_ops import RECOVER, plan_due
 from orchestration.partitions import usable_keys
 from orchestration.policies import Decision, Outcome, Policies, Policy, Reason
 from orchestration.policies.budgets import Budget
@@ -96,7 +96,7 @@ class RunDesk:
                 return _decline(decision, next_try.reason, next_try.text), None
         try:
             store = self.warehouse.store(name).copy(table.policy.options)  # as it is now, whatever the tick found
-            plan = plan_partition(store, partition, full=decision.full)
+            plan = plan_due(store, partition, table.policy.level0_pass, full=decision.full)
         except DredgeError as error:
             return _decline(decision, Reason.UNREADABLE, f"{type(error).__name__}: {error}"), None
         if not plan.items or plan.base_snapshot is None:
@@ -115,12 +115,15 @@ class RunDesk:
         if kept is not None:
             return kept, None
         text = decision.text
-        if not decision.full:
+        if not decision.full or plan.action == RECOVER:
             why = plan_text(plan)
             text = why if why.startswith(text) else f"{text}; {why}"
         final = replace(decision, text=f"{text}; {next_try.text}" if next_try.text else text)
         action = "compact full" if decision.full else "compact"
         config = {"plan": plan.hash, "full": decision.full}
+        if plan.action == RECOVER:
+            action = RECOVER
+            config |= {"full": False, "action": RECOVER, "arguments": {"files": plan.arguments["files"]}}
         request = dg.RunRequest(
             run_key=names.run_key(name, partition, plan.base_snapshot, plan.hash, next_try.number),
             asset_selection=[layout],

@@ -11,7 +11,7 @@ import pytest
 
 from lsm_core import Table
 from lsm_core.clock import FileClock, SystemClock
-from lsm_core.maintenance import CompactItem
+from lsm_core.maintenance import CompactItem, health
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from orchestration import names
@@ -105,3 +105,71 @@ def test_a_level_0_that_nobody_compacts_is_told_and_brought_back_in_passes(
         assert hook.sent[2]["new"] == [] and hook.sent[2]["standing"] == 1
         over = ["shop.orders: maintenance stands still (error)", "shop.orders: level 0 piles up (error)"]
         assert sorted(hook.sent[2]["over"]) == sorted(over)
+
+
+_KILLED_RUN = """
+import os, signal, sys
+from lsm_core import Catalog
+from lsm_core.storage.local_file_io import LocalFileIO
+
+publish = LocalFileIO.write_exclusive
+
+def killed(self, path, data):
+    if "/snapshot/" in path:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return publish(self, path, data)
+
+LocalFileIO.write_exclusive = killed
+table = Catalog(sys.argv[1]).table("shop.orders")
+table.apply(table.load_plan(sys.argv[2]))
+"""
+"""A pass that is killed when it is about to publish its snapshot: all is written, nothing can be seen."""
+
+
+@pytest.mark.parametrize(
+    ("commits", "files"),
+    [
+        (16, 6),
+        pytest.param(10_000, 2_000, marks=(pytest.mark.soak, pytest.mark.timeout(3600))),
+    ],
+)
+def test_sensors_bring_a_huge_level_0_back_in_passes_each_a_run_of_its_own(
+    commits: int, files: int, tmp_path: Path
+) -> None:
+    root, policies = tmp_path / "wh", tmp_path / "policies.yaml"
+    policies.write_text(f"tables: {{shop.orders: {{level0_pass: {files}, approval: {{compact: required}}}}}}")
+    table = keyed_table(root)
+    commit(table, commits, rows=10)
+    commit(table, 2, day="quiet", rows=10)
+    content = table.to_arrow().sort_by("id")
+    with open_house(root, DREDGE_POLICIES=str(policies)) as house:
+        (line, *_) = house.lines(house.tick(names.SORTED_RUN_SENSOR))
+        assert "waits for approval" in line, "a pass of a recovery is a compaction to whoever approves those"
+        policies.write_text(f"tables: {{shop.orders: {{level0_pass: {files}}}}}")
+        passes, before = 0, commits
+        while (left := _level0_of(table.store, "dt=a")) > files:
+            (request,) = house.tick(names.SORTED_RUN_SENSOR).run_requests or ()
+            assert request.partition_key == "dt=a" and request.tags[names.TAG_ACTION] == "recover"
+            assert f"the oldest {files:,}" in request.tags[names.TAG_REASON]
+            if not passes:  # lost with its process: the plan is still there, and the next try applies it
+                command = [sys.executable, "-c", _KILLED_RUN, str(root), request.tags[names.TAG_PLAN]]
+                assert subprocess.run(command, cwd=Path(__file__).parents[2], check=False).returncode == -signal.SIGKILL
+                assert _level0_of(table.store, "dt=a") == left
+            assert house.run(request).success
+            passes += 1
+            assert _level0_of(table.store, "dt=a") == before - passes * files
+        assert passes == -(-commits // files) - 1
+        story = house.materialisation("shop.orders", "dt=a")
+        assert story["action"] == "recover" and story["compared"].startswith("V1: ") and "undo" in story
+        for request in (
+            house.tick(names.SORTED_RUN_SENSOR).run_requests or ()
+        ):  # the rest is small: by the table's own rules
+            assert request.tags[names.TAG_ACTION] == "compact"
+            assert house.run(request).success
+        assert not house.tick(names.SORTED_RUN_SENSOR).run_requests
+    assert table.to_arrow().sort_by("id").equals(content)
+    assert _level0_of(table.store, "dt=quiet") == 2
+
+
+def _level0_of(store: TableStore, partition: str) -> int:
+    return sum(bucket.level0_files for bucket in health(store) if bucket.partition_text == partition)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lsm_core.maintenance.action import Argument, ArgumentKind, MaintenancePlan
-from lsm_core.maintenance.actions import NOW, BuiltInAction
+from lsm_core.maintenance.actions import NOW, PARTITIONS, BuiltInAction
 
 
 class Recover(BuiltInAction):
@@ -12,7 +12,11 @@ class Recover(BuiltInAction):
     name = "recover"
     help = "Merge a bounded part of a very large level 0, the oldest files first."
     commits = True
-    arguments = (Argument("files", ArgumentKind.NUMBER, "Level-0 files of a pass, at most (10000)."), NOW)
+    arguments = (
+        Argument("files", ArgumentKind.NUMBER, "Level-0 files of a pass, at most (10000)."),
+        PARTITIONS,
+        NOW,
+    )
     items = ("actions.compact.compaction.CompactItem",)
     planned_by = "actions.recover.recovering.plan_recovery"
     applied_by = "actions.recover.recovering.apply_recovery"

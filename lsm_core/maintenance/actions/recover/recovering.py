@@ -7,7 +7,7 @@ bucket. Where the order matters a bucket's runs are merged at once, as an ordina
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, cast
@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 import numpy as np
 import pyarrow as pa
 
+from lsm_core.commit.overwrite import partition_matcher
 from lsm_core.errors import CorruptFile, InvalidOption
 from lsm_core.format.file_meta import ENTRY_SCHEMA
 from lsm_core.format.partition_path import partition_text
@@ -163,12 +164,17 @@ def recover(
     return RecoveryReport(tuple(done), before, last.level0_after, last.passes_left, left, report.declined)
 
 
-def plan_recovery(store: TableStore, files: int | None = None, now_ms: int | None = None) -> MaintenancePlan:
+def plan_recovery(
+    store: TableStore,
+    files: int | None = None,
+    now_ms: int | None = None,
+    partitions: Sequence[Mapping[str, Any]] | None = None,
+) -> MaintenancePlan:
     """Plan a pass over the buckets with the largest level 0, ``files`` level-0 files together (default `FILES_OF_A_PASS`).
 
     Of a bucket with more than its share the oldest are taken, and the runs below that are not larger; what is left when all fit is compacted
-    by the table's own rules. Buckets with fewer sorted runs than `num-sorted-run.compaction-trigger` wait for nothing. ``now_ms``: epoch ms.
-    Reads metadata only, a manifest at a time. Raises InvalidOption, UnsupportedFeature, CorruptFile.
+    by the table's own rules. Buckets with fewer sorted runs than `num-sorted-run.compaction-trigger` wait for nothing. ``now_ms``: epoch ms;
+    ``partitions``: typed values, columns may be left out (None: all). Reads metadata only, a manifest at a time. Raises InvalidOption, UnsupportedFeature, CorruptFile.
     """
     most = FILES_OF_A_PASS if files is None else whole_number(files, "files", store.name)
     if most < store.options.compaction_trigger:
@@ -186,11 +192,16 @@ def plan_recovery(store: TableStore, files: int | None = None, now_ms: int | Non
     backlog = Backlog.of(store, snapshot)
     counts, runs = backlog.level0_counts(), backlog.runs()
     trigger = store.options.compaction_trigger
-    waiting = np.flatnonzero((runs >= trigger) & (counts > 0))
+    waits = (runs >= trigger) & (counts > 0)
+    if partitions is not None:
+        matches = partition_matcher(store, partitions)
+        chosen = {partition: matches(partition) for partition, _ in backlog.places}
+        waits &= np.array([chosen[partition] for partition, _ in backlog.places], np.bool_)
+    waiting = np.flatnonzero(waits)
     if not len(waiting):
         text = f"no bucket has level-0 files and {trigger} sorted runs"
         return replace(plan, declined=(Declined("table", "too-few-runs", text),))
-    choice = _Choice(store, snapshot, backlog, most, now)
+    choice = _Choice(store, snapshot, backlog, most, now, len(waiting))
     items: list[CompactItem] = []
     declined: list[Declined] = []
     by_need = waiting[np.argsort(-counts[waiting], kind="stable")].tolist()
@@ -238,10 +249,11 @@ def _level0_of(item: CompactItem) -> int:
 class _Choice:
     """What a pass does with each of its buckets."""
 
-    def __init__(self, store: TableStore, snapshot: Snapshot, backlog: Backlog, most: int, now_ms: int) -> None:
+    def __init__(
+        self, store: TableStore, snapshot: Snapshot, backlog: Backlog, most: int, now_ms: int, waiting: int
+    ) -> None:
         self._store, self._snapshot, self._backlog, self._now = store, snapshot, backlog, now_ms
         self._counts, self._runs = backlog.level0_counts(), backlog.runs()
-        waiting = int(((self._runs >= store.options.compaction_trigger) & (self._counts > 0)).sum())
         self._most, self._share = most, max(1, most // max(1, min(waiting, _BUCKETS_AT_ONCE)))
         self._cuts: dict[int, Cut] = {}
         self._whole: dict[int, str] = {}
