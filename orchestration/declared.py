@@ -1,7 +1,8 @@
-"""What the policy file declares of a table's assets: owners, group, tags, and the lineage into and out of the warehouse."""
+"""What the policy file declares of a table's assets: owners, group, tags, how often writers commit, and the lineage into and out of the warehouse."""
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Sequence
 from graphlib import CycleError, TopologicalSorter
 
@@ -57,6 +58,9 @@ def with_declarations(
                 group_name=policy.group or spec.group_name,
                 tags={**spec.tags, **policy.tags},
             )
+            if policy.fresh_within_ms is not None and spec.key in data:
+                window = datetime.timedelta(milliseconds=policy.fresh_within_ms)
+                spec = spec.replace_attributes(freshness_policy=dg.FreshnessPolicy.time_window(fail_window=window))
         return spec.replace_attributes(deps=[*spec.deps, *sorted(made_from)]) if made_from else spec
 
     with early_features():

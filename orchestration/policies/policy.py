@@ -109,6 +109,15 @@ _OrphanAge: TypeAlias = Annotated[
 ]
 
 
+def _two_minutes(value: str | int) -> str | int:
+    if duration(value) < 2 * 60_000:
+        raise ValueError(f"{value} is shorter than 2 min, and Dagster looks every half a minute")
+    return value
+
+
+_FreshWithin: TypeAlias = Annotated[Duration, AfterValidator(_two_minutes)]
+
+
 class _Part(BaseModel):
     """A part of the file: what it does not know is refused."""
 
@@ -308,6 +317,10 @@ class PolicyEntry(CompactionRules):
         ]
         | None
     ) = Field(None, description="tags of the table's assets")
+    fresh_within: _FreshWithin | None = Field(
+        None,
+        description="writers commit at least so often, like '6 h' (at least 2 min): Dagster's freshness policy of the table's data",
+    )
     upstream: list[Annotated[str, Field(pattern=_ASSET)]] | None = Field(
         None, description="keys of assets that the table's data are made from, like 'raw/orders_csv'"
     )
@@ -429,6 +442,7 @@ class Policy:
     owners: Sequence[str] = ()
     group: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)
+    fresh_within_ms: int | None = None
     upstream: Sequence[str] = ()
     downstream: Sequence[str] = ()
     ages: Sequence[AgeRule] = ()
@@ -442,7 +456,7 @@ class Policy:
     @property
     def declared(self) -> tuple[Any, ...]:
         """What it says of the table's assets, which Dagster learns when definitions load."""
-        return (self.owners, self.group, self.tags, self.upstream, self.downstream)
+        return (self.owners, self.group, self.tags, self.fresh_within_ms, self.upstream, self.downstream)
 
     def origin(self, name: str) -> str:
         """Return where the value of ``name`` (``retention.snapshots.retain_min`` for one further in) comes from."""
@@ -586,7 +600,7 @@ class Policies:
         ]
 
 
-_RESOLVED: Final = {"idle_after": "idle_after_ms"}
+_RESOLVED: Final = {"idle_after": "idle_after_ms", "fresh_within": "fresh_within_ms"}
 _BY_KEY: Final = frozenset({"approval", "checks", "tags"})
 """Inherited key by key, as retention is; of all else (windows and lists, too) the nearest entry says everything."""
 
@@ -631,7 +645,7 @@ def _set(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
     elif path[0] in _BY_KEY:
         values[name] = {**values.get(name, {}), path[1]: value}
     else:
-        values[name] = duration(value) if path[0] == "idle_after" else value
+        values[name] = duration(value) if path[0] in _RESOLVED else value
 
 
 def _midnight_ms(day: datetime.date) -> int:

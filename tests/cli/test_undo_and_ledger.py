@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tomllib
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,12 @@ def test_a_compaction_is_found_in_the_ledger_and_undone(shell: Shell) -> None:
 def test_maintain_keeps_what_the_policy_file_says(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    declared = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
+    (value,) = declared["project"]["entry-points"]["dredge.retention"].values()
+    monkeypatch.setattr(
+        "importlib.metadata.entry_points",  # as this checkout declares it, whatever was installed
+        lambda group: [EntryPoint("policies", value, group)] if group == "dredge.retention" else [],
+    )
     policies = tmp_path / "policies.yaml"
     policies.write_text("tables: {db.t: {retention: {snapshots: {retain_min: 2}}}}")
     monkeypatch.setenv("DREDGE_POLICIES", str(policies))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import re
+from datetime import timedelta
 from pathlib import Path
 
+import dagster as dg
 import pytest
 
 from lsm_core.errors import InvalidOption
@@ -205,7 +207,7 @@ def test_owners_groups_tags_and_lineage_are_declared(tmp_path: Path) -> None:
         """
 defaults: {owners: ["team:shop"]}
 tables:
-  shop.orders: {group: sales, tags: {tier: gold}, upstream: [raw/orders_csv], downstream: [reports/revenue, wh/shop/log]}
+  shop.orders: {group: sales, tags: {tier: gold}, fresh_within: 6 h, upstream: [raw/orders_csv], downstream: [reports/revenue, wh/shop/log]}
   shop.log: {owners: [ann@example.org], downstream: [reports/revenue]}
 """
     )
@@ -219,6 +221,8 @@ tables:
     assert (layout.owners, layout.group_name, layout.tags["tier"]) == (["team:shop"], "sales", "gold")
     assert data.tags["dredge/table"] == "shop.orders", "what the platform says stays"
     assert (log.owners, log.group_name) == (["ann@example.org"], "shop")
+    assert data.freshness_policy == dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=6))
+    assert layout.freshness_policy is None, "what needs no work is fresh however long nothing was done"
     assert [dep.asset_key.to_user_string() for dep in data.deps] == ["raw/orders_csv"]
     assert [dep.asset_key for dep in layout.deps] == [data.key]
     assert [dep.asset_key for dep in log.deps] == [data.key], "a table of the warehouse is there already"
@@ -259,6 +263,7 @@ def test_a_database_that_the_warehouse_does_not_hold_is_told() -> None:
     [
         ("owners: [nobody]", "owners"),
         ("group: 'a b'", "group"),
+        ("fresh_within: 1 min", "fresh_within"),
         ("tags: {tier: 'a b'}", "tags"),
         ("upstream: ['raw//orders']", "upstream"),
         ("downstream: ['']", "downstream"),
