@@ -129,7 +129,7 @@ table.apply(table.load_plan(sys.argv[2]))
 @pytest.mark.parametrize(
     ("commits", "files"),
     [
-        (16, 6),
+        (12, 6),
         pytest.param(10_000, 2_000, marks=(pytest.mark.soak, pytest.mark.timeout(3600))),
     ],
 )
