@@ -19,7 +19,9 @@ from lsm_core.maintenance import VerifyReport, newest_compaction, verify_snapsho
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from orchestration import names
+from orchestration.blocked import blocking_failure
 from orchestration.ops.each_table import TableFailed, each_table
+from orchestration.ops.kept_for_undo import kept_for_undo
 from orchestration.ops.table_ops import said_in_one_line
 from orchestration.partitions import usable_keys
 from orchestration.quirks import typed
@@ -67,6 +69,10 @@ def audit_op() -> dg.OpDefinition:
             if looked_at >= asked.tables:
                 return
             store = warehouse.store(table)
+            blocked = blocking_failure(context.instance, names.layout_key(warehouse.path, table))
+            if blocked is not None:  # a newer compaction that is sound would free what an older one left
+                context.log.info("%s: left alone: %s", table, blocked)
+                return
             published = None if refusal_of(store) is not None else newest_compaction(store)
             if published is None:
                 return
@@ -107,9 +113,11 @@ def _tell(
         context.log.info("%s: %s: it comes next time", table, error)
         return
     except CorruptFile as error:
-        result = failed(f"snapshot {published} cannot be trusted: {error}")
+        kept = kept_for_undo(warehouse.store(table), published)
+        result = failed(f"snapshot {published} cannot be trusted: {error}; {kept.text}", **kept.metadata)
     else:
-        result = judge(found, f"{note}; by the nightly audit")
+        differ = None if found.ok else kept_for_undo(warehouse.store(table), published)
+        result = judge(found, f"{note}; by the nightly audit", differ)
     context.log.info("%s: %s", table, result.description)
     for partition in _partitions_of(warehouse.store(table), published):
         evaluation = dg.AssetCheckEvaluation(

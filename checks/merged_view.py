@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import Final
 
@@ -9,10 +10,14 @@ import dagster as dg
 
 from checks.definition import failed
 from lsm_core.errors import CorruptFile, SnapshotNotFound, UnsupportedFeature
-from lsm_core.maintenance import VerifyReport, rows_given_buckets, verify_snapshots
+from lsm_core.format.snapshot import CommitKind
+from lsm_core.maintenance import VerifyReport, rows_given_buckets, undone_by, verify_snapshots
+from lsm_core.metadata import snapshots, tags
+from lsm_core.metadata.store import TableStore
 from orchestration import names
+from orchestration.blocked import newest_comparison
 from orchestration.ops.kept_for_undo import KeptFiles, kept_for_undo
-from orchestration.ops.layout_ops import bucket_text
+from orchestration.ops.layout_ops import bucket_text, judge_undo
 from orchestration.resources.spark_resource import SparkResource
 from orchestration.resources.warehouse import WarehouseResource
 
@@ -28,16 +33,62 @@ def merged_view_result(
     partition: str | None,
 ) -> dg.AssetCheckResult:
     """Return what comparing the last published snapshot of the partition with the one before found; a failure keeps the old files tagged."""
+    layout, store = names.layout_key(warehouse.path, table), warehouse.store(table)
     try:
-        published = published_snapshot(instance, names.layout_key(warehouse.path, table), table, partition)
+        published = published_snapshot(instance, layout, table, partition)
     except LookupError as error:
         return failed(f"what was published cannot be told: {error}", warn=True)
+    before = newest_comparison(instance, layout, partition)
+    suspect = None if before is None else _suspect(before)
+    if before is not None and suspect is not None:
+        # What differed goes on to differ, whatever was published since, until somebody took it back or accepts it.
+        result = _settled(store, suspect, before) or _judge(warehouse, spark, store, table, suspect)
+        if not result.passed or published is None or published <= suspect:
+            return result
     if published is None:
         return dg.AssetCheckResult(passed=True, description="the last run published nothing, so nothing could change")
-    note, store = "", warehouse.store(table)
+    return _judge(warehouse, spark, store, table, published)
+
+
+def _suspect(evaluation: dg.AssetCheckEvaluation) -> int | None:
+    """The snapshot that was found to differ from the one before it, None where the evaluation blocks nothing or does not say which."""
+    if evaluation.passed or evaluation.severity != dg.AssetCheckSeverity.ERROR:
+        return None
+    told = evaluation.metadata.get(names.COMPARED)
+    return told.value if isinstance(told, dg.IntMetadataValue) else None
+
+
+def _settled(store: TableStore, suspect: int, before: dg.AssetCheckEvaluation) -> dg.AssetCheckResult | None:
+    """Return how the matter of a snapshot that differed was settled: undone, rolled back, or (a warning) accepted; None: it was not."""
+    kept, said = before.metadata.get(names.KEPT_TAG), ""
+    tag = kept.value if isinstance(kept, dg.TextMetadataValue) else None
+    latest, now = snapshots.latest(store), snapshots.try_read(store, suspect)
+    if latest is None or latest.id < suspect or (now is not None and now.commit_kind is not CommitKind.COMPACT):
+        said = f"snapshot {suspect}, which differed, is gone: the table was rolled back"
+    for later in snapshots.iterate(store, [number for number in snapshots.list_ids(store) if number > suspect]):
+        undone = undone_by(store, later)
+        if undone is not None and undone.snapshot_id == suspect and undone.whole:
+            said = f"snapshot {later.id} undid snapshot {suspect}, which differed"
+    here = tag is not None and tag in tags.list_names(store)
+    if said:
+        rest = f"; nobody needs the tag any more: dredge tag delete {shlex.quote(store.name)} {tag}" if here else ""
+        return dg.AssetCheckResult(passed=True, description=f"{said}{rest}")
+    if tag is None or here:
+        return None
+    text = f"snapshot {suspect} differs from the one before it, and somebody accepts that: the tag '{tag}', which kept the old files, was deleted"
+    return failed(text, warn=True)
+
+
+def _judge(
+    warehouse: WarehouseResource, spark: SparkResource, store: TableStore, table: str, published: int
+) -> dg.AssetCheckResult:
+    """Compare a snapshot with the one before it; where they differ a tag keeps the files of that."""
+    note = ""
     try:
         if rows := rows_given_buckets(store, published):
             return dg.AssetCheckResult(passed=True, description=bucket_text(published, rows))
+        if (undo := judge_undo(store, published)) is not None and undo.ok:
+            return dg.AssetCheckResult(passed=True, description=f"{undo.text} ({undo.level})")
         found = compare(warehouse, spark, table, published)
     except UnsupportedFeature as error:  # the second path cannot say it: the first one looks again, and says so
         found = verify_snapshots(store, published - 1, published)
@@ -68,6 +119,7 @@ def judge(found: VerifyReport, note: str = "", kept: KeptFiles | None = None) ->
     """Turn the comparison into a check result; ``note`` ends a passing one's description, ``kept`` says how a failure is undone."""
     pair = f"snapshots {found.snapshot_a} and {found.snapshot_b}"
     metadata: dict[str, dg.MetadataValue] = {
+        names.COMPARED: dg.MetadataValue.int(found.snapshot_b),
         "level": dg.MetadataValue.text(found.level),
         "buckets": dg.MetadataValue.int(found.buckets),
         "buckets with the same files": dg.MetadataValue.int(found.by_reference),

@@ -92,6 +92,8 @@ if TYPE_CHECKING:
     )
     from lsm_core.maintenance.actions.trash.sweeping import SweepReport as SweepReport
     from lsm_core.maintenance.actions.trash.sweeping import plan_sweep as plan_sweep
+    from lsm_core.maintenance.actions.undo.replaced_files import UndoneCompaction as UndoneCompaction
+    from lsm_core.maintenance.actions.undo.replaced_files import undone_by as undone_by
     from lsm_core.maintenance.actions.undo.undoing import UndoItem as UndoItem
     from lsm_core.maintenance.actions.undo.undoing import UndoReport as UndoReport
     from lsm_core.maintenance.actions.undo.undoing import plan_undo as plan_undo
@@ -234,6 +236,7 @@ __getattr__, __dir__ = lazy_names(
             "SweepReport",
             "plan_sweep",
         ),
+        "actions.undo.replaced_files": ("UndoneCompaction", "undone_by"),
         "actions.undo.undoing": (
             "UndoItem",
             "UndoReport",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,6 +12,7 @@ from lsm_core.errors import DredgeError
 from lsm_core.maintenance import apply_plan, plan_maintenance, read_ledger
 from lsm_core.metadata import snapshots, tags
 from lsm_core.metadata.store import TableStore
+from orchestration import names
 
 _LOOKED_AT: Final = 50
 """Among so many of the newest runs of the ledger the one that published is looked for."""
@@ -32,7 +34,9 @@ def kept_for_undo(store: TableStore, published: int) -> KeptFiles:
             arguments = {"tag": tag, "snapshot_id": published - 1}
             apply_plan(store, plan_maintenance(store, "create_tag", **arguments), approved_by="a failed check")
         kept = f"tag '{tag}' keeps the files of snapshot {published - 1}"
+        tagged = True
     except (DredgeError, OSError) as error:
+        tagged = False
         kept = f"the files of snapshot {published - 1} could not be tagged ({error})"
     try:
         run = next(
@@ -48,12 +52,17 @@ def kept_for_undo(store: TableStore, published: int) -> KeptFiles:
         run, newest = None, None
         kept = f"{kept}; the ledger cannot be read: {error}"
     warehouse = store.root.rstrip("/").rsplit("/", 2)[0]
-    command = f"dredge undo {store.name} {run or 'RUN'} -w {warehouse}"
+    # The answers differ: an undo that must leave them as they are would refuse.
+    command = f"dredge undo {shlex.quote(store.name)} {run or 'RUN'} --allow-changes -w {shlex.quote(warehouse)}"
     where = "" if run else f" (`dredge ledger {store.name}` names the run)"
     later = f"; {newest - published} commits came since" if newest is not None and newest > published else ""
     text = f"{kept}; undo: {command}, then execute this check again{later}"
-    page = f"{kept}{later}.\n\nTake the compaction back{where}, then execute this check again:\n\n```\n{command}\n```\n\nMore: docs/platform.md, *When something is wrong*."
-    return KeptFiles(text, {"undo": dg.MetadataValue.md(page), "kept by tag": dg.MetadataValue.text(tag)})
+    accept = f"Who accepts what snapshot {published} says deletes the tag before that: `dredge tag delete {shlex.quote(store.name)} {tag}`."
+    page = f"{kept}{later}.\n\nTake the compaction back{where}, then execute this check again:\n\n```\n{command}\n```\n\n{accept}\n\nMore: docs/platform.md, *When something is wrong*."
+    told = {"undo": dg.MetadataValue.md(page), names.COMPARED: dg.MetadataValue.int(published)}
+    if tagged:
+        told[names.KEPT_TAG] = dg.MetadataValue.text(tag)
+    return KeptFiles(text, told)
 
 
 __all__ = ["KeptFiles", "kept_for_undo"]

@@ -40,6 +40,7 @@ from lsm_core.maintenance import (
     plan_maintenance,
     rows_given_buckets,
     save_plan,
+    undone_by,
     verify_snapshots,
 )
 from lsm_core.maintenance.action import PlanEstimate, size_text
@@ -624,12 +625,38 @@ def _compare(store: TableStore, snapshot: int) -> Verdict:
     try:
         if rows := rows_given_buckets(store, snapshot):
             return Verdict(ok=True, level="V0", text=bucket_text(snapshot, rows))
+        if (undo := judge_undo(store, snapshot)) is not None:
+            return undo
         found = verify_snapshots(store, snapshot - 1, snapshot)
     except DredgeError as error:
         return Verdict(ok=False, level="V1", text=f"{pair} could not be compared: {error}")
     text = f"{pair}: {found.buckets} buckets, {found.by_reference} share their files, {found.by_digest} compared by digest ({found.rows_a:,} rows)"
     wrong = ", ".join(difference.bucket for difference in found.differences)
     return Verdict(found.ok, found.level, text if found.ok else f"{text}: DIFFERENT in {wrong}")
+
+
+def judge_undo(store: TableStore, snapshot: int) -> Verdict | None:
+    """Return what there is to say of a snapshot that undid a compaction, None of any other: it need not say what the one before it says.
+
+    Where nobody committed in between it must say what was said before that compaction. Raises CorruptFile, SnapshotNotFound for ``snapshot`` itself.
+    """
+    undone = undone_by(store, snapshots.read(store, snapshot))
+    if undone is None:
+        return None
+    number = undone.snapshot_id
+    what = f"snapshot {snapshot} undid {'a compaction' if number is None else f'snapshot {number}'}"
+    if number is None or not undone.whole or number != snapshot - 1:
+        text = f"{what}, in whole or in part, and others may have committed since: there is nothing to compare it with; the undo read back what it put back"
+        return Verdict(ok=True, level="V0", text=text)
+    try:
+        found = verify_snapshots(store, number - 1, snapshot)
+    except SnapshotNotFound as error:
+        return Verdict(ok=True, level="V0", text=f"{what}: there is nothing left to compare it with ({error})")
+    wrong = ", ".join(difference.bucket for difference in found.differences)
+    text = (
+        f"{what}: snapshots {number - 1} and {snapshot} {'say the same' if found.ok else f'are DIFFERENT in {wrong}'}"
+    )
+    return Verdict(found.ok, found.level, text)
 
 
 def bucket_text(snapshot: int, rows: int) -> str:

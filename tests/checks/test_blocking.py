@@ -17,7 +17,15 @@ from orchestration import names
 from orchestration.blocked import blocking_failure
 from orchestration.ops import layout_ops
 from orchestration.ops.layout_ops import Verdict
-from tests.support.platform import House, commit, evaluations, keyed_table, open_house, sabotage
+from tests.support.platform import (
+    House,
+    commit,
+    compacted_file,
+    evaluations,
+    keyed_table,
+    open_house,
+    sabotage,
+)
 
 KINDS = ("drop", "revive", "swap")
 MART = "mart"
@@ -100,7 +108,7 @@ def test_sabotage_after_publishing_fails_the_check_and_blocks(
         told = evaluations(result)["merged_view_unchanged"][1]
         assert "tag 'before-compaction-6' keeps the files of snapshot 5" in told
         run = next(entry.run_id for entry in table.ledger() if entry.snapshot_id == 6)
-        assert f"undo: dredge undo shop.orders {run} -w {tmp_path / 'wh'}, then execute this check again" in told
+        assert f"undo: dredge undo shop.orders {run} --allow-changes -w {tmp_path / 'wh'}, then execute this" in told
         assert table.tags()["before-compaction-6"].snapshot.id == 5
 
 
@@ -155,6 +163,78 @@ def test_the_block_ends_when_the_check_passes_again(tmp_path: Path, monkeypatch:
         house.load()
         assert house.execute("check_again").success
         assert blocking_failure(house.instance, layout) is None
+
+
+def with_damage(house: House, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A compaction that published a wrong value: its run fails before anything is recorded. Its entry in the ledger."""
+
+    def damaged(*arguments: Any, **rest: Any) -> Any:
+        report = apply_plan(*arguments, **rest)
+        file = Path(compacted_file(house.warehouse.table("shop.orders")))
+        file.write_bytes(file.read_bytes().replace(b"4/120", b"4/999"))  # not compressed, and as long as before
+        return report
+
+    with monkeypatch.context() as patched:
+        patched.setattr(layout_ops, "apply_plan", damaged)
+        assert not house.maintain("shop.orders").success
+    return next(entry.run_id for entry in house.warehouse.table("shop.orders").ledger() if entry.snapshot_id == 6)
+
+
+def check_again(house: House) -> tuple[bool, str]:
+    """Execute merged_view_unchanged by itself, as a person does on its page."""
+    check = dg.AssetCheckKey(house.layout("shop.orders"), names.MERGED_VIEW_CHECK)
+    job = dg.define_asset_job("check_again", dg.AssetSelection.checks(check), executor_def=dg.in_process_executor)
+    house.extra = dg.Definitions(jobs=[job])
+    house.load()
+    return evaluations(house.execute("check_again"))[names.MERGED_VIEW_CHECK]
+
+
+def test_damage_blocks_until_it_is_undone_whoever_looks_or_compacts_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = keyed_table(tmp_path / "wh", partitioned=False, **{"file.compression": "none"})
+    commit(table, 5)
+    before = table.to_arrow().sort_by("id")
+    with open_house(tmp_path / "wh") as house:
+        run = with_damage(house, monkeypatch)
+        assert table.to_arrow().sort_by("id") != before
+        passed, text = check_again(house)
+        assert not passed, "nobody undid it"
+        assert "snapshots 5 and 6 differ in bucket-0: tag 'before-compaction-6' keeps the files" in text
+        layout = house.layout("shop.orders")
+        undo = {"table": "shop.orders", "run_id": run, "allow_changes": True}
+        assert house.execute("undo", run_config=undo).success
+        assert table.to_arrow().sort_by("id") == before
+        assert house.materialisation("shop.orders")["compared"] == (
+            "V1: snapshot 7 undid snapshot 6: snapshots 5 and 7 say the same"
+        )
+        assert blocking_failure(house.instance, layout) is not None
+        passed, text = check_again(house)
+        assert passed
+        assert text == "snapshot 7 undid snapshot 6: snapshots 5 and 7 say the same (V1)"
+        assert blocking_failure(house.instance, layout) is None
+        assert house.execute(names.AUDIT_JOB, run_config={"tables": 1}).success, "neither damage nor undo is audited"
+        assert blocking_failure(house.instance, layout) is None
+
+
+def test_no_sound_compaction_frees_a_damaged_table_but_who_accepts_the_damage_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = keyed_table(tmp_path / "wh", partitioned=False, **{"file.compression": "none"})
+    commit(table, 5)
+    with open_house(tmp_path / "wh") as house:
+        with_damage(house, monkeypatch)
+        layout = house.layout("shop.orders")
+        commit(table, 2)
+        table.compact(full=True)  # by a writer, say
+        assert house.execute(names.AUDIT_JOB, run_config={"tables": 1}).success
+        assert blocking_failure(house.instance, layout) is not None
+        assert not check_again(house)[0]
+        table.delete_tag("before-compaction-6")
+        passed, text = check_again(house)
+        assert not passed
+        assert "somebody accepts that: the tag 'before-compaction-6'" in text
+        assert blocking_failure(house.instance, layout) is None, "a warning"
 
 
 def test_where_spark_has_no_second_path_the_first_one_looks_again_and_the_check_says_so(

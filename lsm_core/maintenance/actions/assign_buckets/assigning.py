@@ -37,6 +37,7 @@ from lsm_core.maintenance.action import (
     Runner,
 )
 from lsm_core.maintenance.actions.compact.unit_choice import bucket_task
+from lsm_core.maintenance.actions.undo.replaced_files import undone_by
 from lsm_core.maintenance.verify import ReferenceJudge
 from lsm_core.metadata import manifests, snapshots, support
 from lsm_core.metadata.store import POSTPONE_BUCKET, BucketMode, TableStore
@@ -303,14 +304,19 @@ def replayed_rows(store: TableStore, partition: bytes, file: DataFileMeta) -> It
 
 
 def newest_compaction(store: TableStore) -> int | None:
-    """The newest snapshot that must say what the one before it says: a compaction's, which gave no row a bucket.
+    """The newest snapshot that must say what the one before it says: a compaction's, which gave no row a bucket, and that nobody undid since.
 
     None: there is none among the newest 100, or its predecessor has expired. Raises CorruptFile.
     """
     ids = snapshots.list_ids(store)
+    undone: set[int | None] = set()
     for snapshot in list(snapshots.iterate(store, ids[-_NEWEST:]))[::-1]:
-        if (
+        taken_back = undone_by(store, snapshot)
+        if taken_back is not None:
+            undone.add(taken_back.snapshot_id)
+        elif (
             snapshot.commit_kind is CommitKind.COMPACT
+            and snapshot.id not in undone
             and snapshot.id - 1 in ids
             and not rows_given_buckets(store, snapshot.id)
         ):

@@ -68,6 +68,35 @@ class ReplacedFiles:
 
 
 @dataclass(frozen=True)
+class UndoneCompaction:
+    """What an undo took back: the compaction that ``snapshot_id`` published (None: nobody knows any more), ``whole``: of all buckets that it changed."""
+
+    snapshot_id: int | None
+    whole: bool
+
+
+def undone_by(store: TableStore, snapshot: Snapshot) -> UndoneCompaction | None:
+    """Return which compaction ``snapshot`` undid, None where it is no undo's. Raises CorruptFile."""
+    run_id = (snapshot.properties or {}).get(UNDO_PROPERTY)
+    if run_id is None:
+        return None
+    try:
+        number = _compaction_entry(store, run_id).snapshot_id
+    except InvalidOption:  # the ledger was deleted, or is another's
+        return UndoneCompaction(None, whole=False)
+    compaction = None if number is None else snapshots.try_read(store, number)
+    if compaction is None:
+        return UndoneCompaction(number, whole=False)
+    return UndoneCompaction(number, whole=_places(store, compaction) <= _places(store, snapshot))
+
+
+def _places(store: TableStore, snapshot: Snapshot) -> set[Place]:
+    """The buckets that a snapshot changed."""
+    changed = manifests.delta_entries(store, snapshot)
+    return set(zip(changed.column("partition").to_pylist(), changed.column("bucket").to_pylist(), strict=True))
+
+
+@dataclass(frozen=True)
 class Unfit:
     """A bucket whose compaction cannot be undone: the safety rule, and one sentence."""
 
@@ -461,11 +490,13 @@ __all__ = [
     "UNDO_PROPERTY",
     "Compaction",
     "ReplacedFiles",
+    "UndoneCompaction",
     "Unfit",
     "find_compaction",
     "not_on_top",
     "numbers_taken",
     "place_text",
     "still_on_top",
+    "undone_by",
     "vectors_of",
 ]
