@@ -11,7 +11,6 @@ from functools import cache
 import dagster as dg
 from pydantic import Field
 
-from checks.definition import failed
 from checks.merged_view import compare, judge
 from lsm_core.errors import CorruptFile, SnapshotNotFound, UnsupportedFeature
 from lsm_core.format.partition_path import partition_text
@@ -114,7 +113,8 @@ def _tell(
         return
     except CorruptFile as error:
         kept = kept_for_undo(warehouse.store(table), published)
-        result = failed(f"snapshot {published} cannot be trusted: {error}; {kept.text}", **kept.metadata)
+        text = f"snapshot {published} cannot be trusted: {error}; {kept.text}"
+        result = dg.AssetCheckResult(passed=False, description=text, metadata=kept.metadata)
     else:
         differ = None if found.ok else kept_for_undo(warehouse.store(table), published)
         result = judge(found, f"{note}; by the nightly audit", differ)

@@ -59,7 +59,10 @@ def kept_for_undo(store: TableStore, published: int) -> KeptFiles:
     text = f"{kept}; undo: {command}, then execute this check again{later}"
     accept = f"Who accepts what snapshot {published} says deletes the tag before that: `dredge tag delete {shlex.quote(store.name)} {tag}`."
     page = f"{kept}{later}.\n\nTake the compaction back{where}, then execute this check again:\n\n```\n{command}\n```\n\n{accept}\n\nMore: docs/platform.md, *When something is wrong*."
-    told = {"undo": dg.MetadataValue.md(page), names.COMPARED: dg.MetadataValue.int(published)}
+    told: dict[str, dg.MetadataValue] = {
+        "undo": dg.MetadataValue.md(page),
+        names.COMPARED: dg.MetadataValue.int(published),
+    }
     if tagged:
         told[names.KEPT_TAG] = dg.MetadataValue.text(tag)
     return KeptFiles(text, told)
