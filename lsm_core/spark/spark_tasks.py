@@ -81,7 +81,7 @@ _MARK: Final = re.compile(r"DREDGE-ERROR\[([A-Za-z0-9+/=]+)\]")
 _MISSING_PATH: Final = re.compile(r"PATH_NOT_FOUND\] Path does not exist: (?:file:)?(\S.*?)\. SQLSTATE")
 _UNREADABLE: Final = re.compile(r"Encountered error while reading file (?:file:/{0,2}(?=/))?(\S.*?)\.\s+SQLSTATE")
 _TELLING: Final = re.compile(
-    r"(Python worker exited[^.\n]*|Connection refused|OutOfMemoryError[^\n]*|No space left on device)"
+    r"(Python worker exited[^.\n]*|Python worker failed to connect back|Connection refused|OutOfMemoryError[^\n]*|No space left on device)"
 )
 _OTHER_PYTHON: Final = re.compile(
     r"PYTHON_VERSION_MISMATCH\].*?different version: ([\d.]+) than that in driver: ([\d.]+)"

@@ -135,6 +135,10 @@ def _twice(times: int, numbers: Any) -> Iterator[Any]:
             "Spark failed at comparing versions: python 3.11 on the driver and 3.12 on the worker: give both sides the same",
         ),
         (
+            "[STREAM_FAILED] Query [id = 1] terminated with exception: Python worker failed to connect back. SQLSTATE: XXKST",
+            "Spark failed at writing: Python worker failed to connect back",
+        ),
+        (
             "Job aborted\n  File ...\nModuleNotFoundError: No module named 'lsm_core'\n\tat org.apache",
             (
                 "Spark failed at writing: the Python of Spark's workers cannot use it: No module named 'lsm_core'; give them a Python that has "

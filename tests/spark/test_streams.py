@@ -17,7 +17,7 @@ from assets.demo.events import commit_of
 from assets.demo.replay_clock import TICKS, commits_at
 from assets.demo.tables import FLIGHT_STATUS
 from lsm_core import Catalog, Table
-from lsm_core.errors import ColumnNotFound, CommitConflict, DredgeError, InvalidOption, SnapshotNotFound
+from lsm_core.errors import ColumnNotFound, CommitConflict, DredgeError, InvalidOption, SnapshotNotFound, SparkFailed
 from lsm_core.spark import await_query
 from tests.spark.killed_stream import DIE_AT, Point, copy, copy_without_spark
 from tests.spark.streams import FIELDS, place_of
@@ -112,12 +112,35 @@ def original(root: Path) -> Table:
     return table
 
 
-def killed(root: Path, point: Point, turn: int) -> int:
-    """Run the query in a process that dies when the point is reached for the ``turn``-th time; how it ended."""
+TRIES = 5
+"""So often a query is started at most that a slow machine kept from starting: Spark waits ten seconds for a process of Python to connect."""
+TOO_SLOW = "connect back"
+
+
+def killed(root: Path, point: Point, turn: int) -> None:
+    """Run the query in a process until it dies when the point is reached for the ``turn``-th time."""
     variables = {**os.environ, "PYTHONPATH": str(ROOT), DIE_AT: f"{point}:{turn}:{root}/reached"}
     run = [sys.executable, "-c", f"from tests.spark.killed_stream import main; main({str(root)!r})"]
-    done = subprocess.run(run, env=variables, cwd=ROOT, start_new_session=True, capture_output=True, timeout=300, check=False)  # fmt: skip
-    return done.returncode
+    for _ in range(TRIES):
+        done = subprocess.run(run, env=variables, cwd=ROOT, start_new_session=True, capture_output=True, text=True, timeout=600, check=False)  # fmt: skip
+        if done.returncode == -9 or TOO_SLOW not in done.stderr:
+            break
+    assert done.returncode == -9, done.stderr[-5000:]
+
+
+def resumed(spark: Any, root: Path) -> None:
+    """Run the query to the end of what there is."""
+    for _ in range(TRIES):
+        query = copy(spark, str(root))
+        try:
+            assert await_query(query, 300)
+            return
+        except SparkFailed as error:
+            if TOO_SLOW not in str(error.__cause__):
+                raise
+        finally:
+            query.stop()
+    pytest.fail(f"{TRIES} times: {TOO_SLOW}")
 
 
 def judged(root: Path, table: Table) -> None:
@@ -155,13 +178,14 @@ def test_a_driver_that_is_killed_at_a_named_point_loses_and_doubles_nothing(tmp_
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("turn", [1, 2])
 @pytest.mark.parametrize("point", list(Point)[:-1])
 def test_a_query_that_is_killed_at_any_point_loses_and_doubles_nothing(
-    spark: Any, tmp_path: Path, point: Point, turn: int
+    spark: Any, tmp_path: Path, point: Point, turn: int, record_property: Any
 ) -> None:
     table = original(tmp_path)
-    assert killed(tmp_path, point, turn) == -9
-    copy(spark, str(tmp_path)).awaitTermination(300)
+    killed(tmp_path, point, turn)
+    resumed(spark, tmp_path)
     judged(tmp_path, table)
+    record_property("kill points", 1)
