@@ -20,12 +20,10 @@ from orchestration import names
 from orchestration.blocked import blocking_failure, suspensions
 from orchestration.metadata import launch_link, plain_cell
 from orchestration.ops.approval import APPLY_PLAN
-from orchestration.policies import Decision, Outcome, Policies, PolicySource, Reason
+from orchestration.policies import Asked, Decision, Outcome, Policies, PolicySource, Reason
 from orchestration.quirks import typed
 from orchestration.resources.warehouse import WarehouseResource
 from orchestration.sensors.looks import OpenTable, open_table
-from orchestration.sensors.table_sensors import judge_idle, judge_runs
-from orchestration.sensors.table_sweep import common_decisions
 from orchestration.table_card import TableCard, count_text
 
 _SHOWN: Final = 50
@@ -34,7 +32,15 @@ _HOLDERS_OF: Final = 10
 _RUNS: Final = 50
 """How many of a table's newest runs count as compute spent."""
 _STANDING: Final = frozenset(
-    {Reason.PAUSED, Reason.UNSUPPORTED, Reason.UNREADABLE, Reason.BLOCKED, Reason.SUSPENDED, Reason.RELOAD}
+    {
+        Reason.PAUSED,
+        Reason.UNSUPPORTED,
+        Reason.UNREADABLE,
+        Reason.BLOCKED,
+        Reason.SUSPENDED,
+        Reason.RELOAD,
+        Reason.ORDER,
+    }
 )
 """Reasons that stay until a person does something."""
 _DESCRIPTION: Final = (
@@ -126,10 +132,11 @@ def line_of(table: OpenTable, stopped: str | None = None, reason: Reason = Reaso
     """Return the line of one table; ``stopped`` says why it is not touched: a failed check, or runs that failed (``reason``)."""
     history = history_parts_of(table.store, grace_ms=table.policy.watch.overdue_after_ms)
     need = need_of(table.name, table.health.buckets, history)
-    decisions = common_decisions(table) or [*judge_runs(table), *judge_idle(table)]
+    decisions = [*table.decisions(Asked.SORTED_RUNS), *table.decisions(Asked.IDLE)]
     if stopped is not None:
         decisions = [Decision(table.name, "", Outcome.DECLINE, reason, stopped)]
-    standing = tuple(decision for decision in decisions if decision.reason in _STANDING)
+    # What holds for the whole table is said once, whatever was asked.
+    standing = tuple(dict.fromkeys(decision for decision in decisions if decision.reason in _STANDING))
     runs = [decision for decision in decisions if decision.outcome is Outcome.RUN]
     seconds = sum(entry.seconds or 0.0 for entry in iterate_ledger(table.store, _RUNS, heads=True))
     if runs:

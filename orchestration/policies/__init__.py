@@ -2,8 +2,37 @@
 
 from __future__ import annotations
 
-from orchestration.policies.decisions import Decision, Outcome, Reason
+from orchestration.policies.decisions import (
+    Asked,
+    Decision,
+    History,
+    Now,
+    Outcome,
+    Reason,
+    Subject,
+    TableFacts,
+    decide,
+    decide_all,
+    subjects,
+)
 from orchestration.policies.policy import Policies, Policy
 from orchestration.policies.policy_files import PolicySource, load_policies, policy_source
 
-__all__ = ["Decision", "Outcome", "Policies", "Policy", "PolicySource", "Reason", "load_policies", "policy_source"]
+__all__ = [
+    "Asked",
+    "Decision",
+    "History",
+    "Now",
+    "Outcome",
+    "Policies",
+    "Policy",
+    "PolicySource",
+    "Reason",
+    "Subject",
+    "TableFacts",
+    "decide",
+    "decide_all",
+    "load_policies",
+    "policy_source",
+    "subjects",
+]

@@ -1,76 +1,53 @@
-"""Budgets: how much sensors may start over the whole warehouse, and which of the due compactions come first. Pure."""
+"""Budgets: how much sensors may start over the whole warehouse. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 from lsm_core.maintenance.action import size_text
-from orchestration.health import PartitionHealth
-from orchestration.policies.decisions import Decision, Reason
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A compaction that is due: what it reads (bytes), and what it is good for: the score (0 to 100) of what it mends."""
-
-    decision: Decision
-    cost: int
-    benefit: float
-
-    @property
-    def urgent(self) -> bool:
-        """Whether it is the way out of a critical backlog."""
-        return self.decision.reason is Reason.RECOVERY
-
-
-def candidate_of(decision: Decision, state: PartitionHealth | None) -> Candidate:
-    """Return a due decision with its numbers; ``state`` None: of rows that wait for a bucket, which no health knows."""
-    if state is None:
-        return Candidate(decision, 0, 100.0)
-    buckets = state.buckets
-    cost = sum(item.cost_full if decision.full else item.cost_minor for item in buckets) or state.total_bytes
-    return Candidate(decision, cost, state.score)
-
-
-def most_useful_first(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Return critical backlogs first, then by benefit per byte that is read, the cheaper of two equals first; names decide the rest."""
-    return sorted(
-        candidates,
-        key=lambda one: (not one.urgent, -one.benefit / max(one.cost, 1), one.cost, one.decision.subject),
-    )
-
-
-@dataclass
 class Budget:
-    """What is left of a budget while candidates take from it. ``spent``: bytes read by what sensors started within the last hour.
+    """What is left of a budget. ``spent``: bytes read by what sensors started within the last hour.
 
-    ``bytes_an_hour`` and ``concurrent_tables``: None is no limit. ``at_work``: the tables that are being compacted.
+    ``bytes_an_hour`` and ``concurrent_tables``: None is no limit. ``at_work``: the tables that are being compacted. ``kept_for``: what has waited for too long, and gets
+    the bytes that are left as soon as they suffice.
     """
 
     bytes_an_hour: int | None = None
     concurrent_tables: int | None = None
     spent: int = 0
-    at_work: set[str] = field(default_factory=set)
+    at_work: frozenset[str] = frozenset()
+    kept_for: str = ""
 
-    def why_not(self, candidate: Candidate) -> str:
-        """Return why the candidate has to wait, "" when it has not.
+    def is_crowded_for(self, table: str) -> bool:
+        """Whether a compaction of one more table would be one too many."""
+        most = self.concurrent_tables
+        return most is not None and table not in self.at_work and len(self.at_work) >= most
+
+    def why_not(self, table: str, cost: int) -> str:
+        """Return why a compaction of ``table`` that reads ``cost`` bytes has to wait, "" when it has not.
 
         One that is larger than the budget of a whole hour starts when nothing was started for an hour: it would never, else.
         """
-        table, most = candidate.decision.table, self.concurrent_tables
-        if most is not None and table not in self.at_work and len(self.at_work) >= most:
-            return f"{len(self.at_work)} of {most} tables at the same time are at work"
+        if self.is_crowded_for(table):
+            return f"{len(self.at_work)} of {self.concurrent_tables} tables at the same time are at work"
         limit = self.bytes_an_hour
-        if limit is None or not self.spent or self.spent + candidate.cost <= limit:
+        if limit is None or not cost:
             return ""
-        left = max(limit - self.spent, 0)
-        return f"it reads {size_text(candidate.cost)}; {size_text(left)} of {size_text(limit)} an hour are left"
+        left = f"{size_text(max(limit - self.spent, 0))} of {size_text(limit)} an hour"
+        if self.spent and self.spent + cost > limit:
+            return f"it reads {size_text(cost)}; {left} are left"
+        return f"{left} are kept for {self.kept_for}, which has waited for too long" if self.kept_for else ""
 
-    def take(self, table: str, cost: int) -> None:
-        """Count a compaction of a table that starts, and reads so many bytes."""
-        self.spent += cost
-        self.at_work.add(table)
+    def after(self, table: str, cost: int) -> Budget:
+        """Return what is left when a compaction of ``table`` starts that reads so many bytes."""
+        return replace(self, spent=self.spent + cost, at_work=self.at_work | {table})
+
+    def keeping_for(self, subject: str) -> Budget:
+        """Return the same with its bytes kept for one that they do not suffice for, the first that was kept for."""
+        return self if self.kept_for else replace(self, kept_for=subject)
 
 
-__all__ = ["Budget", "Candidate", "candidate_of", "most_useful_first"]
+__all__ = ["Budget"]

@@ -1,19 +1,28 @@
-"""The decisions of sensors: pure functions from a partition's health and policy to an outcome with its reason, and from failed runs to a next try."""
+"""The decisions of sensors: one pure function from health, policy, history and clock to an outcome with its reason and numbers.
+
+`decide` is the function, `subjects` what it is asked about, and `settle_in_turn` the order in which several that are due share a budget. Nothing here
+reads a table or asks Dagster: callers say what they know, and ask for more only where what they know declines nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from lsm_core.clock import utc_text
 from lsm_core.maintenance.action import size_text
-from orchestration.health import PartitionHealth
-from orchestration.policies.policy import Policy
+from lsm_core.options import TableOptions
+from orchestration.health import PartitionHealth, TableHealth
+from orchestration.policies.budgets import Budget
+from orchestration.policies.partition_age import expires_ms
+from orchestration.policies.policy import DAY_MS, HOUR_MS, Policy
 from orchestration.table_card import count_text
 
-DAY_MS: Final = 24 * 60 * 60 * 1000
+MINUTE_MS: Final = 60_000
+_LAST_PART: Final = 10
+"""A partition that is kept for so many days is about to expire on the last of them; it is never more than a day."""
 
 
 class Outcome(StrEnum):
@@ -52,6 +61,8 @@ class Reason(StrEnum):
     REPLAY = "replay in progress"
     OUT_OF_TIME = "out of time"
     ELSEWHERE = "another sensor's"
+    EXPIRING = "about to expire"
+    ORDER = "would change answers"
     RELOAD = "changed since it was loaded"
     NAME = "name that Dagster cannot hold"
 
@@ -67,7 +78,11 @@ class Backlog(StrEnum):
 
 @dataclass(frozen=True)
 class Decision:
-    """One line of a tick. ``number`` and ``threshold`` are what was compared, in the reason's own unit."""
+    """One line of a tick. ``number`` and ``threshold`` are what was compared, in the reason's own unit.
+
+    Of what is due: ``full`` merges everything, ``cost`` are the bytes that it reads, ``benefit`` the score (0 to 100) of what it mends, ``waited_ms`` for how long it
+    has been due, ``overdue`` whether that is too long, ``urgent`` whether a backlog is critical. Of what is to start, ``plan`` is the hash, and ``attempt`` counts the plan's runs from 1.
+    """
 
     table: str
     partition: str
@@ -77,6 +92,13 @@ class Decision:
     number: int | None = None
     threshold: int | None = None
     full: bool = False
+    cost: int = 0
+    benefit: float = 0.0
+    waited_ms: int = 0
+    overdue: bool = False
+    urgent: bool = False
+    plan: str = ""
+    attempt: int = 0
 
     @property
     def subject(self) -> str:
@@ -86,6 +108,339 @@ class Decision:
     def line(self) -> str:
         """How the tick says it: ``db.orders/dt=1: decline: 3 sorted runs < 5``."""
         return f"{self.subject}: {self.outcome.value} ({self.reason.value}): {self.text}"
+
+    def declined(self, reason: Reason, text: str) -> Decision:
+        """Return it as a decline for that reason."""
+        return replace(self, outcome=Outcome.DECLINE, reason=reason, text=text)
+
+
+class Asked(StrEnum):
+    """What a sensor asks about: its own kind of work is the only one that it starts."""
+
+    SORTED_RUNS = "sorted runs"
+    IDLE = "idle partitions"
+
+
+class Now(NamedTuple):
+    """The time (epoch ms): of the table's own clock, which may be injected, and of the wall, by which Dagster measures runs."""
+
+    table_ms: int
+    wall_ms: int
+
+
+@dataclass(frozen=True)
+class TableFacts:
+    """What metadata say of a table. ``refusal``: why maintenance leaves its files alone; ``order``: why a compaction of a part of its runs would change answers ("": none would)."""
+
+    name: str
+    health: TableHealth
+    options: TableOptions
+    append_only: bool = False
+    partitioned: bool = False
+    refusal: str | None = None
+    order: str = ""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is decided about: a partition of the table with its health, or the whole table where ``state`` is None and no rows wait for a bucket."""
+
+    table: TableFacts
+    asked: Asked
+    partition: str = ""
+    state: PartitionHealth | None = None
+    waiting_rows: int = 0
+
+
+class Ending(StrEnum):
+    """How a run ended."""
+
+    DONE = "done"
+    FAILED = "failed"
+    CANCELED = "canceled"
+
+
+@dataclass(frozen=True)
+class Try:
+    """A run that was given the plan; ``ended_ms`` is when it ended (epoch ms of the wall's clock, as Dagster keeps it)."""
+
+    run_id: str
+    ending: Ending
+    ended_ms: int
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What planning gave: the plan's ``hash`` and what it does (``text``), reading ``cost`` bytes; or "" and ``why`` nothing is picked. ``held``: it waits for approval already. ``part``: it merges the oldest runs alone, whatever was due."""
+
+    hash: str
+    why: str = ""
+    text: str = ""
+    cost: int = 0
+    held: bool = False
+    part: bool = False
+
+
+@dataclass(frozen=True)
+class History:
+    """What is known of runs and of the warehouse around; what has its default stands in nobody's way, or was not asked for yet.
+
+    ``budget``: what is left of it. ``out_of_time``: the tick has none left to plan. ``unusable_name``: Dagster cannot hold the partition's. ``blocked``: the blocking check that
+    failed; ``at_work``: the id of a run; ``suspended``: why, after failures. ``tries``: the runs of ``plan`` that have ended, the newest first;
+    those that ended before ``resumed_ms`` (epoch ms of the wall's clock) do not count.
+    """
+
+    budget: Budget | None = None
+    out_of_time: bool = False
+    unusable_name: bool = False
+    blocked: str | None = None
+    at_work: str | None = None
+    suspended: str | None = None
+    plan: Planned | None = None
+    tries: Sequence[Try] = ()
+    resumed_ms: int = 0
+
+
+NOTHING_KNOWN: Final = History()
+
+
+def subjects(table: TableFacts, asked: Asked) -> list[Subject]:
+    """Return what is to be decided about a table: its partitions, those first whose rows wait for a bucket, or the whole where one reason holds for all."""
+    if _of_whole_table(table, asked) is not None:
+        return [Subject(table, asked)]
+    waiting = table.health.waiting if asked is Asked.SORTED_RUNS else {}
+    return [
+        *(Subject(table, asked, text, waiting_rows=rows) for text, rows in waiting.items()),
+        # what got buckets is compacted in the same run
+        *(Subject(table, asked, one.text, one) for one in table.health.partitions if one.text not in waiting),
+    ]
+
+
+def decide(subject: Subject, policy: Policy, history: History, now: Now) -> Decision:
+    """Return what to do, or why not, from all that is known; equal arguments give equal decisions.
+
+    ``policy``: what holds for the partition. The rules hold in this order, and the first that stands in the way is the reason: what is due; pause and hours, which a critical
+    backlog overrides; partitions about to expire; order-sensitive tables; budgets; failed checks, runs at work, suspension; approval and earlier runs of the plan. So
+    whoever knows a decline need not find out the rest.
+    """
+    decision = _of_whole_table(subject.table, subject.asked)
+    if decision is not None:
+        return decision
+    decision = _due(subject, policy, now.table_ms)
+    if decision.outcome is Outcome.RUN:
+        decision = _worth_it(decision, subject, policy, now.table_ms)
+    if decision.outcome is Outcome.RUN:
+        decision = _affordable(_with_numbers(decision, subject, policy, history, now.table_ms), history)
+    if decision.outcome is Outcome.RUN:
+        decision = _unhindered(decision, history)
+    if decision.outcome is Outcome.RUN and history.plan is not None:
+        if history.plan.part and subject.table.order:
+            return decision.declined(Reason.ORDER, f"{decision.text}; {subject.table.order}")
+        decision = _with_plan(decision, policy, history, history.plan, now.wall_ms)
+    return decision
+
+
+def decide_all(
+    table: TableFacts, asked: Asked, policy_of: Callable[[PartitionHealth | None], Policy], now: Now
+) -> list[Decision]:
+    """Return a decision for everything that `subjects` names, from metadata alone; ``policy_of``: what holds for a partition, or (None) for the table."""
+    return [decide(one, policy_of(one.state), NOTHING_KNOWN, now) for one in subjects(table, asked)]
+
+
+def most_useful_first(due: Iterable[Decision]) -> list[Decision]:
+    """Return critical backlogs first, then what has been due for too long, the longest first; then by benefit per byte that is read, the cheaper of two equals first.
+
+    Names decide the rest, so that the order is the same whatever the order of ``due``.
+    """
+    return sorted(
+        due,
+        key=lambda one: (
+            not one.urgent,
+            not one.overdue,
+            -one.waited_ms if one.overdue else 0,
+            -one.benefit / max(one.cost, 1),
+            one.cost,
+            one.subject,
+        ),
+    )
+
+
+def settle_in_turn(
+    due: Iterable[Decision], budget: Budget, settle: Callable[[Decision, Budget], Decision]
+) -> list[Decision]:
+    """Return the final decisions about what is due, the most useful first; ``settle`` decides about each with what is left of ``budget`` then.
+
+    What has been due for too long and does not fit has the rest of the hour's bytes kept for it, or smaller ones would always come before it.
+    """
+    found = []
+    for decision in most_useful_first(due):
+        final = settle(decision, budget)
+        if final.outcome is Outcome.RUN:
+            budget = budget.after(final.table, final.cost)
+        elif final.reason is Reason.BUDGET and final.overdue and not budget.is_crowded_for(final.table):
+            budget = budget.keeping_for(final.subject)
+        found.append(final)
+    return found
+
+
+def _of_whole_table(table: TableFacts, asked: Asked) -> Decision | None:
+    """The decision that holds for a table whatever its partitions are like, None: each has its own."""
+    declined = Decision(table.name, "", Outcome.DECLINE, Reason.UNSUPPORTED, table.refusal or "")
+    if table.refusal is not None:
+        return declined
+    if not table.health.buckets and not table.health.waiting:
+        return declined.declined(Reason.EMPTY, "no snapshot yet: nothing to maintain")
+    if asked is Asked.SORTED_RUNS and table.append_only:
+        text = "append-only: no sorted runs; idle_partition looks after its small files"
+        return declined.declined(Reason.ELSEWHERE, text)
+    if asked is Asked.IDLE and not table.partitioned and not table.append_only:
+        return declined.declined(Reason.NOT_PARTITIONED, "sorted_run looks after the whole table")
+    return None
+
+
+def _due(subject: Subject, policy: Policy, now_ms: int) -> Decision:
+    """What is due by the table's rules and the policy's, its pause and hours among them."""
+    table, state, trigger = subject.table, subject.state, subject.table.options.compaction_trigger
+    rest = rest_of(policy, now_ms)
+    if state is None:
+        decision = decide_waiting(table.name, subject.partition, subject.waiting_rows)
+        return decision if rest is None else decision.declined(rest[0], f"{decision.text}; {rest[1]}")
+    if subject.asked is Asked.SORTED_RUNS:
+        decision = decide_sorted_runs(table.name, state, trigger)
+        return decision if rest is None else _held_back(decision, rest, state, policy, trigger)
+    if not table.append_only and state.cost_minor:
+        # A partition that its own trigger asks for belongs to the other sensor: two runs would only wait for each other.
+        text = f"{state.sorted_runs} sorted runs (trigger {trigger}): sorted_run looks after it"
+        return Decision(table.name, state.text, Outcome.DECLINE, Reason.ELSEWHERE, text, state.sorted_runs, trigger)
+    decision = decide_idle(table.name, state, policy, append=table.append_only, now_ms=now_ms)
+    return decision.declined(*rest) if rest is not None and decision.outcome is Outcome.RUN else decision
+
+
+def _held_back(
+    decision: Decision, rest: tuple[Reason, str], state: PartitionHealth, policy: Policy, trigger: int
+) -> Decision:
+    """The decision as a pause or the hours of the policy leave it: a critical backlog is no time to wait, and says so."""
+    (reason, why), limit = rest, policy.level0_critical
+    level, files, _ = backlog_of([state], policy)
+    if reason is not Reason.PAUSED and decision.outcome is not Outcome.RUN:
+        return decision
+    if level in {Backlog.CRITICAL, Backlog.EMERGENCY}:
+        overridden = f"the pause ({policy.paused}) is" if reason is Reason.PAUSED else f"its hours ({why}) are"
+        text = f"{files} level-0 files >= {limit}: critical; {overridden} overridden"
+        return replace(
+            decision, outcome=Outcome.RUN, reason=Reason.RECOVERY, text=text, number=files, threshold=limit, full=True
+        )
+    return decision.declined(reason, f"{state.sorted_runs} sorted runs (trigger {trigger}); {why}")
+
+
+def _worth_it(decision: Decision, subject: Subject, policy: Policy, now_ms: int) -> Decision:
+    """What is due, unless its partition is about to go anyway, or merging a part of its runs would change answers."""
+    state = subject.state
+    if state is None:  # rows that no reader sees are no matter of layout
+        return decision
+    expiry = expiry_of(subject, policy)
+    if expiry is not None:
+        kept_ms, at_ms = expiry
+        margin = min(DAY_MS, kept_ms // _LAST_PART)
+        # Where nothing came of an expiry long ago, nothing will come of it now: that partition is like any other.
+        if at_ms - margin <= now_ms < at_ms + policy.watch.overdue_after_ms:
+            how = "expires" if now_ms < at_ms else "was to expire"
+            text = f"{decision.text}; its partition {how} at {utc_text(at_ms)} UTC: not worth a run"
+            return replace(
+                decision.declined(Reason.EXPIRING, text),
+                number=max(at_ms - now_ms, 0) // HOUR_MS,
+                threshold=margin // HOUR_MS,
+            )
+    if subject.table.order and not decision.full and not subject.table.append_only:
+        text = f"{decision.text}; {subject.table.order}"
+        return decision.declined(Reason.ORDER, text)
+    return decision
+
+
+def expiry_of(subject: Subject, policy: Policy) -> tuple[int, int] | None:
+    """Return for how long partitions are kept (ms), and when the one that is asked about expires (epoch ms); None: nothing drops it by itself.
+
+    So it is where a pause is for retention, too, where an expiry waits for approval, and where values tell no time.
+    """
+    kept_ms = policy.retention.get("partitions", {}).get(
+        "older_than_ms", subject.table.options.get("partition.expiration-time")
+    )
+    if kept_ms is None or subject.state is None or not subject.table.partitioned:
+        return None
+    if policy.rests or policy.needs_approval("expire_partitions"):
+        return None
+    state = subject.state
+    at_ms = expires_ms(state.buckets[0].partition, subject.table.options, state.newest_file_ms, kept_ms)
+    return None if at_ms is None else (kept_ms, at_ms)
+
+
+def _with_numbers(decision: Decision, subject: Subject, policy: Policy, history: History, now_ms: int) -> Decision:
+    """What is due with what it costs, what it is good for, and for how long it has been due."""
+    state = subject.state
+    if state is None:
+        cost, benefit, waited = 0, 100.0, 0
+    else:
+        cost = sum(one.cost_full if decision.full else one.cost_minor for one in state.buckets) or state.total_bytes
+        benefit, waited = state.score, waited_ms(state, now_ms)
+    if history.plan is not None and history.plan.hash:
+        cost = history.plan.cost
+    overdue = decision.reason is Reason.TRIGGER_REACHED and waited >= policy.watch.stalled_after_ms
+    level = Backlog.OK if state is None else backlog_of([state], policy)[0]
+    urgent = level in {Backlog.CRITICAL, Backlog.EMERGENCY}
+    return replace(decision, cost=cost, benefit=benefit, waited_ms=waited, overdue=overdue, urgent=urgent)
+
+
+def waited_ms(state: PartitionHealth, now_ms: int) -> int:
+    """Return for how long (ms) level 0 has waited since it was written, or since the partition was last compacted; 0 where nothing waits."""
+    since = [one.oldest_level0_ms for one in state.buckets if one.oldest_level0_ms is not None]
+    done = max((one.last_compaction_ms or 0 for one in state.buckets), default=0)
+    return max(now_ms - max(min(since), done), 0) if since else 0
+
+
+def _affordable(decision: Decision, history: History) -> Decision:
+    """What is due, unless the budget or the tick's time is used up."""
+    score = f"(score {decision.benefit:g})"
+    why = "" if history.budget is None else history.budget.why_not(decision.table, decision.cost)
+    if why:
+        return decision.declined(Reason.BUDGET, f"{decision.text}; {why} {score}")
+    if history.out_of_time:
+        return decision.declined(Reason.OUT_OF_TIME, f"{decision.text}; this tick has no time left to plan it {score}")
+    return decision
+
+
+def _unhindered(decision: Decision, history: History) -> Decision:
+    """What is due, unless its name, a failed check, a run at work or its failures keep any plan from getting a run."""
+    if history.unusable_name:
+        return decision.declined(Reason.NAME, f"{decision.text}; compact it with `dredge compact {decision.table}`")
+    if history.blocked is not None:
+        return decision.declined(Reason.BLOCKED, history.blocked)
+    if history.at_work is not None:
+        return decision.declined(Reason.IN_FLIGHT, f"{decision.text}; run {history.at_work[:8]} is at work on it")
+    if history.suspended is not None:
+        return decision.declined(Reason.SUSPENDED, f"{decision.text}; {history.suspended}")
+    return decision
+
+
+def _with_plan(decision: Decision, policy: Policy, history: History, plan: Planned, wall_ms: int) -> Decision:
+    """What is due, unless its plan is empty, waits for approval, or was given to runs before."""
+    if not plan.hash:
+        text = plan.why if plan.why.startswith(decision.text) else f"{decision.text}, but {plan.why}"
+        return decision.declined(Reason.NOTHING_PICKED, text)
+    approval = policy.needs_approval("compact")
+    counted = [one for one in history.tries if one.ended_ms > history.resumed_ms]
+    next_try = decide_next_try(counted, plan.hash, wall_ms)
+    if approval and (plan.held or next_try.number is not None):
+        text = f"{decision.text}; plan {plan.hash} waits for approval: launch the job apply_plan, or `dredge apply {plan.hash} --approved-by NAME`"
+        return replace(decision.declined(Reason.APPROVAL, text), plan=plan.hash)
+    if next_try.number is None:
+        return decision.declined(next_try.reason, next_try.text)
+    text = decision.text
+    if plan.text:
+        text = plan.text if plan.text.startswith(text) else f"{text}; {plan.text}"
+    text = f"{text}; {next_try.text}" if next_try.text else text
+    # Those before somebody resumed the table do not count, but Dagster knows the keys of their runs.
+    attempt = next_try.number + len(history.tries) - len(counted)
+    return replace(decision, text=text, plan=plan.hash, attempt=attempt)
 
 
 def rest_of(policy: Policy, now_ms: int) -> tuple[Reason, str] | None:
@@ -174,27 +529,9 @@ def backlog_of(states: Sequence[PartitionHealth], policy: Policy) -> tuple[Backl
     return level, worst.level0_files, worst.text
 
 
-MINUTE_MS: Final = 60_000
 WAITS_MS: Final = (10 * MINUTE_MS, 60 * MINUTE_MS)
 """How long after the first failure of a plan its second run starts, and after the second its third; there is no fourth."""
 TRIES: Final = len(WAITS_MS) + 1
-
-
-class Ending(StrEnum):
-    """How a run ended."""
-
-    DONE = "done"
-    FAILED = "failed"
-    CANCELED = "canceled"
-
-
-@dataclass(frozen=True)
-class Try:
-    """A run that was given the plan; ``ended_ms`` is when it ended (epoch ms of the wall's clock, as Dagster keeps it)."""
-
-    run_id: str
-    ending: Ending
-    ended_ms: int
 
 
 @dataclass(frozen=True)

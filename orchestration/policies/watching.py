@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
 
 from lsm_core.clock import utc_text
 from lsm_core.maintenance.debts import HistoryDebt
 from orchestration.health import PartitionHealth
-from orchestration.policies.decisions import DAY_MS, Backlog, backlog_of
-from orchestration.policies.policy import Policy
+from orchestration.policies.decisions import Backlog, backlog_of, waited_ms
+from orchestration.policies.policy import DAY_MS, HOUR_MS, Policy
 from orchestration.table_card import count_text
-
-HOUR_MS: Final = 3_600_000
 
 
 class Trouble(StrEnum):
@@ -87,10 +84,9 @@ def find_stall(
     """The watchdog: something is due (``due``: why, by partition), the data have waited too long, and nothing was compacted since."""
     waiting: dict[str, int] = {}
     for state in states:
-        since = [bucket.oldest_level0_ms for bucket in state.buckets if bucket.oldest_level0_ms is not None]
-        done = max((bucket.last_compaction_ms or 0 for bucket in state.buckets), default=0)
-        if state.text in due and since and now_ms - max(min(since), done) >= policy.watch.stalled_after_ms:
-            waiting[state.text] = max(min(since), done)
+        waited = waited_ms(state, now_ms)
+        if state.text in due and waited >= policy.watch.stalled_after_ms and waited:
+            waiting[state.text] = now_ms - waited
     if not waiting:
         return []
     oldest = min(waiting, key=lambda text: waiting[text])

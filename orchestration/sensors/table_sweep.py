@@ -6,7 +6,7 @@ import json
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import dagster as dg
@@ -16,8 +16,9 @@ from lsm_core.clock import SystemClock, utc_text
 from lsm_core.errors import DredgeError, InvalidOption
 from orchestration import names
 from orchestration.partitions import usable_keys
-from orchestration.policies import Decision, Outcome, Policies, PolicySource, Reason
-from orchestration.policies.budgets import Candidate, candidate_of, most_useful_first
+from orchestration.policies import Asked, Decision, Outcome, Policies, PolicySource, Subject, decide, subjects
+from orchestration.policies.budgets import Budget
+from orchestration.policies.decisions import NOTHING_KNOWN, settle_in_turn
 from orchestration.resources.settings import Settings
 from orchestration.resources.warehouse import WarehouseResource
 from orchestration.sensors.health_reports import AssetEvent, HealthReporter
@@ -66,7 +67,7 @@ class TickAnswer:
     requests: list[dg.RunRequest] = field(default_factory=list)
     events: list[AssetEvent] = field(default_factory=list)
     partitions: list[dg.AddDynamicPartitionsRequest] = field(default_factory=list)
-    due: list[tuple[OpenTable, Candidate]] = field(default_factory=list)
+    due: list[tuple[OpenTable, Subject, Decision]] = field(default_factory=list)
     """Compactions that wait until all tables were looked at, where budgets let only some of them start."""
 
 
@@ -110,14 +111,13 @@ class Telling:
 class TableSweep:
     """One sensor's walk over all tables, tick by tick.
 
-    ``judge`` returns a decision for every partition of a table, ``reporter`` the events to store besides, ``further_lines`` what
-    the tick says about it after the decisions.
+    ``asked``: which kind of work it starts. ``reporter``: the events to store besides; ``further_lines``: what the tick says about a table after the decisions.
     """
 
     cards: Sequence[TableCard]
     policies: PolicySource
     settings: Settings
-    judge: Callable[[OpenTable], list[Decision]]
+    asked: Asked
     reporter: HealthReporter | None = None
     further_lines: Callable[[OpenTable], Iterable[str]] = lambda _: ()
     telling: Telling = field(default_factory=Telling)
@@ -206,27 +206,20 @@ class TableSweep:
         """Ask for runs of what is due, the most useful first, as far as the budgets go; all else is declined with its numbers."""
         if not answer.due:
             return
-        budget, final = desk.budget(policies), []
-        tables = {table.name: table for table, _ in answer.due}
-        for candidate in most_useful_first(candidate for _, candidate in answer.due):
-            decision = candidate.decision
-            why, reason = budget.why_not(candidate), Reason.BUDGET
-            if not why and time.monotonic() >= until:
-                why, reason = "this tick has no time left to plan it", Reason.OUT_OF_TIME
-            if why:
-                text = f"{decision.text}; {why} (score {candidate.benefit:g})"
-                final.append(replace(decision, outcome=Outcome.DECLINE, reason=reason, text=text))
-                continue
+        cases = {decision.subject: (table, subject) for table, subject, decision in answer.due}
+
+        def settle(decision: Decision, budget: Budget) -> Decision:
+            table, subject = cases[decision.subject]
             try:
-                decision, request = desk.request_run(tables[decision.table], decision)
+                final, request = desk.request_run(table, subject, budget, out_of_time=time.monotonic() >= until)
             except (DredgeError, OSError, ValueError) as error:
-                decision, request = unreadable(tables[decision.table].card, error), None
-            if request is not None:
-                answer.requests.append(request)
-                budget.take(decision.table, int(request.tags[names.TAG_BYTES]))
-            final.append(decision)
-        for table in tables:
-            answer.lines += decision_lines([decision for decision in final if decision.table == table])
+                return unreadable(table.card, error)
+            answer.requests += [request] if request is not None else []
+            return final
+
+        final = settle_in_turn((decision for _, _, decision in answer.due), desk.budget(policies), settle)
+        for name in dict.fromkeys(table.name for table, _, _ in answer.due):
+            answer.lines += decision_lines([decision for decision in final if decision.table == name])
 
     def _visit(
         self, desk: RunDesk, catalog: Catalog | None, card: TableCard, policies: Policies, answer: TickAnswer
@@ -238,13 +231,13 @@ class TableSweep:
             return None
         final: list[Decision] = []
         try:
-            for decision in common_decisions(table) or self.judge(table):
+            for subject in subjects(table.facts, self.asked):
+                decision = decide(subject, table.policy_of(subject.state), NOTHING_KNOWN, table.now)
                 if decision.outcome is Outcome.RUN and policies.limited:
-                    states = {state.text: state for state in table.health.partitions}
-                    answer.due.append((table, candidate_of(decision, states.get(decision.partition))))
+                    answer.due.append((table, subject, decision))
                     continue
                 if decision.outcome is Outcome.RUN:
-                    decision, request = desk.request_run(table, decision)
+                    decision, request = desk.request_run(table, subject)
                     answer.requests += [request] if request is not None else []
                 final.append(decision)
         except (DredgeError, OSError, ValueError) as error:  # a clock or a file gone bad: the other tables go on
@@ -268,16 +261,6 @@ class TableSweep:
                 for key in refused
             ]
         return table
-
-
-def common_decisions(table: OpenTable) -> list[Decision]:
-    """Return the decision that holds for a table whatever the sensor looks for, [] when the sensor has to judge."""
-    if table.refusal is not None:
-        return [Decision(table.name, "", Outcome.DECLINE, Reason.UNSUPPORTED, table.refusal)]
-    if not table.health.buckets and not table.health.waiting:
-        text = "no snapshot yet: nothing to maintain"
-        return [Decision(table.name, "", Outcome.DECLINE, Reason.EMPTY, text)]
-    return []
 
 
 def decision_lines(decisions: Sequence[Decision]) -> list[str]:

@@ -16,7 +16,7 @@ from lsm_core.errors import DredgeError, InvalidOption
 from lsm_core.maintenance.debts import HistoryDebt, history_debt
 from orchestration import names
 from orchestration.blocked import failed_checks, suspensions
-from orchestration.policies import Decision, Outcome, Policy, PolicySource, Reason
+from orchestration.policies import Asked, Decision, Outcome, Policy, PolicySource, Reason
 from orchestration.policies.watching import (
     Finding,
     Severity,
@@ -30,10 +30,8 @@ from orchestration.policies.watching import (
 from orchestration.resources.settings import Settings
 from orchestration.resources.warehouse import WarehouseResource
 from orchestration.sensors.alert_channels import Alert, Channel, channels_from, deliver
-from orchestration.sensors.looks import OpenTable, open_table
-from orchestration.sensors.run_requests import wall_ms
-from orchestration.sensors.table_sensors import judge_idle, judge_runs
-from orchestration.sensors.table_sweep import Cursor, common_decisions
+from orchestration.sensors.looks import OpenTable, open_table, wall_ms
+from orchestration.sensors.table_sweep import Cursor
 from orchestration.table_card import TableCard
 
 DESCRIPTION: Final = (
@@ -231,17 +229,14 @@ class Watch:
 
 
 def due_partitions(table: OpenTable) -> dict[str, str]:
-    """Return by partition why it wants a compaction, whether or not it may have one: by its table's own rules, or since it is idle."""
-    if common_decisions(table):
-        return {}
+    """Return by partition why it wants a compaction, whether or not it may have one: by its table's own rules, or since it is idle; not of those that are about to expire."""
     due = {state.text: f"{state.sorted_runs} sorted runs" for state in table.health.partitions if state.cost_minor}
-    decisions = [*judge_runs(table), *judge_idle(table)]
-    due |= {
-        one.partition: one.text
-        for one in decisions
-        if one.outcome is Outcome.RUN or (one.partition in due and one.reason is Reason.PAUSED)
-    }
-    return due
+    for one in [*table.decisions(Asked.SORTED_RUNS), *table.decisions(Asked.IDLE)]:
+        if one.outcome is Outcome.RUN or (one.partition in due and one.reason is Reason.PAUSED):
+            due[one.partition] = one.text
+        elif one.reason is Reason.EXPIRING:
+            due.pop(one.partition, None)
+    return {} if table.refusal is not None else due
 
 
 def _read(text: str | None) -> dict[str, ToldChannel]:

@@ -2,72 +2,83 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
+from lsm_core.options import TableOptions
 from orchestration import names
-from orchestration.health import PartitionHealth
-from orchestration.policies import Decision, Outcome, Reason
-from orchestration.policies.budgets import Budget, Candidate, candidate_of, most_useful_first
+from orchestration.health import TableHealth
+from orchestration.policies import Asked, Decision, Now, Outcome, Policy, Reason, TableFacts, decide_all
+from orchestration.policies.budgets import Budget
+from orchestration.policies.decisions import most_useful_first, settle_in_turn
 from tests.support.platform import bucket_health, commit, keyed_table, open_house
 
-
-def due(table: str, cost: int, benefit: float = 50.0, reason: Reason = Reason.TRIGGER_REACHED) -> Candidate:
-    return Candidate(Decision(table, "", Outcome.RUN, reason, "due"), cost, benefit)
+HOUR_MS = 3_600_000
 
 
-def test_the_most_useful_comes_first_and_a_critical_backlog_before_all() -> None:
+def due(table: str, cost: int, benefit: float = 50.0, **numbers: Any) -> Decision:
+    return Decision(table, "", Outcome.RUN, Reason.TRIGGER_REACHED, "due", cost=cost, benefit=benefit, **numbers)
+
+
+def test_the_most_useful_comes_first_after_critical_backlogs_and_what_has_waited_for_too_long() -> None:
     candidates = [
         due("a", 100),
         due("b", 10),
         due("c", 10, 60.0),
-        due("d", 10**9, 1.0, Reason.RECOVERY),
+        due("d", 10**9, 1.0, urgent=True),
         due("e", 0, 1.0),
+        due("f", 10**6, waited_ms=13 * HOUR_MS, overdue=True),
+        due("g", 10**9, waited_ms=14 * HOUR_MS, overdue=True),
     ]
-    assert [one.decision.table for one in most_useful_first(candidates)] == ["d", "c", "b", "e", "a"]
+    expected = ["d", "g", "f", "c", "b", "e", "a"]
+    assert [one.table for one in most_useful_first(candidates)] == expected
+    assert [one.table for one in most_useful_first(candidates[::-1])] == expected
 
 
-def test_cost_and_benefit_are_told_by_health() -> None:
+def test_cost_benefit_and_waiting_are_told_by_health() -> None:
     buckets = (
-        bucket_health(cost_minor=10, cost_full=30, score=5.0),
-        bucket_health(bucket=1, cost_minor=1, cost_full=3, score=9.0),
+        bucket_health(cost_minor=10, cost_full=30, score=5.0, oldest_level0_ms=HOUR_MS, last_compaction_ms=0),
+        bucket_health(bucket=1, cost_minor=1, cost_full=3, score=9.0, level0_files=3),
     )
-    state = PartitionHealth("", buckets)
-    merge = Decision("a.b", "", Outcome.RUN, Reason.TRIGGER_REACHED, "due")
-    full = Decision("a.b", "", Outcome.RUN, Reason.IDLE, "due", full=True)
-    assert [candidate_of(one, state).cost for one in (merge, full)] == [11, 33]
-    assert candidate_of(merge, state).benefit == 9.0
-    assert candidate_of(merge, None).cost == 0
+    facts = TableFacts("a.b", TableHealth("a.b", 1, 1, 0, buckets), TableOptions({}, "a.b"))
+    now = Now(13 * HOUR_MS, 0)
+    (merge,) = decide_all(facts, Asked.SORTED_RUNS, lambda _: Policy(level0_critical=4), now)
+    assert (merge.outcome, merge.cost, merge.benefit, merge.waited_ms) == (Outcome.RUN, 11, 9.0, 12 * HOUR_MS)
+    assert merge.overdue and not merge.urgent
+    (full,) = decide_all(facts, Asked.SORTED_RUNS, lambda _: Policy(level0_critical=3, paused="move"), now)
+    assert (full.reason, full.cost, full.urgent, full.overdue) == (Reason.RECOVERY, 33, True, False)
+    waiting = replace(facts, health=replace(facts.health, waiting={"": 4}))
+    (rows,) = decide_all(waiting, Asked.SORTED_RUNS, lambda _: Policy(), now)
+    assert (rows.reason, rows.cost, rows.benefit) == (Reason.ROWS_WAIT, 0, 100.0)
 
 
-@settings(max_examples=200, deadline=None)
-@given(
-    st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 100), st.integers(1, 100)), max_size=12),
-    st.none() | st.integers(1, 150),
-    st.none() | st.integers(1, 4),
-    st.integers(0, 150),
-    st.sets(st.sampled_from("abcdef"), max_size=3),
-)
-def test_no_budget_is_broken_and_what_waits_has_a_reason(
-    given: list[tuple[str, int, int]], limit: int | None, most: int | None, spent: int, at_work: set[str]
-) -> None:
-    budget = Budget(limit, most, spent, set(at_work))
-    for candidate in most_useful_first(due(table, cost, float(score)) for table, cost, score in given):
-        first = not budget.spent
-        why = budget.why_not(candidate)
-        if not why:
-            budget.take(candidate.decision.table, candidate.cost)
-            assert limit is None or first or budget.spent <= limit
-            assert most is None or len(budget.at_work) <= max(most, len(at_work))
-        else:
-            assert limit is not None or most is not None
-            over = limit is not None and budget.spent + candidate.cost > limit
-            crowded = (
-                most is not None and len(budget.at_work) >= most and candidate.decision.table not in budget.at_work
-            )
-            assert over or crowded
+def test_the_bytes_of_an_hour_are_kept_for_what_has_waited_for_too_long_and_does_not_fit() -> None:
+    candidates = [
+        due("small", 10, 100.0),
+        due("large", 90, 1.0, waited_ms=13 * HOUR_MS, overdue=True),
+        due("larger", 95, 1.0, waited_ms=12 * HOUR_MS, overdue=True),
+        due("critical", 10, urgent=True),
+        due("nothing", 0, 1.0),
+    ]
+    left: list[str] = []
+
+    def settle(decision: Decision, budget: Budget) -> Decision:
+        why = budget.why_not(decision.table, decision.cost)
+        left.append(f"{decision.table}: {why}")
+        return decision.declined(Reason.BUDGET, why) if why else decision
+
+    final = settle_in_turn(candidates, Budget(100, None, 5), settle)
+    assert [one.table for one in final if one.outcome is Outcome.RUN] == ["critical", "nothing"]
+    assert left == [
+        "critical: ",
+        "large: it reads 90 B; 85 B of 100 B an hour are left",
+        "larger: it reads 95 B; 85 B of 100 B an hour are left",
+        "small: 85 B of 100 B an hour are kept for large, which has waited for too long",
+        "nothing: ",
+    ]
+    final = settle_in_turn(candidates[:2], Budget(100, None, 0), settle)
+    assert [one.table for one in final if one.outcome is Outcome.RUN] == ["large", "small"]
 
 
 def test_a_tick_starts_what_its_budgets_allow_and_the_rest_later(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import dagster as dg
+import pyarrow as pa
 
 from lsm_core.maintenance import CompactionReport
 from orchestration import names
@@ -69,6 +70,50 @@ def test_old_partitions_have_rules_of_their_own(tmp_path: Path) -> None:
             "dt=2024-04-01",
             "dt=2024-05-31",
         ]
+
+
+def test_partitions_that_are_about_to_expire_are_left_to_retention(tmp_path: Path) -> None:
+    place = tmp_path / "p.yaml"
+    place.write_text("defaults: {}")
+    table = keyed_table(tmp_path / "wh", **{"partition.expiration-time": "30 d"})
+    for day in ("2024-05-02", "2024-05-03"):
+        commit(table, 5, day=day)
+    with open_house(tmp_path / "wh", DREDGE_POLICIES=str(place), DREDGE_CLOCK=_NOON) as house:
+        tick = house.tick(names.SORTED_RUN_SENSOR)
+        assert not tick.run_requests
+        past, soon = house.lines(tick)
+        due = "decline (about to expire): 5 sorted runs >= 5; its partition"
+        assert past == f"shop.orders/dt=2024-05-02: {due} was to expire at 2024-06-01 00:00:00 UTC: not worth a run"
+        assert soon == f"shop.orders/dt=2024-05-03: {due} expires at 2024-06-02 00:00:00 UTC: not worth a run"
+        # nothing drops them: the expiry waits for somebody, or the policy keeps them longer
+        for said in (
+            "approval: {expire_partitions: required}",
+            "retention: {partitions: {older_than: 365 d}}",
+        ):
+            place.write_text(f"defaults: {{{said}}}")
+            assert len(house.tick(names.SORTED_RUN_SENSOR).run_requests) == 2
+
+
+def test_a_part_of_an_order_sensitive_tables_runs_is_not_merged_where_the_table_forbids_closed_units(
+    tmp_path: Path,
+) -> None:
+    place = tmp_path / "p.yaml"
+    place.write_text("tables: {shop.sums: {level0_critical: 5, level0_warn: 2, paused: move}}")
+    options = {"merge-engine": "aggregation", "dredge.compaction.order-sensitive": "as-paimon"}
+    for name in ("shop.sums", "shop.totals"):
+        table = keyed_table(tmp_path / "wh", name, partitioned=False, **options)
+        commit(table, 4)
+        table.write(table.to_arrow().slice(0, 1), row_kinds=pa.array(["-D"]))
+    with open_house(tmp_path / "wh", DREDGE_POLICIES=str(place), DREDGE_CLOCK=_NOON) as house:
+        (request,) = house.tick(names.SORTED_RUN_SENSOR).run_requests
+        assert request.tags[names.TAG_TABLE] == "shop.sums", "merging all of them changes no answer"
+        assert request.tags[names.TAG_ACTION] == "compact full"
+        place.write_text("defaults: {}")
+        (line, _) = house.lines(house.tick(names.SORTED_RUN_SENSOR))
+        assert line.startswith(
+            "shop.sums: decline (would change answers): 5 sorted runs >= 5; merging a part of its runs could change answers (column 'v': "
+        )
+        assert line.endswith("set 'dredge.compaction.order-sensitive' = 'closed', or `dredge compact shop.sums --full`")
 
 
 def test_a_file_that_was_never_whole_lets_maintenance_rest_and_says_so(tmp_path: Path) -> None:

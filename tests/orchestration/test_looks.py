@@ -114,7 +114,7 @@ def test_a_plan_that_waits_for_its_next_try_is_not_made_again_and_comes_when_it_
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit(house.warehouse.table(PLAIN), 3)
-    plans = counted(monkeypatch, run_requests, "plan_partition", lambda store, *_: str(store.name))
+    plans = counted(monkeypatch, run_requests, "plan_due", lambda store, *_: str(store.name))
     (request,) = house.tick(RUNS).run_requests
     run = house.instance.add_run(
         dg.DagsterRun(job_name=ASSET_JOB, tags=request.tags, status=dg.DagsterRunStatus.STARTED)
@@ -125,7 +125,7 @@ def test_a_plan_that_waits_for_its_next_try_is_not_made_again_and_comes_when_it_
     for _ in range(3):
         assert any(f"{PLAIN}: decline (its run failed)" in line for line in house.lines(house.tick(RUNS)))
     assert plans == {PLAIN: 1}
-    monkeypatch.setattr(run_requests, "wall_ms", lambda: SystemClock().now_ms() + 11 * 60_000)
+    monkeypatch.setattr(looks, "wall_ms", lambda: SystemClock().now_ms() + 11 * 60_000)
     (again,) = house.tick(RUNS).run_requests
     assert again.run_key == f"{request.run_key}#2" and plans == {PLAIN: 2}
     layout = house.layout(PLAIN)

@@ -21,7 +21,7 @@ from orchestration.blocked import suspension, suspensions
 from orchestration.health import table_health
 from orchestration.policies.decisions import DAY_MS
 from orchestration.quirks import ASSET_JOB
-from orchestration.sensors import looks, run_requests, table_sweep
+from orchestration.sensors import looks, table_sweep
 from tests.support.platform import House, append_table, commit, keyed_table, open_house
 
 RUNS, IDLE, CATALOG = names.SORTED_RUN_SENSOR, names.IDLE_SENSOR, names.CATALOG_SENSOR
@@ -86,7 +86,7 @@ def test_a_failed_run_is_repeated_later_and_a_few_times_only(house: House, monke
     commit(house.warehouse.table("shop.plain"), 5)
     request = house.tick(RUNS).run_requests[0]
     later = 0
-    monkeypatch.setattr(run_requests, "wall_ms", lambda: SystemClock().now_ms() + later)
+    monkeypatch.setattr(looks, "wall_ms", lambda: SystemClock().now_ms() + later)
     for number, wait in ((1, "10"), (2, "60")):
         house.instance.add_run(_run(house, request, dg.DagsterRunStatus.FAILURE))
         (line,) = [x for x in house.lines(house.tick(RUNS)) if x.startswith("shop.plain: ")]
@@ -146,7 +146,7 @@ def test_a_repeated_run_that_succeeds_ends_the_story(house: House, monkeypatch: 
     commit(house.warehouse.table("shop.plain"), 5)
     request = house.tick(RUNS).run_requests[0]
     house.instance.add_run(_run(house, request, dg.DagsterRunStatus.FAILURE))
-    monkeypatch.setattr(run_requests, "wall_ms", lambda: SystemClock().now_ms() + 11 * 60_000)
+    monkeypatch.setattr(looks, "wall_ms", lambda: SystemClock().now_ms() + 11 * 60_000)
     assert house.run(house.tick(RUNS).run_requests[0]).success
     assert any("shop.plain: decline (too few runs): 1 sorted run" in line for line in house.lines(house.tick(RUNS)))
 
@@ -155,7 +155,7 @@ def test_a_run_that_a_person_canceled_is_not_repeated(house: House, monkeypatch:
     commit(house.warehouse.table("shop.plain"), 5)
     request = house.tick(RUNS).run_requests[0]
     house.instance.add_run(_run(house, request, dg.DagsterRunStatus.CANCELED))
-    monkeypatch.setattr(run_requests, "wall_ms", lambda: SystemClock().now_ms() + 10**9)
+    monkeypatch.setattr(looks, "wall_ms", lambda: SystemClock().now_ms() + 10**9)
     lines = house.lines(house.tick(RUNS))
     assert any(line.startswith("shop.plain: decline (its run was canceled): plan ") for line in lines)
 
