@@ -7,6 +7,7 @@ from typing import Final
 
 import dagster as dg
 
+from checks.definition import evaluation_of, is_off, under_policy
 from checks.tree_invariants import inspect_tree
 from lsm_core.maintenance.ranking import need_of
 from orchestration import names
@@ -14,6 +15,7 @@ from orchestration.health import TableHealth, table_health
 from orchestration.metadata import plain_cell
 from orchestration.ops.each_table import TableFailed, each_table
 from orchestration.partitions import usable_keys
+from orchestration.policies import policy_source
 from orchestration.quirks import typed
 from orchestration.resources.warehouse import WarehouseResource, describe_warehouse
 from orchestration.table_card import TableCard, count_text
@@ -65,17 +67,17 @@ def _look(context: dg.OpExecutionContext, warehouse: WarehouseResource, card: Ta
     told = f"{files} files in {buckets} buckets lie as they should"
     if broken:
         told = f"{count_text(len(broken), 'broken invariant')}: {broken[0]}"
+    policy, layout = (
+        policy_source(warehouse.policy_file).current().of(card.name),
+        names.layout_key(warehouse.path, card.name),
+    )
+    found = dg.AssetCheckResult(
+        check_name=names.TREE_CHECK, passed=not broken, description=told, metadata={"found by": names.ADOPT_JOB}
+    )
     for partition in _partitions(context, card, health):
-        evaluation = dg.AssetCheckEvaluation(
-            asset_key=names.layout_key(warehouse.path, card.name),
-            check_name=names.TREE_CHECK,
-            passed=not broken,
-            severity=dg.AssetCheckSeverity.ERROR,
-            description=told,
-            metadata={"found by": dg.MetadataValue.text(names.ADOPT_JOB)},
-            partition=partition,
-        )
-        context.log_event(evaluation)  # type: ignore[arg-type]  # stored at once; Dagster's type leaves evaluations out
+        if not is_off(policy, names.TREE_CHECK):
+            evaluation = evaluation_of(layout, under_policy(found, policy), partition)
+            context.log_event(evaluation)  # type: ignore[arg-type]  # stored at once; Dagster's type leaves evaluations out
     need = need_of(card.name, health.buckets)
     context.log.info("%s: %s; score %g: %s", card.name, told, need.score, need.costs_most)
     if broken:

@@ -11,6 +11,7 @@ from functools import cache
 import dagster as dg
 from pydantic import Field
 
+from checks.definition import evaluation_of, is_off, named, under_policy
 from checks.merged_view import compare, judge
 from lsm_core.errors import CorruptFile, SnapshotNotFound, UnsupportedFeature
 from lsm_core.format.partition_path import partition_text
@@ -23,6 +24,7 @@ from orchestration.ops.each_table import TableFailed, each_table
 from orchestration.ops.kept_for_undo import kept_for_undo
 from orchestration.ops.table_ops import said_in_one_line
 from orchestration.partitions import usable_keys
+from orchestration.policies import Policy, policy_source
 from orchestration.quirks import typed
 from orchestration.resources.spark_resource import SparkResource
 from orchestration.resources.warehouse import WarehouseResource, list_tables, refusal_of
@@ -60,6 +62,7 @@ def audit_op() -> dg.OpDefinition:
         asked = Audit(**context.op_config)
         began, looked_at = time.monotonic(), 0
         tables, left_out = list_tables(warehouse.catalog())
+        policies = policy_source(warehouse.policy_file).current()
         for line in left_out:
             context.log.warning(line)
 
@@ -72,6 +75,9 @@ def audit_op() -> dg.OpDefinition:
             if blocked is not None:  # a newer compaction that is sound would free what an older one left
                 context.log.info("%s: left alone: %s", table, blocked)
                 return
+            policy = policies.of(table)
+            if is_off(policy, names.MERGED_VIEW_CHECK):
+                return
             published = None if refusal_of(store) is not None else newest_compaction(store)
             if published is None:
                 return
@@ -80,7 +86,7 @@ def audit_op() -> dg.OpDefinition:
                 looked_at = asked.tables
                 return
             looked_at += 1
-            _tell(context, warehouse, spark, table, published)
+            _tell(context, warehouse, spark, policy, table, published)
 
         each_table(context, {table: table for table in longest_ago_first(context.instance, warehouse, tables)}, audit)
         context.add_output_metadata({"tables compared": looked_at, "tables": len(tables)})
@@ -99,7 +105,12 @@ def longest_ago_first(instance: dg.DagsterInstance, warehouse: WarehouseResource
 
 
 def _tell(
-    context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource, table: str, published: int
+    context: dg.OpExecutionContext,
+    warehouse: WarehouseResource,
+    spark: SparkResource,
+    policy: Policy,
+    table: str,
+    published: int,
 ) -> None:
     """Compare one table's compaction and report it as its check. Raises TableFailed where the two differ, SnapshotNotFound where one expired meanwhile."""
     try:
@@ -118,17 +129,10 @@ def _tell(
     else:
         differ = None if found.ok else kept_for_undo(warehouse.store(table), published)
         result = judge(found, f"{note}; by the nightly audit", differ)
+    result = under_policy(named(names.MERGED_VIEW_CHECK, result), policy)
     context.log.info("%s: %s", table, result.description)
     for partition in _partitions_of(warehouse.store(table), published):
-        evaluation = dg.AssetCheckEvaluation(
-            asset_key=names.layout_key(warehouse.path, table),
-            check_name=names.MERGED_VIEW_CHECK,
-            passed=result.passed,
-            severity=result.severity,
-            description=result.description,
-            metadata=result.metadata,
-            partition=partition,
-        )
+        evaluation = evaluation_of(names.layout_key(warehouse.path, table), result, partition)
         context.log_event(evaluation)  # type: ignore[arg-type]  # stored at once; Dagster's type leaves evaluations out
     if not result.passed:
         raise TableFailed(str(result.description))

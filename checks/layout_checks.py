@@ -70,7 +70,9 @@ def _check(
         elif card.refusal is not None:
             yield declined(card, check)
         elif check == names.MERGED_VIEW_CHECK:
-            found = merged_view_result(context.instance, warehouse, spark, card.name, partition_of(context))
+            one = partition_of(context)
+            several = partitions_of(context) if one is None else ()
+            found = merged_view_result(context.instance, warehouse, spark, card.name, one, several)
             yield _for_each_partition(context, under_policy(named(check, found), policy))
         elif check == names.TREE_CHECK:
             found = tree_result(warehouse.store(card.name), partition_of(context))

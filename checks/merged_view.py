@@ -31,20 +31,27 @@ def merged_view_result(
     spark: SparkResource,
     table: str,
     partition: str | None,
+    others: Sequence[str] = (),
 ) -> dg.AssetCheckResult:
-    """Return what comparing the last published snapshot of the partition with the one before found; a failure keeps the old files tagged."""
+    """Return what comparing the last published snapshot of the partition with the one before found; a failure keeps the old files tagged.
+
+    ``others``: the partitions of a run over several, which has no ``partition`` and whose result is told of each of them.
+    """
     layout, store = names.layout_key(warehouse.path, table), warehouse.store(table)
     try:
         published = published_snapshot(instance, layout, table, partition)
     except LookupError as error:
         return failed(f"what was published cannot be told: {error}", warn=True)
-    before = newest_comparison(instance, layout, partition)
-    suspect = None if before is None else _suspect(before)
-    if before is not None and suspect is not None:
+    evaluated = [newest_comparison(instance, layout, one) for one in (partition, *others)]
+    suspects = {number: one for one in evaluated if one is not None and (number := _suspect(one)) is not None}
+    result = None
+    for suspect, before in sorted(suspects.items(), key=lambda item: item[0]):
         # What differed goes on to differ, whatever was published since, until somebody took it back or accepts it.
         result = _settled(store, suspect, before) or _judge(warehouse, spark, store, table, suspect)
-        if not result.passed or published is None or published <= suspect:
+        if not result.passed:
             return result
+    if result is not None and (published is None or published <= max(suspects)):
+        return result
     if published is None:
         return dg.AssetCheckResult(passed=True, description="the last run published nothing, so nothing could change")
     return _judge(warehouse, spark, store, table, published)

@@ -480,7 +480,10 @@ class Policy:
         """Return the arguments that the policy gives an action of retention at ``now_ms`` (epoch ms); what is not there is the table's own affair."""
         said = self.retention.get(_RETENTION.get(action, ""), {})
         ages = {key: now_ms - age for key, age in said.items() if key == "older_than_ms"}
-        return {**said, **ages}
+        found = {**said, **ages}
+        if "retain_max" in found:  # one may come from a nearer entry than the other: more is kept, not nothing expired
+            found["retain_max"] = max(found["retain_max"], found.get("retain_min", 0))
+        return found
 
     def at_age(self, age_ms: int | None) -> Policy:
         """Return what holds for a partition of that age (None: it is not known, so no rule for old ones fits)."""

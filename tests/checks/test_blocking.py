@@ -17,6 +17,7 @@ from orchestration import names
 from orchestration.blocked import blocking_failure
 from orchestration.ops import layout_ops
 from orchestration.ops.layout_ops import Verdict
+from orchestration.resources import SparkResource
 from tests.support.platform import (
     House,
     commit,
@@ -275,6 +276,13 @@ def test_a_partition_is_blocked_alone(tmp_path: Path, monkeypatch: pytest.Monkey
         assert blocking_failure(house.instance, layout, "dt=b") is None
         assert blocking_failure(house.instance, layout) is not None
         assert house.run(requests["dt=b"]).success
+        spark = SparkResource.from_environment(house.environment)
+        told = house.instance, house.warehouse, spark, "shop.orders", None
+        assert merged_view.merged_view_result(*told, ["dt=b"]).passed
+        with monkeypatch.context() as patched:
+            patched.setattr(merged_view, "compare", lambda *_: _differs())
+            both = merged_view.merged_view_result(*told, ["dt=a", "dt=b"])
+        assert not both.passed, "a run over both partitions is told of each: it does not free the one that differs"
 
 
 def test_no_number_of_other_partitions_makes_a_failed_one_forgotten(tmp_path: Path) -> None:

@@ -110,9 +110,24 @@ def test_the_audit_finds_what_was_changed_behind_everybodys_back_and_goes_round(
     second = house.execute(names.AUDIT_JOB, run_config={"tables": 1})
     assert failure(second).startswith("shop.good: snapshot 7 cannot be trusted: ")
     assert "snapshot 7 cannot be trusted" in str(blocking_failure(house.instance, house.layout("shop.good")))
+    assert "before-compaction-7" in house.warehouse.table("shop.good").tags()
     third = house.execute(names.AUDIT_JOB, run_config={"tables": 1})
     assert third.success, "the third table, which has its turn before the others have their second"
     assert any(line.startswith("shop.parted: snapshots 2 and 3") for line in said(house, third))
+
+
+def test_severities_of_the_policy_hold_for_the_audit_too(house: House, tmp_path: Path) -> None:
+    for table in ("shop.bad", "shop.good"):
+        house.warehouse.table(table).compact(full=True)
+        sabotage(house.warehouse.table(table), "drop")
+    policies = tmp_path / "policies.yaml"
+    checks = "shop.bad: {checks: {merged_view_unchanged: off}}, shop.good: {checks: {merged_view_unchanged: warn}}"
+    policies.write_text(f"tables: {{{checks}}}")
+    house.environment["DREDGE_POLICIES"] = str(policies)
+    house.load()
+    assert failure(house.execute(names.AUDIT_JOB)).startswith("shop.good: snapshot 7 cannot be trusted: ")
+    assert blocking_failure(house.instance, house.layout("shop.bad")) is None
+    assert blocking_failure(house.instance, house.layout("shop.good")) is None, "a warning"
 
 
 def test_two_snapshots_that_somebody_names_are_compared(house: House) -> None:
