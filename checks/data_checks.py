@@ -26,6 +26,7 @@ from orchestration import names
 from orchestration.ops.each_table import each_table
 from orchestration.policies import Policy, policy_source
 from orchestration.quirks import typed
+from orchestration.resources.spark_resource import SparkResource
 from orchestration.resources.warehouse import WarehouseResource, describe_warehouse
 from orchestration.table_card import TableCard
 
@@ -46,21 +47,26 @@ def declarations_of(card: TableCard, policy: Policy) -> Sequence[Declaration]:
     return [one for one in made if not is_off(policy, one.name)] or made[-1:]
 
 
-def _check(context: dg.AssetCheckExecutionContext, warehouse: WarehouseResource) -> Iterator[dg.AssetCheckResult]:
+def _check(
+    context: dg.AssetCheckExecutionContext, warehouse: WarehouseResource, spark: SparkResource
+) -> Iterator[dg.AssetCheckResult]:
     card = checked_table(context, warehouse)
     policy = policy_source(warehouse.policy_file).current().of(card.name)
     for check in wanted(context)[1]:
-        yield data_result(warehouse, card, policy, check)
+        yield data_result(warehouse, spark, card, policy, check)
 
 
-def data_result(warehouse: WarehouseResource, card: TableCard, policy: Policy, check: str) -> dg.AssetCheckResult:
+def data_result(
+    warehouse: WarehouseResource, spark: SparkResource, card: TableCard, policy: Policy, check: str
+) -> dg.AssetCheckResult:
     """Make one check of a table's data. Raises SuiteCrashed, and what opening the table raises."""
     if is_off(policy, check):
         return switched_off(policy, check)
     if card.refusal is not None:
         return declined(card, check)
     if check == names.SUITE_CHECK:
-        return under_policy(named(check, suite_result(warehouse, card, policy.expectations)), policy)
+        session = spark if policy.expectations_on == "spark" and spark.uses_spark else None
+        return under_policy(named(check, suite_result(warehouse, card, policy.expectations, session)), policy)
     return under_policy(result_of(run_check(warehouse.store(card.name), check, limits_of(policy))), policy)
 
 
@@ -71,7 +77,7 @@ def data_result(warehouse: WarehouseResource, card: TableCard, policy: Policy, c
     tags={"dagster/kind/dredge": ""},
 )
 @typed
-def rules_op(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> None:
+def rules_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource) -> None:
     """Check the data of all tables that maintenance looks after; a table whose checks fail to run stops no other.
 
     At the end the op fails and names the tables whose checks could not be made. A check that finds something is no failure of the run.
@@ -81,7 +87,7 @@ def rules_op(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> No
     def evaluate(card: TableCard) -> None:
         policy, asset = policies.of(card.name), names.data_key(warehouse.path, card.name)
         for declaration in declarations_of(card, policy):
-            result = data_result(warehouse, card, policy, declaration.name)
+            result = data_result(warehouse, spark, card, policy, declaration.name)
             context.log.info("%s: %s: %s", card.name, declaration.name, result.description)
             context.log_event(evaluation_of(asset, result))  # type: ignore[arg-type]  # stored at once; Dagster's type leaves evaluations out
 

@@ -1,4 +1,4 @@
-"""expectations: a great-expectations suite made from a table's schema and what its policy declares, held against a bounded sample of its merged rows.
+"""expectations: a great-expectations suite made from a table's schema and what its policy declares, held against a bounded sample of its merged rows, or against all of them in Spark.
 
 great-expectations is imported only when the check runs (7 s), on a job of its own, so that no compaction waits for it.
 """
@@ -6,7 +6,8 @@ great-expectations is imported only when the check runs (7 s), on a job of its o
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +18,7 @@ from checks.definition import declined, failed
 from lsm_core import Table
 from lsm_core.errors import DredgeError
 from orchestration.policies.policy import Expectation
+from orchestration.resources.spark_resource import SparkResource
 from orchestration.resources.warehouse import WarehouseResource
 from orchestration.table_card import TableCard
 
@@ -34,18 +36,33 @@ _COLUMN_ARGUMENTS: Final = ("column", "column_A", "column_B", "column_list", "co
 
 
 def suite_result(
-    warehouse: WarehouseResource, card: TableCard, declared: Sequence[Expectation] = ()
+    warehouse: WarehouseResource,
+    card: TableCard,
+    declared: Sequence[Expectation] = (),
+    spark: SparkResource | None = None,
 ) -> dg.AssetCheckResult:
-    """Hold one table's sample to its suite; ``declared``: what the policy expects besides. Raises ``SuiteCrashed`` and what reading the table raises."""
+    """Hold one table to its suite: all its rows in ``spark``'s session, None: a sample in this process. ``declared``: what the policy expects besides.
+
+    Raises ``SuiteCrashed`` and what reading the table raises.
+    """
     if card.refusal is not None:
         return declined(card)
+    if spark is not None:
+        with rows_in_spark(spark, warehouse.table(card.name), declared) as frame:
+            return _told(run_suite(card, frame, declared, in_spark=True), frame.count(), "all its rows, in Spark")
     sample = read_sample(warehouse.table(card.name), declared=declared)
-    outcomes = run_suite(card, sample.frame, declared)
+    where = "all its rows" if sample.whole else "a sample"
+    return _told(run_suite(card, sample.frame, declared), len(sample.frame), where)
+
+
+def _told(outcomes: Sequence[ExpectationResult], rows: int, where: str) -> dg.AssetCheckResult:
+    """Return what became of the expectations, held against so many rows."""
     lines = ["| expectation | rows that break it | |", "|---|--:|---|"]
     lines += [f"| {item.text} | {item.unexpected:,} | {'ok' if item.passed else 'broken'} |" for item in outcomes]
     metadata = {
-        "rows looked at": dg.MetadataValue.int(len(sample.frame)),
-        "whole table": dg.MetadataValue.bool(sample.whole),
+        "rows looked at": dg.MetadataValue.int(rows),
+        "which rows": dg.MetadataValue.text(where),
+        "whole table": dg.MetadataValue.bool(where != "a sample"),
         "expectations": dg.MetadataValue.md("\n".join(lines)),
         "rows that break an expectation": dg.MetadataValue.int(sum(item.unexpected for item in outcomes)),
     }
@@ -55,12 +72,12 @@ def suite_result(
         if named:
             metadata["keys that break an expectation"] = dg.MetadataValue.md("\n".join(named))
         worst = next((item for item in broken if not item.warn), broken[0])
-        rows = f"{worst.unexpected:,} rows break it" if worst.unexpected else "it does not hold"
-        text = f"{worst.text}: {rows}; dirt in the source, maintenance changed nothing"
+        share = f"{worst.unexpected:,} rows break it" if worst.unexpected else "it does not hold"
+        text = f"{worst.text}: {share}; dirt in the source, maintenance changed nothing"
         return failed(text, warn=worst.warn, **metadata)
     return dg.AssetCheckResult(
         passed=True,
-        description=f"{len(outcomes)} expectations hold over {len(sample.frame):,} rows",
+        description=f"{len(outcomes)} expectations hold over {rows:,} rows",
         metadata=metadata,
     )
 
@@ -110,6 +127,21 @@ def read_sample(table: Table, max_rows: int = MAX_ROWS, declared: Sequence[Expec
     return Sample(pa.Table.from_batches(batches, schema=schema).slice(0, max_rows).to_pandas(), whole)
 
 
+@contextmanager
+def rows_in_spark(spark: SparkResource, table: Table, declared: Sequence[Expectation] = ()) -> Iterator[Any]:
+    """Give all merged rows of a suite's columns as a DataFrame, which Spark keeps (spilling to its disks) while several expectations read it.
+
+    Raises what opening a session raises.
+    """
+    from lsm_core.spark import read_table
+
+    frame = read_table(spark.session(), table, columns=wanted_columns(table, declared)).persist()
+    try:
+        yield frame
+    finally:
+        frame.unpersist()
+
+
 class SuiteCrashed(DredgeError):
     """An expectation could not be evaluated: a fault of the check, not of the data."""
 
@@ -125,17 +157,16 @@ class ExpectationResult:
     warn: bool = True
 
 
-def run_suite(card: TableCard, frame: pd.DataFrame, declared: Sequence[Expectation] = ()) -> list[ExpectationResult]:
-    """Evaluate the suite over ``frame``; raises ``SuiteCrashed`` when an expectation itself fails to run."""
+def run_suite(
+    card: TableCard, frame: Any, declared: Sequence[Expectation] = (), *, in_spark: bool = False
+) -> list[ExpectationResult]:
+    """Evaluate the suite over ``frame``, of pandas, or ``in_spark`` of Spark; raises ``SuiteCrashed`` when an expectation itself fails to run."""
     import great_expectations as gx
 
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = {"globally": False}
-    batch = (
-        context.data_sources.add_pandas("rows")
-        .add_dataframe_asset(card.name)
-        .add_batch_definition_whole_dataframe("all")
-    )
+    source = context.data_sources.add_spark("rows") if in_spark else context.data_sources.add_pandas("rows")
+    batch = source.add_dataframe_asset(card.name).add_batch_definition_whole_dataframe("all")
     own = [(text, made, True) for text, made in expectations(card, frame)]
     every = [*own, *(_declared(card, item) for item in declared)]
     for place, (_, made, _) in enumerate(every):
@@ -183,7 +214,7 @@ def _declared(card: TableCard, item: Expectation) -> tuple[str, Any, bool]:
     return text, made, item.severity == "warn"
 
 
-def expectations(card: TableCard, frame: pd.DataFrame) -> list[tuple[str, Any]]:
+def expectations(card: TableCard, frame: Any) -> list[tuple[str, Any]]:
     """Return the expectations with their words: what the schema promises, said without the engine that wrote the rows."""
     import great_expectations.expectations as gxe
 

@@ -302,6 +302,10 @@ class PolicyEntry(CompactionRules):
     expectations: list[Expectation] | None = Field(
         None, description="what the rows are held to besides the table's own keys, by great-expectations"
     )
+    expectations_on: Literal["sample", "spark"] | None = Field(
+        None,
+        description="which rows great-expectations holds to them: a bounded sample in the run's process, or all in Spark (where DREDGE_RUNNER is not spark: the sample)",
+    )
     partitions: list[PartitionEntry] | None = Field(
         None, description="what else holds for partitions of an age; of several that fit the oldest counts most"
     )
@@ -439,6 +443,7 @@ class Policy:
     retention: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     checks: Mapping[str, str] = field(default_factory=dict)
     expectations: Sequence[Expectation] = ()
+    expectations_on: str = "sample"
     owners: Sequence[str] = ()
     group: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pandas as pd
 import pytest
 
 from checks import expectations
-from checks.expectations import SuiteCrashed, read_sample, run_suite, wanted_columns
+from checks.expectations import SuiteCrashed, read_sample, run_suite, suite_result, wanted_columns
 from orchestration import names
 from orchestration.policies.policy import Expectation
+from orchestration.policies.policy_files import parse_policies
+from orchestration.resources import SparkResource, WarehouseResource
 from orchestration.table_card import ColumnCard, TableCard
 from tests.support.platform import append_table, commit, keyed_table, open_house
 
@@ -89,3 +93,42 @@ def test_the_suites_of_all_tables_run_in_one_job_and_only_look_at_a_bounded_samp
         assert {check for table, check in found if table == "orders"} == {*rules, names.SUITE_CHECK}
         assert {check for table, check in found if table == "log"} == {names.SUITE_CHECK}, "the other is switched off"
         assert [key for key, (passed, _) in found.items() if not passed] == [("log", names.SUITE_CHECK)]
+
+
+@pytest.mark.parametrize(("runner", "where"), [("spark", "spark"), ("local", "here")])
+def test_the_policy_says_which_rows_are_looked_at_and_without_spark_it_is_the_sample(
+    runner: str, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[SparkResource | None] = []
+
+    def suite(_: object, card: TableCard, declared: object, spark: SparkResource | None) -> dg.AssetCheckResult:
+        asked.append(spark)
+        return dg.AssetCheckResult(passed=True)
+
+    data_checks = import_module("checks.data_checks")  # the package has a function of its name
+    monkeypatch.setattr(data_checks, "suite_result", suite)
+    commit(keyed_table(tmp_path / "wh"))
+    warehouse = WarehouseResource(path=str(tmp_path / "wh"))
+    policies = parse_policies("tables: {shop.orders: {expectations_on: spark}}", "p.yaml")
+    card, spark = warehouse.card("shop.orders"), SparkResource(runner=runner)
+    data_checks.data_result(warehouse, spark, card, policies.of("shop.orders"), names.SUITE_CHECK)
+    data_checks.data_result(warehouse, spark, card, policies.of("shop.log"), names.SUITE_CHECK)
+    assert asked == [spark if where == "spark" else None, None]
+
+
+@pytest.mark.soak
+def test_all_rows_are_looked_at_in_spark_and_keys_are_named_alike(tmp_path: Path, spark: object) -> None:
+    table = keyed_table(tmp_path / "wh")
+    commit(table, 3)
+    warehouse = WarehouseResource(path=str(tmp_path / "wh"))
+    declared = [Expectation(type="expect_column_values_to_be_between", kwargs={"column": "id", "max_value": 97})]
+    card = warehouse.card("shop.orders")
+    here = suite_result(warehouse, card, declared)
+    there = suite_result(warehouse, card, declared, SparkResource(runner="spark"))
+    assert (here.passed, here.description) == (there.passed, there.description) == (False, here.description)
+    assert "2 rows break it" in str(here.description)
+    for told in (here, there):
+        listed = str((told.metadata or {})["keys that break an expectation"].value)
+        assert "id=98" in listed and "id=99" in listed and "dt=a" in listed
+    assert (there.metadata or {})["rows looked at"].value == 100
+    assert (there.metadata or {})["which rows"].value == "all its rows, in Spark"
