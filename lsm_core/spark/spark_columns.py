@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lsm_core.arrays import one_array
 from lsm_core.errors import ColumnNotFound, InvalidOption, UnsupportedFeature
@@ -50,6 +51,9 @@ _FROM_SPARK: Final = {
 _MAX_FRACTION: Final = 6  # Spark's timestamps count microseconds
 _FRAME_BYTES: Final = 16 << 20
 """Rows cross between Python and the JVM, and its shuffles, in batches and values of no more: each is in memory several times on its way."""
+SESSION_ZONE: Final = "spark.sql.session.timeZone"
+_UTC: Final = frozenset({"UTC", "Etc/UTC", "GMT", "Z", "+00:00"})
+_HOURS_OF_GAP: Final = pa.scalar(26 * 3600 * 1_000_000, pa.duration("us"))  # longer than any that a zone ever left out
 
 
 def fields_of(schema: TableSchema, columns: Sequence[str] | None, table: str) -> tuple[DataField, ...]:
@@ -135,6 +139,67 @@ def in_frames(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     yield from in_frames(batch.slice(middle))
 
 
+def in_session_zone(rows: pa.Table, schema: TableSchema, zone: str | None, table: str) -> pa.Table:
+    """Return rows as Spark handed them over, columns named as in ``schema``, with times as Spark's own casts make them of the table's types: an
+    instant (TIMESTAMP) for a TIMESTAMP_NTZ column is what clocks show in the session's zone, and a day or TIMESTAMP_NTZ for a TIMESTAMP column an
+    instant in that zone (of an hour that clocks skip, so much later; of one that comes twice, the first).
+
+    ``zone``: that of the session, None where it is not known; Spark names it in the types of instants, too. Raises InvalidOption for a zone
+    that Arrow does not know, UnsupportedFeature for such times inside of arrays, maps and structs.
+    """
+    told = next((field.type.tz for field in rows.schema if pa.types.is_timestamp(field.type) and field.type.tz), zone)
+    if told is None or told in _UTC:
+        return rows
+    for place, field in enumerate(rows.schema):
+        if not schema.has_field(field.name) or not _crosses(field.type, schema.field(field.name).type):
+            continue
+        if pa.types.is_nested(field.type):
+            what = f"times of session zone '{told}' that change between TIMESTAMP and TIMESTAMP_NTZ inside of column '{field.name}': cast them in the query"
+            raise UnsupportedFeature(what, table)
+        try:
+            column = rows.column(place)
+            found = (
+                pc.local_timestamp(column)
+                if schema.field(field.name).type.root is TypeRoot.TIMESTAMP
+                else _instants(column, told)
+            )
+        except pa.ArrowInvalid as error:
+            accepted = f"a name of the time zone database, where column '{field.name}' changes between TIMESTAMP and TIMESTAMP_NTZ"
+            raise InvalidOption(SESSION_ZONE, told, accepted, table) from error
+        rows = rows.set_column(place, field.name, found)
+    return rows
+
+
+def _crosses(given: pa.DataType, kind: DataType) -> bool:
+    """Whether times change between instants and what clocks show."""
+    if pa.types.is_timestamp(given) or pa.types.is_date(given):
+        instant = pa.types.is_timestamp(given) and given.tz is not None
+        return kind.root is (TypeRoot.TIMESTAMP if instant else TypeRoot.TIMESTAMP_LTZ)
+    if pa.types.is_map(given):
+        sides = ((given.key_type, kind.key), (given.item_type, kind.value))
+        return any(own is not None and _crosses(one, own) for one, own in sides)
+    if pa.types.is_list(given):
+        return kind.element is not None and _crosses(given.value_type, kind.element)
+    if pa.types.is_struct(given):
+        own = {field.name: field.type for field in kind.fields or ()}
+        return any(field.name in own and _crosses(field.type, own[field.name]) for field in given)
+    return False
+
+
+def _instants(clock: pa.ChunkedArray, zone: str) -> pa.ChunkedArray:
+    """When clocks of the zone show these times; those that they skip are counted on from a day before."""
+
+    def first(times: pa.ChunkedArray) -> pa.ChunkedArray:
+        return pc.assume_timezone(times, zone, ambiguous="earliest", nonexistent="latest")
+
+    clock = clock.cast(pa.timestamp("us"))
+    found = first(clock)
+    skipped = pc.not_equal(pc.local_timestamp(found), clock)
+    if not pc.any(skipped, min_count=0).as_py():
+        return found
+    return pc.if_else(skipped, pc.add(first(pc.subtract(clock, _HOURS_OF_GAP)), _HOURS_OF_GAP), found)
+
+
 def quoted(name: str) -> str:
     """Return a column name as Spark SQL reads it literally."""
     return "`" + name.replace("`", "``") + "`"
@@ -172,10 +237,12 @@ def _spark_type(kind: DataType, column: str, table: str) -> tuple[str, pa.DataTy
 
 
 __all__ = [
+    "SESSION_ZONE",
     "arrow_of",
     "expressions",
     "fields_of",
     "in_frames",
+    "in_session_zone",
     "names_in_table",
     "quoted",
     "require_schema",

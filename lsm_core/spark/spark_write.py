@@ -29,7 +29,7 @@ from lsm_core.format.schema import TableSchema
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.metadata.support import require_writable
 from lsm_core.options import parse_digits, whole_number
-from lsm_core.spark.spark_columns import arrow_of, in_frames, names_in_table
+from lsm_core.spark.spark_columns import SESSION_ZONE, arrow_of, in_frames, in_session_zone, names_in_table
 from lsm_core.spark.spark_tasks import (
     ANSWER_DDL,
     Outcome,
@@ -132,6 +132,8 @@ class WriteJob:
     """The snapshot that the rows were worked out from: the commit fails where others but compactions touched the same buckets since."""
     columns: tuple[str, ...] = ()
     """The names of the columns that tasks get, in order, where Spark gives them others."""
+    zone: str | None = None
+    """The time zone of the session; None where the driver was not told: then tasks know it if it was set."""
 
     @classmethod
     def plan(
@@ -256,7 +258,10 @@ class WriteJob:
         self, batches: Iterable[pa.RecordBatch], task: int, kind_column: str | None
     ) -> Iterator[tuple[int, RowNumbering, pa.Table, pa.Array | None]]:
         """Pieces of rows in order: the place of each, how errors number its rows, and its row kinds."""
-        seen = 0
+        from pyspark import TaskContext
+
+        seen, context = 0, TaskContext.get()
+        zone = self.zone or (None if context is None else context.getLocalProperty(SESSION_ZONE))
         for piece in in_pieces(batches):
             given, kinds = RowNumbering(seen, f"partition {task} of the DataFrame"), None
             rows = piece.rename_columns(list(self.columns)) if self.columns else piece
@@ -264,6 +269,7 @@ class WriteJob:
                 kinds = kinds_from_text(rows.column(kind_column), self.store.name, kind_column, given.row)
                 rows = rows.drop_columns([kind_column])
             rows = rows.rename_columns(names_in_table(rows.column_names, self.store.schema))
+            rows = in_session_zone(rows, self.store.schema, zone, self.store.name)
             yield (task << _TASK_SHIFT) + seen, given, rows, kinds
             seen += piece.num_rows
 
@@ -480,6 +486,7 @@ def _outcomes_of_tasks(df: DataFrame, job: WriteJob, row_kind_column: str | None
     store, spark, what = job.store, df.sparkSession, f"writing table {job.store.name}"
     tasks = tasks_of(spark)
     use_this_python(spark)
+    job = replace(job, zone=str(spark.conf.get(SESSION_ZONE)))
     if any("`" in name for name in df.columns):  # Spark finds no such column where it hands rows to Python
         job = replace(job, columns=tuple(df.columns))
         df = df.toDF(*(f"c{number}" for number in range(len(df.columns))))

@@ -15,6 +15,7 @@ from lsm_core import Catalog, SchemaChange
 from lsm_core.errors import ColumnNotFound, DredgeError, InvalidData, InvalidOption, InvalidSchema, UnsupportedFeature
 from lsm_core.spark import compact_table, delete_keys, delete_where, read_table, update_where, upsert, write_table
 from lsm_core.spark.data_source import TableSource
+from lsm_core.spark.spark_columns import SESSION_ZONE, in_session_zone
 from lsm_core.spark.spark_write import prepared
 from tests.spark.tables import canonical, live_paths, make_table
 
@@ -224,3 +225,54 @@ def test_rows_of_every_type_go_through_spark_whatever_its_settings(spark: Any, t
     finally:
         for key, text in before.items():
             spark.conf.unset(key) if text is None else spark.conf.set(key, text)
+
+
+def test_times_of_another_kind_become_what_sparks_casts_make_them(spark: Any, tmp_path: Path) -> None:
+    fields = pa.schema(
+        [
+            ("k", pa.int32()),
+            ("clock", pa.timestamp("us")),
+            ("instant", pa.timestamp("us", "UTC")),
+            ("of_day", pa.timestamp("us", "UTC")),
+        ]
+    )
+    table = make_table(tmp_path, fields=fields, primary_keys=(), options={"bucket": "-1"})
+    before = spark.conf.get(SESSION_ZONE)
+    spark.conf.set(SESSION_ZONE, "America/New_York")
+    try:
+        frame = spark.sql(
+            "SELECT k, CAST(t AS TIMESTAMP) clock, CAST(t AS TIMESTAMP_NTZ) instant, DATE'2024-07-01' of_day FROM VALUES "
+            # at noon, in an hour that clocks skip, and in one that they show twice
+            "(1, '2024-01-01 12:00:00.000001'), (2, '2024-03-10 02:30:00'), (3, '2024-11-03 01:30:00'), (4, NULL) AS x(k, t)"
+        ).coalesce(1)
+        casts = (
+            "k",
+            "CAST(clock AS TIMESTAMP_NTZ) clock",
+            "CAST(instant AS TIMESTAMP) instant",
+            "CAST(of_day AS TIMESTAMP) of_day",
+        )
+        expected = frame.selectExpr(*casts).toArrow().cast(fields).to_pylist()
+        write_table(frame, table)
+        assert table.to_arrow().sort_by("k").to_pylist() == expected
+        save(frame, tmp_path, "overwrite")
+        assert table.to_arrow().sort_by("k").to_pylist() == expected
+    finally:
+        spark.conf.set(SESSION_ZONE, before)
+
+
+def test_times_inside_of_columns_and_zones_of_no_name_are_refused(tmp_path: Path) -> None:
+    inside = pa.schema([("a", pa.list_(pa.struct([("at", pa.timestamp("us"))])))])
+    table = make_table(tmp_path, fields=inside, primary_keys=(), options={"bucket": "-1"})
+    given = pa.table({"a": pa.array([None], pa.list_(pa.struct([("at", pa.timestamp("us", "Asia/Tokyo"))])))})
+    with pytest.raises(UnsupportedFeature, match=r"Asia/Tokyo.*column 'a': cast"):
+        in_session_zone(given, table.schema, "Asia/Tokyo", "db.t")
+    whole = pa.schema([("m", pa.map_(pa.string(), pa.timestamp("us"))), ("t", pa.timestamp("us", "UTC"))])
+    table = make_table(tmp_path, "db.u", fields=whole, primary_keys=(), options={"bucket": "-1"})
+    alike = pa.table(
+        {"m": pa.array([None], whole.field("m").type), "t": pa.array([0], pa.timestamp("us", "Asia/Tokyo"))}
+    )
+    assert in_session_zone(alike, table.schema, "Asia/Tokyo", "db.u") is alike
+    clock = pa.table({"t": pa.array([0], pa.timestamp("us"))})
+    assert in_session_zone(clock, table.schema, None, "db.u") is clock
+    with pytest.raises(InvalidOption, match=r"session.timeZone.*Nowhere.*column 't'"):
+        in_session_zone(clock, table.schema, "Nowhere", "db.u")
