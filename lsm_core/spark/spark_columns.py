@@ -194,10 +194,8 @@ def _instants(clock: pa.ChunkedArray, zone: str) -> pa.ChunkedArray:
 
     clock = clock.cast(pa.timestamp("us"))
     found = first(clock)
-    skipped = pc.not_equal(pc.local_timestamp(found), clock)
-    if not pc.any(skipped, min_count=0).as_py():
-        return found
-    return pc.if_else(skipped, pc.add(first(pc.subtract(clock, _HOURS_OF_GAP)), _HOURS_OF_GAP), found)
+    shown = pc.equal(pc.local_timestamp(found), clock)
+    return pc.if_else(shown, found, pc.add(first(pc.subtract(clock, _HOURS_OF_GAP)), _HOURS_OF_GAP))
 
 
 def quoted(name: str) -> str:
