@@ -14,6 +14,7 @@ from pydantic import Field
 from lsm_core import Catalog, Table
 from lsm_core.clock import Clock, clock_from, why_silent
 from lsm_core.errors import CorruptFile, DredgeError, InvalidOption, UnsupportedFeature
+from lsm_core.maintenance.action import action_names
 from lsm_core.maintenance.record import LedgerEntry, new_run_id, read_ledger, write_entry
 from lsm_core.metadata import TableStore, support
 from lsm_core.options import parse_catalog_options
@@ -116,12 +117,16 @@ class LedgerResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         """Return what was done to the table, oldest first; raises ``CorruptFile``, ``TableNotFound``."""
         return read_ledger(self._store(table), limit)
 
-    def record_failure(self, table: str, run_id: str, plan_hash: str, error: str) -> str:
-        """Write down that a Dagster run failed and return the entry's path; raises ``TableNotFound``, ``StorageFull``."""
-        store = self._store(table)
+    def record_failure(self, table: str, run_id: str, plan_hash: str, error: str, asked: str = "compact") -> str:
+        """Write down that a Dagster run failed and return the entry's path; raises ``TableNotFound``, ``StorageFull``.
+
+        ``asked``: what its tag says that it was to do ("compact full"); what is no action is written down as a compaction.
+        """
+        store, words = self._store(table), asked.split()
+        action = words[0] if words and words[0] in action_names() else "compact"
         entry = LedgerEntry(
-            run_id=new_run_id(store, "compact"),
-            action="compact",
+            run_id=new_run_id(store, action),
+            action=action,
             table=table,
             time_ms=store.clock.now_ms(),
             outcome="failed",

@@ -27,7 +27,8 @@ def failure_sensor(settings: Settings) -> dg.SensorDefinition:
         if table is None:
             return dg.SkipReason(f"run {run.run_id[:8]} of {run.job_name} failed; it belongs to no single table")
         try:
-            ledger.record_failure(table, run.run_id, run.tags.get(names.TAG_PLAN, ""), _cause(context))
+            asked = run.tags.get(names.TAG_ACTION, "")
+            ledger.record_failure(table, run.run_id, run.tags.get(names.TAG_PLAN, ""), _cause(context), asked)
         except (DredgeError, OSError) as error:
             return dg.SkipReason(f"run {run.run_id[:8]} of {table} failed, and so did writing it down: {error}")
         return dg.SkipReason(f"run {run.run_id[:8]} of {table} failed: {_cause(context)}")

@@ -24,6 +24,7 @@ from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
 from orchestration import names
 from orchestration.ops import layout_ops, retention_op
+from orchestration.resources import LedgerResource
 from tests.support.platform import LAYOUT_CHECKS, House, append_table, commit, evaluations, keyed_table, open_house
 
 TABLE = "shop.orders"
@@ -377,14 +378,18 @@ def test_a_failed_run_is_written_into_the_tables_ledger(house: House, monkeypatc
         sensor_name=sensor.name,
         dagster_event=event,
         dagster_instance=house.instance,
-        dagster_run=result.dagster_run,
+        dagster_run=result.dagster_run.with_tags({**result.dagster_run.tags, names.TAG_ACTION: "recover"}),
         resources={"ledger": house.defs.resources["ledger"]},
     ).for_run_failure()
     said = sensor(context)
     assert isinstance(said, dg.SkipReason)
     assert "the disk is gone" in (said.skip_message or "")
     entry = read_ledger(house.warehouse.store("shop.orders"))[-1]
-    assert (entry.outcome, entry.approved_by) == ("failed", f"dagster run {result.run_id}")
+    assert (entry.action, entry.outcome) == ("recover", "failed"), "what was to be done, as the run's tag says"
+    assert "-recover-" in entry.run_id
+    assert entry.approved_by == f"dagster run {result.run_id}"
+    LedgerResource.of(house.warehouse).record_failure("shop.orders", "run", "plan", "error", "../x full")
+    assert read_ledger(house.warehouse.store("shop.orders"))[-1].action == "compact", "tags may say anything"
     assert "the disk is gone" in (entry.error or "")
 
 
