@@ -362,7 +362,7 @@ _READERS: Final[Mapping[Kind, Callable[[Literal], Any]]] = {
     Kind.FLAG: _flag,
     Kind.NAMES: _names,
     Kind.NUMBERS: lambda value: list(map(_number_of, _names(value))),
-    Kind.PARTITIONS: lambda value: [_pairs(part.replace("/", ",")) for part in _names(value, ";")],
+    Kind.PARTITIONS: lambda value: [_partition(part.replace("/", ",")) for part in _names(value, ";")],
     Kind.OPTIONS: _options,
     Kind.TIME: _time,
     Kind.AGE: lambda value: duration(_text(value)),
@@ -376,6 +376,16 @@ def _pairs(text: str) -> dict[str, str]:
     if not pairs or any(not sign or not key.strip() for key, sign, _ in pairs):
         raise ValueError(text)
     return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _partition(text: str) -> dict[str, str]:
+    """As `_pairs`. Raises ValueError also for a key that comes twice, and for a part without one: of a value that holds the sign, another
+    partition would be made.
+    """
+    found = _pairs(text)
+    if len(found) != text.count(",") + 1:
+        raise ValueError(text)
+    return found
 
 
 def _open(catalog: Catalog, name: str, options: Mapping[str, str] | None) -> Table:

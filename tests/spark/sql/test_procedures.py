@@ -221,6 +221,8 @@ WRONG: tuple[tuple[str, type[DredgeError], str], ...] = (
     ),
     ("create_tag('db.t', 'x', true)", InvalidOption, "option 'snapshot' cannot be True"),
     ("compact('db.t', 'dt')", InvalidOption, "option 'partitions' cannot be 'dt'; accepted: partitions such as"),
+    ("compact('db.t', 'dt=a,/')", InvalidOption, "option 'partitions' cannot be 'dt=a,/'"),
+    ("compact('db.t', 'dt=a,dt=b')", InvalidOption, "option 'partitions' cannot be 'dt=a,dt=b'"),
     ("compact(table => 'db.t', buckets => '0,x')", InvalidOption, "option 'buckets'"),
     ("compact(table => 'db.t', options => 'x')", InvalidOption, "option 'options'"),
     ("compact(table => 'db.t', compact_strategy => 'some')", InvalidOption, "full, minor"),
