@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Sequence
 from graphlib import CycleError, TopologicalSorter
+from typing import Final
 
 import dagster as dg
 
@@ -13,6 +14,8 @@ from orchestration import names
 from orchestration.policies import Policies
 from orchestration.quirks import early_features
 from orchestration.table_card import TableCard
+
+_READERS: Final = "readers"
 
 
 def with_declarations(
@@ -66,7 +69,10 @@ def with_declarations(
     with early_features():
         mapped = defs.map_asset_specs(func=told)
     said = "Reads tables of the warehouse, as the policy file declares."
-    external = [dg.AssetSpec(reader, deps=sorted(keys), description=said) for reader, keys in readers.items()]
+    external = [
+        dg.AssetSpec(reader, deps=sorted(keys), description=said, group_name=_READERS)
+        for reader, keys in readers.items()
+    ]
     return dg.Definitions.merge(mapped, dg.Definitions(assets=external)) if external else mapped
 
 

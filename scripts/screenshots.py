@@ -58,7 +58,7 @@ def pictures(browser: Pages, pages: Mapping[str, str]) -> None:
     """Lineage, a layout with its plots, a tick that asked for a run, the blocking check."""
     layout = next(where for where in pages.values() if "_layout?" in where).split("?")[0]
     sensor = next(where for where in pages.values() if "/sensors/" in where)
-    browser.opens("/asset-groups", "flight_status")
+    browser.opens(pages["lineage"], "flight_status")
     taken(browser, "lineage")
     browser.opens(f"{layout}?view=overview", "read amplification")
     browser.page.get_by_text("Plots", exact=True).first.click()

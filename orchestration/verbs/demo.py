@@ -17,11 +17,12 @@ import typer
 from assets.demo.carrier_totals import totals_key
 from assets.demo.replay import create_tables
 from assets.demo.replay_clock import BACKFILL, batch_clock_ms
-from assets.demo.tables import TABLES
+from assets.demo.tables import DATABASE, TABLES
 from lsm_core.clock import FileClock
 from lsm_core.errors import InvalidOption
 from lsm_core.processes import require_free
 from orchestration import names
+from orchestration.quirks import ASSET_JOB
 from orchestration.resources.warehouse import WarehouseResource
 from orchestration.verbs.dagster_process import WEB_SERVER, start_platform
 from orchestration.verbs.demo_story import Story, summary
@@ -124,11 +125,14 @@ def _emptied(folder: Path) -> Path:
 def _show(story: Story, say: Callable[[str], None]) -> None:
     """Say where to click."""
     url, path = story.client.url, story.warehouse.path
+    ranking = names.warehouse_health_key(path).path
+    story.client.launch(ASSET_JOB, assets=[ranking])  # the schedule that makes it is off here
     layout = "/".join(names.layout_key(path, TABLES[0].identifier).path)
     totals = "/".join(totals_key(path).path)
     say("the UI is up. Where to click:")
     for what, where in (
-        ("lineage", "/asset-groups"),
+        ("what hurts: all tables ranked", f"/assets/{'/'.join(ranking)}"),
+        ("lineage", f"/locations/dredge/asset-groups/{DATABASE}/lineage"),
         ("a table's layout: partitions, plots", f"/assets/{layout}?view=partitions"),
         ("its checks", f"/assets/{layout}?view=checks"),
         ("running totals from a changelog", f"/assets/{totals}"),
