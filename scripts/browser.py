@@ -59,14 +59,17 @@ class Pages:
         """What is to be seen on the page and should not be."""
         return sorted(set(_ILL.findall(self.page.locator("body").inner_text())))
 
-    def picture(self, name: str) -> None:
-        """Take the picture of what is to be seen now, once it is drawn."""
+    def picture(self, name: str, around: str | None = None) -> None:
+        """Take the picture of what is to be seen now, once it is drawn; scrolled to where the text ``around`` is."""
         if self.folder is None:
             return
-        self.page.wait_for_timeout(_DRAWN_MS)
-        from playwright.sync_api import TimeoutError as StillLoading
+        from playwright.sync_api import Error
 
-        with suppress(StillLoading):  # a picture of a page that still loads is no harm
+        with suppress(Error):  # a page that is drawn anew meanwhile, or still loads, has its picture taken as it is
+            if around is not None:
+                self.found(around).scroll_into_view_if_needed(timeout=_LOADED_MS)
+        self.page.wait_for_timeout(_DRAWN_MS)
+        with suppress(Error):
             self.page.get_by_text("Loading").filter(visible=True).first.wait_for(state="hidden", timeout=_LOADED_MS)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.page.screenshot(path=str(self.folder / f"{name}.png"))

@@ -94,9 +94,8 @@ class Journey:
         for text in then:
             self.pages.clicks(text)
         self.pages.shows(*shown)
-        self.pages.found([*texts, *shown][-1]).scroll_into_view_if_needed()
         if picture:
-            self.pages.picture(picture)
+            self.pages.picture(picture, [*texts, *shown][-1])
         assert self.pages.ills() == [], address
 
     def said(self, sensor: str) -> str:
@@ -149,7 +148,7 @@ def test_1_what_hurts(journey: Journey) -> None:
         "what-hurts",
         journey.address(ranking, "overview"),
         "what hurts most",
-        f"{ARCHIVE} (score",
+        journey.made(ranking)["what hurts most"],
         then=["[Show Markdown]"],
         shown=["what costs most", "next action", ARCHIVE, BURST, "storage move"],
     )
