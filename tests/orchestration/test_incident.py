@@ -161,12 +161,8 @@ def test_sensors_bring_a_huge_level_0_back_in_passes_each_a_run_of_its_own(
         assert passes == -(-commits // files) - 1
         story = house.materialisation("shop.orders", "dt=a")
         assert story["action"] == "recover" and story["compared"].startswith("V1: ") and "undo" in story
-        for request in (
-            house.tick(names.SORTED_RUN_SENSOR).run_requests or ()
-        ):  # the rest is small: by the table's own rules
-            assert request.tags[names.TAG_ACTION] == "compact"
-            assert house.run(request).success
-        assert not house.tick(names.SORTED_RUN_SENSOR).run_requests
+        (rest,) = house.tick(names.SORTED_RUN_SENSOR).run_requests or ()
+        assert rest.tags[names.TAG_ACTION] == "compact", "so few are merged by the table's own rules"
     assert table.to_arrow().sort_by("id").equals(content)
     assert _level0_of(table.store, "dt=quiet") == 2
 
