@@ -252,6 +252,8 @@ def _argument(argument: Argument, store: TableStore, value: Any) -> Any:
             return store.clock.now_ms() - duration(value)
         except InvalidOption as error:
             raise InvalidOption(argument.name, value, error.accepted, store.name) from error
+    if argument.kind is ArgumentKind.FLAG and not isinstance(value, bool):  # the text "false" would be true
+        raise InvalidOption(argument.name, value, "true or false", store.name)
     if argument.kind is not ArgumentKind.PARTITIONS:
         return value
     here = {state.text: state for state in table_health(store).partitions}

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.commit.conflicts import Rescan, blame
-from lsm_core.errors import CommitConflict, ConflictKind, InvalidOption, PlanRefused, RefusalRule
+from lsm_core.errors import CommitConflict, ConflictKind, CorruptFile, InvalidOption, PlanRefused, RefusalRule
 from lsm_core.format.file_meta import ADD, DELETE, DataFileMeta, table_to_entries
 from lsm_core.format.manifest import IndexFileMeta
 from lsm_core.format.partition_path import partition_text
@@ -76,13 +76,13 @@ class UndoneCompaction:
 
 
 def undone_by(store: TableStore, snapshot: Snapshot) -> UndoneCompaction | None:
-    """Return which compaction ``snapshot`` undid, None where it is no undo's. Raises CorruptFile."""
+    """Return which compaction ``snapshot`` undid, None where it is no undo's. Raises CorruptFile for snapshots and manifests, not for the ledger."""
     run_id = (snapshot.properties or {}).get(UNDO_PROPERTY)
     if run_id is None:
         return None
     try:
         number = _compaction_entry(store, run_id).snapshot_id
-    except InvalidOption:  # the ledger was deleted, or is another's
+    except (CorruptFile, InvalidOption):  # the ledger was deleted, or is another's
         return UndoneCompaction(None, whole=False)
     compaction = None if number is None else snapshots.try_read(store, number)
     if compaction is None:
