@@ -176,10 +176,10 @@ def _second_core(folder: Path, share: float, rounds: int) -> list[Result]:
             gains[kind] += [one / two] if turn else []
     limit, sessions = (sorted(gains[kind])[len(gains[kind]) // 2] for kind in ("limit", "sessions"))
     low, high = min(gains["sessions"]), max(gains["sessions"])
-    note = f"{rows:,} rows in {MANY_BUCKETS} buckets; the target is {SECOND_CORE:g}, or what the copy limit gains"
+    note = f"{rows:,} rows in {MANY_BUCKETS} buckets; the target is {SECOND_CORE:g}, or what the copy limit gains, and 1 at least"
     return [
         Result("spark-scale", "copy limit of the same files, one core to two", limit, "x", None, low=min(gains["limit"]), high=max(gains["limit"])),
-        Result("spark-scale", "local[1] to local[2]", sessions, "x", min(SECOND_CORE, limit), "higher", low, high, note).judged(),
+        Result("spark-scale", "local[1] to local[2]", sessions, "x", max(1.0, min(SECOND_CORE, limit)), "higher", low, high, note).judged(),
     ]  # fmt: skip
 
 

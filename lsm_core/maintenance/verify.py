@@ -48,6 +48,7 @@ from lsm_core.read.prune import living_at
 from lsm_core.read.raw_read import read_raw
 
 _SHOWN: Final = 5
+_COMPARED_BYTES: Final = 32 << 20
 _SAMPLED_SHARE: Final = 4
 """With `dredge.verification` = sampled one key in so many is re-merged."""
 _HANDED: Final = "(what was handed to the writer)"
@@ -398,12 +399,16 @@ def _compare_picked(store: TableStore, inputs: _SampledRows, found: _SampledRows
 
     compared = _compare(store, mine, theirs, drop_delete, same)
     if pairs and inputs.table is not None and found.table is not None:
-        ours = inputs.table.take(pa.array([picked.values[0] for picked, _ in pairs]))
-        other = found.table.take(pa.array([stored.values[0] for _, stored in pairs]))
-        wrong = np.flatnonzero(unequal_rows(ours, other, store.schema))
-        _refuse(
-            store, [f"key {_key_text(pairs[place][0].key)} has another version or value" for place in wrong[:_SHOWN]]
-        )
+        one, two = inputs.table.combine_chunks(), found.table.combine_chunks()  # or each `take` would join the chunks
+        step = max(1, _COMPARED_BYTES * two.num_rows // max(1, two.nbytes))  # rows may be wide
+        for start in range(0, len(pairs), step):
+            some = pairs[start : start + step]
+            ours = one.take(pa.array([picked.values[0] for picked, _ in some]))
+            other = two.take(pa.array([stored.values[0] for _, stored in some]))
+            wrong = np.flatnonzero(unequal_rows(ours, other, store.schema))
+            _refuse(
+                store, [f"key {_key_text(some[place][0].key)} has another version or value" for place in wrong[:_SHOWN]]
+            )
     return compared
 
 

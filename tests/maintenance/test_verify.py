@@ -19,6 +19,7 @@ from lsm_core.errors import SnapshotNotFound, VerificationFailed
 from lsm_core.files import KeyValueFileWriter, open_kv
 from lsm_core.format.file_meta import SOURCE_COMPACT, DataFileMeta
 from lsm_core.format.schema import DataField, TableSchema
+from lsm_core.maintenance import verify
 from lsm_core.maintenance.actions.compact.execution import tasks_of_plan
 from lsm_core.maintenance.verify import ReferenceJudge, unequal_rows
 from lsm_core.table import Schema, Table
@@ -101,8 +102,11 @@ def _history(tmp_path: Path, **options: str) -> Table:
     return table
 
 
+@pytest.mark.parametrize("at_once", [32 << 20, 1])
 @pytest.mark.parametrize("lie", sorted(LIES))
-def test_the_judge_stops_every_lie(tmp_path: Path, lie: str) -> None:
+def test_the_judge_stops_every_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: str, at_once: int) -> None:
+    """Also where rows are so wide that they are compared one by one."""
+    monkeypatch.setattr(verify, "_COMPARED_BYTES", at_once)
     table = _history(tmp_path)
     task, inputs, outputs = _compacted(table)
     judge = ReferenceJudge()
