@@ -111,7 +111,7 @@ def journey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Journey]:
     days = keyed_table(root, DAYS)
     for day in ("2024-05-01", "2024-05-02", "2024-05-03"):
         commit(days, 3, day=day)
-    commit(keyed_table(root, ARCHIVE, partitioned=False), 6)
+    commit(keyed_table(root, ARCHIVE, partitioned=False), 10)
     commit(keyed_table(root, BURST, partitioned=False), 4)
     policies = folder / "policies.yaml"
     policies.write_text(POLICIES)
@@ -142,7 +142,7 @@ def test_1_what_hurts(journey: Journey) -> None:
     journey.finished(journey.client.launch(ASSET_JOB, assets=[ranking]))
     told = "\n".join(journey.made(ranking).values())
     places = [told.index(table) for table in (ARCHIVE, ORDERS)]
-    assert places == sorted(places), "six runs that a pause holds back come before four that are fewer than the trigger"
+    assert places == sorted(places), "ten runs that a pause holds back come before four that are fewer than the trigger"
     assert "storage move" in told
     journey.sees(
         "what-hurts",
@@ -272,7 +272,7 @@ def test_8_policy_a_or_b(journey: Journey) -> None:
     assert "eager" in told
     assert "lazy" in told
     assert "write amplification" in told
-    assert journey.table(ARCHIVE).health()[0].sorted_runs == 6, "nothing was done"
+    assert journey.table(ARCHIVE).health()[0].sorted_runs == 10, "nothing was done"
     journey.sees(
         "what-if",
         f"/runs/{run.run_id}",
