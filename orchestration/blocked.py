@@ -16,6 +16,7 @@ from orchestration.quirks import (
     COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES,
     AssetCheckExecutionRecord,
     PartitionKeyFilter,
+    partitions_ever_failed,
 )
 
 _LOOK_BACK = 50
@@ -184,20 +185,27 @@ def started_before(instance: dg.DagsterInstance, run_id: str, table: str, layout
 
 
 def failed_checks(instance: dg.DagsterInstance, layouts: Mapping[str, dg.AssetKey]) -> dict[str, str]:
-    """Return, by table, what its newest failed blocking check said: a question for every 250 of ``layouts`` (by table).
-
-    Of a partitioned table the newest evaluation alone is looked at; `blocking_failure` looks at all of them.
+    """Return, by table, what its failed blocking check said, of one partition where several are blocked: a question for every 250 of ``layouts`` (by table), and
+    one or two for each partition that ever failed.
     """
     owners = {
         dg.AssetCheckKey(layout, name): table
         for table, layout in layouts.items()
         for name in (names.MERGED_VIEW_CHECK, names.TREE_CHECK)
     }
-    return {
+    found = {
         owners[check]: f"{check.name} failed: {evaluation.description or 'see its metadata'}"
         for check, evaluation in newest_evaluations(instance, owners).items()
         if _fails(evaluation)
     }
+    for check, partition in partitions_ever_failed(instance, owners):
+        if owners[check] in found:
+            continue  # one is told of each table
+        evaluation = _newest_of(instance, [check], partition)
+        if evaluation is not None and _fails(evaluation):
+            told = evaluation.description or "see its metadata"
+            found[owners[check]] = f"{check.name} of {partition} failed: {told}"
+    return found
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import copy
 import datetime
 import typing
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
@@ -25,6 +25,7 @@ from dagster._core.instance.utils import RUNLESS_RUN_ID
 from dagster._core.storage.asset_check_execution_record import (
     COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES,
     AssetCheckExecutionRecord,
+    AssetCheckExecutionRecordStatus,
 )
 from dagster._core.storage.event_log.schema import (
     AssetCheckExecutionsTable,
@@ -70,6 +71,25 @@ def early_features() -> Iterator[None]:
         warnings.simplefilter("ignore", dg.BetaWarning)
         warnings.simplefilter("ignore", dg.PreviewWarning)
         yield
+
+
+def partitions_ever_failed(
+    instance: dg.DagsterInstance, checks: Collection[dg.AssetCheckKey]
+) -> list[tuple[dg.AssetCheckKey, str]]:
+    """Return each of ``checks`` with every partition that it ever failed for, by one question; Dagster's own API answers for one check at a time.
+
+    A storage that is no SQL database tells none.
+    """
+    storage, table = instance.event_log_storage, AssetCheckExecutionsTable
+    if not isinstance(storage, SqlEventLogStorage):
+        return []
+    failed = table.c.execution_status == AssetCheckExecutionRecordStatus.FAILED.value
+    wanted = (table.c.check_name.in_({check.name for check in checks}), table.c.partition.is_not(None), failed)
+    asked = sa.select(table.c.asset_key, table.c.check_name, table.c.partition).where(*wanted).distinct()
+    known = {(check.asset_key.to_string(), check.name): check for check in checks}
+    with storage.index_connection() as connection:
+        rows = connection.execute(asked).fetchall()
+    return sorted((known[key, name], partition) for key, name, partition in rows if (key, name) in known)
 
 
 _PURGED: Final = (
@@ -122,6 +142,7 @@ __all__ = [
     "extract_data_version_from_entry",
     "is_valid_cron_schedule",
     "named_op",
+    "partitions_ever_failed",
     "purge_events",
     "typed",
 ]

@@ -14,7 +14,7 @@ from lsm_core.errors import UnsupportedFeature
 from lsm_core.maintenance import apply_plan
 from lsm_core.maintenance.checks import tree_validity
 from orchestration import names
-from orchestration.blocked import blocking_failure
+from orchestration.blocked import blocking_failure, failed_checks
 from orchestration.ops import layout_ops
 from orchestration.ops.layout_ops import Verdict
 from orchestration.resources import SparkResource
@@ -302,6 +302,8 @@ def test_no_number_of_other_partitions_makes_a_failed_one_forgotten(tmp_path: Pa
         assert str(blocking_failure(house.instance, layout)).startswith(reason)
         assert str(blocking_failure(house.instance, layout, "dt=a")).startswith(reason)
         assert blocking_failure(house.instance, layout, "dt=b") is None
+        told = failed_checks(house.instance, {"shop.orders": layout, "shop.other": house.layout("shop.other")})
+        assert told == {"shop.orders": "merged_view_unchanged of dt=a failed: see its metadata"}, "watch tells of it"
 
 
 def test_overlapping_files_of_one_level_break_the_tree_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
