@@ -27,6 +27,8 @@ from orchestration.sensors.looks import OpenTable, open_table
 from orchestration.table_card import TableCard, count_text
 
 _SHOWN: Final = 50
+_ILL: Final = 10.0
+"""A score from which on nobody would call a table healthy, though no rule asks for anything yet."""
 _HOLDERS_OF: Final = 10
 """Of how many tables, the largest first, it is told what keeps data from going: that reads all their manifests."""
 _RUNS: Final = 50
@@ -165,7 +167,7 @@ def line_of(table: OpenTable, stopped: str | None = None, reason: Reason = Reaso
     owed = reasons_of(history)
     if owed:  # no compaction mends it
         return TableLine(need, f"retention: {owed[0]}", "the next run of retention, or by hand", standing, seconds)
-    return TableLine(need, "none: healthy", "-", standing, seconds)
+    return TableLine(need, "none: healthy" if need.score < _ILL else "none is due", "-", standing, seconds)
 
 
 def held_storage(warehouse: WarehouseResource, lines: Sequence[TableLine]) -> list[tuple[str, str, str, int]]:

@@ -49,7 +49,7 @@ from lsm_core.spark.write_folder import WriteFolder, new_family
 from lsm_core.table.schema_merging import merging_changes
 from lsm_core.table.writing import committed
 from lsm_core.types import from_arrow, kinds_from_text
-from lsm_core.write import BucketHistory, RoutedRows, TableWrite
+from lsm_core.write import BucketHistory, RoutedRows, TableWrite, settle_shared_buckets
 from lsm_core.write.assigner import AssignerRules, assigner_of, number_of_assigners
 from lsm_core.write.bucket import Assign, key_hashes, same_numbers
 from lsm_core.write.bucket import groups as bucket_groups
@@ -334,6 +334,7 @@ class WriteJob:
             user, number = self.numbered or (None, BATCH)
             committer = Committer(self.store, user)
             if self.overwrite:
+                settle_shared_buckets(self.store, messages)
                 done = committer.overwrite(messages, scope, commit_identifier=number)
             else:
                 done = committer.commit(messages, commit_identifier=number, made_from=self.made_from)

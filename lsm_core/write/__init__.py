@@ -9,6 +9,7 @@ from lsm_core.lazy_names import lazy_names
 if TYPE_CHECKING:
     from lsm_core.write.background import Compactor as Compactor
     from lsm_core.write.incoming_rows import Rows as Rows
+    from lsm_core.write.key_value import settle_shared_buckets as settle_shared_buckets
     from lsm_core.write.restore import BucketHistory as BucketHistory
     from lsm_core.write.stream_write import StreamTableWrite as StreamTableWrite
     from lsm_core.write.table_write import RoutedRows as RoutedRows
@@ -19,6 +20,7 @@ __getattr__, __dir__ = lazy_names(
     {
         "background": ("Compactor",),
         "incoming_rows": ("Rows",),
+        "key_value": ("settle_shared_buckets",),
         "restore": ("BucketHistory",),
         "stream_write": ("StreamTableWrite",),
         "table_write": (

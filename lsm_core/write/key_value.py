@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -15,13 +16,74 @@ from lsm_core.files import KeyValueFileWriter
 from lsm_core.format.file_meta import SOURCE_APPEND, DataFileMeta
 from lsm_core.format.kv_layout import kv_arrow_schema
 from lsm_core.merge import RunInput, merge_function, merge_streams
-from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.read.inputs import Shapes
 from lsm_core.write.background import BucketCompaction
 from lsm_core.write.buffer import BufferPool, SortBuffer
 
 _MOST_BUFFERED: Final = 1 << 30
 """Bytes of one bucket in memory, whatever the pool allows: Arrow's text offsets end at 2 GiB."""
+
+
+def seen_at_once(
+    store: TableStore,
+    partition: bytes,
+    bucket: int,
+    total_buckets: int,
+    files: Sequence[DataFileMeta],
+    *,
+    pipelined: bool = False,
+) -> list[DataFileMeta]:
+    """Files that hold what ``files`` do, all that an overwrite leaves in a bucket, where readers see compacted rows alone.
+
+    They are merged into the top level where the commit cannot raise them as they are; those that were replaced are deleted. Java's writers
+    compact what they overwrite with, too. Nothing is told of it, as of no overwrite. ``pipelined``: another thread encodes. Raises what
+    `run_bucket_task` raises: ``files`` are there then.
+    """
+    top = store.options.num_levels - 1
+    if not files or all(file.level > 0 for file in files):
+        return list(files)
+    if store.options.get("overwrite-upgrade") and can_be_raised(Shapes(store).of(tuple(files))):
+        return list(files)
+    from lsm_core.compact.task import BucketTask  # not at the top: few writers merge what they wrote
+    from lsm_core.compact.unit import discard, run_bucket_task
+
+    task = BucketTask(
+        partition,
+        bucket,
+        total_buckets,
+        files=tuple(files),
+        unit_names=tuple(file.file_name for file in files),
+        output_level=top,
+        drop_delete=True,
+        verification=store.options.verification,
+    )
+    message = run_bucket_task(store.copy({"changelog-producer": "none"}), task, pipelined=pipelined).message
+    if not message.compact_after:
+        return list(files)  # nothing but deletes: no row is hidden, and their partition must be seen to be written
+    kept = {file.file_name for file in message.compact_after}
+    discard(store, task, [file for file in files if file.file_name not in kept])
+    return list(message.compact_after)
+
+
+def settle_shared_buckets(store: TableStore, messages: list[CommitMessage]) -> None:
+    """As `seen_at_once`, of an overwrite whose writers shared their buckets: ``messages`` are changed in place, bucket by bucket, so that at any
+    time they name the files that are there. Raises what `seen_at_once` raises.
+    """
+    moves = store.bucket_mode is BucketMode.CROSS_PARTITION  # such rows come on top of what is there
+    if moves or store.options.write_only or not (store.has_primary_key and store.options.batch_scan_skips_level0):
+        return
+    places: dict[tuple[bytes, int], list[int]] = {}
+    for number, message in enumerate(messages):
+        places.setdefault((message.partition, message.bucket), []).append(number)
+    for (partition, bucket), numbers in places.items():
+        if bucket < 0:  # postponed rows have no bucket yet
+            continue
+        files = [file for number in numbers for file in messages[number].new_files]
+        total = messages[numbers[0]].total_buckets
+        files = seen_at_once(store, partition, bucket, total, files, pipelined=True)
+        for number in numbers:
+            messages[number] = replace(messages[number], new_files=tuple(files) if number == numbers[0] else ())
 
 
 class KeyValueBucket:
@@ -112,43 +174,13 @@ class KeyValueBucket:
         """
         self.flush(wait or full)
         if self._raises_files:
-            self._raise_files()
+            place = self.partition, self.bucket, self.total_buckets
+            self.files = seen_at_once(self._store, *place, self.files)
         if self.compaction is not None:
             self.compaction.sync(wait or full or self.compaction.waits_at_commit)
             if full:
                 self.compaction.trigger(full=True)
                 self.compaction.sync(wait=True)
-
-    def _raise_files(self) -> None:
-        """Merge what was flushed into the top level, where the commit of an overwrite cannot raise the files as they are.
-
-        Java's writers compact what they overwrite with, too. Nothing is told of it, as of no overwrite.
-        """
-        store, top = self._store, self._store.options.num_levels - 1
-        if not self.files or all(file.level > 0 for file in self.files):
-            return
-        if store.options.get("overwrite-upgrade") and can_be_raised(Shapes(store).of(tuple(self.files))):
-            return
-        from lsm_core.compact.task import BucketTask  # not at the top: few writers merge what they wrote
-        from lsm_core.compact.unit import discard, run_bucket_task
-
-        task = BucketTask(
-            self.partition,
-            self.bucket,
-            self.total_buckets,
-            files=tuple(self.files),
-            unit_names=tuple(file.file_name for file in self.files),
-            output_level=top,
-            drop_delete=True,
-            verification=store.options.verification,
-        )
-        message = run_bucket_task(store.copy({"changelog-producer": "none"}), task, pipelined=False).message
-        if not message.compact_after:
-            return  # nothing but deletes: no row is hidden, and their partition must be seen to be written
-        kept = {file.file_name for file in message.compact_after}
-        replaced = [file for file in self.files if file.file_name not in kept]
-        self.files = list(message.compact_after)
-        discard(store, task, replaced)
 
     def drain(self) -> CommitMessage:
         """A commit message of the files written and compacted since the last call; the bucket can be written on."""

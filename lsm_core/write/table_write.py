@@ -100,7 +100,7 @@ class TableWrite:
         table, read by whoever planned this write and found the table writable: this writer reads no metadata then. ``follow``: each
         bucket is looked up at the snapshot that is the newest then. ``number``: of this writer among those of one commit, in whose
         order postponed rows are replayed. ``shared``: other writers of the same commit write to the same buckets; where readers see
-        compacted rows alone, an overwrite then leaves level 0 to the next compaction.
+        compacted rows alone, an overwrite then leaves level 0 to `settle_shared_buckets`.
 
         Raises :class:`UnsupportedFeature` before anything is written.
         """

@@ -41,7 +41,7 @@ Change = tuple[str, tuple[Any, ...]]
 PRODUCERS = ("none", "input", "lookup", "full-compaction")
 ENGINES = ("deduplicate", "partial-update", "aggregation", "first-row")
 MODES = ("fixed", "dynamic", "cross-partition")
-STEPS = 5
+STEPS = 4
 LANES = 4
 SIZES = ((24, (1, 4, 15)), (24, (1, 4, 15)), (300, (1, 40, 250)))
 """Of tables: how many keys there are, and how many rows a write has."""

@@ -18,6 +18,7 @@ from lsm_core.spark import compact_table, expire_snapshots, read_table, write_ta
 from lsm_core.spark.data_source import TableSource
 from lsm_core.spark.spark_columns import spark_arrow_schema
 from lsm_core.types import to_sql
+from tests.faults.kinds import strays
 from tests.spark.tables import canonical, data_files, live_paths, make_table, rows, same
 from tests.support.data import golden_names, unpack_golden
 
@@ -183,6 +184,28 @@ def test_tasks_of_the_sink_never_share_a_sequence_number(spark: Any, tmp_path: P
     assert table.to_arrow().sort_by("k").column("v").to_pylist() == expected
     table.compact(full=True)
     assert table.to_arrow().sort_by("k").column("v").to_pylist() == expected
+
+
+@pytest.mark.parametrize(
+    "hiding", [{"deletion-vectors.enabled": "true"}, {"merge-engine": "first-row"}], ids=["vectors", "first-row"]
+)
+def test_an_overwrite_whose_tasks_share_buckets_is_seen_at_once(
+    spark: Any, tmp_path: Path, hiding: dict[str, str]
+) -> None:
+    table = make_table(
+        tmp_path,
+        fields=pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())]),
+        options={**hiding, "bucket": "2"},
+    )
+    frame = spark.range(0, 4000, 1, 4).selectExpr("id % 1500 AS k", "id AS v")
+    for scale in (1, 2):
+        write = frame.selectExpr("k", f"v * {scale} AS v").write.format("dredge")
+        write.options(warehouse=str(tmp_path), table="db.t").mode("overwrite").save()
+        oldest = "first-row" in hiding.values()
+        newest = {number % 1500: number * scale for number in (reversed(range(4000)) if oldest else range(4000))}
+        assert {row["k"]: row["v"] for row in table.to_arrow().to_pylist()} == newest
+    assert [snapshot.commit_kind.value for snapshot in table.snapshots()] == ["OVERWRITE", "OVERWRITE"]
+    assert not strays(table.store)
 
 
 def test_a_failed_sink_leaves_no_file_and_no_snapshot(spark: Any, tmp_path: Path) -> None:
