@@ -12,6 +12,7 @@ from typing import Final
 from lsm_core.clock import local_offset_ms
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.actions.expire_snapshots.retention import RetentionPolicy
+from lsm_core.maintenance.saved_plans import waiting_to_free
 from lsm_core.metadata import changelogs, consumers, manifests, snapshots, tags
 from lsm_core.metadata.store import TableStore
 
@@ -27,7 +28,8 @@ class HistoryDebt:
     ``consumer``: the one that reads from the oldest of its snapshots ("": none), ``consumer_behind`` snapshots are newer than that one, it was
     heard of last at ``consumer_seen_ms``, and it keeps ``held`` snapshots that retention would let go. ``gaps``: missing ids, as
     (first, last). ``overdue_tags``: names of tags whose time was over that long ago. ``manifests`` of the newest snapshot,
-    ``small_manifests`` of them smaller than `manifest.target-file-size` or with deletions.
+    ``small_manifests`` of them smaller than `manifest.target-file-size` or with deletions. ``orphans``: files that nothing names, and their
+    bytes, as the plan counted them that waits for somebody's approval; 0 where none waits, for nobody lists all files to know a score.
     """
 
     snapshots: int = 0
@@ -45,6 +47,8 @@ class HistoryDebt:
     manifests: int = 0
     manifest_bytes: int = 0
     small_manifests: int = 0
+    orphans: int = 0
+    orphan_bytes: int = 0
 
 
 def history_debt(store: TableStore, newest: Snapshot | None = None, grace_ms: int = 0) -> HistoryDebt:
@@ -67,6 +71,7 @@ def history_debt(store: TableStore, newest: Snapshot | None = None, grace_ms: in
     late = now + local_offset_ms(now) - grace_ms  # tags tell wall-clock time
     metas = manifests.data_manifests(store, newest)
     target = store.options.manifest_target_size
+    orphans, orphan_bytes = waiting_to_free(store, "orphans")
     return HistoryDebt(
         snapshots=len(ids),
         earliest_ms=None if oldest is None else oldest.time_millis,
@@ -87,6 +92,8 @@ def history_debt(store: TableStore, newest: Snapshot | None = None, grace_ms: in
         manifests=len(metas),
         manifest_bytes=sum(meta.file_size for meta in metas),
         small_manifests=sum(bool(meta.num_deleted_files) or meta.file_size < target for meta in metas),
+        orphans=orphans,
+        orphan_bytes=orphan_bytes,
     )
 
 

@@ -27,6 +27,7 @@ MOST_KEPT: Final = 1_000
 _NOTE: Final = ".waits"
 """How the note ends that stands beside a plan which waits for somebody's approval."""
 _WORDS: Final = re.compile(r'[^"\s\\,:{}\[\]]+')
+_RUNS: Final = 100
 _LOOKED_AT: Final = 20
 """How many older plans one call looks at: whoever saves a plan waits for it."""
 
@@ -102,7 +103,8 @@ def hold_plan(store: TableStore, plan: MaintenancePlan, why: str) -> str:
     save_plan(store, plan)
     asked = {name: value for name, value in plan.arguments.items() if not name.endswith("_ms")}
     same = {"action": plan.action, "arguments": asked}
-    note = json.dumps({**same, "since_ms": store.clock.now_ms(), "why": why}, ensure_ascii=False)
+    told = {"files": len(plan.items), "bytes_freed": plan.estimate.bytes_freed}
+    note = json.dumps({**same, **told, "since_ms": store.clock.now_ms(), "why": why}, ensure_ascii=False)
     store.file_io.write_exclusive(_note_path(store, plan.hash), note.encode())
     for other, said in _notes(store):
         if other != plan.hash and {name: said.get(name) for name in same} == same:
@@ -125,6 +127,27 @@ def waiting_plans(store: TableStore) -> list[WaitingPlan]:
         if options and waiting.plan.table == store.name and _still_fits(store, waiting.plan):
             found.append(waiting)
     return sorted(found, key=lambda one: (one.since_ms, one.plan.hash))
+
+
+def waiting_to_free(store: TableStore, action: str) -> tuple[int, int]:
+    """How many items the newest plan of ``action`` has that waits for approval, and the bytes that it would free; (0, 0): none waits.
+
+    From its note alone, so that whoever looks at many tables may ask. Nothing waits once the action was carried out, by whichever plan.
+    Raises OSError where the folder cannot be read.
+    """
+    known: list[tuple[int, int, int]] = []
+    for _, said in _notes(store):
+        with suppress(KeyError, TypeError, ValueError):  # of another version, or damaged
+            if said.get("action") == action:
+                known.append((int(said["since_ms"]), int(said["files"]), int(said["bytes_freed"])))
+    if not known:
+        return 0, 0
+    since, files, freed = max(known)
+    with suppress(CorruptFile):  # no ledger yet
+        runs = read_ledger(store, _RUNS, heads=True)
+        if any(run.action == action and run.outcome == "done" and run.time_ms >= since for run in runs):
+            return 0, 0
+    return files, freed
 
 
 def _notes(store: TableStore) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -42,6 +42,9 @@ SMALL_FILES: Final = "small files"
 SNAPSHOTS: Final = "snapshot debt"
 HELD: Final = "held snapshots"
 MANIFESTS: Final = "metadata debt"
+ORPHANS: Final = "orphan files"
+_MANY_ORPHANS: Final = 1_000
+_LARGE_ORPHANS: Final = 1 << 30
 _FILES_AT_ONCE = 50_000
 
 
@@ -195,6 +198,13 @@ def history_parts(debt: HistoryDebt, options: TableOptions) -> tuple[Part, ...]:
             debt.small_manifests / (_MANIFESTS * least),
             50,
             f"{debt.small_manifests:,} of {debt.manifests:,} manifests are small or hold deletions",
+            sized=False,
+        ),
+        Part(
+            ORPHANS,
+            max(debt.orphans / _MANY_ORPHANS, debt.orphan_bytes / _LARGE_ORPHANS),
+            30,
+            f"orphan files that wait for approval to go: {debt.orphans:,}, {debt.orphan_bytes:,} bytes",
             sized=False,
         ),
     ]

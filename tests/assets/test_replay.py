@@ -184,7 +184,9 @@ def test_answers_without_any_compaction_are_the_same_at_each_tick(
         assert answer_of(target.to_arrow()) == expected(table.name, tick.name)
 
 
-@pytest.mark.parametrize("table", [FLIGHT_STATUS, CARRIER_DAILY], ids=lambda t: t.name)
+@pytest.mark.parametrize(
+    "table", [CARRIER_DAILY, pytest.param(FLIGHT_STATUS, marks=pytest.mark.soak)], ids=lambda t: t.name
+)
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.soak)])
 def test_no_compaction_at_any_moment_changes_an_answer(
     warehouse: WarehouseResource, table: DemoTable, seed: int

@@ -69,7 +69,7 @@ def histories(draw: Any) -> list[list[tuple[int, int, str, int]]]:
     return commits
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=28, deadline=None)
 @given(commits=histories(), data=st.data())
 def test_no_merge_changes_the_live_files(tmp_path_factory: pytest.TempPathFactory, commits: Any, data: Any) -> None:
     store = partitioned_store(tmp_path_factory.mktemp("m"))

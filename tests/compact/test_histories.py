@@ -119,7 +119,7 @@ def live(root: Path, life: list[Any], options: dict[str, str], schema: dict[str,
         }
 
 
-QUICK = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+QUICK = settings(max_examples=18, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 INT_KEY = {"k": "INT NOT NULL", "v": "INT", "s": "STRING"}
 
 

@@ -62,7 +62,7 @@ def replayed(changes: list[list[dict[str, Any]]]) -> list[Row]:
     return sorted(rows.values())
 
 
-@strides(41)
+@strides(71)
 @pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if kind.refused() is None])
 def test_a_failing_step_leaves_the_table_as_it_was_or_as_it_should_be(tmp_path: Path, name: str, stride: int) -> None:
     kind = KINDS[name]

@@ -88,8 +88,15 @@ def test_a_rescaled_partition_is_compared_as_a_whole(spark: Any, tmp_path: Path)
     assert len(report.examples) == 1 and report.examples[0].startswith("only in snapshot 2")
 
 
-@pytest.mark.parametrize("engine", ["deduplicate", "partial-update"])
-@pytest.mark.parametrize("column", ["ts", "n"])
+@pytest.mark.parametrize(
+    ("column", "engine"),
+    [
+        ("ts", "deduplicate"),
+        ("n", "partial-update"),
+        pytest.param("ts", "partial-update", marks=pytest.mark.soak),
+        pytest.param("n", "deduplicate", marks=pytest.mark.soak),
+    ],
+)
 def test_rows_that_were_over_at_the_compactions_clock_are_on_neither_side(
     spark: Any, tmp_path: Path, engine: str, column: str
 ) -> None:

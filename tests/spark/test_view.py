@@ -180,7 +180,19 @@ def view_of(spark: Any, table: Table, columns: Sequence[str] = FIELDS.names) -> 
     return merged_view(spark, table.store, files).where("__dredge_row").select(*columns).toArrow()
 
 
-@pytest.mark.parametrize("case", CASES)
+_SAMPLE = (
+    "partial-update, remove on delete",
+    "groups",
+    "groups, late data",
+    "aggregation",
+    "aggregation by sequence, remove on delete",
+    "first-row",
+)
+
+
+@pytest.mark.parametrize(
+    "case", [case if case in _SAMPLE else pytest.param(case, marks=pytest.mark.soak) for case in CASES]
+)
 def test_spark_says_what_a_read_says_and_the_same_after_compaction(spark: Any, tmp_path: Path, case: str) -> None:
     options, kinds = CASES[case]
     table = written(tmp_path, options, kinds)
