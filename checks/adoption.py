@@ -64,18 +64,23 @@ def _look(context: dg.OpExecutionContext, warehouse: WarehouseResource, card: Ta
     store = warehouse.store(card.name)
     health = table_health(store)
     buckets, files, broken = inspect_tree(store, None)
-    told = f"{files} files in {buckets} buckets lie as they should"
-    if broken:
-        told = f"{count_text(len(broken), 'broken invariant')}: {broken[0]}"
+    fine = f"{files} files in {buckets} buckets lie as they should"
+    told = f"{count_text(len(broken), 'broken invariant')}: {broken[0]}" if broken else fine
     policy, layout = (
         policy_source(warehouse.policy_file).current().of(card.name),
         names.layout_key(warehouse.path, card.name),
     )
-    found = dg.AssetCheckResult(
-        check_name=names.TREE_CHECK, passed=not broken, description=told, metadata={"found by": names.ADOPT_JOB}
-    )
     for partition in _partitions(context, card, health):
         if not is_off(policy, names.TREE_CHECK):
+            # A partition that is sound goes on being maintained, whatever lies beside it.
+            here = [one for one in broken if partition is None or one.partition == partition]
+            others = f"those of {partition} lie as they should" if broken else fine
+            found = dg.AssetCheckResult(
+                check_name=names.TREE_CHECK,
+                passed=not here,
+                description=f"{count_text(len(here), 'broken invariant')}: {here[0]}" if here else others,
+                metadata={"found by": names.ADOPT_JOB},
+            )
             evaluation = evaluation_of(layout, under_policy(found, policy), partition)
             context.log_event(evaluation)  # type: ignore[arg-type]  # stored at once; Dagster's type leaves evaluations out
     need = need_of(card.name, health.buckets)

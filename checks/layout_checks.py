@@ -24,7 +24,7 @@ from checks.definition import (
 )
 from checks.merged_view import merged_view_result
 from checks.tree_invariants import tree_result
-from lsm_core.maintenance import CHECKS, CheckReport, checks_of
+from lsm_core.maintenance import CHECKS, BucketHealth, CheckReport, checks_of
 from lsm_core.maintenance.checks.layout_condition import JUDGES, condition_of
 from lsm_core.metadata.store import TableStore
 from orchestration import names
@@ -32,7 +32,8 @@ from orchestration.blocked import blocking_failure, newest_evaluations
 from orchestration.health import TableHealth, table_health
 from orchestration.ops.layout_ops import Verdict
 from orchestration.partitions import partition_of, partitions_of
-from orchestration.policies import Policy, policy_source
+from orchestration.policies import Asked, Policy, Subject, TableFacts, policy_source
+from orchestration.policies.decisions import expiring_of
 from orchestration.resources.spark_resource import SparkResource
 from orchestration.resources.warehouse import WarehouseResource
 from orchestration.table_card import TableCard
@@ -138,7 +139,11 @@ def condition_result(store: TableStore, health: TableHealth, policy: Policy, che
             metadata=told.metadata,
         )
         return under_policy(result, policy)
-    verdict = JUDGES[check](condition_of(store, health.buckets, store.clock.now_ms()), limits_of(policy))
+    now = store.clock.now_ms()
+    buckets: Sequence[BucketHealth] = health.buckets
+    if check == ALIVE_CHECK:
+        buckets = _to_be_compacted(store, health, policy, now)
+    verdict = JUDGES[check](condition_of(store, buckets, now), limits_of(policy))
     report = CheckReport(
         check,
         store.name,
@@ -152,7 +157,19 @@ def condition_result(store: TableStore, health: TableHealth, policy: Policy, che
     return under_policy(result_of(report), policy)
 
 
-TIMED: Final = ("maintenance_alive", "ro_is_fresh")
+def _to_be_compacted(store: TableStore, health: TableHealth, policy: Policy, now_ms: int) -> Sequence[BucketHealth]:
+    """The buckets, without those of partitions about to expire: that nobody compacts them is as it should be."""
+    facts = TableFacts(store.name, health, store.options, partitioned=bool(store.schema.partition_keys))
+    return [
+        bucket
+        for state in health.partitions
+        if expiring_of(Subject(facts, Asked.SORTED_RUNS, state.text, state), policy, now_ms) is None
+        for bucket in state.buckets
+    ]
+
+
+ALIVE_CHECK: Final = "maintenance_alive"
+TIMED: Final = (ALIVE_CHECK, "ro_is_fresh")
 """Checks whose answer time alone changes: what is due or lags grows older while nobody commits and nothing runs."""
 
 

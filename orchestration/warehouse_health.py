@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import quote
 
@@ -21,6 +21,8 @@ from orchestration.blocked import blocking_failure, suspensions
 from orchestration.metadata import launch_link, plain_cell
 from orchestration.ops.approval import APPLY_PLAN
 from orchestration.policies import Asked, Decision, Outcome, Policies, PolicySource, Reason
+from orchestration.policies.decisions import due_work
+from orchestration.policies.watching import overdue
 from orchestration.quirks import typed
 from orchestration.resources.warehouse import WarehouseResource
 from orchestration.sensors.looks import OpenTable, open_table
@@ -53,13 +55,14 @@ _DESCRIPTION: Final = (
 
 @dataclass(frozen=True)
 class TableLine:
-    """One table of the ranking: what it needs, the next action and when, what stands in the way, seconds its newest runs took."""
+    """One table of the ranking: what it needs, the next action and when, what stands in the way, seconds its newest runs took, since when what is overdue could have been done (epoch ms; None: nothing is)."""
 
     need: TableNeed
     action: str
     when: str
     declined: tuple[Decision, ...] = ()
     seconds: float = 0.0
+    overdue_since_ms: int | None = None
 
 
 def warehouse_health_asset(
@@ -132,6 +135,16 @@ def rank_warehouse(
 
 def line_of(table: OpenTable, stopped: str | None = None, reason: Reason = Reason.BLOCKED) -> TableLine:
     """Return the line of one table; ``stopped`` says why it is not touched: a failed check, or runs that failed (``reason``)."""
+    late = overdue(due_work(table.facts, table.policy_of, table.now), table.policy, table.now.table_ms).values()
+    line = _next_of(table, stopped, reason)
+    if not late:
+        return line
+    since = min(one.since_ms for one in late)
+    return replace(line, when=f"{line.when}; overdue: due since {utc_text(since)} UTC", overdue_since_ms=since)
+
+
+def _next_of(table: OpenTable, stopped: str | None, reason: Reason) -> TableLine:
+    """The line of one table, whether or not what it says is overdue."""
     history = history_parts_of(table.store, grace_ms=table.policy.watch.overdue_after_ms)
     need = need_of(table.name, table.health.buckets, history)
     decisions = [*table.decisions(Asked.SORTED_RUNS), *table.decisions(Asked.IDLE)]
@@ -228,6 +241,7 @@ def ranking_metadata(
         "what keeps storage": dg.MetadataValue.md(_held(held)),
         "tables looked after": dg.MetadataValue.int(len(lines)),
         "tables with work due": dg.MetadataValue.int(len(due)),
+        "tables with work overdue": dg.MetadataValue.int(sum(line.overdue_since_ms is not None for line in lines)),
         "worst score": dg.MetadataValue.float(max((line.need.score for line in lines), default=0.0)),
         "due compactions read": dg.MetadataValue.text(size_text(sum(line.need.due_bytes for line in due))),
         "due compactions read (bytes)": dg.MetadataValue.int(sum(line.need.due_bytes for line in due)),

@@ -338,23 +338,31 @@ def _worth_it(decision: Decision, subject: Subject, policy: Policy, now_ms: int)
     state = subject.state
     if state is None:  # rows that no reader sees are no matter of layout
         return decision
-    expiry = expiry_of(subject, policy)
-    if expiry is not None:
-        kept_ms, at_ms = expiry
-        margin = min(DAY_MS, kept_ms // _LAST_PART)
-        # Where nothing came of an expiry long ago, nothing will come of it now: that partition is like any other.
-        if at_ms - margin <= now_ms < at_ms + policy.watch.overdue_after_ms:
-            how = "expires" if now_ms < at_ms else "was to expire"
-            text = f"{decision.text}; its partition {how} at {utc_text(at_ms)} UTC: not worth a run"
-            return replace(
-                decision.declined(Reason.EXPIRING, text),
-                number=max(at_ms - now_ms, 0) // HOUR_MS,
-                threshold=margin // HOUR_MS,
-            )
+    expiring = expiring_of(subject, policy, now_ms)
+    if expiring is not None:
+        at_ms, margin = expiring
+        how = "expires" if now_ms < at_ms else "was to expire"
+        text = f"{decision.text}; its partition {how} at {utc_text(at_ms)} UTC: not worth a run"
+        return replace(
+            decision.declined(Reason.EXPIRING, text),
+            number=max(at_ms - now_ms, 0) // HOUR_MS,
+            threshold=margin // HOUR_MS,
+        )
     if subject.table.order and not decision.full and not subject.table.append_only:
         text = f"{decision.text}; {subject.table.order}"
         return decision.declined(Reason.ORDER, text)
     return decision
+
+
+def expiring_of(subject: Subject, policy: Policy, now_ms: int) -> tuple[int, int] | None:
+    """Return when the partition expires (epoch ms), and for how long before (ms) it counts as about to; None: it is not about to."""
+    expiry = expiry_of(subject, policy)
+    if expiry is None:
+        return None
+    kept_ms, at_ms = expiry
+    margin = min(DAY_MS, kept_ms // _LAST_PART)
+    # Where nothing came of an expiry long ago, nothing will come of it now: that partition is like any other.
+    return (at_ms, margin) if at_ms - margin <= now_ms < at_ms + policy.watch.overdue_after_ms else None
 
 
 def expiry_of(subject: Subject, policy: Policy) -> tuple[int, int] | None:
@@ -395,6 +403,51 @@ def waited_ms(state: PartitionHealth, now_ms: int) -> int:
     since = [one.oldest_level0_ms for one in state.buckets if one.oldest_level0_ms is not None]
     done = max((one.last_compaction_ms or 0 for one in state.buckets), default=0)
     return max(now_ms - max(min(since), done), 0) if since else 0
+
+
+@dataclass(frozen=True)
+class DueWork:
+    """What a partition wants done, in words, whether or not it may be done now, and since when it could have been (epoch ms)."""
+
+    text: str
+    since_ms: int
+
+
+def due_work(table: TableFacts, policy_of: Callable[[PartitionHealth | None], Policy], now: Now) -> dict[str, DueWork]:
+    """Return by partition what wants a compaction, by its table's own rules or since it is idle, and nobody keeps from it but a pause or the hours; not of those about to expire.
+
+    ``policy_of`` as in `decide_all`. What an order-sensitive table's rules ask for is due, too: only a person can do it.
+    """
+    found: dict[str, DueWork] = {}
+    if table.refusal is not None:
+        return found
+    for asked in Asked:
+        for subject in subjects(table, asked):
+            state = subject.state
+            if state is None:
+                continue
+            policy = policy_of(state)
+            one = decide(subject, replace(policy, paused=None, off_peak=None), NOTHING_KNOWN, now)
+            if one.outcome is Outcome.RUN or (one.reason is Reason.ORDER and state.cost_minor):
+                rest = rest_of(policy, now.table_ms)
+                text = one.text if rest is None else f"{one.text}; {rest[1]}"
+                found.setdefault(state.text, DueWork(text, due_since_ms(one.reason, state, policy, now.table_ms)))
+    return found
+
+
+def due_since_ms(reason: Reason, state: PartitionHealth, policy: Policy, now_ms: int) -> int:
+    """Return since when (epoch ms) what is due for that reason could have started, by the policy's hours; later than ``now_ms`` where they are still to come.
+
+    A pause does not count: whoever forgot it is to learn of what waits.
+    """
+    if reason is Reason.IDLE:
+        done = max((one.last_compaction_ms or 0 for one in state.buckets), default=0)
+        since = max(state.newest_file_ms + policy.idle_after_ms, done)
+    else:
+        since = now_ms - waited_ms(state, now_ms)
+    hours = policy.off_peak
+    opened = since if hours is None else hours.next_open(since)
+    return now_ms + 1 if opened is None else opened
 
 
 def _affordable(decision: Decision, history: History) -> Decision:

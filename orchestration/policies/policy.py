@@ -46,6 +46,8 @@ _COUNTS: Final = frozenset({"tags", "small_manifests"})
 """Limits of `WatchRules` that are no times."""
 _COMPARED: Final = 20
 """So many names that fit nothing are compared with all that there is, to tell what was probably meant: that takes a millisecond each."""
+_LEVEL0_LIMITS: Final = ("level0_warn", "level0_critical", "level0_emergency")
+"""Limits that rise in this order."""
 _GLOB: Final = re.compile(r"[*?\[]")
 _ASSET: Final = r"^[^/\s]+(/[^/\s]+)*$"
 Place: TypeAlias = tuple[str | int, ...]
@@ -561,17 +563,22 @@ class Policies:
     def _resolve(self, table: str) -> Policy:
         values: dict[str, Any] = {}
         origins: dict[str, Origin] = {}
+
+        def say(path: tuple[str, ...], value: Any, origin: Origin) -> None:
+            _set(values, path, value)
+            origins.pop(".".join(path), None)  # so that the nearest come last
+            origins[".".join(path)] = origin
+
         for place, label, entry in self.entries(table):
             if entry.preset is not None:
                 line = self.lines.get((*place, "preset"), 0)
                 for path, chosen in PRESETS[entry.preset].values.items():
-                    _set(values, path, chosen.value)
-                    origins[".".join(path)] = Origin(self.source, line, label, entry.preset, chosen.why)
+                    say(path, chosen.value, Origin(self.source, line, label, entry.preset, chosen.why))
             for path, value in leaves(entry):
-                _set(values, path, value)
-                origins[".".join(path)] = Origin(self.source, self.lines.get((*place, *path), 0), label)
+                say(path, value, Origin(self.source, self.lines.get((*place, *path), 0), label))
             if entry.partitions is not None:
                 values["ages"] = self._ages((*place, "partitions"), label, entry.partitions)
+        _put_in_order(values, origins)
         return Policy(**values, origins=MappingProxyType(origins))
 
     def _ages(self, place: Place, label: str, rules: Sequence[PartitionEntry]) -> tuple[AgeRule, ...]:
@@ -654,6 +661,24 @@ def _set(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
         values[name] = {**values.get(name, {}), path[1]: value}
     else:
         values[name] = duration(value) if path[0] in _RESOLVED else value
+
+
+def _put_in_order(values: dict[str, Any], origins: dict[str, Origin]) -> None:
+    """Have the level-0 limits that were said farther away, or nowhere, give way to those of the nearest entry: a warning never comes after the alarm."""
+    nearest = [name for name in reversed(origins) if name in _LEVEL0_LIMITS]
+    settled: list[str] = []
+    for name in [*nearest, *(name for name in _LEVEL0_LIMITS if name not in nearest)]:
+        place, given = _LEVEL0_LIMITS.index(name), values.get(name, getattr(Policy, name))
+        for other in settled:
+            limit, is_below = values[other], _LEVEL0_LIMITS.index(other) < place
+            if given < limit if is_below else given > limit:
+                given, why = (
+                    limit,
+                    f"{other} is {limit:,}, and {given:,} would be {'below' if is_below else 'above'} it",
+                )
+                origins[name] = replace(origins[other], why=why)
+        values[name] = given
+        settled.append(name)
 
 
 def _midnight_ms(day: datetime.date) -> int:

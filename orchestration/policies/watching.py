@@ -9,7 +9,7 @@ from enum import StrEnum
 from lsm_core.clock import utc_text
 from lsm_core.maintenance.debts import HistoryDebt
 from orchestration.health import PartitionHealth
-from orchestration.policies.decisions import Backlog, backlog_of, waited_ms
+from orchestration.policies.decisions import Backlog, DueWork, backlog_of
 from orchestration.policies.policy import DAY_MS, HOUR_MS, Policy
 from orchestration.table_card import count_text
 
@@ -78,24 +78,24 @@ def find_backlog(table: str, states: Sequence[PartitionHealth], policy: Policy) 
     ]
 
 
-def find_stall(
-    table: str, states: Sequence[PartitionHealth], due: Mapping[str, str], policy: Policy, now_ms: int
-) -> list[Finding]:
-    """The watchdog: something is due (``due``: why, by partition), the data have waited too long, and nothing was compacted since."""
-    waiting: dict[str, int] = {}
-    for state in states:
-        waited = waited_ms(state, now_ms)
-        if state.text in due and waited >= policy.watch.stalled_after_ms and waited:
-            waiting[state.text] = now_ms - waited
-    if not waiting:
+def find_stall(table: str, due: Mapping[str, DueWork], policy: Policy, now_ms: int) -> list[Finding]:
+    """The watchdog: something is ``due`` (by partition), could have been done for too long, and nothing was compacted since."""
+    late = overdue(due, policy, now_ms)
+    if not late:
         return []
-    oldest = min(waiting, key=lambda text: waiting[text])
+    oldest = min(late, key=lambda text: late[text].since_ms)
     where = f" in {oldest}" if oldest else ""
-    more = f" (and in {count_text(len(waiting) - 1, 'more partition')})" if len(waiting) > 1 else ""
-    hours = (now_ms - waiting[oldest]) // HOUR_MS
+    more = f" (and in {count_text(len(late) - 1, 'more partition')})" if len(late) > 1 else ""
+    hours = (now_ms - late[oldest].since_ms) // HOUR_MS
     limit = policy.watch.stalled_after_ms // HOUR_MS
-    text = f"nothing was compacted for {hours} h >= {limit} h{where}{more}, and something is due: {due[oldest]}"
+    text = f"nothing was compacted for {hours} h >= {limit} h{where}{more}, and something is due: {late[oldest].text}"
     return [Finding(table, Trouble.STALLED, Severity.ERROR, text)]
+
+
+def overdue(due: Mapping[str, DueWork], policy: Policy, now_ms: int) -> dict[str, DueWork]:
+    """Return what of ``due`` could have been done for the policy's ``watch.stalled_after`` or longer."""
+    limit = max(policy.watch.stalled_after_ms, 1)
+    return {text: one for text, one in due.items() if now_ms - one.since_ms >= limit}
 
 
 def find_pause(table: str, policy: Policy, now_ms: int) -> list[Finding]:
@@ -178,4 +178,5 @@ __all__ = [
     "find_late_data",
     "find_pause",
     "find_stall",
+    "overdue",
 ]

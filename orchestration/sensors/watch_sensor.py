@@ -16,7 +16,8 @@ from lsm_core.errors import DredgeError, InvalidOption
 from lsm_core.maintenance.debts import HistoryDebt, history_debt
 from orchestration import names
 from orchestration.blocked import failed_checks, suspensions
-from orchestration.policies import Asked, Decision, Outcome, Policy, PolicySource, Reason
+from orchestration.policies import Decision, Policy, PolicySource, Reason
+from orchestration.policies.decisions import due_work
 from orchestration.policies.watching import (
     Finding,
     Severity,
@@ -132,7 +133,7 @@ class Watch:
         try:
             found = [
                 *find_backlog(table.name, states, policy),
-                *find_stall(table.name, states, due_partitions(table), policy, now),
+                *find_stall(table.name, due_work(table.facts, table.policy_of, table.now), policy, now),
                 *find_pause(table.name, policy, now),
                 *find_late_data(table.name, states, policy),
             ]
@@ -228,17 +229,6 @@ class Watch:
         return after
 
 
-def due_partitions(table: OpenTable) -> dict[str, str]:
-    """Return by partition why it wants a compaction, whether or not it may have one: by its table's own rules, or since it is idle; not of those that are about to expire."""
-    due = {state.text: f"{state.sorted_runs} sorted runs" for state in table.health.partitions if state.cost_minor}
-    for one in [*table.decisions(Asked.SORTED_RUNS), *table.decisions(Asked.IDLE)]:
-        if one.outcome is Outcome.RUN or (one.partition in due and one.reason is Reason.PAUSED):
-            due[one.partition] = one.text
-        elif one.reason is Reason.EXPIRING:
-            due.pop(one.partition, None)
-    return {} if table.refusal is not None else due
-
-
 def _read(text: str | None) -> dict[str, ToldChannel]:
     """What the channels were told, by their names; a cursor that cannot be read tells everything once more."""
     try:
@@ -280,4 +270,4 @@ def watch_sensor(
     return look_for_trouble
 
 
-__all__ = ["Watch", "due_partitions", "watch_sensor"]
+__all__ = ["Watch", "watch_sensor"]

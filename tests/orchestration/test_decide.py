@@ -262,6 +262,7 @@ def must_decline(subject: Subject, policy: Policy, history: History, now: Now) -
         not history.plan.hash
         or any(run.ended_ms > history.resumed_ms for run in history.tries)
         or "compact" in policy.approval
+        or (history.plan.part and bool(table.order))
     )
     if table.refusal or hindered or resting or planned:
         return True

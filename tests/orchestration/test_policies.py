@@ -294,3 +294,25 @@ def test_limits_of_the_watch_inherit_one_by_one_and_a_pause_tells_since_when(tmp
     path.write_text("defaults: {watch: {stalled_after: soon}}")
     with pytest.raises(InvalidOption, match="stalled_after"):
         read_policies(path)
+
+
+def test_level_0_limits_that_were_not_said_give_way_to_those_that_were() -> None:
+    text = """
+defaults: {level0_critical: 50}
+databases: {big: {level0_warn: 20000}}
+tables:
+  big.worst: {level0_emergency: 30}
+"""
+    policies = parse_policies(text, "p.yaml")
+    limits = {
+        name: (found.level0_warn, found.level0_critical, found.level0_emergency)
+        for name in ("a.b", "big.c", "big.worst")
+        for found in [policies.of(name)]
+    }
+    assert limits == {"a.b": (50, 50, 100_000), "big.c": (20_000, 20_000, 100_000), "big.worst": (30, 30, 30)}
+    warn = policies.of("a.b").origins["level0_warn"]
+    assert (str(warn), warn.why) == ("p.yaml:2, defaults", "level0_critical is 50, and 1,000 would be above it")
+    with pytest.raises(
+        InvalidOption, match=r"p.yaml: defaults \(line 1\).*level0_warn \(9\) is above level0_critical \(8\)"
+    ):
+        parse_policies("defaults: {level0_warn: 9, level0_critical: 8}", "p.yaml")

@@ -75,7 +75,7 @@ def test_the_warehouse_is_ranked_with_next_actions_reasons_and_holders(tmp_path:
         order = [row.split("](")[0].removeprefix("| [") for row in rows]
         assert order[0] == "shop.torn" and set(order[1:3]) == {"shop.busy", "shop.resting"}
         by_table = dict(zip(order, rows, strict=True))
-        assert "| compact: 6 sorted runs \\>= 5 | the next tick |" in by_table["shop.busy"]
+        assert "| compact: 6 sorted runs \\>= 5 | the next tick; overdue: due since " in by_table["shop.busy"]
         assert "(/assets/wh/shop/busy_layout)" in by_table["shop.busy"]
         assert "| nothing by itself | not while: " in by_table["shop.resting"]
         assert "paused by policy: storage move" in by_table["shop.resting"]
@@ -86,6 +86,7 @@ def test_the_warehouse_is_ranked_with_next_actions_reasons_and_holders(tmp_path:
         assert "| shop.resting | paused by policy |" in told["declined"]
         assert "| shop.torn | unreadable |" in told["declined"]
         assert (told["tables looked after"], told["tables with work due"]) == (5, 3)
+        assert told["tables with work overdue"] == 2, "of the one that nobody compacts, and of the paused one"
         assert told["what hurts most"].startswith("shop.torn (score 100): CorruptFile")
 
         stalled = [item for item in result.get_asset_check_evaluations() if item.check_name == "maintenance_alive"]

@@ -11,7 +11,9 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from checks import adoption
 from lsm_core.maintenance import apply_plan, read_ledger, waiting_plans
+from lsm_core.maintenance.checks.tree_validity import BrokenInvariant
 from lsm_core.maintenance.debts import history_debt
 from lsm_core.maintenance.score import history_parts
 from lsm_core.metadata import snapshots
@@ -156,6 +158,22 @@ def test_a_first_look_makes_every_table_known_and_its_check_green(house: House) 
     }
     assert sorted(house.instance.get_dynamic_partitions("shop.parted")) == ["dt=a", "dt=b"]
     assert output(done)["tables"].count("lie as they should") == 3
+
+
+def test_a_first_look_blocks_the_partition_that_fails_and_no_other(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = (2, 2, [BrokenInvariant("dt=b", "dt=b/bucket-0: level 5 overlaps")])
+    whole = (1, 1, [BrokenInvariant("", "bucket-0: level 5 overlaps")])
+    found = {"shop.parted": broken, "shop.bad": whole}
+    sound = adoption.inspect_tree
+    monkeypatch.setattr(adoption, "inspect_tree", lambda store, _: found.get(store.name) or sound(store, None))
+    assert "shop.parted: 1 broken invariant: dt=b/bucket-0: level 5 overlaps" in failure(house.execute(names.ADOPT_JOB))
+    layout = house.layout("shop.parted")
+    assert blocking_failure(house.instance, layout, "dt=a") is None
+    assert "level 5 overlaps" in str(blocking_failure(house.instance, layout, "dt=b"))
+    assert "level 5 overlaps" in str(blocking_failure(house.instance, house.layout("shop.bad")))
+    assert blocking_failure(house.instance, house.layout("shop.good")) is None
 
 
 def test_schedules_have_their_crons_from_the_environment_and_what_they_launch_is_valid(house: House) -> None:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from checks.layout_checks import condition_result
+from lsm_core.clock import FixedClock
 from lsm_core.maintenance.debts import HistoryDebt
-from orchestration.health import PartitionHealth
-from orchestration.policies.decisions import DAY_MS
+from lsm_core.options import TableOptions
+from orchestration.health import PartitionHealth, TableHealth, table_health
+from orchestration.policies import Now, TableFacts
+from orchestration.policies.decisions import DAY_MS, DueWork, due_work
 from orchestration.policies.policy import Policy, WatchLimits
 from orchestration.policies.watching import (
     HOUR_MS,
@@ -20,7 +25,8 @@ from orchestration.policies.watching import (
     find_pause,
     find_stall,
 )
-from tests.support.platform import bucket_health
+from orchestration.policies.windows import OffPeak
+from tests.support.platform import bucket_health, commit, keyed_table
 
 NOW = 1_700_000_000_000
 POLICY = Policy()
@@ -47,17 +53,64 @@ def test_level_0_is_told_at_its_three_limits(files: int, severity: Severity | No
     assert [one.key for one in worse] == [one.key for one in found]  # a number more is no other alert
 
 
+def _due(
+    *states: PartitionHealth, policy: Policy = POLICY, append: bool = False, now: int = NOW, **options: str
+) -> dict[str, DueWork]:
+    buckets = tuple(bucket for state in states for bucket in state.buckets)
+    facts = TableFacts(
+        "a.b",
+        TableHealth("a.b", 1, 1, now, buckets),
+        TableOptions(options, "a.b"),
+        append_only=append,
+        partitioned=True,
+    )
+    return due_work(facts, lambda _: policy, Now(now, now))
+
+
 def test_something_due_for_long_and_nothing_compacted_since_is_a_stall() -> None:
-    waiting = _state("dt=a", oldest_level0_ms=NOW - 13 * HOUR_MS, cost_minor=5)
-    (found,) = find_stall("a.b", [waiting], {"dt=a": "9 sorted runs"}, POLICY, NOW)
+    waiting = _state("dt=a", oldest_level0_ms=NOW - 13 * HOUR_MS, cost_minor=5, sorted_runs=9)
+    (found,) = find_stall("a.b", _due(waiting), POLICY, NOW)
     assert found.trouble is Trouble.STALLED
-    assert found.text == "nothing was compacted for 13 h >= 12 h in dt=a, and something is due: 9 sorted runs"
-    assert find_stall("a.b", [waiting], {}, POLICY, NOW) == []
-    assert find_stall("a.b", [waiting], {"dt=a": ""}, POLICY, NOW - 2 * HOUR_MS) == []
+    assert found.text == "nothing was compacted for 13 h >= 12 h in dt=a, and something is due: 9 sorted runs >= 5"
+    assert find_stall("a.b", {}, POLICY, NOW) == []
+    assert find_stall("a.b", _due(waiting, now=NOW - 2 * HOUR_MS), POLICY, NOW - 2 * HOUR_MS) == []
     at_work = _state("dt=a", oldest_level0_ms=NOW - 13 * HOUR_MS, last_compaction_ms=NOW - HOUR_MS, cost_minor=5)
-    assert find_stall("a.b", [at_work], {"dt=a": ""}, POLICY, NOW) == []
+    assert find_stall("a.b", _due(at_work), POLICY, NOW) == []
     patient = replace(POLICY, watch=WatchLimits(stalled_after_ms=2 * DAY_MS))
-    assert find_stall("a.b", [waiting], {"dt=a": ""}, patient, NOW) == []
+    assert find_stall("a.b", _due(waiting, policy=patient), patient, NOW) == []
+    paused = replace(POLICY, paused="move")
+    assert find_stall("a.b", _due(waiting, policy=paused), paused, NOW)[0].text.endswith("paused by policy: move")
+
+
+@pytest.mark.parametrize("append", [False, True])
+def test_an_idle_partition_that_nobody_merged_is_overdue_once_its_window_was_open_for_long(append: bool) -> None:
+    idle = _state("dt=a", sorted_runs=3, small_files=9, newest_file_ms=NOW - 20 * DAY_MS - 13 * HOUR_MS)
+    (found,) = find_stall("a.b", _due(idle, append=append), POLICY, NOW)
+    assert found.text.startswith("nothing was compacted for 13 h >= 12 h in dt=a, and something is due: idle 20 d")
+    done = _state("dt=a", sorted_runs=3, small_files=9, newest_file_ms=1, last_compaction_ms=NOW - HOUR_MS)
+    assert find_stall("a.b", _due(done, append=append), POLICY, NOW) == []
+    # NOW is 22:13 UTC: by its hours it could have begun 13 minutes ago, or an hour and a day ago
+    for begins, stalls in (("22:00", 0), ("09:00", 1)):
+        hours = OffPeak.model_validate({"time_zone": "UTC", "windows": [{"from": begins, "to": "22:30"}]})
+        off_peak = replace(POLICY, off_peak=hours)
+        assert len(find_stall("a.b", _due(idle, policy=off_peak, append=append), off_peak, NOW)) == stalls
+
+
+def test_partitions_about_to_expire_are_no_stall() -> None:
+    kept = {"partition.expiration-time": "10 d", "partition.expiration-strategy": "update-time"}
+    going = _state("dt=a", sorted_runs=9, cost_minor=5, oldest_level0_ms=1, newest_file_ms=NOW - 10 * DAY_MS + HOUR_MS)
+    assert _due(going, **kept) == {} and set(_due(going)) == {"dt=a"}
+
+
+def test_maintenance_alive_does_not_alarm_for_partitions_about_to_expire(tmp_path: Path) -> None:
+    kept = {"partition.expiration-time": "10 d", "partition.expiration-strategy": "update-time"}
+    for name, options in (("shop.going", kept), ("shop.staying", {})):
+        table = keyed_table(tmp_path, name, **options)
+        commit(table, 6)
+        store = table.store.copy({})
+        store.clock = FixedClock(max(one.newest_file_ms or 0 for one in table.health()) + 10 * DAY_MS - HOUR_MS)
+        found = condition_result(store, table_health(store), POLICY, "maintenance_alive")
+        assert found.passed == (name == "shop.going"), found.description
 
 
 def test_a_pause_is_told_when_it_says_since_when() -> None:
