@@ -12,7 +12,7 @@ import pytest
 
 from lsm_core import Catalog, Schema, SchemaChange, Table
 from lsm_core.clock import FixedClock
-from lsm_core.errors import ColumnNotFound, CorruptFile, InvalidData, InvalidOption, SnapshotNotFound
+from lsm_core.errors import ColumnNotFound, CorruptFile, InvalidData, InvalidOption, InvalidSchema, SnapshotNotFound
 from lsm_core.metadata import consumers
 from lsm_core.read.changes import ChangeBatch, StreamScan, changed_rows, stream
 
@@ -325,3 +325,49 @@ def test_changes_of_one_partition_are_read_once(tmp_path: Path, monkeypatch: pyt
         (2, ["-D"]),
     ]
     assert len(opened) == 2
+
+
+@pytest.mark.parametrize("producer", ["none", "input"])
+@pytest.mark.parametrize(
+    ("changes", "row", "said"),
+    [
+        (["add"], {"k": 2, "v": 7, "w": "more"}, None),
+        (["rename"], {"k": 2, "value": 7}, None),
+        (["widen"], {"k": 2, "v": 2**40 + 7}, "column 'v' was changed from INT to BIGINT"),
+        (["drop"], {"k": 2}, "column 'v' was dropped"),
+        (["drop", "again"], {"k": 2, "v": 7}, "column 'v' was dropped"),
+    ],
+)
+def test_a_stream_whose_columns_change_tells_right_rows_or_why_it_cannot(
+    tmp_path: Path, producer: str, changes: list[str], row: dict[str, Any], said: str | None
+) -> None:
+    known = {
+        "add": SchemaChange.add_column("w", pa.string()),
+        "rename": SchemaChange.rename_column("v", "value"),
+        "widen": SchemaChange.update_type("v", pa.int64()),
+        "drop": SchemaChange.drop_column("v"),
+        "again": SchemaChange.add_column("v", pa.int32()),
+    }
+    catalog = Catalog(tmp_path)
+    catalog.create_database("db")
+    fields = pa.schema([pa.field("k", pa.int32(), nullable=False), ("v", pa.int32())])
+    made = catalog.create_table("db.t", Schema(fields, ("k",), (), {"bucket": "1", "changelog-producer": producer}))
+    made.write(pa.table({"k": [1], "v": [1]}, fields))
+    scan, keys = made.new_stream_scan(), made.new_stream_scan(columns=["k"])
+    assert told(scan.next()) == told(made.new_stream_scan().next()) == [("+I", 1, 1)]
+    assert told(keys.next()) == [("+I", 1)]
+    for change in changes:  # a schema of its own each, as ALTER TABLE makes them
+        catalog.alter_table("db.t", [known[change]])
+    altered = catalog.table("db.t")
+    altered.write(pa.Table.from_pylist([row], altered.schema.arrow_schema))
+    if said is None:
+        assert told(scan.next()) == [("+I", 2, 7)]
+    else:
+        for _ in range(2):  # it stays where it is
+            with pytest.raises(InvalidSchema, match=f"table db.t: {said}.*start the stream again"):
+                scan.next()
+    assert told(keys.next()) == [("+I", 2)]  # what it does not read may change
+    later = altered.new_stream_scan()
+    later.restore(scan.checkpoint())
+    found = later.next()
+    assert found is None if said is None else found is not None and found.table.to_pylist() == [row]

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from lsm_core import Table
-from lsm_core.errors import InvalidOption, SnapshotNotFound, UnsupportedFeature
+from lsm_core import Catalog, SchemaChange, Table
+from lsm_core.errors import InvalidOption, InvalidSchema, SnapshotNotFound, UnsupportedFeature
 from lsm_core.metadata import consumers
 from lsm_core.spark.data_source import TableSource
 from tests.spark.streams import FIELDS, epochs, place_of, reader, rows
@@ -290,3 +290,29 @@ def test_system_tables_and_a_column_in_the_way_are_refused(tmp_path: Path) -> No
     for question in (refused.initialOffset, lambda: refused.partitions({}, {}), lambda: refused.latestOffset({}, None)):
         with pytest.raises(UnsupportedFeature, match=r"readStream of a system table.*db\.t\$files"):
             question()
+
+
+@pytest.mark.parametrize("limits", [{}, {"read__stream__maxFilesPerTrigger": "1"}])
+def test_a_query_whose_table_changes_goes_on_from_its_checkpoint_with_the_new_columns(
+    tmp_path: Path, limits: dict[str, str]
+) -> None:
+    """Spark settles a query's columns when it starts: values that do not fit them end the query, and none are lost or cut."""
+    fields = pa.schema([pa.field("k", pa.int64(), nullable=False), ("n", pa.int32())])
+    table = make_table(tmp_path, fields=fields, options={"bucket": "1"})
+    table.write(pa.table({"k": [1], "n": [1]}, fields))
+    query, other = reader(table, **limits), reader(table, columns="k", **limits)
+    first = next(epochs(query))
+    assert rows(query, first) == [[(1, 1)]]
+    catalog = Catalog(str(tmp_path))
+    catalog.alter_table("db.t", [SchemaChange.rename_column("n", "m"), SchemaChange.add_column("x", pa.string())])
+    catalog.table("db.t").write(pa.table({"k": [2], "m": pa.array([2], pa.int32()), "x": ["b"]}))
+    second = next(epochs(query, first[1]))
+    assert rows(query, second) == [[(2, 2)]]
+    catalog.alter_table("db.t", [SchemaChange.update_type("m", pa.int64())])
+    catalog.table("db.t").write(pa.table({"k": [3], "m": [2**40 + 7], "x": ["c"]}))
+    with pytest.raises(InvalidSchema, match=r"column 'n' was changed from INT to BIGINT .* start the stream again"):
+        for epoch in epochs(query, second[1]):
+            rows(query, epoch)
+    restarted = reader(catalog.table("db.t"), **limits)
+    assert [rows(restarted, epoch) for epoch in epochs(restarted, second[1])] == [[[(3, 2**40 + 7, "c")]]]
+    assert [row for epoch in epochs(other, first[1]) for one in rows(other, epoch) for row in one] == [(2,), (3,)]

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from lsm_core.errors import CorruptFile, InvalidOption, SnapshotNotFound
+from lsm_core.errors import CorruptFile, InvalidOption, InvalidSchema, SnapshotNotFound
 from lsm_core.format.kv_layout import VALUE_KIND
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.metadata import consumers, snapshots
@@ -24,6 +25,7 @@ from lsm_core.read.scan import plan_version
 from lsm_core.read.splits import Split
 from lsm_core.read.table_versions import Mode, Startup, Version, millis, newest_compacted, startup
 from lsm_core.types import kinds_to_text
+from lsm_core.types.nesting import same_values
 
 
 @dataclass(frozen=True)
@@ -162,13 +164,13 @@ class Follower:
         """Entries (`ENTRY_SCHEMA`) of the files that tell what a snapshot changed, None without any, as for every OVERWRITE.
 
         No producer: data files of APPEND snapshots; else the changelog files of any snapshot, whichever producer the table had
-        then (Java `ChangelogFollowUpScanner`). Raises CorruptFile.
+        then (Java `ChangelogFollowUpScanner`). Raises CorruptFile, InvalidSchema.
         """
         store, kind = self.choice.store, snapshot.commit_kind
         if kind is CommitKind.OVERWRITE or (self.producer == "none" and kind is not CommitKind.APPEND):
             return None
         found = added_files(store, snapshot) if self.producer == "none" else changelog_files(store, snapshot)
-        return found if found.num_rows else None
+        return self._told_whole(found) if found.num_rows else None
 
     def _replaced(self, snapshot: Snapshot) -> Rows:
         store = self.choice.store
@@ -181,8 +183,34 @@ class Follower:
                 vectors = deletion_vectors(store, before)
             with closing(removed_rows(self.choice, removed, vectors)) as batches:
                 yield from batches
-        with closing(file_rows(self.choice, added_files(store, snapshot))) as batches:
+        with closing(file_rows(self.choice, self._told_whole(added_files(store, snapshot)))) as batches:
             yield from batches
+
+    def _told_whole(self, entries: pa.Table) -> pa.Table:
+        """The files of ``entries``, if the columns that the stream reads can tell their values.
+
+        Files of a newer schema than the stream's may hold values that its types cannot: read like files of older ones, a BIGINT that was an
+        INT would lose its upper half, and a column that was dropped would be null. Raises InvalidSchema naming the column.
+        """
+        for schema_id in pc.unique(entries.column("schema_id")).to_pylist():
+            self._require_fitting(schema_id)
+        return entries
+
+    def _require_fitting(self, schema_id: int) -> None:
+        store = self.choice.store
+        if schema_id <= store.schema.id:
+            return
+        newer = {field.id: field for field in store.schema_of(schema_id).fields}
+        for name in self.choice.needed:
+            own = store.schema.field(name)
+            found = newer.get(own.id)
+            if found is None or not same_values(own.type, found.type):
+                now = "dropped" if found is None else f"changed from {own.type} to {found.type}"
+                raise InvalidSchema(
+                    f"table {store.name}: column '{name}' was {now} (schema {schema_id}) after the schema that this stream reads with "
+                    f"(schema {store.schema.id}); nothing of that was read: start the stream again, it goes on with the columns of today "
+                    "(leave out scan options that begin it in the past: they choose the columns of then)"
+                )
 
     def whole(self, snapshot: Snapshot) -> Rows:
         """All rows of a version, as a stream begins with them: those of :meth:`splits`."""
@@ -194,9 +222,10 @@ class Follower:
         """The splits of a version with which a stream begins.
 
         With the producers lookup and full-compaction only what compactions have told of: levels above 0, or the top level. Else
-        all that was written, what waits for a compaction too.
+        all that was written, what waits for a compaction too. Raises InvalidSchema.
         """
         store = self.choice.store
+        self._require_fitting(snapshot.schema_id)
         top = range(store.options.num_levels - 1, store.options.num_levels)
         scan = plan_version(
             Version(snapshot, store),
@@ -258,7 +287,8 @@ class _Unit:
 class StreamScan:
     """Reads what changes, once and in order; never waits: :meth:`next` gives None when there is nothing new yet.
 
-    Rows are read with the schema that the table had when the stream was opened. Not safe for several threads.
+    Rows are read with the schema that the table had when the stream was opened: columns that were renamed keep their old names, later ones are
+    not seen. Not safe for several threads.
     """
 
     def __init__(
@@ -293,7 +323,8 @@ class StreamScan:
         """The next changed rows, never without a row; None when all that was committed so far has been read.
 
         Raises SnapshotNotFound when the stream fell behind and its next snapshot has expired (``expired`` is set), or when the
-        table was rolled back behind it; CorruptFile.
+        table was rolled back behind it; InvalidSchema when a column that it reads was dropped or got another type since it was opened;
+        CorruptFile.
         """
         try:
             while True:
