@@ -478,13 +478,17 @@ def _apply_elsewhere(
     }
     try:
         with early_features():  # how many writers a client expects is preview
-            ended = dg.PipesSubprocessClient().run(context=context, command=spark.command(), extras=asked)
+            client = dg.PipesSubprocessClient(env=spark.driver_environment())
+            ended = client.run(context=context, command=spark.command(), extras=asked)
         messages = ended.get_custom_messages()
     except PipesFailed as error:
         context.log.warning(str(error))
         messages = ()
     if not messages:
-        ended_so = f"{shlex.join(spark.command())} ended without telling what became of plan {plan.hash}"
+        ended_so = (
+            f"{shlex.join(spark.command())} ended without telling what became of plan {plan.hash} "
+            "(what it wrote is in the run's stdout and stderr)"
+        )
         raise CommitUnknown((plan.base_snapshot or 0) + 1, ended_so)
     told: Mapping[str, Any] = messages[-1]
     if "error" not in told:

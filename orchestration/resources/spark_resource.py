@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -58,6 +59,14 @@ class SparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         from orchestration import pipes_worker
 
         return [*self.submit, str(pipes_worker.__file__)]
+
+    def driver_environment(self) -> dict[str, str]:
+        """Return variables for that command: spark-submit has this Python run the script, unless another one is named.
+
+        Its driver runs beside the run; the ``python3`` of the PATH, which Spark would take, need not have Dredge.
+        """
+        named = {"PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON"}.intersection(os.environ)
+        return {} if named else {"PYSPARK_DRIVER_PYTHON": sys.executable}
 
     @property
     def uses_spark(self) -> bool:

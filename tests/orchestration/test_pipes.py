@@ -40,6 +40,17 @@ def test_the_command_is_the_configured_one_and_the_script_that_applies_a_plan() 
     assert not made.uses_spark
 
 
+def test_spark_submit_runs_the_driver_by_this_python_unless_another_one_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Spark's own choice is the `python3` of the PATH, which has no Dredge where an environment is not activated."""
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        monkeypatch.delenv(name, raising=False)
+    assert SparkResource().driver_environment() == {"PYSPARK_DRIVER_PYTHON": sys.executable}
+    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
+    assert SparkResource().driver_environment() == {}
+
+
 @pytest.mark.parametrize("text", ["", "spark-submit 'open"])
 def test_a_command_that_is_none_is_refused_by_name(text: str) -> None:
     with pytest.raises(InvalidOption, match="DREDGE_SPARK_SUBMIT"):
@@ -60,10 +71,15 @@ def test_another_program_applies_the_plan_and_its_numbers_are_the_runs(house: Ho
     assert house.warehouse.table(TABLE).to_arrow().sort_by("id") == before
 
 
-def test_a_program_that_dies_without_a_word_changes_nothing_and_fails_the_run(root: Path) -> None:
-    with open_house(
-        root, DREDGE_RUNNER="pipes", DREDGE_SPARK_SUBMIT=f"{shlex.quote(sys.executable)} -c 'raise SystemExit(3)'"
-    ) as house:
+def test_a_program_that_dies_without_a_word_changes_nothing_and_fails_the_run(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        monkeypatch.delenv(name, raising=False)
+    told = root / "told"
+    code = f"import os; open({str(told)!r}, 'w').write(os.environ['PYSPARK_DRIVER_PYTHON']); raise SystemExit(3)"
+    with open_house(root, DREDGE_RUNNER="pipes", DREDGE_SPARK_SUBMIT=shlex.join([sys.executable, "-c", code])) as house:
         done = house.execute("compact", run_config={"table": TABLE})
         assert "ended without telling what became of plan" in failure(done)
         assert snapshots.latest_id(house.warehouse.store(TABLE)) == 5
+    assert told.read_text() == sys.executable
