@@ -12,7 +12,7 @@ from orchestration import names
 from orchestration.metadata import table_metadata
 from orchestration.ops.layout_ops import PLAN_CONFIG, apply_op, observe_op, plan_op, record_op, verify_op
 from orchestration.partitions import partitions_definition
-from orchestration.quirks import early_features
+from orchestration.quirks import TableAssets, early_features, named_graph
 from orchestration.table_card import TableCard
 
 with early_features():  # Dagster calls backfill policies beta
@@ -77,7 +77,7 @@ def layout_asset(card: TableCard, warehouse_path: str) -> dg.AssetsDefinition:
         metadata={names.TABLE_NAME: card.name, **located},
     )
     graph = layout_graph(card.name, names.node_name(warehouse_path, card.name))
-    return dg.AssetsDefinition(
+    return TableAssets(
         keys_by_input_name={"data": data},
         keys_by_output_name={"result": key},
         node_def=graph,
@@ -88,30 +88,16 @@ def layout_asset(card: TableCard, warehouse_path: str) -> dg.AssetsDefinition:
 
 def layout_graph(table: str, name: str) -> dg.GraphDefinition:
     """Return the five ops of one table's layout as a graph; only ``apply``, which has the table's pool, is its own."""
-    common, apply = _common_graph(), apply_op(table)
-    ours = {node.name: apply if node.name == _APPLY else node for node in common.node_defs}
-    dependencies = {
-        dg.NodeInvocation(ours[invocation.name].name, alias=invocation.alias): inputs
-        for invocation, inputs in common.dependencies.items()
-        if isinstance(invocation, dg.NodeInvocation)
-    }
-    return dg.GraphDefinition(
-        name=name,
-        node_defs=list(ours.values()),
-        dependencies=dependencies,
-        input_mappings=common.input_mappings,
-        output_mappings=common.output_mappings,
-        config=common.config_mapping,
-    )
+    return named_graph(_common_graph(), name, {_APPLY: apply_op(table)})
 
 
-_APPLY: Final = names.op_name("apply", "any.table")
+_APPLY: Final = "apply"
 
 
 @cache
 def _common_graph() -> dg.GraphDefinition:
     observe, plan, verify, record = (op.alias(op.name) for op in (observe_op(), plan_op(), verify_op(), record_op()))
-    apply = apply_op("any.table").alias("apply")
+    apply = apply_op("any.table").alias(_APPLY)
 
     @dg.graph(
         name="layout",

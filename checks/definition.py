@@ -17,7 +17,7 @@ from lsm_core.maintenance import CheckLimits, CheckReport
 from orchestration import names
 from orchestration.partitions import partitions_definition
 from orchestration.policies import Policy
-from orchestration.quirks import early_features, named_op, typed
+from orchestration.quirks import TableChecks, early_features, named_op, typed
 from orchestration.resources.warehouse import WarehouseResource
 from orchestration.table_card import TableCard
 
@@ -68,13 +68,13 @@ def declare_together(
             for out, declaration in zip(template.check_specs_by_output_name, declarations, strict=True)
         }
     (put,) = template.keys_by_input_name
-    made: dg.AssetChecksDefinition = dg.AssetChecksDefinition.create(
+    return TableChecks(
         keys_by_input_name={put: asset},
+        keys_by_output_name={},
         node_def=named_op(template.op, f"{'__'.join(asset.path)}__{name}"),
         check_specs_by_output_name=specs,
         can_subset=True,
     )
-    return made
 
 
 @lru_cache(maxsize=256)

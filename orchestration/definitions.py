@@ -176,7 +176,6 @@ def collector_at_rest() -> Iterator[None]:
     finally:
         gc.enable()
         gc.freeze()
-        gc.set_threshold(100_000, 20, 20)
 
 
 @dg.definitions

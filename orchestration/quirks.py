@@ -9,7 +9,7 @@ import copy
 import datetime
 import typing
 import warnings
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
@@ -42,6 +42,9 @@ WHOLE_LOCATION: Final = SINGLETON_REPOSITORY_NAME
 PipesFailed: Final = DagsterPipesExecutionError
 """What the client of a program raises that ended badly."""
 F = TypeVar("F", bound=Callable[..., Any])
+_TEMPLATE: Final = "_dredge_template"
+_BOUND: Final = "_dredge_bound"
+_REQUIRED: Final = "_dredge_required"
 
 
 def typed(function: F) -> F:
@@ -61,7 +64,64 @@ def named_op(template: dg.OpDefinition, name: str, pool: str | None = None) -> d
     copied = copy.copy(template)
     copied._name = name
     copied._pool = pool or template.pool
+    vars(copied).setdefault(_TEMPLATE, template)
     return copied
+
+
+def named_graph(template: dg.GraphDefinition, name: str, ops: Mapping[str, dg.OpDefinition]) -> dg.GraphDefinition:
+    """Return ``template`` under another name, with other ``ops`` (`named_op` of its own) in the nodes that are called so; everything else is shared with it.
+
+    Dagster sorts and checks the nodes of each graph anew, which takes as long as all the rest of an asset.
+    """
+    nodes, dependencies = dict(template.node_dict), dict(template.dependencies)
+    for node, definition in ops.items():
+        before = dg.NodeInvocation(nodes[node].definition.name, alias=node)
+        dependencies[dg.NodeInvocation(definition.name, alias=node)] = dependencies.pop(before)
+        nodes[node] = copy.copy(nodes[node])
+        nodes[node].definition = definition
+    copied = copy.copy(template)
+    copied._dependencies = dependencies
+    copied._name, copied._node_dict = name, nodes
+    copied._node_defs = [ops.get(node, template.node_dict[node].definition) for node in nodes]
+    copied._nodes_in_topological_order = [nodes[node.name] for node in template.nodes_in_topological_order]
+    vars(copied)[_TEMPLATE] = template
+    return copied
+
+
+class _Bound:
+    """For definitions over `named_op` and `named_graph`: Dagster finds out what they need of the resources once for all of a template, not once each.
+
+    The requirements' words, which Dagster shows where a resource is missing, name the first of them.
+    """
+
+    def with_resources(self, resource_defs: Mapping[str, dg.ResourceDefinition]) -> Any:
+        """Return these assets or checks with what they need of ``resource_defs``; raises as Dagster's own."""
+        ours = typing.cast("dg.AssetsDefinition", self)
+        template = vars(ours.node_def).get(_TEMPLATE)
+        if template is None or ours.resource_defs:
+            return super().with_resources(resource_defs)  # type: ignore[misc]
+        offered, bound = vars(template).get(_BOUND, ({}, ours))
+        if offered.keys() != resource_defs.keys() or any(offered[key] is not resource_defs[key] for key in offered):
+            bound = super().with_resources(resource_defs)  # type: ignore[misc]
+            vars(bound)[_REQUIRED] = tuple(bound.get_resource_requirements())
+            vars(template)[_BOUND] = (dict(resource_defs), bound)
+        copied = copy.copy(ours)
+        copied._resource_defs = bound._resource_defs
+        vars(copied)[_REQUIRED] = vars(bound)[_REQUIRED]
+        return copied
+
+    def get_resource_requirements(self) -> Iterator[Any]:
+        """Return what Dagster's own returns."""
+        known = vars(self).get(_REQUIRED)
+        return super().get_resource_requirements() if known is None else iter(known)  # type: ignore[misc]
+
+
+class TableAssets(_Bound, dg.AssetsDefinition):
+    """Assets of one of many tables."""
+
+
+class TableChecks(_Bound, dg.AssetChecksDefinition):
+    """Checks of an asset of one of many tables."""
 
 
 @contextmanager
@@ -137,10 +197,13 @@ __all__ = [
     "WHOLE_LOCATION",
     "AssetCheckExecutionRecord",
     "PartitionKeyFilter",
+    "TableAssets",
+    "TableChecks",
     "UnresolvedAssetJobDefinition",
     "early_features",
     "extract_data_version_from_entry",
     "is_valid_cron_schedule",
+    "named_graph",
     "named_op",
     "partitions_ever_failed",
     "purge_events",
