@@ -46,8 +46,8 @@ _VERBS: Final = {
     "verify": "verify",
 }
 """Verbs, and the modules of `verbs` that hold them: one that runs waits for no other."""
-_AT_LENGTH: Final = frozenset({"sql"})
-"""Those that may run for long, and with packages (Spark's) that need pandas."""
+_AT_LENGTH: Final = frozenset({"maintain", "sql", "recover", "check", "verify"})
+"""Those that may run for long."""
 FAILED: Final = 1
 MISUSED: Final = 2
 _INTERRUPTED: Final = 130
@@ -228,13 +228,18 @@ def _fail(message: str, code: int) -> int:
     return code
 
 
+def _on_spark(arguments: Sequence[str]) -> bool:
+    """Whether a verb may start Spark, which needs pandas; a table called spark costs the time to load it."""
+    return arguments[0] == "sql" or not {"spark", "--runner=spark"}.isdisjoint(arguments)
+
+
 def main() -> None:
     """Entry point of the console script."""
     if sys.argv[1:2] and sys.argv[1] in _VERBS and sys.argv[1] not in _AT_LENGTH:
         gc.disable()  # what only looks is over before there is much to collect
     gc.set_threshold(_OBJECTS_A_COLLECTION)
-    if sys.argv[1:2] and sys.argv[1] not in _AT_LENGTH and _verb(sys.argv[1]) is not None:
-        # pyarrow loads pandas (a quarter of a second) at its first array, if it is there; no built-in verb needs it.
+    if sys.argv[1:2] and not _on_spark(sys.argv[1:]) and _verb(sys.argv[1]) is not None:
+        # pyarrow loads pandas (a quarter of a second) at its first array, if it is there; without Spark no built-in verb needs it.
         sys.meta_path.insert(0, _NoPandas())
         # NumPy's linear algebra starts a thread per core when it is loaded, and no verb needs it.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from lsm_core import Catalog, Schema
+from lsm_core.cli import app
 from lsm_core.cli.app import run
 from lsm_core.maintenance import hold_plan, plan_maintenance
 from tests.cli.shell import Shell
@@ -336,6 +337,32 @@ def test_the_command_lists_its_verbs_without_arrow_and_looks_without_what_it_doe
         "lsm_core.commit",
         "lsm_core.files",
     }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hidden"),
+    [
+        (["compact", "db.t", "--full"], True),
+        (["compact", "db.t", "--runner", "spark"], False),
+        (["verify", "db.t", "--runner=spark"], False),
+        (["apply", "db.t", "abc", "--runner", "process"], True),
+        (["sql", "SELECT 1"], False),
+    ],
+)
+def test_the_command_has_pandas_where_it_starts_spark(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], hidden: bool
+) -> None:
+    """Spark's sessions, jobs and Connect clients refuse to work without it."""
+    found: list[object] = []
+    monkeypatch.setattr(sys, "argv", ["dredge", *arguments])
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
+    monkeypatch.setattr("gc.set_threshold", found.append)
+    monkeypatch.setattr(app, "run", found.append)
+    with pytest.raises(SystemExit):
+        app.main()
+    assert found[1:] == [arguments]
+    assert any(isinstance(finder, app._NoPandas) for finder in sys.meta_path) is hidden
 
 
 def test_verbs_of_other_packages_are_found_and_loaded_only_when_called(
