@@ -6,6 +6,7 @@ partitions have other names (:func:`newer_partition_dir`), and nothing in the ta
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -29,6 +30,7 @@ from lsm_core.options import TableOptions
 from lsm_core.types import DataType, TypeRoot, to_arrow
 
 _ESCAPED = frozenset({*map(chr, range(0x20)), *"\"#%'*/:=?\\\x7f{}[]^"})
+_ESCAPE = re.compile("%([0-9A-Fa-f]{2})")
 _TIMESTAMPS = frozenset({TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ})
 _BINARIES = frozenset({TypeRoot.BINARY, TypeRoot.VARBINARY})
 _FLOATS = frozenset({TypeRoot.FLOAT, TypeRoot.DOUBLE})
@@ -41,6 +43,11 @@ _NOT_JAVA_SPACE = frozenset("\x85\xa0\u2007\u202f")
 def escape(text: str) -> str:
     """Percent-escape a partition name or value (Java `PartitionPathUtils.escapePathName`)."""
     return "".join(f"%{ord(char):02X}" if char in _ESCAPED else char for char in text)
+
+
+def unescape(text: str) -> str:
+    """What :func:`escape` made the text of (Java `PartitionPathUtils.unescapePathName`); a % without two hex digits stays."""
+    return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
 
 
 def partition_dir(schema: TableSchema, partition: bytes, options: TableOptions) -> str:

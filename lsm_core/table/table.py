@@ -373,13 +373,15 @@ class Table(Readable):
         )
         return cast("CompactionReport", self.apply(plan))
 
-    def recover(self, passes: int | None = None, files: int | None = None) -> RecoveryReport:
-        """Bring a very large level 0 back by up to ``passes`` passes (None: all) of ``files`` level-0 files, the oldest first.
+    def recover(
+        self, passes: int | None = None, files: int | None = None, partitions: Sequence[Mapping[str, Any]] | None = None
+    ) -> RecoveryReport:
+        """Bring a very large level 0 (of ``partitions``; None: all) back by up to ``passes`` passes (None: all) of ``files`` level-0 files, the oldest first.
 
         Each pass is planned anew, verified and committed: whoever stops half-way loses nothing, and goes on by asking again.
         Raises InvalidOption, UnsupportedFeature, VerificationFailed, CommitConflict.
         """
-        return maintenance.recover(self.store, passes, files)
+        return maintenance.recover(self.store, passes, files, partitions=partitions)
 
     def expire_snapshots(
         self,

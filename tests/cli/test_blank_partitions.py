@@ -83,3 +83,37 @@ def test_a_date_is_chosen_by_the_name_that_is_shown_or_as_people_write_it(
     refused = shell("health", "db.t", "--partition", "day=soon")
     assert refused.code
     assert "such as 2024-01-01 for column day" in refused.err
+
+
+def test_a_value_may_hold_commas_and_is_named_as_plans_name_it_or_in_quotes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns = pa.schema([pa.field("dt", pa.string()), pa.field("h", pa.int32()), pa.field("k", pa.int64())])
+    catalog = Catalog(tmp_path / "wh")
+    catalog.create_database("db")
+    table = catalog.create_table("db.t", Schema(columns, [], ["dt", "h"], {"bucket": "-1"}))
+    values = {"a": "dt=a/h=1", "a,b": "dt=a,b/h=1", "a,h=2": "dt=a,h%3D2/h=1", "50%/x": "dt=50%25%2Fx/h=1"}
+    table.write(pa.table({"dt": list(values), "h": [1] * 4, "k": [1] * 4}, schema=columns))
+    assert [one.partition_text for one in table.health()] == sorted(values.values())
+    shell = Shell(tmp_path / "wh", capsys)
+    spelt = {
+        "a,b": ["dt=a,b,h=1", 'dt="a,b",h=1', "h=1,dt=a,b", "h=1/dt=a,b"],
+        "a,h=2": ['dt="a,h=2", h=1', 'h=1,dt="a,h=2"'],
+        "50%/x": ["dt=50%/x,h=1", 'dt="50%/x",h=1'],
+    }
+    for value, shown in values.items():
+        for name in [shown, *spelt.get(value, ())]:
+            (found,) = shell("health", "db.t", "--partition", name, "--json").json
+            assert (found["partition"]["dt"], found["partition"]["h"]) == (value, 1), name
+    refused = {
+        "dt=a,h=2,h=1": "each column once, not h twice",
+        "dt=a,day=2,h=1": "'day' is none; a value that holds 'day=' stands in quotes",
+        "dt=a": "exactly the columns dt, h",
+        "a": "such as dt=...,h=...",
+        'dt="a,h=1': "such as dt=...,h=...",
+    }
+    for name, why in refused.items():
+        told = shell("drop-partitions", "db.t", "--partition", name)
+        assert told.code == 1 and why in told.err and name in told.err and len(told.err.splitlines()) == 1, told.err
+    assert shell("drop-partitions", "db.t", "--partition", "dt=a,b/h=1").code == 0
+    assert sorted({one.partition["dt"] for one in table.health()}) == ["50%/x", "a", "a,h=2"]

@@ -164,6 +164,29 @@ def test_stopping_between_passes_loses_nothing_and_asking_again_goes_on(tmp_path
     assert len(runs) == 2 + len(rest.passes) and {entry.outcome for entry in runs} == {"done"}
 
 
+def test_a_recovery_of_one_partition_leaves_the_others_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fields = pa.schema([pa.field("dt", pa.string(), nullable=False), *rows([1]).schema])
+    fields = fields.set(1, fields.field(1).with_nullable(False))
+    options = {"bucket": "1", "write-only": "true", "num-sorted-run.compaction-trigger": "3"}
+    made = Catalog(tmp_path / "wh")
+    made.create_database("db", ignore_if_exists=True)
+    table = made.create_table("db.p", Schema(fields, ["dt", "k"], ["dt"], options))
+    for number in range(7):
+        both = pa.concat_tables([rows([1, number], v=number)] * 2)
+        table.write(both.add_column(0, "dt", pa.array(["a,b"] * 2 + ["c"] * 2)).cast(fields))
+
+    def left() -> dict[str, int]:
+        return {health.partition["dt"]: health.level0_files for health in table.health()}
+
+    shell = ["--warehouse", str(tmp_path / "wh"), "--partition", "dt=a,b", "--files", "3"]
+    assert run(["recover", "db.p", *shell, "--dry-run"]) == 0
+    assert "7 level-0 files wait: about 3 passes" in capsys.readouterr().out
+    assert run(["recover", "db.p", *shell, "--passes", "1"]) == 0
+    assert left() == {"a,b": 4, "c": 7}
+    assert table.recover(files=3, partitions=[{"dt": "a,b"}]).passes_left == 0
+    assert left()["a,b"] < 3 and left()["c"] == 7
+
+
 def test_writers_and_compactions_may_come_between_plan_and_pass(tmp_path: Path) -> None:
     table = written(tmp_path, "deduplicate", seed=2)
     plan = table.plan_maintenance("recover", files=6)

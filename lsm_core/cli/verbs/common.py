@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from enum import StrEnum
@@ -180,29 +181,49 @@ def _pair(text: str, option: str) -> tuple[str, str]:
     return key.strip(), value.strip()
 
 
-def partition_specs(table: Table, texts: Sequence[str] | None) -> list[dict[str, Any]] | None:
-    """Typed partitions from "dt=2024-01-01,h=3", written as plans and health name them.
+_PARTITION_PART: Final = re.compile(r'\s*([^=,/"]+)=\s*("[^"]*"|(?!").*?)\s*(?:$|[,/](?=\s*[^=,/"]+=))', re.DOTALL)
+"""A column and its value, in quotes or up to a comma (or slash) behind which the next column is named."""
 
-    Nothing and `partition.default-name` mean null; a text that plans show in quotes (``dt=""``) is given in quotes. Raises InvalidOption
-    naming what does not fit.
+
+def partition_specs(table: Table, texts: Sequence[str] | None) -> list[dict[str, Any]] | None:
+    """Typed partitions from "dt=2024-01-01,h=3", or as plans, health and paths name them: "dt=2024-01-01/h=3".
+
+    A value ends where the next column is named, so it may hold commas; in quotes it ends with them. % and two hex digits are the character of
+    that number, as in paths. Nothing and `partition.default-name` mean null; in quotes they are those texts. Raises InvalidOption
+    naming the partition and what does not fit.
     """
     if not texts:
         return None
     import pyarrow as pa
 
+    from lsm_core.format.partition_path import unescape
+
     found, keys = [], table.schema.partition_keys
     null = ("", table.store.options.partition_default_name)
+    exactly = f"exactly the columns {', '.join(keys) or '(none)'}"
     for text in texts:
-        given = dict(_pair(part, "--partition") for part in text.split(","))
+        given: dict[str, str] = {}
+        at = 0
+        while not given or at < len(text):
+            part = _PARTITION_PART.match(text, at)
+            if part is None:
+                raise InvalidOption("--partition", text, f"{exactly}, such as {','.join(f'{key}=...' for key in keys)}", table.name)
+            name, at = unescape(part[1].strip()), part.end()
+            if name not in keys and given:
+                said = f"{exactly}: '{name}' is none; a value that holds '{part[1].strip()}=' stands in quotes: {keys[-1]}=\"...\""
+                raise InvalidOption("--partition", text, said, table.name)
+            if name in given:
+                said = f"each column once, not {name} twice; other partitions need a --partition of their own"
+                raise InvalidOption("--partition", text, said, table.name)
+            given[name] = part[2]
         if set(given) != set(keys):
-            raise InvalidOption("--partition", text, f"exactly the columns {', '.join(keys) or '(none)'}", table.name)
+            raise InvalidOption("--partition", text, exactly, table.name)
         values: dict[str, Any] = {}
         for key in keys:
             kind, value = table.schema.arrow_schema.field(key).type, given[key]
-            quoted = value[1:-1] if len(value) > 1 and value[0] == value[-1] == '"' else None
-            if quoted is not None and (not quoted.strip() or quoted in null):
-                value = quoted
-            elif value in null:
+            quoted = len(value) > 1 and value[0] == value[-1] == '"'
+            value = unescape(value[1:-1] if quoted else value)
+            if value in null and not quoted:
                 values[key] = None
                 continue
             # Plans and paths name a date by its days since 1970 where `partition.legacy-name` is on.

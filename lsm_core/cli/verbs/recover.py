@@ -8,7 +8,7 @@ import typer
 
 from lsm_core.cli.progress_bar import progress_bar
 from lsm_core.cli.render import print_json, say
-from lsm_core.cli.verbs.common import AsJson, ClockOption, DryRun, Settings, TableArgument, Warehouse, open_table
+from lsm_core.cli.verbs.common import AsJson, ClockOption, DryRun, Partitions, Settings, TableArgument, Warehouse, open_table, partition_specs
 from lsm_core.cli.verbs.maintain import show_plan, show_report
 from lsm_core.maintenance.action import find_action
 
@@ -25,6 +25,7 @@ def recover(
     files: Annotated[
         int | None, typer.Option("--files", help=find_action("recover").arguments[0].help, show_default=False)
     ] = None,
+    partition: Partitions = None,
     dry_run: DryRun = False,
     settings: Settings = None,
     as_json: AsJson = False,
@@ -34,8 +35,9 @@ def recover(
     from lsm_core import maintenance
 
     opened = open_table(warehouse, table, clock, settings)
+    chosen = partition_specs(opened, partition)
     if dry_run:
-        plan = opened.plan_maintenance("recover", files=files)
+        plan = opened.plan_maintenance("recover", files=files, partitions=chosen)
         typer.echo(plan.to_json()) if as_json else show_plan(plan)
         return
 
@@ -49,7 +51,7 @@ def recover(
 
     try:
         with progress_bar(f"recover {opened.name}", hidden=as_json):
-            report = maintenance.recover(opened.store, passes, files, told)
+            report = maintenance.recover(opened.store, passes, files, told, chosen)
     except KeyboardInterrupt:
         done = f"{len(made)} pass{'' if len(made) == 1 else 'es'} done, the one under way is committed as a whole or not at all"
         typer.echo(f"stopped: {done}; the same command goes on from here", err=True)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 PARTITIONS: Final = Argument(
     "partitions",
     ArgumentKind.PARTITIONS,
-    'Only this partition; may be repeated. Empty value: null; K="": the empty text.',
+    'Only this partition; may be repeated. Empty value: null; K="": the empty text; in quotes a value may hold anything, such as ",K=".',
     "--partition",
 )
 WHERE: Final = Argument(

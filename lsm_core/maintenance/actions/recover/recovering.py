@@ -134,10 +134,12 @@ def recover(
     passes: int | None = None,
     files: int | None = None,
     told: Callable[[RecoveryPass], None] | None = None,
+    partitions: Sequence[Mapping[str, Any]] | None = None,
 ) -> RecoveryReport:
     """Make up to ``passes`` passes (None: all that are left), each planned anew, verified and committed; ``told`` hears of each.
 
-    Whoever stops it loses the pass under way and nothing else; asked again it goes on. ``files``: level-0 files of a pass. It ends early
+    Whoever stops it loses the pass under way and nothing else; asked again it goes on. ``files``: level-0 files of a pass; ``partitions``: as
+    :func:`plan_recovery` takes them. It ends early
     when other compactions took the files of several passes. Raises InvalidOption, UnsupportedFeature, and what compactions raise.
     """
     most = None if passes is None else whole_number(passes, "passes", store.name)
@@ -146,7 +148,7 @@ def recover(
     done: list[RecoveryPass] = []
     missed = 0
     while len(done) != most and missed < _MOST_MISSES:
-        plan = plan_recovery(store, files)
+        plan = plan_recovery(store, files, partitions=partitions)
         waiting = int(plan.arguments["level0_files"] or 0)
         if not plan.items:
             return RecoveryReport(
