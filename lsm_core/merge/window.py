@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +26,8 @@ from lsm_core.merge.rows import Piece, Rows, emit, retracts, window_parts
 from lsm_core.merge.sort_key import KeySpec
 
 Key = int | bytes
+_FEWEST_BYTES: Final = 1 << 16
+"""Of an input's rows, beyond which it need not have `RunInput.at_hand` of them."""
 
 
 class UnsortedInput(CorruptFile):
@@ -40,7 +43,8 @@ class RunInput:
     """A stream of KV batches ascending by key; keys may repeat, then in merge order. All inputs of a merge have one schema.
 
     ``level`` and ``age`` (larger = newer) settle ties with other inputs. A stream over several files with levels and ages
-    of their own is made by :meth:`chain`. ``name`` is what errors call it.
+    of their own is made by :meth:`chain`. ``name`` is what errors call it. ``at_hand``: rows that are read before its first ones are
+    merged, though its batches are smaller: a window of a few rows costs as much as one of a thousand.
     """
 
     batches: Iterator[pa.RecordBatch]
@@ -48,11 +52,12 @@ class RunInput:
     age: int = 0
     name: str = ""
     parts: tuple[RunInput, ...] = ()
+    at_hand: int = 1
 
     @staticmethod
-    def chain(parts: Sequence[RunInput], name: str = "") -> RunInput:
+    def chain(parts: Sequence[RunInput], name: str = "", at_hand: int = 1) -> RunInput:
         """One input whose rows are those of ``parts`` one after another, each with its own level and age."""
-        return RunInput(iter(()), name=name, parts=tuple(parts))
+        return RunInput(iter(()), name=name, parts=tuple(parts), at_hand=at_hand)
 
     def tagged(self) -> Iterator[tuple[pa.RecordBatch, int, int]]:
         """Batches with the level and age of their rows."""
@@ -69,18 +74,19 @@ class Buffer:
         self.name = source.name
         self.pieces: deque[Piece] = deque()
         self.rows = 0
+        self.held = 0.0  # bytes
         self.exhausted = False
         self._source = source.tagged()
         self._spec = spec
-        self._most_rows = 1
-        self._most_bytes = 1
+        self._most_rows = source.at_hand
+        self._most_bytes = _FEWEST_BYTES if source.at_hand > 1 else 1
         self._last: Key | None = None
 
     def top_up(self, at_least: int | None) -> None:
         """Read until ``at_least`` rows are here, or the input ends.
 
-        None: until one batch is here, by the rows or the bytes of this input's largest batch. A reader that cuts batches by
-        bytes thus keeps its bound where rows get wide.
+        None: until one batch is here, by the rows or the bytes of this input's largest batch, or of `RunInput.at_hand` rows where all are smaller. A
+        reader that cuts batches by bytes thus keeps its bound where rows get wide, and tiny files are not merged one by one.
         """
         while not self.exhausted and not self._full(at_least):
             item = next(self._source, None)
@@ -99,13 +105,13 @@ class Buffer:
             self._most_rows = max(self._most_rows, len(keys))
             self._most_bytes = max(self._most_bytes, batch.nbytes)
             self.rows += len(keys)
+            self.held += batch.nbytes
             self.pieces.append(Piece(batch, keys, level, age, batch.nbytes / len(keys), climbing))
 
     def _full(self, at_least: int | None) -> bool:
         if at_least is not None or self.rows == 0:
             return self.rows >= max(at_least or 1, 1)
-        held = sum(len(piece) * piece.row_bytes for piece in self.pieces)
-        return self.rows >= self._most_rows or held >= self._most_bytes
+        return self.rows >= self._most_rows or self.held >= self._most_bytes
 
     @property
     def last_key(self) -> Key:
@@ -117,12 +123,20 @@ class Buffer:
         """Rows here below ``key``, or not above it if ``through``; None = infinity."""
         if key is None:
             return self.rows
-        return sum(piece.keys.bisect(key, through) for piece in self.pieces)
+        found = 0
+        for piece in self.pieces:  # keys ascend: all pieces behind the first that is not taken whole hold larger ones
+            inside = piece.keys.bisect(key, through)
+            found += inside
+            if inside < len(piece):
+                break
+        return found
 
     def span(self, start: int, stop: int) -> list[Piece]:
         """Rows ``start`` to before ``stop``, left in place."""
         found = []
         for piece in self.pieces:
+            if stop <= 0:
+                break
             low, high = max(start, 0), min(stop, len(piece))
             if low < high:
                 found.append(piece if high - low == len(piece) else piece.slice(low, high))
@@ -133,6 +147,7 @@ class Buffer:
         """Remove and return the first ``count`` rows."""
         taken = self.span(0, count)
         self.rows -= count
+        self.held = max(0.0, self.held - sum(len(piece) * piece.row_bytes for piece in taken)) if self.rows else 0.0
         while self.pieces and count >= len(self.pieces[0]):
             count -= len(self.pieces.popleft())
         if count:

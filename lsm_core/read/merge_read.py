@@ -44,6 +44,10 @@ _MOST_ROWS: Final = 65_536
 _FEWEST_ROWS: Final = 16
 _ROWS_AT_ONCE: Final = 1 << 19
 """Rows of all inputs of a merge together: windows are long enough then, and come from the same memory again and again."""
+_AT_HAND: Final = 1_024
+"""Rows that each input has at hand, however small its files are."""
+_NAMED: Final = 8
+"""Files of a chain that an error names."""
 _SMALLEST_ROW_BYTES: Final = 32.0
 _IN_MEMORY_SHARE: Final = 8
 """Inputs read as a whole, and the outcome of passes before it is spilled, take up to this share of the merge budget."""
@@ -360,16 +364,29 @@ class _Reader:
         """
         if isinstance(one, Parked):
             batches = one.run.batches()
-            return RunInput(_read_ahead(batches) if whole else batches, one.level, one.age, one.run.path)
+            return RunInput(
+                _read_ahead(batches) if whole else batches, one.level, one.age, one.run.path, at_hand=self._at_hand
+            )
         if isinstance(one, HighLevels):
             lowest = self._lowest(one)
-            return RunInput(_read_ahead(lowest) if whole else lowest, *self.place(one), "the levels above 0")
+            return RunInput(
+                _read_ahead(lowest) if whole else lowest,
+                *self.place(one),
+                "the levels above 0",
+                at_hand=self._at_hand,
+            )
         parts = []
         for file in one:
             path = self.merging.store.data_path(self.merging.partition, self.merging.bucket, file)
             rows = self._open(file)
-            parts.append(RunInput(_read_ahead(rows) if whole else rows, *self.ages[file.file_name], path))
-        return parts[0] if len(parts) == 1 else RunInput.chain(parts, " or ".join(part.name for part in parts))
+            ahead = _read_ahead(rows) if whole else rows
+            parts.append(RunInput(ahead, *self.ages[file.file_name], path, at_hand=self._at_hand))
+        return parts[0] if len(parts) == 1 else RunInput.chain(parts, _either(parts), self._at_hand)
+
+    @property
+    def _at_hand(self) -> int:
+        """Of the rows that the budget allows to each open input as many as make a window worth its while."""
+        return min(self.batch_rows, _AT_HAND)
 
     def _lowest(self, high: HighLevels) -> Batches:
         """Of each key the version of the lowest level."""
@@ -415,6 +432,13 @@ class _Reader:
                     batch = left
                 chosen = batch.select(schema.names)
                 yield chosen if shared is None else shared(chosen)
+
+
+def _either(parts: Sequence[RunInput]) -> str:
+    """What errors call a chain of files: all of them, or of many the first few."""
+    names = [part.name for part in parts[:_NAMED]]
+    more = [f"one of {len(parts) - _NAMED} more files"] if len(parts) > _NAMED else []
+    return " or ".join([*names, *more])
 
 
 def _read_ahead(batches: Iterator[pa.RecordBatch]) -> Batches:

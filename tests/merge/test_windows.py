@@ -25,6 +25,7 @@ from lsm_core.merge import (
     merge_streams,
     merge_unsorted,
 )
+from lsm_core.merge.keys import IntKeys
 from lsm_core.types import parse
 from tests.merge.histories import (
     KEY_TYPES,
@@ -194,6 +195,33 @@ def test_windows_keep_to_the_bytes_of_a_batch_where_rows_get_wide() -> None:
         ahead = max(ahead, read - 2 - max(rows - 2000, 0))
     assert rows == 2400
     assert ahead <= 6
+
+
+def test_a_chain_of_tiny_files_costs_what_one_file_of_their_rows_would(monkeypatch: pytest.MonkeyPatch) -> None:
+    # after a pass of a recovery: one large file, and thousands of small ones that lie side by side
+    looks = 0
+    bisect = IntKeys.bisect
+
+    def counted(keys: IntKeys, key: int | bytes, right: bool) -> int:
+        nonlocal looks
+        looks += 1
+        return bisect(keys, key, right)
+
+    monkeypatch.setattr(IntKeys, "bisect", counted)
+
+    def piece(first: int, rows: int) -> pa.RecordBatch:
+        ids = pa.array(range(first, first + rows), pa.int64())
+        return pa.record_batch({"_KEY_id": ids, "_SEQUENCE_NUMBER": ids})
+
+    files, rows = 2_000, 5
+    large = RunInput(iter([piece(0, 1_000)]), 5, 0)
+    chains = []
+    for apart in (0, 1):
+        parts = [RunInput(iter([piece(2 * rows * n + apart * rows, rows)]), 0, 2 * n + apart + 1) for n in range(files)]
+        chains.append(RunInput.chain(parts, at_hand=500))
+    out = merge_streams([large, *chains], Deduplicate(KeySpec(("id",))))
+    assert sum(batch.num_rows for batch in out) == 2 * files * rows
+    assert looks < 3 * 2 * files
 
 
 def test_a_window_is_freed_before_its_output_is_used_and_output_batches_are_bounded() -> None:

@@ -207,7 +207,9 @@ def partition_specs(table: Table, texts: Sequence[str] | None) -> list[dict[str,
         while not given or at < len(text):
             part = _PARTITION_PART.match(text, at)
             if part is None:
-                raise InvalidOption("--partition", text, f"{exactly}, such as {','.join(f'{key}=...' for key in keys)}", table.name)
+                raise InvalidOption(
+                    "--partition", text, f"{exactly}, such as {','.join(f'{key}=...' for key in keys)}", table.name
+                )
             name, at = unescape(part[1].strip()), part.end()
             if name not in keys and given:
                 said = f"{exactly}: '{name}' is none; a value that holds '{part[1].strip()}=' stands in quotes: {keys[-1]}=\"...\""

@@ -8,7 +8,17 @@ import typer
 
 from lsm_core.cli.progress_bar import progress_bar
 from lsm_core.cli.render import print_json, say
-from lsm_core.cli.verbs.common import AsJson, ClockOption, DryRun, Partitions, Settings, TableArgument, Warehouse, open_table, partition_specs
+from lsm_core.cli.verbs.common import (
+    AsJson,
+    ClockOption,
+    DryRun,
+    Partitions,
+    Settings,
+    TableArgument,
+    Warehouse,
+    open_table,
+    partition_specs,
+)
 from lsm_core.cli.verbs.maintain import show_plan, show_report
 from lsm_core.maintenance.action import find_action
 
