@@ -197,7 +197,10 @@ def test_windows_keep_to_the_bytes_of_a_batch_where_rows_get_wide() -> None:
     assert ahead <= 6
 
 
-def test_a_chain_of_tiny_files_costs_what_one_file_of_their_rows_would(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("at_hand", "most"), [(1, 7), (500, 5)])
+def test_a_chain_of_tiny_files_costs_what_one_file_of_their_rows_would(
+    at_hand: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # after a pass of a recovery: one large file, and thousands of small ones that lie side by side
     looks = 0
     bisect = IntKeys.bisect
@@ -214,14 +217,14 @@ def test_a_chain_of_tiny_files_costs_what_one_file_of_their_rows_would(monkeypat
         return pa.record_batch({"_KEY_id": ids, "_SEQUENCE_NUMBER": ids})
 
     files, rows = 2_000, 5
-    large = RunInput(iter([piece(0, 1_000)]), 5, 0)
     chains = []
     for apart in (0, 1):
         parts = [RunInput(iter([piece(2 * rows * n + apart * rows, rows)]), 0, 2 * n + apart + 1) for n in range(files)]
-        chains.append(RunInput.chain(parts, at_hand=500))
-    out = merge_streams([large, *chains], Deduplicate(KeySpec(("id",))))
-    assert sum(batch.num_rows for batch in out) == 2 * files * rows
-    assert looks < 3 * 2 * files
+        large = [] if apart else [RunInput(iter([piece(-2_000, 2_000)]), 5, 0)]
+        chains.append(RunInput.chain([*large, *parts], at_hand=at_hand))
+    out = merge_streams(chains, Deduplicate(KeySpec(("id",))))
+    assert sum(batch.num_rows for batch in out) == 2_000 + 2 * files * rows
+    assert looks <= most * files
 
 
 def test_a_window_is_freed_before_its_output_is_used_and_output_batches_are_bounded() -> None:

@@ -326,4 +326,4 @@ def test_memory_stays_with_the_rows_found(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(rows_by_key, "open_hits", counted)
     assert lookup(store, pa.table({"k": [2, 50]})).column("v").to_pylist() == [2002, 6050]
-    assert (open_now[0], most[0]) == (0, 2)
+    assert open_now[0] == 0 and 1 <= most[0] <= 2
