@@ -20,6 +20,7 @@ from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from orchestration import names
 from orchestration.blocked import blocking_failure
+from orchestration.health import refusal_of
 from orchestration.ops.each_table import TableFailed, each_table
 from orchestration.ops.kept_for_undo import kept_for_undo
 from orchestration.ops.table_ops import said_in_one_line
@@ -27,7 +28,7 @@ from orchestration.partitions import usable_keys
 from orchestration.policies import Policy, policy_source
 from orchestration.quirks import typed
 from orchestration.resources.spark_resource import SparkResource
-from orchestration.resources.warehouse import WarehouseResource, list_tables, refusal_of
+from orchestration.resources.warehouse import WarehouseResource, list_tables
 
 
 class Audit(dg.Config):

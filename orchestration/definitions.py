@@ -139,7 +139,7 @@ def _automation(
                 settings.maintenance_cron,
                 settings,
                 "Off-peak: what the tables' own rules call for and no sensor has done, for an hour at most; small manifests become few.",
-                {"actions": ["compact", "manifests"], "max_time": "1 h"},
+                {"actions": ["compact", "manifests"], "max_time": "1 h", "unattended": True},
             ),
             job_schedule(
                 others[names.ORPHAN_PLANS_JOB],

@@ -9,11 +9,11 @@ from functools import cached_property
 from threading import Lock
 from typing import Final
 
-from lsm_core.errors import SnapshotNotFound
+from lsm_core.errors import SnapshotNotFound, UnsupportedFeature
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.maintenance import BucketHealth, health, rows_given_buckets, waiting_items
 from lsm_core.maintenance.ranking import score_of
-from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata import manifests, snapshots, support
 from lsm_core.metadata.store import BucketMode, TableStore
 
 _KEPT_BUCKETS: Final = 100_000
@@ -179,6 +179,15 @@ def table_health(store: TableStore, snapshot: Snapshot | int | None = None) -> T
             _newest.clear()
         _newest[store.root] = (state, found)
     return found
+
+
+def refusal_of(store: TableStore) -> str | None:
+    """Return why compacting the table could lose data, None when it is safe."""
+    try:
+        support.require_compactable(store)
+    except UnsupportedFeature as error:
+        return str(error)
+    return None
 
 
 def ages(store: TableStore) -> bool:

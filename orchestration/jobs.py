@@ -112,7 +112,7 @@ def warehouse_jobs() -> dict[str, dg.JobDefinition]:
     return {
         names.MAINTAIN_JOB: _job(
             names.MAINTAIN_JOB,
-            "Look after many tables by one plan, the worst first, within bounds; tables that are paused, blocked or at work are left alone.",
+            "Look after many tables by one plan, the worst first, within bounds, by the decisions that sensors make: what they decline is left alone, with the same reason.",
             maintain_op(tell_checks),
             Maintenance,
         ),

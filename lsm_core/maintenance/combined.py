@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from lsm_core.errors import CorruptFile, DredgeError, InvalidOption, PlanStale
 from lsm_core.maintenance.action import (
@@ -38,8 +38,6 @@ ROUTINE: Final = ("compact", "expire_snapshots", "trash")
 """What a table is looked after by where nothing else is asked for, in this order."""
 Opening = Callable[[str], TableStore]
 """Opens a table by its name. Raises what opening raises."""
-Asking = Callable[[str, str], Mapping[str, Any]]
-"""What an action of a table is planned with besides: by the table's name and the action's, the arguments of the action's plan."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +47,34 @@ class Limits:
     max_bytes: int | None = None
     max_tables: int | None = None
     max_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be planned for a table: an action with its arguments.
+
+    ``turn``: its place among compactions, the least first; None for what comes after them. ``score`` of what it mends (0 to 100), None: that of the table's buckets.
+    """
+
+    table: str
+    action: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    turn: int | None = None
+    score: float | None = None
+
+
+class Rules(Protocol):
+    """Who decides what may be done to which table, and when, besides the tables' own options: a platform's policies, say."""
+
+    def requests(
+        self, names: Iterable[str], open_table: Opening, actions: Sequence[str]
+    ) -> tuple[Sequence[Request], Sequence[Declined]]:
+        """Return what is to be planned of ``actions`` for the tables ``names``, and a line for everything that is left alone."""
+        ...
+
+    def why_not(self, store: TableStore, plan: MaintenancePlan) -> Declined | None:
+        """Return why a plan is not to be applied now, None when it may be."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -127,7 +153,7 @@ class CombinedPlan:
 
 @dataclass(frozen=True)
 class CombinedLine:
-    """What became of one item: ``outcome`` is "done", "already" (applied before), "nothing", "stale", "failed" or "later" (beyond a limit)."""
+    """What became of one item: ``outcome`` is "done", "already" (applied before), "nothing", "stale", "failed", "later" (beyond a limit) or "declined" (the rules forbid it now)."""
 
     table: str
     action: str
@@ -170,13 +196,13 @@ def plan_combined(
     *,
     created_ms: int = 0,
     save: bool = True,
-    asking: Asking | None = None,
+    rules: Rules | None = None,
 ) -> CombinedPlan:
     """Plan ``actions`` for all tables, worst first, within ``limits``; ``save``: keep each table's plan with it, for `apply_combined`.
 
-    ``asking``: with which arguments each action of a table is planned (None, and where it names none: as the table's options say).
+    ``rules`` say what is planned, and in which turn (None: everything, as the tables' options say).
 
-    Compactions come first, by the table's score, then by bytes; what only frees files follows by bytes. A table that cannot be opened or
+    Compactions come first, in the turn of the rules, else by the table's score, then by bytes; what only frees files follows by bytes. A table that cannot be opened or
     planned is a line of ``declined``. In memory is one table's plan at a time, and a line a table. Raises InvalidOption for an unknown action
     and for one that cannot be planned without arguments.
     """
@@ -186,52 +212,47 @@ def plan_combined(
         needed = [argument.name for argument in find_action(action).arguments if argument.required]
         if needed:
             raise InvalidOption("actions", action, f"actions that need no argument; this one needs {', '.join(needed)}")
-    found: list[CombinedItem] = []
+    requests: Iterable[Request] = (Request(name, action) for name in names for action in chosen)
     declined: list[Declined] = []
-    for name in names:
-        for action in chosen:
-            try:
-                store = open_table(name)
-                item = _item(store, plan_maintenance(store, action, **(asking(name, action) if asking else {})))
-            except (DredgeError, OSError) as error:
-                declined.append(
-                    Declined(name, "failed", f"{action}: {type(error).__name__}: {error}", {"action": action})
-                )
-                continue
-            if item is None:
-                declined.append(Declined(name, "nothing", f"{action}: nothing to do", {"action": action}))
-            else:
-                found.append(item)
-    within, beyond = _bounded(sorted(found, key=_rank), bounds)
+    if rules is not None:
+        requests, left = rules.requests(names, open_table, chosen)
+        declined += left
+    found: list[tuple[CombinedItem, Request]] = []
+    for one in requests:
+        item = _planned(one, open_table, declined, save=False)
+        found += [] if item is None else [(item, one)]
+    order = sorted(found, key=lambda pair: _rank(*pair))
+    within, beyond = _bounded([item for item, _ in order], bounds)
     if save:
-        kept = []
-        for item in within:
-            try:
-                store = open_table(item.table)
-                plan = plan_maintenance(store, item.action, **(asking(item.table, item.action) if asking else {}))
-                now = _item(store, plan, item.score)
-                if now is not None:
-                    save_plan(store, plan)
-                    kept.append(now)
-            except (DredgeError, OSError) as error:
-                text = f"{item.action}: {type(error).__name__}: {error}"
-                declined.append(Declined(item.table, "failed", text, {"action": item.action}))
-        within = kept
+        asked = {id(item): one for item, one in order}
+        kept = (_planned(asked[id(item)], open_table, declined, save=True) for item in within)
+        within = [item for item in kept if item is not None]
     return CombinedPlan(pattern, tuple(chosen), tuple(within), (*declined, *beyond), bounds, created_ms)
 
 
-def _item(store: TableStore, plan: MaintenancePlan, score: float | None = None) -> CombinedItem | None:
-    """The line of a table's plan; None where it would do nothing."""
-    if not plan.items:
+def _planned(one: Request, open_table: Opening, declined: list[Declined], *, save: bool) -> CombinedItem | None:
+    """The line of a table's plan, kept with the table (``save``); None, and a line of ``declined``, where it would do nothing or cannot be made."""
+    action = one.action
+    try:
+        store = open_table(one.table)
+        plan = plan_maintenance(store, action, **one.arguments)
+        if not plan.items:
+            if not save:
+                declined.append(Declined(one.table, "nothing", f"{action}: nothing to do", {"action": action}))
+            return None
+        score = one.score
+        if score is None:
+            score, _ = score_of(health(store) if action == "compact" else [])
+        if save:
+            save_plan(store, plan)
+    except (DredgeError, OSError) as error:
+        text = f"{action}: {type(error).__name__}: {error}"
+        declined.append(Declined(one.table, "failed", text, {"action": action}))
         return None
-    reason = next((str(text) for item in plan.items if (text := getattr(item, "reason", ""))), "")
-    if score is None:
-        buckets = health(store) if plan.action == "compact" else []
-        score, _ = score_of(buckets)
     cost = plan.estimate
     return CombinedItem(
         table=store.name,
-        action=plan.action,
+        action=action,
         plan_hash=plan.hash,
         base_snapshot=plan.base_snapshot,
         score=score,
@@ -239,12 +260,13 @@ def _item(store: TableStore, plan: MaintenancePlan, score: float | None = None) 
         bytes_freed=cost.bytes_freed,
         tasks=cost.tasks,
         seconds=cost.seconds,
-        reason=reason,
+        reason=next((str(text) for item in plan.items if (text := getattr(item, "reason", ""))), ""),
     )
 
 
-def _rank(item: CombinedItem) -> tuple[Any, ...]:
-    return (-item.score, -item.bytes_freed, -item.bytes_in, item.table, item.action)
+def _rank(item: CombinedItem, asked: Request) -> tuple[Any, ...]:
+    turn = (0, asked.turn) if asked.turn is not None else (1, 0)
+    return (*turn, -item.score, -item.bytes_freed, -item.bytes_in, item.table, item.action)
 
 
 def _bounded(ranked: Sequence[CombinedItem], limits: Limits) -> tuple[list[CombinedItem], list[Declined]]:
@@ -276,8 +298,9 @@ def apply_combined(
     approved_by: str | None = None,
     runner: Runner | None = None,
     tell: Callable[[CombinedLine], None] | None = None,
+    rules: Rules | None = None,
 ) -> CombinedReport:
-    """Apply the plan of every table in its order, each by itself; ``tell`` gets each line as soon as it is known.
+    """Apply the plan of every table in its order, each by itself; ``tell`` gets each line as soon as it is known, and ``rules`` are asked before each.
 
     An item that was applied before, by an earlier call or by anybody else, is told and not done again; one that fails, or whose table changed, is a line and
     stops no other. Once ``max_seconds`` are over the rest waits for the next call. ``runner`` executes compaction tasks.
@@ -293,7 +316,7 @@ def apply_combined(
                     item.table, item.action, "later", f"{limit:g} s are over; apply the plan again to go on"
                 )
             else:
-                line = _apply_item(item, open_table, approved_by, runner)
+                line = _apply_item(item, open_table, approved_by, runner, rules)
                 line = replace(line, seconds=round(time.monotonic() - begun, 3))
             lines.append(line)
             if tell is not None:
@@ -303,7 +326,7 @@ def apply_combined(
 
 
 def _apply_item(
-    item: CombinedItem, open_table: Opening, approved_by: str | None, runner: Runner | None
+    item: CombinedItem, open_table: Opening, approved_by: str | None, runner: Runner | None, rules: Rules | None
 ) -> CombinedLine:
     def line(outcome: str, text: str, **more: Any) -> CombinedLine:
         return CombinedLine(item.table, item.action, outcome, text, **more)
@@ -314,6 +337,9 @@ def _apply_item(
         before = applied_before(store, plan)
         if before is not None:
             return line("already", before.text(), snapshot_id=before.snapshot_id)
+        forbidden = None if rules is None else rules.why_not(store, plan)
+        if forbidden is not None:
+            return line("declined", forbidden.text)
         report = apply_plan(store, plan, runner, approved_by)
     except PlanStale as error:
         return line("already" if "already applied" in error.reason else "stale", str(error))
@@ -328,12 +354,14 @@ def _apply_item(
 
 __all__ = [
     "ROUTINE",
-    "Asking",
     "CombinedItem",
     "CombinedLine",
     "CombinedPlan",
     "CombinedReport",
     "Limits",
+    "Opening",
+    "Request",
+    "Rules",
     "apply_combined",
     "plan_combined",
 ]

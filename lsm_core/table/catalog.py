@@ -34,7 +34,7 @@ from lsm_core.table.names import SYSTEM_DATABASE, TableName
 if (
     TYPE_CHECKING
 ):  # looking over a warehouse needs neither the facade nor what creates tables: they are a third of a second to import
-    from lsm_core.maintenance.combined import Asking, CombinedLine, CombinedPlan, CombinedReport
+    from lsm_core.maintenance.combined import CombinedLine, CombinedPlan, CombinedReport, Rules
     from lsm_core.table.definition import Schema
     from lsm_core.table.schema_change import SchemaChange
     from lsm_core.table.table import Table
@@ -269,18 +269,18 @@ class Catalog:
         max_tables: int | None = None,
         max_time: int | str | None = None,
         save: bool = True,
-        asking: Asking | None = None,
+        rules: Rules | None = None,
     ) -> CombinedPlan:
         """One plan for all tables of ``pattern`` (a database, "db.*", "*.orders"), the worst first; :meth:`maintain` applies it.
 
         ``actions``: names of actions (None: compact, expire snapshots, sweep the trash). Bounds: ``max_bytes`` that compactions read
-        (a number, or "10 gb"), ``max_tables``, ``max_time`` (ms, or "1 h"). ``save``: keep it, for :meth:`load_maintenance`. ``asking``:
-        called with a table's name and an action's, it gives the arguments of that plan, as a policy of retention does. What is left out is in ``declined``. Raises TableNotFound, DatabaseNotFound, InvalidOption.
+        (a number, or "10 gb"), ``max_tables``, ``max_time`` (ms, or "1 h"). ``save``: keep it, for :meth:`load_maintenance`. ``rules``
+        (`lsm_core.maintenance.combined.Rules`) decide what is planned, as a platform's policies do. What is left out is in ``declined``. Raises TableNotFound, DatabaseNotFound, InvalidOption.
         """
         from lsm_core.table.whole_database import limits_of, plan_tables
 
         limits = limits_of(max_bytes, max_tables, max_time)
-        return plan_tables(self, pattern, actions, limits, save=save, asking=asking)
+        return plan_tables(self, pattern, actions, limits, save=save, rules=rules)
 
     def load_maintenance(self, plan_hash: str) -> CombinedPlan:
         """The plan of that hash that :meth:`plan_maintenance` kept. Raises PlanStale, InvalidOption, CorruptFile."""
@@ -293,15 +293,17 @@ class Catalog:
         plan: CombinedPlan | str,
         approved_by: str | None = None,
         tell: Callable[[CombinedLine], None] | None = None,
+        rules: Rules | None = None,
     ) -> CombinedReport:
         """Apply a plan for many tables (or plan and apply the routine for a pattern), each table in commits of its own.
 
         Applied again it goes on where it stopped: what was done is told, not repeated. A table that fails is a line of the report and stops
-        no other; ``tell`` gets each line at once.
+        no other; ``tell`` gets each line at once. ``rules`` are asked before each part.
         """
         from lsm_core.table.whole_database import maintain_tables
 
-        return maintain_tables(self, self.plan_maintenance(plan) if isinstance(plan, str) else plan, approved_by, tell)
+        made = self.plan_maintenance(plan, rules=rules) if isinstance(plan, str) else plan
+        return maintain_tables(self, made, approved_by, tell, rules)
 
     def drop_table(self, name: str, ignore_if_not_exists: bool = False) -> None:
         """Delete a table with everything below its directory. Raises TableNotFound, StorageRefused (also for a symbolic link)."""

@@ -11,11 +11,11 @@ from lsm_core.clock import Clock
 from lsm_core.errors import CorruptFile, InvalidOption, PlanStale, TableNotFound
 from lsm_core.maintenance.combined import (
     ROUTINE,
-    Asking,
     CombinedLine,
     CombinedPlan,
     CombinedReport,
     Limits,
+    Rules,
     apply_combined,
     plan_combined,
 )
@@ -77,12 +77,12 @@ def plan_tables(
     limits: Limits,
     *,
     save: bool = True,
-    asking: Asking | None = None,
+    rules: Rules | None = None,
 ) -> CombinedPlan:
-    """Plan the maintenance of all tables of ``pattern``; ``save``: keep it in the warehouse, and each table's part with the table; ``asking``: see `plan_combined`."""
+    """Plan the maintenance of all tables of ``pattern``; ``save``: keep it in the warehouse, and each table's part with the table; ``rules``: see `plan_combined`."""
     names = tables_matching(catalog, pattern)
     wanted, now = actions or ROUTINE, catalog.clock.now_ms()
-    made = plan_combined(names, catalog.store, pattern, wanted, limits, created_ms=now, save=save, asking=asking)
+    made = plan_combined(names, catalog.store, pattern, wanted, limits, created_ms=now, save=save, rules=rules)
     if save and made.items:
         catalog.file_io.write_exclusive(_path(catalog, made.hash), made.to_json().encode())
     return made
@@ -109,9 +109,10 @@ def maintain_tables(
     plan: CombinedPlan,
     approved_by: str | None = None,
     tell: Callable[[CombinedLine], None] | None = None,
+    rules: Rules | None = None,
 ) -> CombinedReport:
     """Apply ``plan``, table by table; see `apply_combined`. A name in it that is no table's is a line."""
-    return apply_combined(plan, catalog.store, approved_by=approved_by, tell=tell)
+    return apply_combined(plan, catalog.store, approved_by=approved_by, tell=tell, rules=rules)
 
 
 def _path(catalog: Tables, plan_hash: str) -> str:

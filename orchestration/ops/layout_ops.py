@@ -26,10 +26,8 @@ from lsm_core.errors import (
     SparkFailed,
     StorageFull,
 )
-from lsm_core.format.partition_path import partition_values
 from lsm_core.maintenance import (
     ArgumentKind,
-    AssignItem,
     Declined,
     MaintenancePlan,
     applied_before,
@@ -45,9 +43,9 @@ from lsm_core.maintenance import (
 )
 from lsm_core.maintenance.action import PlanEstimate, size_text
 from lsm_core.metadata import manifests, snapshots
-from lsm_core.metadata.store import BucketMode, TableStore
+from lsm_core.metadata.store import TableStore
 from orchestration import names
-from orchestration.health import TableHealth, table_health
+from orchestration.health import TableHealth, refusal_of, table_health
 from orchestration.metadata import (
     cost_metadata,
     declined_table,
@@ -63,14 +61,13 @@ from orchestration.ops.kept_for_undo import kept_for_undo
 from orchestration.partitions import partitions_of
 from orchestration.pipes_worker import told_of
 from orchestration.policies import Reason, policy_source
+from orchestration.policies.rounds import COMPACT, due_action, values_of
 from orchestration.quirks import PipesFailed, early_features, named_op, typed
 from orchestration.resources.spark_resource import SparkResource
-from orchestration.resources.warehouse import WarehouseResource, refusal_of
+from orchestration.resources.warehouse import WarehouseResource
 from orchestration.table_card import TableCard, count_text
 from orchestration.tree_picture import tree_picture
 
-COMPACT: Final = "compact"
-RECOVER: Final = "recover"
 PLAN_CONFIG: Final = {
     "plan": dg.Field(str, default_value="", description="hash of the saved plan to apply; empty: plan now"),
     "full": dg.Field(
@@ -304,11 +301,9 @@ def plan_due(store: TableStore, partition: str | None, files: int, *, full: bool
     """
     chosen = () if partition is None else (partition,)
     worst = max((one.level0_files for one in table_health(store).of_partitions(chosen).buckets), default=0)
-    if worst > files:
-        plan = plan_partition(store, partition, RECOVER, files=max(files, store.options.compaction_trigger))
-        if plan.items:
-            return plan
-    return plan_partition(store, partition, full=full)
+    action, arguments = due_action(worst, files, store.options.compaction_trigger, full=full)
+    plan = plan_partition(store, partition, action, **arguments)
+    return plan if plan.items or action == COMPACT else plan_partition(store, partition, full=full)
 
 
 def plan_partitions(
@@ -324,25 +319,11 @@ def plan_partitions(
     limits = [item.name for item in find_action(action, store.name).arguments if item.kind is ArgumentKind.PARTITIONS]
     if not partitions or not limits:
         return plan_maintenance(store, action, **arguments)
-    values = {
-        bucket.partition_text: bucket.partition for bucket in table_health(store).of_partitions(partitions).buckets
-    }
-    found = [values.get(path) or _waiting_partition(store, path) for path in partitions]
-    chosen = [one for one in found if one is not None]
+    chosen = values_of(store, table_health(store), partitions)
     if not chosen:
         gone = f"partition {partitions[0]} holds" if len(partitions) == 1 else f"{len(partitions)} partitions hold"
         return declined_plan(store.name, f"{gone} no file any more", action, reason="empty")
     return plan_maintenance(store, action, **{**arguments, limits[0]: chosen})
-
-
-def _waiting_partition(store: TableStore, partition: str) -> Mapping[str, Any] | None:
-    """Return the values of a partition all of whose rows wait for a bucket; None: there is none of that path."""
-    if store.bucket_mode is not BucketMode.POSTPONE:
-        return None
-    for item in plan_maintenance(store, "assign_buckets").items_of(AssignItem):
-        if item.partition_text == partition:
-            return partition_values(store.schema, item.partition)
-    return None
 
 
 def declined_plan(table: str, text: str, action: str = COMPACT, *, reason: str = "unsupported") -> MaintenancePlan:

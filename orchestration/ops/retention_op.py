@@ -14,15 +14,15 @@ from lsm_core.maintenance import apply_plan, plan_maintenance
 from lsm_core.maintenance.action import TaskRunner
 from lsm_core.metadata.store import TableStore
 from orchestration import names
-from orchestration.blocked import RunsAtWork, blocking_failure
 from orchestration.metadata import declined_table, number_metadata
 from orchestration.ops.approval import wait_for_approval, why_approved_first
 from orchestration.ops.each_table import TableFailed, each_table
+from orchestration.ops.warehouse_ops import round_of
 from orchestration.policies import Policies, policy_source
 from orchestration.quirks import purge_events, typed
 from orchestration.resources.settings import Settings
 from orchestration.resources.spark_resource import SparkResource
-from orchestration.resources.warehouse import WarehouseResource, list_tables, refusal_of
+from orchestration.resources.warehouse import WarehouseResource, list_tables
 
 RETENTION: Final = ("expire_partitions", "expire_tags", "expire_snapshots", "expire_changelogs", "trash")
 """The actions that retention is made of, in their order."""
@@ -80,13 +80,9 @@ def _expire(
     except DredgeError as error:  # shown as such on its asset's page; nothing of it can expire
         context.log.info(f"{table}: nothing expires: {error}")
         return
-    reason = refusal_of(store) or blocking_failure(context.instance, layout)
-    if reason is None and (working := RunsAtWork(context.instance).of(table, layout, anywhere=True)):
-        reason = f"run {working[:8]} is at work on it"
-    if reason is None and policy.rests:
-        reason = f"paused by policy: {policy.paused}"
-    if reason is not None:
-        context.log.info(f"{table}: nothing expires: {reason}")
+    resting = round_of(context.instance, warehouse, unattended=True).upkeep(store, RETENTION[0])
+    if resting is not None:
+        context.log.info(f"{table}: nothing expires: {resting.text}")
         return
     lines: list[str] = []
     told: dict[str, dg.MetadataValue] = {}

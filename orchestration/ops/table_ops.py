@@ -39,6 +39,7 @@ from orchestration.ops.layout_ops import (
     undo_metadata,
 )
 from orchestration.partitions import usable_keys
+from orchestration.policies.rounds import COMPACT, RECOVER
 from orchestration.quirks import typed
 from orchestration.resources.spark_resource import SparkResource
 from orchestration.resources.warehouse import WarehouseResource
@@ -278,7 +279,13 @@ def carry_out(
     Raises dg.Failure where a blocking check forbids it, nothing of the plan fits any more, a part could not be done, or the comparison fails.
     """
     table, layout = store.name, names.layout_key(warehouse.path, store.name)
-    blocked = None if plan.action in REPAIRS else blocking_failure(context.instance, layout)
+    touched: Sequence[str | None] = [None]
+    if plan.action in {COMPACT, RECOVER}:  # other partitions are none of its business
+        touched = (
+            usable_keys(sorted({str(getattr(item, "partition_text", "")) for item in plan.items} - {""}))[0] or touched
+        )
+    found = (blocking_failure(context.instance, layout, one) for one in touched if plan.action not in REPAIRS)
+    blocked = next((why for why in found if why is not None), None)
     if blocked is not None:
         text = f"{table}: {blocked}: nothing was done; repair the table, then execute the check again"
         raise dg.Failure(text, allow_retries=False)

@@ -12,7 +12,7 @@ class Budget:
     """What is left of a budget. ``spent``: bytes read by what sensors started within the last hour.
 
     ``bytes_an_hour`` and ``concurrent_tables``: None is no limit. ``at_work``: the tables that are being compacted. ``kept_for``: what has waited for too long, and gets
-    the bytes that are left as soon as they suffice.
+    the bytes that are left as soon as they suffice. ``in_turn``: what starts does so one after the other, so that all of it takes the place of one table.
     """
 
     bytes_an_hour: int | None = None
@@ -20,6 +20,7 @@ class Budget:
     spent: int = 0
     at_work: frozenset[str] = frozenset()
     kept_for: str = ""
+    in_turn: bool = False
 
     def is_crowded_for(self, table: str) -> bool:
         """Whether a compaction of one more table would be one too many."""
@@ -43,7 +44,8 @@ class Budget:
 
     def after(self, table: str, cost: int) -> Budget:
         """Return what is left when a compaction of ``table`` starts that reads so many bytes."""
-        return replace(self, spent=self.spent + cost, at_work=self.at_work | {table})
+        at_work = self.at_work if self.in_turn else self.at_work | {table}
+        return replace(self, spent=self.spent + cost, at_work=at_work)
 
     def keeping_for(self, subject: str) -> Budget:
         """Return the same with its bytes kept for one that they do not suffice for, the first that was kept for."""

@@ -115,10 +115,12 @@ class Decision:
 
 
 class Asked(StrEnum):
-    """What a sensor asks about: its own kind of work is the only one that it starts."""
+    """What a sensor, or a round over many tables, asks about: its own kind of work is the only one that it starts."""
 
     SORTED_RUNS = "sorted runs"
     IDLE = "idle partitions"
+    OWN_RULES = "what the tables' own rules ask for"
+    """What a round of `maintain` does, in tables with and without a primary key."""
 
 
 class Now(NamedTuple):
@@ -208,7 +210,7 @@ def subjects(table: TableFacts, asked: Asked) -> list[Subject]:
     """Return what is to be decided about a table: its partitions, those first whose rows wait for a bucket, or the whole where one reason holds for all."""
     if _of_whole_table(table, asked) is not None:
         return [Subject(table, asked)]
-    waiting = table.health.waiting if asked is Asked.SORTED_RUNS else {}
+    waiting = {} if asked is Asked.IDLE else table.health.waiting
     return [
         *(Subject(table, asked, text, waiting_rows=rows) for text, rows in waiting.items()),
         # what got buckets is compacted in the same run
@@ -305,8 +307,9 @@ def _due(subject: Subject, policy: Policy, now_ms: int) -> Decision:
     if state is None:
         decision = decide_waiting(table.name, subject.partition, subject.waiting_rows)
         return decision if rest is None else decision.declined(rest[0], f"{decision.text}; {rest[1]}")
-    if subject.asked is Asked.SORTED_RUNS:
-        decision = decide_sorted_runs(table.name, state, trigger)
+    if subject.asked is not Asked.IDLE:
+        of_files = table.append_only
+        decision = decide_small_files(table.name, state) if of_files else decide_sorted_runs(table.name, state, trigger)
         return decision if rest is None else _held_back(decision, rest, state, policy, trigger)
     if not table.append_only and state.cost_minor:
         # A partition that its own trigger asks for belongs to the other sensor: two runs would only wait for each other.
@@ -330,6 +333,8 @@ def _held_back(
         return replace(
             decision, outcome=Outcome.RUN, reason=Reason.RECOVERY, text=text, number=files, threshold=limit, full=True
         )
+    if decision.threshold is None:
+        return decision.declined(reason, f"{decision.text}; {why}")
     return decision.declined(reason, f"{state.sorted_runs} sorted runs (trigger {trigger}); {why}")
 
 
@@ -421,7 +426,7 @@ def due_work(table: TableFacts, policy_of: Callable[[PartitionHealth | None], Po
     found: dict[str, DueWork] = {}
     if table.refusal is not None:
         return found
-    for asked in Asked:
+    for asked in (Asked.SORTED_RUNS, Asked.IDLE):
         for subject in subjects(table, asked):
             state = subject.state
             if state is None:
@@ -528,6 +533,42 @@ def decide_sorted_runs(table: str, state: PartitionHealth, trigger: int) -> Deci
         else f"{runs} sorted runs, and the table's own rules want {size_text(state.cost_minor)} merged"
     )
     return Decision(table, state.text, Outcome.RUN, Reason.TRIGGER_REACHED, text, runs, trigger)
+
+
+def decide_small_files(table: str, state: PartitionHealth) -> Decision:
+    """Whether the rules of a table without a primary key pick small files, or files with deleted rows, of the partition."""
+    files = count_text(state.small_files, "small file")
+    if not state.cost_minor:
+        text = f"{files}, {size_text(state.total_bytes)}: the table's own rules want nothing merged"
+        return Decision(table, state.text, Outcome.DECLINE, Reason.TOO_FEW_FILES, text, state.small_files)
+    text = f"{files}, and the table's own rules want {size_text(state.cost_minor)} merged"
+    return Decision(table, state.text, Outcome.RUN, Reason.TRIGGER_REACHED, text, state.small_files)
+
+
+def decide_upkeep(
+    table: str, action: str, refusal: str | None, policy: Policy, history: History, now_ms: int
+) -> Decision | None:
+    """Return why an action that compacts no data, such as an expiry, may not be done to a table now (epoch ms); None: it may.
+
+    ``refusal``: why maintenance leaves the table's files alone. What expires rests only where the pause says so, and at any hour may be done; the rest keeps to both.
+    """
+    declined = Decision(table, "", Outcome.DECLINE, Reason.UNSUPPORTED, refusal or "")
+    if refusal is not None:
+        return declined
+    if history.blocked is not None:
+        return declined.declined(Reason.BLOCKED, history.blocked)
+    if history.at_work is not None:
+        return declined.declined(Reason.IN_FLIGHT, f"run {history.at_work[:8]} is at work on it")
+    rest = rest_of(policy, now_ms)
+    if action in EXPIRING_ACTIONS and not policy.rests:
+        rest = None
+    return None if rest is None else declined.declined(*rest)
+
+
+EXPIRING_ACTIONS: Final = frozenset(
+    {"expire_partitions", "expire_tags", "expire_snapshots", "expire_changelogs", "orphans", "trash"}
+)
+"""Actions of retention."""
 
 
 def decide_waiting(table: str, partition: str, rows: int) -> Decision:

@@ -21,7 +21,8 @@ from lsm_core import Catalog, __version__
 from lsm_core.errors import DredgeError
 from lsm_core.format.schema import TableSchema
 from lsm_core.storage import FileIO, done_in_turn, place_of
-from orchestration.resources.warehouse import WarehouseResource, card_of, describe_warehouse, refusal_of
+from orchestration.health import refusal_of
+from orchestration.resources.warehouse import WarehouseResource, card_of, describe_warehouse
 from orchestration.table_card import ColumnCard, TableCard
 
 _LOG = logging.getLogger(__name__)

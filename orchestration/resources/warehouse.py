@@ -13,12 +13,13 @@ from pydantic import Field
 
 from lsm_core import Catalog, Table
 from lsm_core.clock import Clock, clock_from, why_silent
-from lsm_core.errors import CorruptFile, DredgeError, InvalidOption, UnsupportedFeature
+from lsm_core.errors import CorruptFile, DredgeError, InvalidOption
 from lsm_core.maintenance.action import action_names
 from lsm_core.maintenance.record import LedgerEntry, new_run_id, read_ledger, write_entry
-from lsm_core.metadata import TableStore, support
+from lsm_core.metadata import TableStore
 from lsm_core.options import parse_catalog_options
 from lsm_core.types import to_sql
+from orchestration.health import refusal_of
 from orchestration.table_card import ColumnCard, TableCard
 
 _LOG = logging.getLogger(__name__)
@@ -214,12 +215,3 @@ def card_of(name: str, store: TableStore, refusal: str | None) -> TableCard:
         root=store.root,
         refusal=refusal,
     )
-
-
-def refusal_of(store: TableStore) -> str | None:
-    """Return why compacting the table could lose data, None when it is safe."""
-    try:
-        support.require_compactable(store)
-    except UnsupportedFeature as error:
-        return str(error)
-    return None

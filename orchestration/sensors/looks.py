@@ -15,15 +15,13 @@ from lsm_core import Catalog
 from lsm_core.clock import SystemClock
 from lsm_core.errors import DredgeError
 from lsm_core.format.snapshot import Snapshot
-from lsm_core.merge.order_free import order_free
 from lsm_core.metadata import schemas, snapshots
 from lsm_core.metadata.store import TableStore
-from lsm_core.read.prune import expiry_of
 from lsm_core.storage import FileStatus, Kept
-from orchestration.health import PartitionHealth, TableHealth, table_health
+from orchestration.health import PartitionHealth, TableHealth, refusal_of, table_health
 from orchestration.policies import Asked, Decision, Now, Outcome, Policy, Reason, TableFacts, decide_all
-from orchestration.policies.partition_age import partition_age_ms
-from orchestration.resources.warehouse import WarehouseResource, card_of, refusal_of
+from orchestration.policies.rounds import facts_of, policy_for
+from orchestration.resources.warehouse import WarehouseResource, card_of
 from orchestration.table_card import TableCard
 
 _KEPT_TABLES: Final = 20_000
@@ -48,15 +46,7 @@ class OpenTable:
     @cached_property
     def facts(self) -> TableFacts:
         """What decisions are made from."""
-        return TableFacts(
-            self.name,
-            self.health,
-            self.store.options,
-            append_only=self.card.append_only,
-            partitioned=self.card.partitioned,
-            refusal=self.refusal,
-            order=_order_sensitivity(self.store, has_deletes=any(one.deletes for one in self.health.buckets)),
-        )
+        return facts_of(self.store, self.health, self.refusal)
 
     def decisions(self, asked: Asked) -> list[Decision]:
         """Return what its metadata alone say of each partition, or of all of it, at this moment."""
@@ -69,31 +59,12 @@ class OpenTable:
 
     def policy_of(self, state: PartitionHealth | None) -> Policy:
         """Return what holds for one partition, by its age now; None: for the table."""
-        if state is None or not self.policy.ages or not self.card.partitioned:
-            return self.policy
-        values, options, now = state.buckets[0].partition, self.store.options, self.store.clock.now_ms()
-        return self.policy.at_age(partition_age_ms(values, options, state.newest_file_ms, now))
+        return policy_for(self.policy, self.store, state)
 
 
 def wall_ms() -> int:
     """The machine's time (epoch ms): Dagster measures runs by it, whatever clock was injected."""
     return SystemClock().now_ms()
-
-
-def _order_sensitivity(store: TableStore, *, has_deletes: bool) -> str:
-    """Why compacting a part of the runs would change what the table says: where its option takes Java's units, not closed ones; "" where nothing would."""
-    if not store.has_primary_key or store.options.order_sensitive != "as-paimon":
-        return ""
-    expires = expiry_of(store) is not None
-    if store.options.needs_lookup and not expires:  # keys are looked up: a unit takes up what older runs say of them
-        return ""
-    found = order_free(store.schema, store.options.raw, has_deletes, store.name, expires)
-    if found.ok:
-        return ""
-    return (
-        f"merging a part of its runs could change answers ({found.reasons[0]}): set 'dredge.compaction.order-sensitive' = 'closed', "
-        f"or `dredge compact {store.name} --full`"
-    )
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import weakref
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -22,17 +21,18 @@ from orchestration.blocked import (
     suspension,
 )
 from orchestration.health import TableHealth, ages
-from orchestration.ops.layout_ops import RECOVER, plan_due
+from orchestration.ops.layout_ops import plan_due
+from orchestration.ops.warehouse_ops import budget_left
 from orchestration.partitions import usable_keys
 from orchestration.policies import Decision, History, Outcome, Policies, Reason, Subject, decide
 from orchestration.policies.budgets import Budget
 from orchestration.policies.decisions import Ending, Planned, Try
+from orchestration.policies.rounds import RECOVER
 from orchestration.resources.warehouse import WarehouseResource
 from orchestration.sensors.looks import OpenTable, wall_ms
 from orchestration.table_card import count_text
 
 _LOOKED_AT: Final = 20
-_HOUR_SECONDS: Final = 3_600
 _ENDINGS: Final = {
     dg.DagsterRunStatus.SUCCESS: Ending.DONE,
     dg.DagsterRunStatus.FAILURE: Ending.FAILED,
@@ -62,14 +62,7 @@ class RunDesk:
 
     def budget(self, policies: Policies) -> Budget:
         """Return what is left of the budgets: tables at work, and what runs that sensors started within the last hour were expected to read."""
-        limit, spent = policies.bytes_an_hour, 0
-        if limit is not None:
-            since = datetime.datetime.fromtimestamp(wall_ms() / 1000 - _HOUR_SECONDS, datetime.UTC)
-            started = self.instance.get_runs(dg.RunsFilter(created_after=since))
-            spent = sum(
-                int(run.tags[names.TAG_BYTES]) for run in started if run.tags.get(names.TAG_BYTES, "").isdigit()
-            )
-        return Budget(limit, policies.concurrent_tables, spent, frozenset(self._at_work.tables()))
+        return budget_left(self.instance, policies, self._at_work, wall_ms())
 
     def request_run(
         self, table: OpenTable, subject: Subject, budget: Budget | None = None, *, out_of_time: bool = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -25,8 +25,10 @@ from lsm_core.maintenance import health
 from lsm_core.metadata import snapshots
 from orchestration.policies.advice import TableFacts
 from orchestration.policies.advice import advise as advice_of
+from orchestration.policies.budgets import Budget
 from orchestration.policies.policy import BUILT_IN, Origin, Policies, Policy, PolicyFile
 from orchestration.policies.policy_files import POLICIES_VARIABLE, policies_path, read_policies
+from orchestration.policies.rounds import Round
 from orchestration.policies.windows import OffPeak
 
 _NO_VALUES: Final = frozenset({"rests", "paused_since_ms", "ages", "origins"})
@@ -199,14 +201,15 @@ def notices() -> list[str]:
     return []
 
 
-def retention(now_ms: int) -> Callable[[str, str], Mapping[str, int]]:
-    """Return what the policy file that ``DREDGE_POLICIES`` names gives the actions of retention at ``now_ms`` (epoch ms), for `dredge maintain`: by table and action.
+def retention(*, unattended: bool, approved: bool) -> Round:
+    """Return the rules of `dredge maintain` by the policy file that ``DREDGE_POLICIES`` names, else by the built-in values: see `Round`.
 
-    Raises ``InvalidOption`` naming file and line where the file is not sound: what it forbids would not be known.
+    Of budgets hold the bytes; what else is at work Dagster alone knows. Raises ``InvalidOption`` naming file and line where the file is not sound: what it forbids would not be known.
     """
     path = policies_path()
     policies = read_policies(Path(path)) if path else Policies()
-    return lambda table, action: policies.of(table).retention_arguments(action, now_ms)
+    budget = Budget(policies.bytes_an_hour if unattended else None, in_turn=True)
+    return Round(policies, unattended, approved, budget)
 
 
 __all__ = ["advise", "explained", "notices", "policy", "retention", "schema_text"]

@@ -62,11 +62,17 @@ def test_maintain_keeps_what_the_policy_file_says(
     policies.write_text("tables: {db.t: {retention: {snapshots: {retain_min: never}}}}")
     refused = shell("maintain", "db")
     assert refused.code == 1 and "retain_min" in refused.err and "policies.yaml" in refused.err
+    policies.write_text("tables: {db.t: {paused: storage move, approval: {manifests: required}}}")
+    paused = shell("maintain", "db", "--action", "compact")
+    assert paused.code == 0 and "paused by policy: storage move" in " ".join(paused.out.split())
+    assert "approval of manifests is required" in shell("maintain", "db", "--json", "--action", "manifests").out
+    approved = shell("maintain", "db", "--json", "--action", "manifests", "--approved-by", "ann")
+    assert "approval" not in approved.out
     monkeypatch.delenv("DREDGE_POLICIES")
     assert "nothing to do" in shell("maintain", "db", "--dry-run", "--json", "--action", "expire_snapshots").out
 
 
-def test_a_database_is_maintained_by_one_plan(shell: Shell, tmp_path: Path) -> None:
+def test_a_database_is_maintained_by_one_plan(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = keyed(tmp_path, name="db.u")
     for number in range(6):
         other.write(rows(range(number, number + 9), v=number))
@@ -80,6 +86,8 @@ def test_a_database_is_maintained_by_one_plan(shell: Shell, tmp_path: Path) -> N
     assert again.code == 0 and "db.u: compact: already" in again.out
     rest = shell("maintain", "db", "--json", "--action", "compact").json
     assert [(line["table"], line["outcome"]) for line in rest["lines"]] == [("db.t", "done")]
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [])
+    assert "nothing that is installed reads policies" in shell("maintain", "db", "--unattended").err
     assert shell("maintain").code == 2 and shell("maintain", "db", "--resume", plan).code == 2
     assert "DatabaseNotFound" not in shell("maintain", "nope").err and shell("maintain", "nope").code == 1
     Path(Catalog(shell.place).table("db.u").store.snapshot_path(7)).write_text("damaged")

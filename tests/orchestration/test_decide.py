@@ -160,7 +160,8 @@ class Dice(random.Random):
             cases += [(subject, policy, self.history(now.wall_ms)) for subject in subjects(table, asked)]
         at_work = frozenset({"shop.t0", "shop.other"} if self.rarely() else ())
         limits = self.choice([None, None, 150, 900, 3_000]), self.choice([None, None, 1, 2])
-        return World(tuple(cases), now, Budget(*limits, self.choice([0, 0, 500]), at_work))
+        budget = Budget(*limits, self.choice([0, 0, 500]), at_work, in_turn=asked is Asked.OWN_RULES)
+        return World(tuple(cases), now, budget)
 
 
 def settled(world: World, cases: Sequence[Case]) -> list[Decision]:
@@ -195,7 +196,7 @@ def keeps_to_all_limits(world: World) -> None:
             )
             spent = budget.spent + one.cost
             assert budget.bytes_an_hour is None or spent <= budget.bytes_an_hour or not budget.spent or not one.cost
-            budget = replace(budget, spent=spent, at_work=budget.at_work | {one.table})
+            budget = replace(budget, spent=spent, at_work=budget.at_work | (set() if budget.in_turn else {one.table}))
     for subject, policy, history in world.cases:
         one = by_subject[decide(subject, policy, NOTHING_KNOWN, world.now).subject]
         if one.outcome is Outcome.RUN:
@@ -215,9 +216,14 @@ def may_start(one: Decision, subject: Subject, policy: Policy, history: History,
     if state is not None:
         assert not dropped_soon(subject, policy, now.table_ms)
         merges_all = one.full and not (history.plan is not None and history.plan.part)
-        assert merges_all or (table.append_only and history.plan is None) or not table.order
+        assert (
+            merges_all
+            or (table.append_only and not (history.plan is not None and history.plan.part))
+            or not table.order
+        )
         if one.reason is Reason.TRIGGER_REACHED:
-            assert state.sorted_runs >= 5 or state.cost_minor
+            assert state.cost_minor or (state.sorted_runs >= 5 and not table.append_only)
+            assert not table.append_only or subject.asked is Asked.OWN_RULES
         if one.reason is Reason.IDLE:
             assert now.table_ms - state.newest_file_ms >= policy.idle_after_ms
             assert table.append_only or not state.cost_minor
@@ -270,8 +276,8 @@ def must_decline(subject: Subject, policy: Policy, history: History, now: Now) -
         return not subject.waiting_rows
     if dropped_soon(subject, policy, now.table_ms) or table.order:
         return True
-    if subject.asked is Asked.SORTED_RUNS:
-        return state.sorted_runs < 5 and not state.cost_minor
+    if subject.asked is not Asked.IDLE:
+        return (table.append_only or state.sorted_runs < 5) and not state.cost_minor
     idle = now.table_ms - state.newest_file_ms >= policy.idle_after_ms
     enough = (
         state.small_files >= policy.idle_min_files if table.append_only else state.sorted_runs >= policy.idle_min_runs

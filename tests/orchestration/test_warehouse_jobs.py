@@ -19,7 +19,10 @@ from lsm_core.maintenance.score import history_parts
 from lsm_core.metadata import snapshots
 from orchestration import names
 from orchestration.blocked import blocking_failure
+from orchestration.policies import policy_source
+from orchestration.policies.windows import DAYS
 from orchestration.resources.settings import Settings
+from orchestration.sensors.run_requests import RunDesk
 from tests.orchestration.test_action_jobs import failure, said
 from tests.support.platform import House, commit, evaluations, keyed_table, open_house, sabotage
 
@@ -59,7 +62,8 @@ def test_many_tables_are_maintained_by_one_plan_and_one_that_fails_or_rests_stop
     )
     rests = house.execute(names.MAINTAIN_JOB, run_config={**maintain, "pattern": "shop.good"})
     assert rests.success
-    assert any(line.endswith(f"left alone: run {run.run_id[:8]} is at work on it") for line in said(house, rests))
+    at_work = f"compact: 6 sorted runs >= 5; run {run.run_id[:8]} is at work on it"
+    assert f"shop.good: left alone (in flight): {at_work}" in said(house, rests)
     house.instance.report_run_canceled(run)
     done = house.execute(names.MAINTAIN_JOB, run_config=maintain)
     assert "shop.bad: compact: CorruptFile" in failure(done)
@@ -70,6 +74,24 @@ def test_many_tables_are_maintained_by_one_plan_and_one_that_fails_or_rests_stop
     assert "shop.bad" in failure(resumed), "tried again; what was done is told, and not repeated"
     assert "shop.good: already applied, snapshot 7" in said(house, resumed)
     assert newest(house, "shop.good") == 7
+
+
+def test_unattended_it_keeps_to_the_hours_and_its_bytes_are_spent(house: House, tmp_path: Path) -> None:
+    far = DAYS[(datetime.now(UTC).weekday() + 3) % 7]
+    closed = f"{{time_zone: UTC, windows: [{{from: '00:00', to: '24:00', days: [{far}]}}]}}"
+    policies = tmp_path / "policies.yaml"
+    policies.write_text(f"tables: {{shop.good: {{off_peak: {closed}}}}}\nbudget: {{bytes_an_hour: 1 gb}}")
+    house.environment["DREDGE_POLICIES"] = str(policies)
+    house.load()
+    maintain = {"actions": ["compact"], "unattended": True}
+    done = house.execute(names.MAINTAIN_JOB, run_config=maintain)
+    assert done.success
+    assert "shop.good: left alone (not in its hours): " in "\n".join(said(house, done))
+    assert (newest(house, "shop.good"), newest(house, "shop.bad")) == (6, 6)
+    left = RunDesk(house.instance, house.warehouse).budget(policy_source(str(policies)).current())
+    assert left.spent > 0
+    assert house.execute(names.MAINTAIN_JOB, run_config={"actions": ["compact"]}).success
+    assert newest(house, "shop.good") == 7, "by hand no hours hold"
 
 
 def test_one_plan_for_many_tables_keeps_what_the_policy_says(house: House, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from lsm_core.cli.verbs.common import AsJson, ClockOption, DryRun, Warehouse, op
 from lsm_core.errors import DredgeError
 
 if TYPE_CHECKING:
-    from lsm_core.maintenance.combined import Asking, CombinedLine, CombinedPlan
+    from lsm_core.maintenance.combined import CombinedLine, CombinedPlan, Rules
 
 _POLICIES: Final = "DREDGE_POLICIES"
 Pattern = Annotated[
@@ -42,7 +42,17 @@ MaxTime = Annotated[
 Resume = Annotated[
     str | None, typer.Option("--resume", metavar="HASH", help="Go on with a plan that was begun.", show_default=False)
 ]
-ApprovedBy = Annotated[str | None, typer.Option("--approved-by", help="Written to the ledgers.", show_default=False)]
+ApprovedBy = Annotated[
+    str | None,
+    typer.Option(
+        "--approved-by",
+        help="Written to the ledgers; approves what the policies let nobody do unasked.",
+        show_default=False,
+    ),
+]
+Unattended = Annotated[
+    bool, typer.Option("--unattended", help="Keep to the policies' hours and budget, as sensors do: for cron.")
+]
 
 
 def maintain(
@@ -54,14 +64,16 @@ def maintain(
     max_time: MaxTime = None,
     resume: Resume = None,
     approved_by: ApprovedBy = None,
+    unattended: Unattended = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
     clock: ClockOption = None,
 ) -> None:
-    """Look after many tables by one plan, the worst first, each in a commit of its own; retention is what DREDGE_POLICIES says, else the tables' options. Exits 1 when one of them failed."""
+    """Look after many tables by one plan, the worst first, each in a commit of its own, as DREDGE_POLICIES says, else the tables' options. Exits 1 when one of them failed."""
     catalog = open_catalog(warehouse, clock)
     if (pattern is None) == (resume is None):
         raise typer.BadParameter("name a database or a pattern, or --resume a plan, and not both")
+    rules = _rules(unattended=unattended, approved=approved_by is not None)
     if resume is not None:
         made = catalog.load_maintenance(resume)
     else:
@@ -73,7 +85,7 @@ def maintain(
                 max_tables=max_tables,
                 max_time=max_time,
                 save=not dry_run,
-                asking=_retention(catalog.clock.now_ms()),
+                rules=rules,
             )
     if dry_run:
         print_json(json.loads(made.to_json())) if as_json else _show_plan(made)
@@ -83,7 +95,7 @@ def maintain(
             f"plan {made.hash}: {len(made.items)} plans of {len(made.tables)} tables; --resume {made.hash} goes on with it"
         )
     with progress_bar(f"maintain {made.pattern}", hidden=as_json):
-        report = catalog.maintain(made, approved_by=approved_by, tell=None if as_json else _tell)
+        report = catalog.maintain(made, approved_by=approved_by, tell=None if as_json else _tell, rules=rules)
     if as_json:
         print_json({**report.to_object(), "declined": json.loads(made.to_json())["declined"]})
     else:
@@ -94,24 +106,31 @@ def maintain(
         raise DredgeError(f"{len(broken)} of {len(made.items) + len(made.declined)} failed: {'; '.join(broken)}")
 
 
-def _retention(now_ms: int) -> Asking | None:
-    """What the policy file of this environment says of retention, as the package that reads such files tells it; None: there is no file.
+def _rules(*, unattended: bool, approved: bool) -> Rules | None:
+    """The policies' rules, as the package that reads such files tells them; None: no such package is installed, and no file is named.
 
-    Raises DredgeError where no installed package reads it, and what that package raises for a file that is not sound.
+    Raises DredgeError where a file is named, or its hours are asked for, and no installed package reads it, and what that package raises for a file that is not sound.
     """
-    if not os.environ.get(_POLICIES, "").strip():
-        return None
     from importlib.metadata import entry_points
 
+    told = (
+        f"{_POLICIES} is set"
+        if os.environ.get(_POLICIES, "").strip()
+        else "--unattended was asked for"
+        if unattended
+        else ""
+    )
     for entry in entry_points(group="dredge.retention"):
         try:
-            asking: Asking = entry.load()(now_ms)
+            rules: Rules = entry.load()(unattended=unattended, approved=approved)
         except ImportError as error:
-            raise DredgeError(f"{_POLICIES} is set, and what reads it cannot be loaded: {error}") from error
-        return asking
-    raise DredgeError(
-        f"{_POLICIES} is set, and nothing that is installed reads policies; unset it to go by the tables' own options"
-    )
+            if not told:
+                return None
+            raise DredgeError(f"{told}, and what reads policies cannot be loaded: {error}") from error
+        return rules
+    if not told:
+        return None
+    raise DredgeError(f"{told}, and nothing that is installed reads policies; without it the tables' own options hold")
 
 
 def _tell(line: CombinedLine) -> None:

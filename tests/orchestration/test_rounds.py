@@ -1,0 +1,139 @@
+"""A round over many tables decides as sensors do: the same reasons for the same tables, hours and budgets where nobody asked for it, and again before each plan is applied."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from lsm_core import Catalog
+from lsm_core.maintenance.combined import CombinedPlan
+from orchestration.policies.budgets import Budget
+from orchestration.policies.decisions import NOTHING_KNOWN, History
+from orchestration.policies.policy_files import parse_policies
+from orchestration.policies.rounds import Round
+from orchestration.policies.windows import DAYS
+from tests.support.platform import append_table, commit, keyed_table
+
+FAR_DAY = DAYS[(datetime.datetime.now(datetime.UTC).weekday() + 3) % 7]
+CLOSED = f"off_peak: {{time_zone: UTC, windows: [{{from: '00:00', to: '24:00', days: [{FAR_DAY}]}}]}}"
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Catalog:
+    """Tables that are due: one with a partition that is and one that is not, one without partitions, and a log."""
+    parted = keyed_table(tmp_path, "shop.parted")
+    for _ in range(6):
+        commit(parted, 1, day="a")
+    commit(parted, 1, day="b")
+    commit(keyed_table(tmp_path, "shop.plain", partitioned=False), 6)
+    commit(append_table(tmp_path, "shop.log"), 6)
+    return Catalog(str(tmp_path))
+
+
+def planned(
+    catalog: Catalog, rules: Round, *actions: str
+) -> tuple[dict[str, list[str]], Mapping[str, tuple[str, str]]]:
+    """Actions by table, in their order, and reason and text by what is left alone."""
+    made: CombinedPlan = catalog.plan_maintenance("shop", actions or ("compact",), save=False, rules=rules)
+    found: dict[str, list[str]] = {}
+    for item in made.items:
+        found.setdefault(item.table, []).append(item.action)
+    return found, {one.subject: (one.reason, one.text) for one in made.declined}
+
+
+def of(text: str, **changes: object) -> Round:
+    return Round(parse_policies(text, "p.yaml"), **changes)  # type: ignore[arg-type]
+
+
+def test_what_the_tables_rules_ask_for_is_planned_and_the_rest_has_the_sensors_reasons(catalog: Catalog) -> None:
+    found, left = planned(catalog, Round())
+    assert found == {"shop.parted": ["compact"], "shop.plain": ["compact"], "shop.log": ["compact"]}
+    assert left["shop.parted"][0] == "nothing" and "1 sorted run < 5" in left["shop.parted"][1]
+    (parted,) = catalog.plan_maintenance("shop.parted", ["compact"], rules=Round()).items
+    assert parted.reason.startswith("6 sorted runs >= 5")
+
+    text = f"""
+tables:
+  shop.plain: {{paused: move}}
+  shop.parted: {{level0_critical: 6, paused: move}}
+  shop.log: {{{CLOSED}}}
+"""
+    found, left = planned(catalog, of(text))
+    assert found == {"shop.parted": ["compact"], "shop.log": ["compact"]}, "by hand no hours hold"
+    assert left["shop.plain"] == ("paused by policy", "compact: 6 sorted runs (trigger 5); paused by policy: move")
+    assert left["shop.parted/dt=b"][0] == "paused by policy", "the backlog of the other one is critical"
+    (full,) = catalog.plan_maintenance("shop.parted", ["compact"], rules=of(text)).items
+    assert "full" in full.reason, full.reason
+    passes = text.replace("level0_critical: 6", "level0_critical: 6, level0_pass: 5")
+    assert planned(catalog, of(passes))[0]["shop.parted"] == ["recover"]
+    found, left = planned(catalog, of(text, unattended=True))
+    assert found == {"shop.parted": ["compact"]}
+    assert left["shop.log/dt=a"][0] == "not in its hours" and "the table's own rules want" in left["shop.log/dt=a"][1]
+
+
+def test_budgets_hold_where_nobody_asked_and_what_is_at_work_counts(catalog: Catalog) -> None:
+    tight = Budget(bytes_an_hour=1, spent=1, in_turn=True)
+    found, left = planned(catalog, Round(unattended=True, budget=tight))
+    assert not found and {reason for reason, _ in left.values()} == {"beyond the budget", "nothing"}
+    crowded = Budget(concurrent_tables=1, at_work=frozenset({"shop.other"}), in_turn=True)
+    assert (
+        "1 of 1 tables at the same time" in planned(catalog, Round(unattended=True, budget=crowded))[1]["shop.plain"][1]
+    )
+    alone = Budget(concurrent_tables=1, in_turn=True)
+    assert len(planned(catalog, Round(unattended=True, budget=alone))[0]) == 3, "one after the other"
+
+
+def test_what_is_known_of_checks_runs_and_failures_stands_in_the_way_of_its_partition(catalog: Catalog) -> None:
+    def known(table: str, partition: str) -> History:
+        blocked = {"shop.parted": "blocked: files overlap"} if partition in {"dt=a", ""} else {}
+        return History(
+            blocked=blocked.get(table),
+            at_work="0123456789" if table == "shop.plain" else None,
+            suspended="suspended" if table == "shop.log" else None,
+        )
+
+    commit(catalog.table("shop.parted"), 6, day="b")
+    found, left = planned(catalog, Round(known=known))
+    assert found == {"shop.parted": ["compact"], "shop.log": ["compact"]}
+    assert left["shop.parted/dt=a"] == ("blocked by a failed check", "compact: blocked: files overlap")
+    assert left["shop.plain"][1].endswith("; run 01234567 is at work on it")
+    assert "suspended" in planned(catalog, Round(unattended=True, known=known))[1]["shop.log/dt=a"][1]
+    upkeep = planned(catalog, Round(known=known), "manifests", "expire_snapshots")[1]
+    assert upkeep["shop.parted"][0] == "blocked by a failed check", "of any partition"
+
+
+def test_retention_rests_only_where_the_pause_says_so_and_approval_is_somebodys(catalog: Catalog) -> None:
+    retention = "retention: {snapshots: {retain_min: 1, retain_max: 2}}"
+    paused = f"defaults: {{{retention}, paused: move}}"
+    assert len(planned(catalog, of(paused), "expire_snapshots")[0]) == 3
+    rests = f"defaults: {{{retention}, paused: {{reason: move, retention: true}}}}"
+    assert {reason for reason, _ in planned(catalog, of(rests), "expire_snapshots")[1].values()} == {"paused by policy"}
+    assert {reason for reason, _ in planned(catalog, of(paused), "manifests")[1].values()} == {"paused by policy"}
+    asked = "defaults: {approval: {compact: required}}"
+    reason, text = planned(catalog, of(asked))[1]["shop.plain"]
+    assert (reason, text) == (
+        "waits for approval",
+        "compact: approval of compact is required (p.yaml:1, defaults): say who approves it with --approved-by",
+    )
+    assert len(planned(catalog, of(asked, approved=True))[0]) == 3
+
+
+def test_each_plan_is_decided_once_more_before_it_is_applied(catalog: Catalog) -> None:
+    made = catalog.plan_maintenance("shop", ["compact"], rules=Round())
+    later = of("tables: {shop.plain: {paused: move}}", known=lambda *_: NOTHING_KNOWN)
+    report = catalog.maintain(made, rules=later)
+    assert {line.table: line.outcome for line in report.lines} == {
+        "shop.plain": "declined",
+        "shop.parted": "done",
+        "shop.log": "done",
+    }
+    assert catalog.table("shop.plain").latest_snapshot().id == 6
+    again = catalog.maintain(made, rules=Round())
+    assert {line.table: line.outcome for line in again.lines if line.table != "shop.plain"} == {
+        "shop.parted": "already",
+        "shop.log": "already",
+    }
+    assert catalog.table("shop.plain").latest_snapshot().id == 7
