@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
+from itertools import pairwise
 from typing import Any, Final, Literal
 from zoneinfo import ZoneInfo
 
@@ -13,8 +14,6 @@ Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 MINUTE_MS: Final = 60_000
 _DAY_MINUTES: Final = 24 * 60
-_LONGEST_SHIFT: Final = 180
-"""Minutes by which clocks were ever put forward or back at once, with room."""
 _TIME: Final = re.compile(r"([01]?[0-9]|2[0-4]):([0-5][0-9])")
 
 
@@ -111,7 +110,7 @@ class OffPeak(BaseModel):
             return now_ms
         zone = ZoneInfo(self.time_zone)
         today = datetime.datetime.fromtimestamp(now_ms // 1000, zone).date()
-        found = []
+        found = [change for change in _clock_changes(zone, now_ms) if change > now_ms and self.is_open(change)]
         for window in self.windows:
             hours, minutes = divmod(_minutes(window.start) % _DAY_MINUTES, 60)
             for ahead in range(-1, 9):
@@ -121,18 +120,29 @@ class OffPeak(BaseModel):
                     )
                     start = int(begins.timestamp()) * 1000
                     found += [start] if start > now_ms and self.is_open(start) else []
-        if not found:
-            return None
-        first = min(found)
-        for _ in range(_LONGEST_SHIFT):  # a beginning that the clocks skip is later than the window's first minute
-            if first - MINUTE_MS <= now_ms or not self.is_open(first - MINUTE_MS):
-                break
-            first -= MINUTE_MS
-        return first
+        return min(found, default=None)
 
     def text(self) -> str:
         """As ticks say it: ``22:00-06:00 (Europe/Berlin)``."""
         return f"{', '.join(window.text() for window in self.windows)} ({self.time_zone})"
+
+
+def _clock_changes(zone: ZoneInfo, now_ms: int) -> list[int]:
+    """Minutes (epoch ms) of the next nine days at which the clocks jump: perhaps into a window that begins at a time they skip, or back into one."""
+
+    def offset(minute: int) -> datetime.timedelta | None:
+        return datetime.datetime.fromtimestamp(minute * 60, zone).utcoffset()
+
+    found, now = [], now_ms // MINUTE_MS
+    for before, after in pairwise(now + day * _DAY_MINUTES for day in range(10)):
+        if offset(before) == offset(after):
+            continue
+        old, new = before, after
+        while new - old > 1:
+            middle = (old + new) // 2
+            old, new = (old, middle) if offset(middle) == offset(after) else (middle, new)
+        found.append(new * MINUTE_MS)
+    return found
 
 
 __all__ = ["DAYS", "OffPeak", "Window"]

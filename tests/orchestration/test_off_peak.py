@@ -7,7 +7,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from orchestration.policies import Policy, Reason
@@ -73,6 +73,7 @@ _WINDOWS = st.tuples(_MINUTES, _MINUTES, st.none() | st.lists(st.sampled_from(DA
     st.sampled_from([at("2024-03-31"), at("2024-03-10"), at("2024-10-27"), at("2024-11-03"), at("2024-04-06"), at("2024-10-05"), at("2024-07-01")]),
     st.integers(-1440, 2880),
 )  # fmt: skip
+@example("America/New_York", [(0, 61, None)], at("2024-11-03"), 330)  # clocks go back into a window that has ended
 def test_the_next_opening_is_open_and_nothing_before_it_is(
     zone: str, windows: list[tuple[int, int, list[str] | None]], day: int, minutes: int
 ) -> None:
