@@ -19,7 +19,9 @@ from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
+from xml.etree import ElementTree
+from zipfile import ZipFile
 
 import pyarrow as pa
 import pytest
@@ -77,6 +79,29 @@ def refusal_of(act: Callable[[], object]) -> str:
     return ""
 
 
+DEFAULTS: Final = "core-default.xml"
+"""Hadoop's file of defaults, which Paimon has it read for each ORC file that it writes."""
+
+
+def _write_short_defaults(jars: list[str], target: Path) -> None:
+    """The same defaults without their descriptions, to be found first: reading those takes milliseconds a file."""
+    for jar in map(Path, jars):
+        if jar.suffix != ".jar" or not jar.is_file():
+            continue
+        with ZipFile(jar) as packed:
+            if DEFAULTS not in packed.namelist():
+                continue
+            root = ElementTree.fromstring(packed.read(DEFAULTS))
+        for of_property in root:
+            of_property.tail = of_property.text = None
+            for part in list(of_property):
+                part.tail = None
+                if part.tag == "description":
+                    of_property.remove(part)
+        ElementTree.ElementTree(root).write(target, encoding="utf-8", xml_declaration=True)
+        return
+
+
 class JavaPaimon:
     """One JVM with the real Java Paimon; commands of different lanes run side by side, those of one lane in order.
 
@@ -113,7 +138,9 @@ class JavaPaimon:
         """The folder of the compiled classes, kept beside the jars; made anew when a source or the class path changes."""
         ours = (Path(__file__).with_name(name) for name in ("PaimonLanes.java", "PaimonCatalogs.java"))
         sources = [Path(self._peer.SOURCE), *ours]
-        digest = hashlib.sha256(b"".join([*(source.read_bytes() for source in sources), jars.encode()])).hexdigest()
+        digest = hashlib.sha256(
+            b"".join([*(source.read_bytes() for source in sources), DEFAULTS.encode(), jars.encode()])
+        ).hexdigest()
         target = PAIMON_JAVA / f"classes-{digest[:16]}"
         if target.is_dir():
             return target
@@ -131,6 +158,7 @@ class JavaPaimon:
         )
         if not (work / "PaimonLanes.class").is_file():
             raise self._peer.PeerMissing(f"PaimonLanes.java did not compile: {done.stderr[-2000:]}")
+        _write_short_defaults(jars.split(os.pathsep), work / DEFAULTS)
         try:
             work.rename(target)
         except OSError:  # another test process was faster
@@ -139,11 +167,13 @@ class JavaPaimon:
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            answer = json.loads(line)
-            self._answers[answer.pop("lane")].put(answer)
-        for lane in list(self._answers.values()):
-            lane.put(None)
+        try:
+            for line in self._process.stdout:
+                answer = json.loads(line)
+                self._answers[answer.pop("lane")].put(answer)
+        finally:  # whoever waits is told, also when the JVM prints something else
+            for lane in list(self._answers.values()):
+                lane.put(None)
 
     def call(self, op: str, *, lane: int = 0, **arguments: Any) -> dict[str, Any]:
         """Run one command and wait for its answer; arguments that are None are left out. Raises PeerError with Java's own error."""
@@ -156,7 +186,7 @@ class JavaPaimon:
         answer = answers.get()
         if answer is None:
             answers.put(None)
-            raise self._peer.PeerMissing(f"the JVM ended with code {self._process.wait()}")
+            raise self._peer.PeerMissing(f"the JVM ended, or printed what is no answer (code {self._process.poll()})")
         if not answer.pop("ok"):
             raise self._peer.PeerError(answer)
         return answer
@@ -165,7 +195,7 @@ class JavaPaimon:
         """End the JVM."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.close()
-        self._process.wait(timeout=20)
+        self._process.wait(timeout=120)
         self._listener.join()
         self._process.stdout.close()
         self._folder.cleanup()
@@ -207,7 +237,7 @@ class PyPaimonProcess:
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 stream.close()
-        self._process.wait(timeout=20)
+        self._process.wait(timeout=120)
 
 
 class PyPaimonRustProcess(PyPaimonProcess):
