@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,12 @@ from tests.support.s3_server import S3Server, s3_server
 from tests.support.spark import TracedSession, traced_session
 
 settings.register_profile(
-    "dredge", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    "dredge",
+    deadline=None,
+    print_blob=True,
+    derandomize="DREDGE_RANDOM_SEED"
+    in os.environ,  # .ci/run: a change is judged by what it changed, not by what is drawn
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.load_profile("dredge")
 
