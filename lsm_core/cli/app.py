@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -143,6 +143,8 @@ def run(arguments: Sequence[str]) -> int:
         plugins = _plugins(verbs)
         if name in plugins:
             return _code(_call(plugins[name], rest))
+        if not name.startswith("-") and name not in verbs:
+            return _fail(_unknown(name, [*verbs, *plugins]), MISUSED)
         epilog = f"Also: {', '.join(sorted(plugins))} (dredge VERB --help)." if plugins else None
         return _code(_app(verbs, epilog, completes=True)(args=given, prog_name="dredge", standalone_mode=False))
     except (typer.Abort, KeyboardInterrupt):
@@ -155,8 +157,16 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as error:  # noqa: BLE001  (the last line of defence: people get no tracebacks)
         usage = getattr(error, "format_message", None)  # a wrong option or argument
         if callable(usage):
-            return _fail(f"{usage()} (see dredge {given[0]} --help)", MISUSED)
+            return _fail(f"{usage()} (see dredge {'' if given[0].startswith('-') else f'{given[0]} '}--help)", MISUSED)
         return _fail(f"unexpected {type(error).__name__}: {error} (DREDGE_DEBUG=1 shows where)", FAILED)
+
+
+def _unknown(name: str, verbs: Collection[str]) -> str:
+    import difflib  # for those who mistype alone
+
+    near = difflib.get_close_matches(name, verbs, n=2)
+    known = f"did you mean {' or '.join(near)}?" if near else f"verbs are {', '.join(sorted(verbs))}"
+    return f"there is no verb {name[:40]!r}; {known} (see dredge --help)"
 
 
 def _complete() -> Any:

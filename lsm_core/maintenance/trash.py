@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any, ClassVar, Final
 
-from lsm_core.errors import CorruptFile, InvalidOption
+from lsm_core.errors import CorruptFile, InvalidData, InvalidOption
 from lsm_core.maintenance.action import Declined, PlanItem
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import check_name
@@ -225,8 +225,10 @@ def _read(store: TableStore, path: str) -> TrashRecord | None:
 
 def find_record(store: TableStore, trash_id: str) -> TrashRecord:
     """The record called ``trash_id``; raises InvalidOption when there is none (never was, swept, or restored already)."""
-    path = record_path(store, trash_id)
-    record = _read(store, path)
+    try:
+        record = _read(store, record_path(store, trash_id))
+    except InvalidData:  # no file can have such a name
+        record = None
     if record is None:
         known = ", ".join(r.trash_id for r in read_trash(store).records) or "nothing: the trash is empty"
         raise InvalidOption("trash_id", trash_id, known, store.name)

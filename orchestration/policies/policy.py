@@ -375,12 +375,25 @@ class PolicyFile(_Part):
     )
     budget: Budget = Field(default_factory=Budget, description="for all tables together")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _says_nothing(cls, value: Any) -> Any:
+        """A heading below which all is commented out, and a table's name alone, say nothing."""
+        if not isinstance(value, dict):
+            return value
+        found = {key: {} if part is None else part for key, part in value.items()}
+        for key in ("databases", "tables"):
+            if isinstance(entries := found.get(key), dict):
+                found[key] = {name: {} if entry is None else entry for name, entry in entries.items()}
+        return found
+
 
 @dataclass(frozen=True)
 class Origin:
     """Where a value was written: ``line`` of ``file`` (0: no line is known), in the ``entry`` of that name.
 
-    ``preset``: the one that was chosen there and has the value, for the reason ``why``; "" for a value of the file's own.
+    ``preset``: the one that was chosen there and has the value, for the reason ``why``; "" for a value of the file's own. ``over``: what else in the file says the value,
+    and does not count, the nearest first.
     """
 
     file: str
@@ -388,6 +401,7 @@ class Origin:
     entry: str
     preset: str = ""
     why: str = ""
+    over: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """``policies.yaml:7, shop.*``, or ``preset log, policies.yaml:7, shop.*``."""
@@ -566,8 +580,12 @@ class Policies:
 
         def say(path: tuple[str, ...], value: Any, origin: Origin) -> None:
             _set(values, path, value)
-            origins.pop(".".join(path), None)  # so that the nearest come last
-            origins[".".join(path)] = origin
+            known = origins.pop(".".join(path), None)  # so that the nearest come last
+            over: tuple[str, ...] = ()
+            if known is not None:
+                globs = known.entry != origin.entry and {known.entry, origin.entry} <= set(self._globs)
+                over = (f"{known}{' (of two globs the later one counts)' if globs else ''}", *known.over)
+            origins[".".join(path)] = replace(origin, over=over)
 
         for place, label, entry in self.entries(table):
             if entry.preset is not None:

@@ -69,6 +69,11 @@ def parse_policies(text: str, source: str) -> Policies:
         _lines(node)  # refuses what stands for too much before anything is made of it
         raw = loader.construct_document(node) if node is not None else None
         lines = _lines(node)  # by now with what was merged into entries (<<)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
+        tab = "; tabs are no indentation" if error.problem and "'\\t'" in error.problem else ""
+        raise InvalidOption(POLICIES_VARIABLE, source, f"YAML ({where}{error.problem}{tab})") from error
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise InvalidOption(POLICIES_VARIABLE, source, f"YAML ({' '.join(str(error).split())})") from error
     try:

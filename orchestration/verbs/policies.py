@@ -119,7 +119,7 @@ def advise(warehouse: Warehouse, table: TableArgument, as_json: AsJson = False, 
 
 
 def explained(policies: Policies, table: str) -> list[dict[str, Any]]:
-    """Return, value by value, what holds for a table: its name in the file, the value, as people read it, where it comes from and why."""
+    """Return, value by value, what holds for a table: its name in the file, the value, as people read it, where it comes from and why, and what else in the file it counts over."""
     found = policies.of(table)
     rows = [_row(found, name, value) for name, value in _values(found).items()]
     for rule in found.ages:
@@ -147,7 +147,9 @@ def _row(found: Policy, name: str, value: Any, before: str = "") -> dict[str, An
         "value": value,
         "text": _text(name, value),
         "origin": BUILT_IN if origin is None else str(origin),
-        "why": "" if origin is None else origin.why,
+        "why": ""
+        if origin is None
+        else "; ".join([*([origin.why] if origin.why else []), *(f"over {one}" for one in origin.over)]),
     }
 
 

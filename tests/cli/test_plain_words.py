@@ -28,6 +28,20 @@ def test_what_is_named_and_not_there_is_said(shell: Shell) -> None:
     assert shell("health", "db.t", "--partition", "dt=zz", "--json").json == []
 
 
+def test_a_verb_or_a_deletion_that_is_not_there_is_one_line_that_helps(shell: Shell) -> None:
+    assert (
+        shell("restor", "db.t", "x").err
+        == "dredge: there is no verb 'restor'; did you mean restore or recover? (see dredge --help)\n"
+    )
+    unknown = shell("frobnicate")
+    assert unknown.code == 2 and "verbs are " in unknown.err and ", compact, " in unknown.err
+    assert shell("--nope").err.endswith("(see dredge --help)\n")
+    for name in ("../x", "a/b", "x" * 400, "nope"):
+        refused = shell("restore", "db.t", name)
+        assert refused.code == 1 and refused.err.count("\n") == 1
+        assert refused.err.startswith(f"dredge: option 'trash_id' of table db.t cannot be '{name[:9]}"), refused.err
+
+
 @pytest.mark.parametrize(("text", "reason"), [(None, "No such file"), ("soon", "'soon', not epoch milliseconds")])
 def test_a_clock_file_that_tells_no_time_is_one_line(
     shell: Shell,

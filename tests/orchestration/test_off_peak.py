@@ -59,6 +59,29 @@ def test_numbers_are_what_yaml_makes_of_times_without_quotes() -> None:
     assert not whole.is_open(at("2024-06-03 00:00"))
 
 
+@pytest.mark.parametrize(
+    ("zone", "spring", "autumn", "shift"),
+    [
+        ("Europe/Berlin", "2024-03-31", "2024-10-27", 60),
+        ("America/New_York", "2024-03-10", "2024-11-03", 60),
+        ("Australia/Lord_Howe", "2024-10-06", "2024-04-07", 30),
+    ],
+)
+@pytest.mark.parametrize(("start", "end"), [("22:00", "06:00"), ("01:00", "05:00")])
+def test_a_night_in_which_the_clocks_change_is_shorter_or_longer_by_that(
+    zone: str, spring: str, autumn: str, shift: int, start: str, end: str
+) -> None:
+    hours = off_peak(zone, {"from": start, "to": end})
+    usual = 480 if start == "22:00" else 240
+    for day, wanted in ((spring, usual - shift), (autumn, usual + shift), ("2024-06-20", usual)):
+        noon = at(f"{day} 12:00", zone)
+        minutes = [noon - ahead * MINUTE_MS for ahead in range(18 * 60, 0, -1)]  # since the evening before
+        night = [moment for moment in minutes if hours.is_open(moment)]
+        assert len(night) == wanted, day
+        assert night == list(range(night[0], night[-1] + 1, MINUTE_MS)), "without a break"
+        assert hours.next_open(minutes[0]) == night[0] and not hours.is_open(night[0] - MINUTE_MS)
+
+
 _MINUTES = st.integers(0, 1439)
 _WINDOWS = st.tuples(_MINUTES, _MINUTES, st.none() | st.lists(st.sampled_from(DAYS), min_size=1, unique=True)).filter(
     lambda one: one[0] != one[1]

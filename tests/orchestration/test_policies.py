@@ -12,7 +12,7 @@ import pytest
 
 from lsm_core.errors import InvalidOption
 from orchestration import names
-from orchestration.policies import load_policies
+from orchestration.policies import Policies, load_policies
 from orchestration.policies.policy import BUILT_IN, PolicyFile
 from orchestration.policies.policy_files import parse_policies, read_policies
 from tests.support.platform import append_table, commit, keyed_table, open_house
@@ -144,7 +144,7 @@ def test_a_malformed_file_is_refused_naming_the_place(tmp_path: Path, text: str,
 def test_what_is_there_twice_is_refused_so_that_no_pause_is_lost(tmp_path: Path, text: str, key: str) -> None:
     path = tmp_path / "p.yaml"
     path.write_text(text)
-    with pytest.raises(InvalidOption, match=f"'{key}' is there twice.*line 3"):
+    with pytest.raises(InvalidOption, match=f"line 3, column .*'{key}' is there twice"):
         read_policies(path)
     path.write_text("tables:\n  db.a: &quiet {paused: move}\n  db.b: {<<: *quiet, level0_warn: 5}")
     assert read_policies(path).of("db.b").paused == read_policies(path).of("db.a").paused == "move"
@@ -316,3 +316,27 @@ tables:
         InvalidOption, match=r"p.yaml: defaults \(line 1\).*level0_warn \(9\) is above level0_critical \(8\)"
     ):
         parse_policies("defaults: {level0_warn: 9, level0_critical: 8}", "p.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("tables:\n\tdb.a: {paused: x}", r"line 2, column 1: .*'\\t'.*; tabs are no indentation"),
+        ("tables: {db.a: {paused: x}", "line 1, column 27: "),
+        ("a: &a {b: *a}", "goes deeper than 64 levels"),
+        ("? {a: b}\n: c", "unhashable key"),
+        ("- a", "the file"),
+    ],
+)
+def test_what_is_no_policy_file_is_refused_in_one_line_that_says_where(text: str, said: str) -> None:
+    with pytest.raises(InvalidOption, match=said) as caught:
+        parse_policies(text, "p.yaml")
+    assert "\n" not in str(caught.value) and "unicode string" not in str(caught.value)
+
+
+def test_headings_below_which_nothing_stands_say_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_bytes(b"\xef\xbb\xbfdefaults:\ndatabases:\n  shop:\ntables:\n  shop.a:\n  # idle_after: 9 d\nbudget:\n")
+    assert read_policies(path).of("shop.a") == Policies().of("shop.a")
+    path.write_text("tables:\n")
+    assert read_policies(path).of("shop.a") == Policies().of("shop.a")

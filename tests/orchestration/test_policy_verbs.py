@@ -75,7 +75,7 @@ budget: {concurrent_tables: 3}
         "partitions older than 30 d: idle_after": ("1 d", "p.yaml:9, shop.log, older than 30 d"),
         "budget.concurrent_tables": ("3", "p.yaml:10, the whole warehouse"),
     }
-    assert rows["idle_after"]["why"] == "late rows still come for some days"
+    assert rows["idle_after"]["why"] == "late rows still come for some days; over p.yaml:1, defaults"
     code, printed = dredge("policy", "explain", "shop.log", "--policies", str(place))
     assert code == 0 and "p.yaml:8, shop.log" in printed
     assert {row["origin"] for row in explained(parse_policies("", ""), "a.b")} == {"built-in default"}
@@ -203,3 +203,21 @@ def test_the_preset_follows_from_options_size_and_commits(given: TableFacts, pre
         check_change(options, key, value, "shop.t")
         assert f"'{key}' = '{value}'" in found.statements[-1]
     assert bool(possible) == bool(found.statements)
+
+
+def test_of_two_globs_that_fit_it_is_said_which_one_counts() -> None:
+    text = """
+defaults: {level0_warn: 3}
+tables:
+  shop.o*: {level0_warn: 5, paused: a}
+  "*.orders": {level0_warn: 7}
+  shop.orders: {level0_warn: 9}
+"""
+    rows = {row["name"]: row for row in explained(parse_policies(text, "p.yaml"), "shop.orders")}
+    warn = rows["level0_warn"]
+    assert (warn["value"], warn["origin"], rows["paused"]["why"]) == (9, "p.yaml:6, shop.orders", "")
+    assert warn["why"] == (
+        "over p.yaml:5, *.orders; over p.yaml:4, shop.o* (of two globs the later one counts); over p.yaml:2, defaults"
+    )
+    other = {row["name"]: row for row in explained(parse_policies(text, "p.yaml"), "my.orders")}
+    assert (other["level0_warn"]["value"], other["level0_warn"]["why"]) == (7, "over p.yaml:2, defaults")

@@ -167,6 +167,37 @@ class _Post:
         self.messages.append(message)
 
 
+def test_a_mail_server_that_is_down_or_says_nothing_blocks_nobody_and_is_told_later(
+    tmp_path: Path, hook: AlertHook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = SystemClock().now_ms()
+    monkeypatch.setattr(import_module("orchestration.sensors.watch_sensor"), "wall_ms", lambda: now)
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))  # nobody listens there
+        down = f"127.0.0.1:{deaf.getsockname()[1]}"
+        mail = {"DREDGE_ALERT_EMAIL": "ann@example.org", "DREDGE_ALERT_SMTP": f"smtp://{down}"}
+        told = {**mail, "DREDGE_ALERT_WEBHOOK": hook.address}
+        with _house(tmp_path, "defaults: {level0_warn: 5}", **told) as (house, _):
+            lines = house.lines(house.tick(WATCH))[-2:]
+            assert "webhook at 127.0.0.1: told 1 new, 0 over" in lines, "the other channel gets it"
+            assert any("e-mail to ann@example.org: not told: ConnectionRefused" in line for line in lines), lines
+            assert any(line.endswith("tried again in 15 min") for line in lines)
+            server = _Post(tls=False)
+            monkeypatch.setattr(alert_channels.smtplib, "SMTP", server)
+            assert "1 alerts wait until" in house.lines(house.tick(WATCH))[-1] and not server.messages
+            now += 16 * 60_000
+            assert house.lines(house.tick(WATCH))[-1] == "e-mail to ann@example.org: told 1 new, 0 over"
+            (message,) = server.messages
+            assert "shop.busy: warn (level 0 piles up)" in message.get_content()
+    monkeypatch.undo()
+    monkeypatch.setattr(alert_channels, "_SECONDS", 0.3)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        hanging = Mail(f"smtp://127.0.0.1:{silent.getsockname()[1]}", "ann@example.org", ("ann@example.org",))
+        assert deliver(hanging, Alert("wh", ["a"])) == "no answer within 0.3 s"
+
+
 def test_mail_goes_to_all_and_a_password_over_tls_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     values = {
         "DREDGE_ALERT_EMAIL": "ann@example.org, team@example.org",
