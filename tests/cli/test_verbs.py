@@ -197,7 +197,7 @@ BAD_INPUT = {
     "unknown partition column": (["compact", "db.t", "--partition", "day=1"], 1, "exactly the columns dt"),
     "unknown snapshot": (["files", "db.t", "--snapshot", "99"], 1, "no snapshot 99"),
     "unknown trash": (["restore", "db.t", "zz"], 1, "the trash is empty"),
-    "hostile trash": (["restore", "db.t", "../../x"], 1, "not a plain name"),
+    "hostile trash": (["restore", "db.t", "../../x"], 1, "cannot be '../../x'"),
     "unknown plan": (["apply", "db.t", "abcdef"], 1, "no saved plan with hash abcdef"),
     "no plan": (["apply", "db.t"], 1, "a plan's hash, or --file"),
     "missing plan file": (["apply", "db.t", "--file", "/no/such/plan"], 1, "/no/such/plan"),
