@@ -14,7 +14,11 @@ from hypothesis import HealthCheck, settings
 from tests.support.databases import PASSWORD, postgresql
 from tests.support.processes import ByGroup, turn_of
 from tests.support.s3_server import S3Server, s3_server
-from tests.support.spark import TracedSession, traced_session
+from tests.support.spark import JAVA_OPTIONS, TracedSession, traced_session
+
+# Of every Spark that a test starts, in whatever process: it halves the time that a start takes.
+for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
+    os.environ.setdefault(variable, JAVA_OPTIONS)
 
 settings.register_profile(
     "dredge",
