@@ -47,6 +47,7 @@ from lsm_core.spark.spark_tasks import (
 )
 from lsm_core.spark.write_folder import WriteFolder, new_family
 from lsm_core.table.schema_merging import merging_changes
+from lsm_core.storage.allocator import keep_small_arrays
 from lsm_core.table.writing import committed
 from lsm_core.types import from_arrow, kinds_from_text
 from lsm_core.write import BucketHistory, RoutedRows, TableWrite, settle_shared_buckets
@@ -281,6 +282,7 @@ class WriteJob:
         where the write ended meanwhile, and what ``groups`` raises.
         """
         assert self.folder is not None
+        keep_small_arrays()
         writer = self._writer(sequence_offset, task)
         attempt = writer.store.own_uuid
         messages: list[CommitMessage] = []
@@ -654,6 +656,7 @@ def sent(rows: Iterator[tuple[int, RoutedRows]], slot: Callable[[RoutedRows], in
 
     A place counts rows: that of a group and the number of its rows are below the next one's.
     """
+    keep_small_arrays()
     for _, piece in groupby(rows, key=itemgetter(0)):
         messages: list[tuple[Any, ...]] = []
         size = 0
