@@ -56,8 +56,9 @@ class PaimonWarehouse(dg.Component, dg.Model, dg.Resolvable):
     policies: str = Field(
         "", description="a YAML file of policies; a relative name counts from the folder of defs.yaml"
     )
-    runner: Literal["spark", "local"] = Field(
-        "spark", description="where bucket tasks run: on Spark, or in the run's own process, without Java"
+    runner: Literal["spark", "local", "pipes"] = Field(
+        "spark",
+        description="where bucket tasks run: on Spark, in the run's own process, without Java, or by a program that the setting DREDGE_SPARK_SUBMIT starts",
     )
     settings: dict[str, str | int | float | bool] = Field(
         default_factory=dict, description="other variables of the platform, like DREDGE_SENSOR_SECONDS"

@@ -46,8 +46,8 @@ from lsm_core.spark.spark_tasks import (
     use_this_python,
 )
 from lsm_core.spark.write_folder import WriteFolder, new_family
-from lsm_core.table.schema_merging import merging_changes
 from lsm_core.storage.allocator import keep_small_arrays
+from lsm_core.table.schema_merging import merging_changes
 from lsm_core.table.writing import committed
 from lsm_core.types import from_arrow, kinds_from_text
 from lsm_core.write import BucketHistory, RoutedRows, TableWrite, settle_shared_buckets

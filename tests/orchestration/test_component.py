@@ -98,7 +98,8 @@ def test_what_it_is_told_is_what_ticks_and_runs_find(project: Path) -> None:
     [
         ("  warehouse: wh\n  settings: {SPARK_HOME: /x}\n", "'settings' cannot be 'SPARK_HOME'"),
         ("  warehouse: wh\n  settings: {DREDGE_SENSOR_SECONDS: soon}\n", "DREDGE_SENSOR_SECONDS"),
-        ("  warehouse: wh\n  runner: flink\n", "'spark' or 'local'"),
+        ("  warehouse: wh\n  runner: flink\n", "'spark', 'local' or 'pipes'"),
+        ("  warehouse: wh\n  runner: pipes\n", "DREDGE_SPARK_SUBMIT"),
         ("  runner: local\n", "warehouse\n  Field required"),
     ],
 )
