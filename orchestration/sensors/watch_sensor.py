@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import dagster as dg
@@ -45,6 +46,8 @@ _EVENTS_A_TICK: Final = 200
 _SKIP_TEXT: Final = 12_000
 _MOST_TOLD: Final = 2_000
 """Findings that a channel is remembered to have been told of."""
+_MOST_DIGESTS: Final = 20_000
+"""And so many more by a digest of 8 characters."""
 _WAITS_MS: Final = (15 * 60_000, 60 * 60_000, 4 * 60 * 60_000)
 """How long a channel that takes nothing is left alone, after its first failure, its second, and all later ones."""
 _SILENT_INTERVALS: Final = 10
@@ -54,11 +57,27 @@ _OURS: Final = frozenset({names.SORTED_RUN_SENSOR, names.IDLE_SENSOR, names.CATA
 
 @dataclass(frozen=True)
 class ToldChannel:
-    """What a channel knows: the keys of findings that it was told, how often in a row it failed since, and when to try again (epoch ms)."""
+    """What a channel knows: the keys of findings that it was told, how often in a row it failed since, and when to try again (epoch ms).
+
+    ``more``: digests of those past the first 2,000, one after the other: that these are over is not told, but they are not told twice.
+    """
 
     told: tuple[str, ...] = ()
     failures: int = 0
     again_ms: int = 0
+    more: str = ""
+
+    @staticmethod
+    def of(keys: Sequence[str]) -> ToldChannel:
+        """Return what a channel knows that was told all of ``keys``."""
+        rest = keys[_MOST_TOLD : _MOST_TOLD + _MOST_DIGESTS]
+        return ToldChannel(tuple(keys[:_MOST_TOLD]), more="".join(map(_digest, rest)))
+
+    def unknown(self, keys: Iterable[str]) -> list[str]:
+        """Return those of ``keys`` that it was not told."""
+        told, size = set(self.told), len(_digest(""))
+        more = {self.more[at : at + size] for at in range(0, len(self.more), size)}
+        return [key for key in keys if key not in told and not (more and _digest(key) in more)]
 
 
 @dataclass
@@ -207,7 +226,7 @@ class Watch:
         after: dict[str, ToldChannel] = {}
         for channel in self.channels:
             known = state.get(channel.name, ToldChannel())
-            new = [one.line() for key, one in bad.items() if key not in known.told]
+            new = [bad[key].line() for key in known.unknown(bad)]
             over = [key for key in known.told if key not in bad]
             if not new and not over:
                 after[channel.name] = known
@@ -220,13 +239,17 @@ class Watch:
                 continue
             why = deliver(channel, Alert(names.warehouse_name(warehouse.path), new, over, len(bad)))
             if why is None:
-                after[channel.name] = ToldChannel(tuple(bad)[:_MOST_TOLD])
+                after[channel.name] = ToldChannel.of(list(bad))
                 lines.append(f"{channel.name}: told {len(new)} new, {len(over)} over")
             else:
                 wait = _WAITS_MS[min(known.failures, len(_WAITS_MS) - 1)]
-                after[channel.name] = ToldChannel(known.told, known.failures + 1, now + wait)
+                after[channel.name] = replace(known, failures=known.failures + 1, again_ms=now + wait)
                 lines.append(f"{channel.name}: not told: {why}; tried again in {wait // 60_000} min")
         return after
+
+
+def _digest(key: str) -> str:
+    return hashlib.blake2s(key.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
 
 
 def _read(text: str | None) -> dict[str, ToldChannel]:
@@ -234,7 +257,9 @@ def _read(text: str | None) -> dict[str, ToldChannel]:
     try:
         channels = json.loads(text or "{}").get("channels", {})
         return {
-            str(name): ToldChannel(tuple(map(str, one["told"])), int(one["failures"]), int(one["again_ms"]))
+            str(name): ToldChannel(
+                tuple(map(str, one["told"])), int(one["failures"]), int(one["again_ms"]), str(one.get("more", ""))
+            )
             for name, one in channels.items()
         }
     except (AttributeError, KeyError, TypeError, ValueError):
@@ -244,7 +269,7 @@ def _read(text: str | None) -> dict[str, ToldChannel]:
 def _written(cursor: Cursor, state: Mapping[str, ToldChannel]) -> str:
     kept: dict[str, Any] = json.loads(cursor.write())
     kept["channels"] = {
-        name: {"told": list(one.told), "failures": one.failures, "again_ms": one.again_ms}
+        name: {"told": list(one.told), "failures": one.failures, "again_ms": one.again_ms, "more": one.more}
         for name, one in state.items()
     }
     return json.dumps(kept)

@@ -23,6 +23,8 @@ from orchestration.policies.decisions import DAY_MS
 from orchestration.quirks import ASSET_JOB
 from orchestration.sensors import alert_channels
 from orchestration.sensors.alert_channels import Alert, Mail, Webhook, channels_from, deliver
+from orchestration.sensors.table_sweep import Cursor
+from orchestration.sensors.watch_sensor import ToldChannel, _read, _written
 from tests.orchestration.alert_hook import AlertHook
 from tests.support.platform import House, commit, keyed_table, open_house
 
@@ -132,6 +134,17 @@ def test_a_message_names_the_first_fifty() -> None:
     lines = Alert("wh", [f"t{number}" for number in range(60)], ["x"], 60).text.splitlines()
     assert lines[0] == "Dredge wh: 60 new, 1 over, 60 in all"
     assert lines[-2:] == ["... and 10 more: see the newest tick of the sensor watch", "over: x"]
+
+
+def test_of_thousands_of_findings_none_is_told_twice() -> None:
+    keys = [f"shop.t{number}: maintenance stands still (error)" for number in range(2_500)]
+    known = _read(_written(Cursor(), {"hook": ToldChannel.of(keys)}))["hook"]
+    assert known.unknown(keys) == known.unknown(reversed(keys)) == []
+    assert known.unknown(["shop.new: maintenance stands still (error)", *keys]) == [
+        "shop.new: maintenance stands still (error)"
+    ]
+    assert len(known.told) == 2_000 and len(known.more) == 4_000
+    assert ToldChannel().unknown(keys[:2]) == keys[:2]
 
 
 class _Post:
