@@ -205,7 +205,7 @@ class Nursery:
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 stream.close()
-        self._process.wait(timeout=10)
+        self._process.wait(timeout=120)
         self._folder.cleanup()
 
 

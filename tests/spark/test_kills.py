@@ -71,7 +71,7 @@ def test_killed_workers_publish_nothing_and_a_retry_works(traced: TracedSession,
             return len(mine) >= wanted
 
         start = _size(traced.trace)
-        killer = kill_when(traced.trace, due, seconds=20)
+        killer = kill_when(traced.trace, due)
         said = f"seed {SEED}, attempt {attempt}, bucket {bucket} at line {wanted} of {full_length[bucket]}"
         try:
             compact_table(traced.spark, table, full=True)

@@ -99,7 +99,7 @@ def test_a_killed_task_leaves_nothing_behind(traced: TracedSession, tmp_path: Pa
         def due(line: dict[str, Any], names: set[str] = names, place: str = place) -> bool:
             return str(line["path"]).startswith(place) and line["path"].rpartition("/")[2] not in names
 
-        killer = kill_when(traced.trace, due, seconds=20)
+        killer = kill_when(traced.trace, due)
         try:
             compact_table(traced.spark, table, order_by=["k"])
         except SparkFailed as failed:

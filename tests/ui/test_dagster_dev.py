@@ -61,7 +61,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
         platform.stop()
 
 
-def wait_for(what: str, ready: Callable[[], bool], seconds: float = 90) -> None:
+def wait_for(what: str, ready: Callable[[], bool], seconds: float = 180) -> None:
     """Wait until something holds; a generous limit, since nothing here measures the machine."""
     deadline = time.monotonic() + seconds
     while not ready():
