@@ -11,7 +11,7 @@ import dagster as dg
 from checks.definition import failed
 from lsm_core.errors import CorruptFile, SnapshotNotFound, UnsupportedFeature
 from lsm_core.format.snapshot import CommitKind
-from lsm_core.maintenance import VerifyReport, rows_given_buckets, undone_by, verify_snapshots
+from lsm_core.maintenance import Proof, VerifyReport, proof_of, rows_given_buckets, undone_by, verify_snapshots
 from lsm_core.metadata import snapshots, tags
 from lsm_core.metadata.store import TableStore
 from orchestration import names
@@ -89,19 +89,21 @@ def _settled(store: TableStore, suspect: int, before: dg.AssetCheckEvaluation) -
 def _judge(
     warehouse: WarehouseResource, spark: SparkResource, store: TableStore, table: str, published: int
 ) -> dg.AssetCheckResult:
-    """Compare a snapshot with the one before it; where they differ a tag keeps the files of that."""
-    note = ""
+    """Compare a snapshot with the one before it, as its `Proof` says; where they differ a tag keeps the files of that."""
+    proof = Proof(published - 1)
     try:
+        proof = proof_of(store, published)
+        note = f"; compared was {proof.text()}" if proof.text() else ""
         if rows := rows_given_buckets(store, published):
             return dg.AssetCheckResult(passed=True, description=bucket_text(published, rows))
         if (undo := judge_undo(store, published)) is not None and undo.ok:
             return dg.AssetCheckResult(passed=True, description=f"{undo.text} ({undo.level})")
-        found = compare(warehouse, spark, table, published)
+        found = compare(warehouse, spark, table, published, proof)
     except UnsupportedFeature as error:  # the second path cannot say it: the first one looks again, and says so
-        found = verify_snapshots(store, published - 1, published)
-        note = f"; no second path: {error}"
+        found = _first_path(store, published, proof)
+        note = f"{note}; no second path: {error}"
     except SnapshotNotFound as error:
-        return failed(f"snapshots {published - 1} and {published} can no longer be compared: {error}", warn=True)
+        return failed(f"snapshots {proof.before} and {published} can no longer be compared: {error}", warn=True)
     except CorruptFile as error:
         kept = kept_for_undo(store, published)
         text = f"snapshot {published} cannot be trusted: {error}; {kept.text}"
@@ -109,17 +111,37 @@ def _judge(
     return judge(found, note) if found.ok else judge(found, kept=kept_for_undo(store, published))
 
 
-def compare(warehouse: WarehouseResource, spark: SparkResource, table: str, published: int) -> VerifyReport:
-    """Compare the published snapshot with the one before it.
+def compare(
+    warehouse: WarehouseResource, spark: SparkResource, table: str, published: int, proof: Proof
+) -> VerifyReport:
+    """Compare the published snapshot as ``proof`` says: a pass of a recovery with others to come by what it replaced, in this process.
 
     Raises ``SnapshotNotFound``, ``CorruptFile``, ``SparkFailed``, ``UnsupportedFeature`` (Spark SQL cannot say what the table says).
     """
-    if not spark.uses_spark:
-        return verify_snapshots(warehouse.store(table), published - 1, published)
+    if proof.replaced_only or not spark.uses_spark:
+        return _first_path(warehouse.store(table), published, proof)
     from lsm_core.spark import verify_table
 
-    found: VerifyReport = verify_table(spark.session(), warehouse.table(table), published - 1, published)
+    found: VerifyReport = verify_table(
+        spark.session(),
+        warehouse.table(table),
+        proof.before,
+        published,
+        places=proof.places,
+        appended=proof.appended,
+    )
     return found
+
+
+def _first_path(store: TableStore, published: int, proof: Proof) -> VerifyReport:
+    return verify_snapshots(
+        store,
+        proof.before,
+        published,
+        replaced_only=proof.replaced_only,
+        places=proof.places,
+        appended=proof.appended,
+    )
 
 
 def judge(found: VerifyReport, note: str = "", kept: KeptFiles | None = None) -> dg.AssetCheckResult:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lsm_core.format.kv_layout import VALUE_KIND
+from lsm_core.format.kv_layout import SEQUENCE_NUMBER, SEQUENCE_NUMBER_ID, VALUE_KIND, VALUE_KIND_ID
 from lsm_core.format.schema import TableSchema
 from lsm_core.merge import Digest
 from lsm_core.merge.digest import digest
@@ -17,7 +17,7 @@ _NOTHING = Digest(0, 0)
 
 @dataclass(frozen=True)
 class Content:
-    """Digests over all table columns; sequence numbers, levels and file layout are not in them."""
+    """Digests over all table columns; levels and file layout are not in them, nor sequence numbers where they are not exact."""
 
     live: Digest = _NOTHING
     dead: Digest = _NOTHING
@@ -44,9 +44,11 @@ def counts_of(batch: pa.RecordBatch) -> Content:
     return Content(Digest(batch.num_rows - gone, 0), Digest(gone, 0))
 
 
-def content_of(batch: pa.RecordBatch, schema: TableSchema) -> Content:
-    """The content of one batch that holds all table columns; without `_VALUE_KIND` every row is live."""
+def content_of(batch: pa.RecordBatch, schema: TableSchema, *, exact: bool = False) -> Content:
+    """The content of one batch that holds all table columns; without `_VALUE_KIND` every row is live. ``exact``: sequence numbers and kinds are in it."""
     columns = [(field.id, field.name) for field in schema.fields]
+    if exact:
+        columns += [(SEQUENCE_NUMBER_ID, SEQUENCE_NUMBER), (VALUE_KIND_ID, VALUE_KIND)]
     if VALUE_KIND not in batch.schema.names:
         return Content(live=digest(batch, columns))
     gone = is_retract(batch.column(VALUE_KIND))

@@ -124,6 +124,8 @@ if TYPE_CHECKING:
     from lsm_core.maintenance.record import find_entry as find_entry
     from lsm_core.maintenance.record import iterate_ledger as iterate_ledger
     from lsm_core.maintenance.record import read_ledger as read_ledger
+    from lsm_core.maintenance.recovered import Proof as Proof
+    from lsm_core.maintenance.recovered import proof_of as proof_of
     from lsm_core.maintenance.reports import BucketDifference as BucketDifference
     from lsm_core.maintenance.reports import VerifyReport as VerifyReport
     from lsm_core.maintenance.row_story.explain_row import ColumnStory as ColumnStory
@@ -284,6 +286,10 @@ __getattr__, __dir__ = lazy_names(
             "find_entry",
             "iterate_ledger",
             "read_ledger",
+        ),
+        "recovered": (
+            "Proof",
+            "proof_of",
         ),
         "reports": (
             "BucketDifference",

@@ -23,7 +23,7 @@ class BucketDifference:
 class VerifyReport:
     """Content view of two snapshots compared: by reference where a bucket has the same files, else by digest.
 
-    ``ok`` = every bucket equal. ``rows_a`` and ``rows_b`` count merged rows of the buckets compared by digest.
+    ``ok`` = every bucket equal. ``by_part``: buckets of which only what was replaced was compared. ``rows_a`` and ``rows_b`` count merged rows of the buckets compared by digest.
     """
 
     table: str
@@ -38,3 +38,4 @@ class VerifyReport:
     differences: tuple[BucketDifference, ...] = ()
     level: str = "V1"
     seconds: float = 0.0
+    by_part: int = 0

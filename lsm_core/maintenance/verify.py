@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, repeat, starmap
 from typing import Any, Final, TypeAlias
 
@@ -28,6 +28,7 @@ from lsm_core.format.partition_path import partition_text
 from lsm_core.format.schema import TableSchema
 from lsm_core.maintenance.action import bucket_name
 from lsm_core.maintenance.actions.compact.compaction import expiry_clock
+from lsm_core.maintenance.recovered import entries_to_compare
 from lsm_core.maintenance.reference import Row, builds_rows, key_order, merge_by_key
 from lsm_core.maintenance.reference.answers import Answers
 from lsm_core.maintenance.reference.changes import LOOKED_UP, Comparison, merge_and_tell
@@ -37,14 +38,15 @@ from lsm_core.maintenance.reference.sampling import KEYS, Catch, Place, draw
 from lsm_core.maintenance.reports import BucketDifference, VerifyReport
 from lsm_core.merge.changelog import Against, ChangelogRules
 from lsm_core.merge.engines.expire_rows import Living
-from lsm_core.metadata import manifests, snapshots
+from lsm_core.merge.order_free import order_free
+from lsm_core.metadata import snapshots
 from lsm_core.metadata.indexes import DeletionFile, deletion_vectors, require_in_place
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.tree_files import bucket_groups
 from lsm_core.progress import advance, reached, stage
 from lsm_core.read import Split, read_bucket_merged
 from lsm_core.read.key_range import KeyBounds
-from lsm_core.read.prune import living_at
+from lsm_core.read.prune import expiry_of, living_at
 from lsm_core.read.raw_read import read_raw
 
 _SHOWN: Final = 5
@@ -502,6 +504,15 @@ class _Bucket:
         """Whether the bucket function tells which rows belong here."""
         return self.bucket >= 0 and self.total > 0
 
+    def without(self, shared: Collection[tuple[str, int, DeletionFile | None]]) -> _Bucket:
+        """Of it, the files that are not ``shared``."""
+        rest = [
+            (file, gone)
+            for file, gone in zip(self.files, self.deletions, strict=True)
+            if (file.file_name, file.level, gone) not in shared
+        ]
+        return replace(self, files=tuple(file for file, _ in rest), deletions=tuple(gone for _, gone in rest))
+
     @property
     def identity(self) -> frozenset[tuple[str, int, DeletionFile | None]]:
         return frozenset(
@@ -533,6 +544,39 @@ class _Pair:
         one, two = self.sides
         return not self.rescaled and [place.identity for place in one] == [place.identity for place in two]
 
+    def replaced(self, store: TableStore) -> _Pair | None:
+        """What one side has and the other has not, if that proves as much as all of it; None where it does not.
+
+        Merged first, the replaced files must say what their outputs say in the merge with all the others: so of tables whose answers do not depend on
+        what is merged first, and, but for engines that take one row of a total order, of files with no other between them in age.
+        """
+        if self.rescaled or any(len(side) != 1 for side in self.sides):
+            return None
+        (one,), (two,) = self.sides
+        shared = one.identity & two.identity
+        if not shared or not store.schema.primary_keys or store.options.needs_lookup or expiry_of(store) is not None:
+            return None
+        retracts = any(file.delete_row_count != 0 for place in (one, two) for file in place.files)
+        if not order_free(store.schema, store.options.raw, retracts, store.name, has_expired=False).ok:
+            return None
+        parts = tuple(place.without(shared) for place in (one, two))
+        if store.options.merge_engine != "deduplicate":
+            first = min(file.min_sequence_number for file in parts[0].files)
+            last = max(file.max_sequence_number for file in parts[0].files)
+            rest = [file for file in one.files if (file.file_name, file.level, None) in shared]
+            if any(file.min_sequence_number <= last and file.max_sequence_number >= first for file in rest):
+                return None
+        return _Pair(self.name, ((parts[0],), (parts[1],)))
+
+    def drops_deletes(self, store: TableStore, replaced: _Pair) -> bool:
+        """Whether deletes among the ``replaced`` files may be gone: no other file can hold a row of before them."""
+        if store.options.merge_engine != "deduplicate" or store.options.sequence_field:
+            return False
+        (part,), (whole,) = replaced.sides[0], self.sides[0]
+        last = max((file.max_sequence_number for file in part.files), default=0)
+        taken = {file.file_name for file in part.files}
+        return all(file.min_sequence_number > last for file in whole.files if file.file_name not in taken)
+
     def content(self, store: TableStore, side: int, living: Living | None) -> Content:
         """What one side says, its buckets summed; of a rescaled one rows that lie in another's bucket do not count."""
         content = Content()
@@ -541,10 +585,20 @@ class _Pair:
         return content
 
 
-def verify_snapshots(store: TableStore, snapshot_a: int, snapshot_b: int) -> VerifyReport:
+def verify_snapshots(
+    store: TableStore,
+    snapshot_a: int,
+    snapshot_b: int,
+    *,
+    replaced_only: bool = False,
+    places: Collection[tuple[bytes, int]] | None = None,
+    appended: bool = False,
+) -> VerifyReport:
     """Compare the content views of two snapshots bucket by bucket: by reference where the files are the same, else by digest.
 
-    Meant for the two sides of a COMPACT commit or of a rescale; an append between them is a difference. A partition whose number
+    Meant for the two sides of a COMPACT commit or of a rescale; an append between them is a difference, unless what was ``appended`` is to count on
+    both sides. ``places``: only these (partition bytes and bucket; None: all). ``replaced_only``: of a bucket that proves as much, only the files that one side
+    alone has are merged and compared, with sequence numbers, kinds and deletes (`VerifyReport.by_part`). A partition whose number
     of buckets changed is compared as a whole, and rows that lie outside the bucket of their key count as lost. Rows whose record-level lifetime was over
     at that compaction's clock are on neither side. Order-independent; memory is that of one bucket's merge. Raises SnapshotNotFound, CorruptFile, UnsupportedFeature.
     """
@@ -552,7 +606,10 @@ def verify_snapshots(store: TableStore, snapshot_a: int, snapshot_b: int) -> Ver
         if not isinstance(given, int):
             raise InvalidOption("snapshot id", given, "the number of a snapshot", store.name)
     started = time.perf_counter()
-    first, second = _buckets(store, snapshot_a), _buckets(store, snapshot_b)
+    entries = entries_to_compare(store, snapshot_a, snapshot_b, places, appended=appended)
+    first, second = (
+        _buckets(store, number, one) for number, one in zip((snapshot_a, snapshot_b), entries, strict=True)
+    )
     living = living_at(store, expiry_clock(snapshots.read(store, snapshot_b)))
     differences: list[BucketDifference] = []
     rows = [0, 0]
@@ -560,9 +617,22 @@ def verify_snapshots(store: TableStore, snapshot_a: int, snapshot_b: int) -> Ver
     changed = [pair for pair in pairs if not pair.shared]
     by_digest = sum(len(pair.places) for pair in changed)
     by_reference = sum(len(pair.places) for pair in pairs) - by_digest
-    through = 0
-    with stage(f"comparing {store.name}", sum(pair.rows for pair in changed), "rows"):
-        for pair in changed:
+    through = by_part = 0
+    parts = [pair.replaced(store) if replaced_only else None for pair in changed]
+    with stage(
+        f"comparing {store.name}", sum((part or pair).rows for pair, part in zip(changed, parts, strict=True)), "rows"
+    ):
+        for pair, part in zip(changed, parts, strict=True):
+            if part is not None:
+                sides = [_exact_content(store, side[0]) for side in part.sides]
+                kept = sides[0].dead == sides[1].dead or (not sides[1].dead.rows and pair.drops_deletes(store, part))
+                if kept and sides[0].live == sides[1].live:
+                    by_part += 1
+                    through += part.rows
+                    reached(through)
+                    rows = [total + side.live.rows for total, side in zip(rows, sides, strict=True)]
+                    continue
+            # what differs in part is compared as a whole, which tells what readers see of it
             left, right = pair.content(store, 0, living), pair.content(store, 1, living)
             through += pair.rows
             reached(through)  # merging leaves some out
@@ -571,6 +641,9 @@ def verify_snapshots(store: TableStore, snapshot_a: int, snapshot_b: int) -> Ver
             if left.live != right.live:
                 texts = left.text(), right.text()
                 differences.append(BucketDifference(pair.name, left.live.rows, right.live.rows, *texts))
+            elif part is not None and sides[0].live != sides[1].live:  # nobody sees it yet
+                texts = sides[0].text(), sides[1].text()
+                differences.append(BucketDifference(pair.name, sides[0].rows, sides[1].rows, *texts))
     return VerifyReport(
         table=store.name,
         snapshot_a=snapshot_a,
@@ -583,6 +656,7 @@ def verify_snapshots(store: TableStore, snapshot_a: int, snapshot_b: int) -> Ver
         rows_b=rows[1],
         differences=tuple(differences),
         seconds=round(time.perf_counter() - started, 3),
+        by_part=by_part,
     )
 
 
@@ -614,9 +688,8 @@ def _fixed(side: _Buckets) -> dict[bytes, list[_Bucket]]:
     return found
 
 
-def _buckets(store: TableStore, snapshot_id: int) -> _Buckets:
+def _buckets(store: TableStore, snapshot_id: int, entries: pa.Table) -> _Buckets:
     snapshot = snapshots.read(store, snapshot_id)
-    entries = manifests.live_entries(store, snapshot)
     require_in_place(store, snapshot, entries)
     vectors = deletion_vectors(store, snapshot)
     found = {}
@@ -637,6 +710,19 @@ def content_view(store: TableStore, place: _Bucket, living: Living | None = None
         for batch in batches:
             advance(batch.num_rows)
             content = content.plus(content_of(_own(store, place, batch) if placed else batch, store.schema))
+    return content
+
+
+def _exact_content(store: TableStore, place: _Bucket) -> Content:
+    """Digest of the merged rows of some of a bucket's files with their sequence numbers and kinds, deletes apart."""
+    content = Content()
+    merged = read_bucket_merged(
+        store, place.partition, place.bucket, list(place.files), keep_deletes=True, keep_system=True
+    )
+    with closing(merged) as batches:
+        for batch in batches:
+            advance(batch.num_rows)
+            content = content.plus(content_of(batch, store.schema, exact=True))
     return content
 
 

@@ -7,7 +7,7 @@ bucket, and the differing rows themselves where they differ.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 from lsm_core.format.file_meta import ManifestEntry, table_to_entries
 from lsm_core.format.partition_path import partition_text
 from lsm_core.maintenance.actions.compact.compaction import expiry_clock
+from lsm_core.maintenance.recovered import entries_to_compare
 from lsm_core.maintenance.reports import BucketDifference, VerifyReport
-from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_plain_files, require_readable
 from lsm_core.spark.merged_view import VERSIONS, exact_parts, merged_view
@@ -81,8 +82,18 @@ class _Compared:
         return BucketDifference(self.name, one[1], two[1], f"{one[2]:x}/{one[3]:x}", f"{two[2]:x}/{two[3]:x}")
 
 
-def verify_table(spark: SparkSession, table: Any, a: int, b: int) -> SparkVerifyReport:
+def verify_table(
+    spark: SparkSession,
+    table: Any,
+    a: int,
+    b: int,
+    *,
+    places: Collection[Place] | None = None,
+    appended: bool = False,
+) -> SparkVerifyReport:
     """Compare what ``table`` says at snapshot ``a`` and at ``b``; only buckets whose files differ are read.
+
+    ``places``: of these buckets alone (None: all); ``appended``: what was appended in between counts on both sides.
 
     Meant for a compaction or a rescale (``b`` = its snapshot, ``a`` = the one before): ``ok`` is then True. A bucket differs when merged
     rows, their digest (two 64-bit hashes summed) or the stored row count promised by metadata differ. A partition whose number of buckets
@@ -96,7 +107,7 @@ def verify_table(spark: SparkSession, table: Any, a: int, b: int) -> SparkVerify
     store = store_of(table)
     require_readable(store)
     found = [snapshots.read(store, number) for number in (a, b)]
-    live_a, live_b = (manifests.live_entries(store, snapshot) for snapshot in found)
+    live_a, live_b = entries_to_compare(store, a, b, places, appended=appended)
     for snapshot, live in zip(found, (live_a, live_b), strict=True):
         require_plain_files(store, snapshot, live)
     values = _value_parts(store)

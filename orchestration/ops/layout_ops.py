@@ -36,6 +36,7 @@ from lsm_core.maintenance import (
     find_action,
     load_plan,
     plan_maintenance,
+    proof_of,
     rows_given_buckets,
     save_plan,
     undone_by,
@@ -98,7 +99,7 @@ COMPARE_LIMIT: Final = 256 * 1024 * 1024
 
 
 COMPARE_FILES: Final = 1_000
-"""Files of the partitions above which the same holds: after a pass of a recovery both sides have the rest of the level 0, and to open small files is what takes long."""
+"""Files to read above which the same holds: to open small files is what takes long."""
 
 
 @dataclass(frozen=True)
@@ -584,15 +585,22 @@ def compare_published(
         verdict = Verdict(ok=True, level="V0", text="nothing was published, so nothing could change")
     else:
         store = warehouse.store(table)
-        size = _total(_rewritten(store, published)[0], "file_size")
+        replaced, written = _rewritten(store, published)
+        size = _total(replaced, "file_size")
         chosen = [one for one in partitions if one is not None]
-        files = sum(one.files for one in table_health(store, published).of_partitions(chosen).partitions)
+        proof = proof_of(store, published)
+        if proof.replaced_only:
+            files = replaced.num_rows + written.num_rows
+        else:
+            files = sum(one.files for one in table_health(store, published).of_partitions(chosen).partitions)
+            files += replaced.num_rows + proof.passes * COMPARE_FILES
         large = size > COMPARE_LIMIT or files > COMPARE_FILES
         if check_follows and large and not rows_given_buckets(store, published):
-            where = "on Spark" if spark.uses_spark else "in the run's own process"
+            by_spark = spark.uses_spark and not proof.replaced_only
+            where = "on Spark" if by_spark else "in the run's own process"
             much = f"{size_text(size)} rewritten" if size > COMPARE_LIMIT else f"{count_text(files, 'file')} to read"
             text = f"{much}: compared by the check {names.MERGED_VIEW_CHECK} alone, {where}"
-            verdict = Verdict(ok=True, level="V3" if spark.uses_spark else "V1", text=text)
+            verdict = Verdict(ok=True, level="V3" if by_spark else "V1", text=text)
         else:
             verdict = _compare(store, published)
         if not verdict.ok:
@@ -624,10 +632,21 @@ def _compare(store: TableStore, snapshot: int) -> Verdict:
             return Verdict(ok=True, level="V0", text=bucket_text(snapshot, rows))
         if (undo := judge_undo(store, snapshot)) is not None:
             return undo
-        found = verify_snapshots(store, snapshot - 1, snapshot)
+        proof = proof_of(store, snapshot)
+        pair = f"snapshots {proof.before} and {snapshot}"
+        found = verify_snapshots(
+            store,
+            proof.before,
+            snapshot,
+            replaced_only=proof.replaced_only,
+            places=proof.places,
+            appended=proof.appended,
+        )
     except DredgeError as error:
         return Verdict(ok=False, level="V1", text=f"{pair} could not be compared: {error}")
     text = f"{pair}: {found.buckets} buckets, {found.by_reference} share their files, {found.by_digest} compared by digest ({found.rows_a:,} rows)"
+    if proof.text():
+        text = f"{text}; compared was {proof.text()}"
     wrong = ", ".join(difference.bucket for difference in found.differences)
     return Verdict(found.ok, found.level, text if found.ok else f"{text}: DIFFERENT in {wrong}")
 

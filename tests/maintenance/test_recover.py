@@ -11,20 +11,33 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from lsm_core import Catalog, Schema, Table
 from lsm_core.cli.app import run
 from lsm_core.clock import FixedClock
 from lsm_core.errors import InvalidOption
-from lsm_core.format.file_meta import ENTRY_SCHEMA
-from lsm_core.maintenance import CompactItem, RecoveryPass, plan_recovery, recover
+from lsm_core.format.file_meta import ENTRY_SCHEMA, DataFileMeta
+from lsm_core.maintenance import (
+    CompactItem,
+    Proof,
+    RecoveryPass,
+    VerifyReport,
+    plan_recovery,
+    proof_of,
+    recover,
+    verify_snapshots,
+)
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.live_files import live_parts
+from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.tree_files import bucket_groups, tree_files
+from lsm_core.read import merge_read
 from lsm_core.tree import DataFile, Levels, check_levels, pick_oldest
 from tests.maintenance.tables import HOUR, NOW, catalog, content, keyed, rows, strays
 
@@ -41,6 +54,8 @@ KINDS: dict[str, dict[str, str]] = {
 }
 RETRACTS = {"deduplicate", "deduplicate by sequence.field", "lookup", "deletion vectors"}
 AT_ONCE = {"partial-update by sequence.field"}
+BY_PART = {"deduplicate", "deduplicate by sequence.field", "partial-update", "sums"}
+"""What merging first changes nothing of, and where no key is looked up in other files."""
 
 
 def options(kind: str = "deduplicate", **more: str) -> dict[str, str]:
@@ -84,6 +99,18 @@ def test_every_pass_leaves_the_rows_and_the_end_is_that_of_a_full_compaction(tmp
     for number in range(start + 1, snapshots.latest_id(table.store) + 1):
         assert kind == "first-row" or content(table, number) == before, f"snapshot {number}"
     assert all(done.verification.level == "V2" for done in report.passes if done.rows_in)
+    by_part, alone = 0, start
+    for done in report.passes:
+        proof = proof_of(table.store, done.snapshot_id)
+        if done.passes_left:
+            assert proof == Proof(done.snapshot_id - 1, replaced_only=True)
+        else:  # all passes before it are compared once more, with it
+            assert (proof.before, proof.passes) == (alone, done.snapshot_id - alone - 1)
+            alone = done.snapshot_id
+        found = verify_snapshots(table.store, proof.before, done.snapshot_id, replaced_only=proof.replaced_only)
+        assert found.ok
+        by_part += found.by_part
+    assert (by_part > 0) == (kind in BY_PART)
     assert max(level0(table).values()) < 3 and not strays(table)
     assert_proper(table)
     full = Catalog(tmp_path / "full", clock=FixedClock(NOW)).table("db.t")
@@ -219,6 +246,88 @@ def test_a_pass_does_not_slip_below_what_came_meanwhile(tmp_path: Path) -> None:
     report = table.apply(plan)
     assert not report.changed and report.applied_before is not None
     assert content(table) == before
+
+
+def test_what_a_pass_replaced_and_its_outputs_are_compared_to_the_last_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = keyed(tmp_path, **TRIGGER)
+    table.write(rows(range(4_000)))  # larger than what a pass merges: it stays below, and deletes above it must stay
+    table.compact(full=True)
+    for number in range(9):
+        kinds = ["-D" if number == 2 and key == 3 else "+I" for key in range(6)]
+        table.write(rows([0, 1, 2, 3 + 4 * (number > 2), 4 + 4 * (number > 2), 5], v=number), row_kinds=pa.array(kinds))
+    (done,) = table.recover(passes=1, files=3).passes
+    proof = proof_of(table.store, done.snapshot_id)
+    assert proof.replaced_only
+
+    def compared() -> VerifyReport:
+        return verify_snapshots(table.store, proof.before, done.snapshot_id, replaced_only=True)
+
+    assert compared().ok and compared().by_part == 1
+    live = manifests.live_entries(table.store, snapshots.read(table.store, done.snapshot_id)).to_pylist()
+    (output,) = (entry for entry in live if entry["level"] > 0 and entry["row_count"] == 6)
+    path = table.store.data_path(output["partition"], 0, output["file_name"])
+    whole = pq.read_table(path)
+    assert whole.column("_VALUE_KIND").to_pylist() == [0, 0, 0, 3, 0, 0]
+
+    def changed(name: str, row: int, value: int) -> pa.Table:
+        values = whole.column(name).to_pylist()
+        values[row] = value
+        kind = whole.schema.field(name)
+        return whole.set_column(whole.schema.names.index(name), kind, pa.array(values, kind.type))
+
+    damages = {
+        "a row that readers see": changed("v", 4, -1),
+        "a row that a newer one hides": changed("v", 0, -1),  # nobody sees it: only the part tells
+        "a sequence number": changed("_SEQUENCE_NUMBER", 0, 7),
+        "a delete that became a row": changed("_VALUE_KIND", 3, 0),
+        "a lost row": whole.slice(1),
+        "a lost delete": pa.concat_tables([whole.slice(0, 3), whole.slice(4)]),
+    }
+    says, real = {output["file_name"]: whole}, merge_read.open_kv
+
+    def opened(store: TableStore, partition: bytes, bucket: int, file: DataFileMeta, **how: Any) -> Any:
+        for batch in real(store, partition, bucket, file, **how):
+            rest = says.get(file.file_name)
+            if rest is not None:
+                (batch,) = rest.select(batch.schema.names).cast(batch.schema).combine_chunks().to_batches()
+            yield batch
+
+    monkeypatch.setattr(merge_read, "open_kv", opened)
+    assert compared().ok
+    for damage, rest in damages.items():
+        says[output["file_name"]] = rest
+        found = compared()
+        assert (found.ok, found.by_part, len(found.differences)) == (False, 0, 1), damage
+
+
+def test_the_last_pass_is_compared_with_what_was_there_before_the_first_and_what_came_meanwhile(tmp_path: Path) -> None:
+    table = keyed(tmp_path, **TRIGGER)
+    for number in range(10):
+        table.write(rows([number % 4, 9], v=number))
+    start = snapshots.latest_id(table.store)
+    table.recover(passes=1, files=4)
+    table.write(rows([2, 50], v=70))
+    (again,) = table.recover(passes=1, files=4).passes
+    assert proof_of(table.store, again.snapshot_id).replaced_only
+    done = table.compact(full=True).snapshot_id
+    proof = proof_of(table.store, done)
+    assert proof == Proof(start, places=frozenset({(b"\0" * 12, 0)}), passes=2, appended=True), proof
+    assert "over the 3 compactions of a recovery and what was appended meanwhile" in proof.text()
+    found = verify_snapshots(table.store, proof.before, done, places=proof.places, appended=True)
+    assert found.ok and found.rows_a == found.rows_b == 6
+    assert not verify_snapshots(table.store, proof.before, done, places=proof.places).ok
+    assert proof_of(table.store, done) == proof
+    # the next compaction has nothing to do with it, and of what came after an overwrite nothing is known
+    table.write(rows([1]))
+    assert proof_of(table.store, table.compact(full=True).snapshot_id).passes == 0
+    for number in range(6):
+        table.write(rows([number]))
+    table.recover(passes=1, files=3)
+    table.write(rows([7]), overwrite=True)
+    table.write(rows([8]))
+    assert proof_of(table.store, table.compact(full=True).snapshot_id).passes == 0
 
 
 def test_a_pass_can_be_undone_as_a_compaction_can(tmp_path: Path) -> None:

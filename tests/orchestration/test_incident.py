@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from lsm_core import Table
 from lsm_core.clock import FileClock, SystemClock
+from lsm_core.commit import CommitMessage
 from lsm_core.maintenance import CompactItem, health
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
@@ -18,7 +22,7 @@ from orchestration import names
 from orchestration.ops import layout_ops
 from orchestration.policies.decisions import DAY_MS
 from tests.orchestration.alert_hook import AlertHook
-from tests.support.platform import commit, evaluations, keyed_table, open_house
+from tests.support.platform import KEYED, commit, evaluations, keyed_table, open_house
 
 _KILLED = """
 import os, signal, sys
@@ -37,6 +41,36 @@ LocalFileIO.write_exclusive = publish_once
 recover(Catalog(sys.argv[1]).table("shop.orders").store, None, int(sys.argv[2]), done.append)
 """
 """A recovery that is killed when its second pass is about to publish its snapshot: all is written, nothing can be seen."""
+
+
+def _pile_up(table: Table, files: int, day: str = "a") -> None:
+    """``files`` level-0 files of ten rows, each of which updates half of the rows before it; a commit has up to 500 of them."""
+    user, number = f"pile {snapshots.latest_id(table.store)}", snapshots.latest_id(table.store) or 0
+    writer, publish = table.new_stream_write(commit_user=user), table.new_stream_commit(user)
+    messages: list[CommitMessage] = []
+    for step in range(files):
+        ids = range(step * 5, step * 5 + 10)
+        rows = {"dt": [day] * len(ids), "id": list(ids), "v": [f"{number}/{step}/{i}" for i in ids]}
+        writer.write(pa.table(rows, schema=KEYED))
+        messages += writer.prepare_commit(commit_identifier=step)
+        if len(messages) == 500 or step == files - 1:
+            publish.commit(messages, step)
+            messages = []
+
+
+class _Figures:
+    """Seconds of what follows one another, and the largest memory of this process and of those that it started; printed (`pytest -s`)."""
+
+    def __init__(self, files: int) -> None:
+        self._began = self._last = time.perf_counter()
+        print(f"\nthe incident with {files:,} level-0 files")
+
+    def told(self, what: str) -> None:
+        now = time.perf_counter()
+        peaks = (resource.getrusage(who).ru_maxrss >> 10 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+        here, others = peaks
+        seconds, self._last = now - self._last, now
+        print(f"{what}: {seconds:.1f} s of {now - self._began:.1f} s; peak {here:,} MiB, of a child {others:,} MiB")
 
 
 def _level0(store: TableStore) -> int:
@@ -59,7 +93,9 @@ def test_a_level_0_that_nobody_compacts_is_told_and_brought_back_in_passes(
     limits = f"level0_warn: {commits // 2}, level0_critical: {commits}, level0_emergency: {commits * 10}"
     policies.write_text(f"tables: {{shop.orders: {{paused: {{reason: storage move, since: 2020-01-01}}, {limits}}}}}")
     table = keyed_table(root, partitioned=False)
-    commit(table, commits - 1, rows=10)
+    figures = _Figures(commits)
+    _pile_up(table, commits - 1)
+    figures.told("written")
     clock.set(SystemClock().now_ms() + DAY_MS)
     environment = {"DREDGE_POLICIES": str(policies), "DREDGE_CLOCK": clock.to_spec()}
     with AlertHook().running() as hook, open_house(root, DREDGE_ALERT_WEBHOOK=hook.address, **environment) as house:
@@ -75,12 +111,14 @@ def test_a_level_0_that_nobody_compacts_is_told_and_brought_back_in_passes(
         commit(table, rows=10)  # one file more, and it is critical: told once more, and only this
         house.tick(names.WATCH_SENSOR)
         assert [text.split(":")[0:2] for text in hook.sent[1]["new"]] == [["shop.orders", " error (level 0 piles up)"]]
+        figures.told("three ticks and two alerts")
 
         # -- the plan is shown before it runs: the oldest files, and how many passes there are
         before, content = snapshots.latest_id(table.store), table.to_arrow().sort_by("id")
         plan = table.plan_maintenance("recover", files=files)
         (item,) = plan.items_of(CompactItem)
         assert len(item.inputs) == files and plan.arguments["passes"] == -(-commits // files)
+        figures.told("content read, and planned")
 
         # -- killed half-way: the first pass is kept, the second one is lost whole
         command = [sys.executable, "-c", _KILLED, str(root), str(files)]
@@ -88,12 +126,15 @@ def test_a_level_0_that_nobody_compacts_is_told_and_brought_back_in_passes(
         left = _level0(table.store)
         assert left == commits - files
         assert table.to_arrow().sort_by("id").equals(content)
+        figures.told("a pass, one that was killed, and content read")
 
         # -- resumed: a pass as a run of the platform, the rest by the same command as before
         assert house.execute("recover", run_config={"table": "shop.orders", "files": files, "passes": 1}).success
         assert _level0(table.store) == commits - 2 * files
-        report = table.recover()
+        figures.told("a pass as a run")
+        report = table.recover(files=files)
         assert report.passes and report.passes_left == 0
+        figures.told(f"{len(report.passes)} passes more")
 
         # -- healthy, verified, and told that it is over
         opened = Table(TableStore.open(table.store.file_io, table.store.root, table.store.name, table.store.clock))
@@ -102,6 +143,7 @@ def test_a_level_0_that_nobody_compacts_is_told_and_brought_back_in_passes(
         assert bucket.level0_files < table.store.options.compaction_trigger and bucket.cost_minor == 0
         newest = snapshots.latest_id(table.store)
         assert before is not None and newest is not None and opened.verify(before, newest).ok
+        figures.told("content read, and all compared with what was there before")
         house.tick(names.WATCH_SENSOR)
         assert hook.sent[2]["new"] == [] and hook.sent[2]["standing"] == 1
         over = ["shop.orders: maintenance stands still (error)", "shop.orders: level 0 piles up (error)"]
@@ -137,12 +179,14 @@ table.apply(table.load_plan(sys.argv[2]))
 def test_sensors_bring_a_huge_level_0_back_in_passes_each_a_run_of_its_own(
     commits: int, files: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(layout_ops, "COMPARE_FILES", commits // 2)  # what is left of level 0 is compared once a run
+    monkeypatch.setattr(layout_ops, "COMPARE_FILES", min(layout_ops.COMPARE_FILES, files // 2))  # compared once a run
     root, policies = tmp_path / "wh", tmp_path / "policies.yaml"
     policies.write_text(f"tables: {{shop.orders: {{level0_pass: {files}, approval: {{compact: required}}}}}}")
     table = keyed_table(root)
-    commit(table, commits, rows=10)
+    figures = _Figures(commits)
+    _pile_up(table, commits)
     commit(table, 2, day="quiet", rows=10)
+    figures.told("written")
     content = table.to_arrow().sort_by("id")
     with open_house(root, DREDGE_POLICIES=str(policies)) as house:
         (line, *_) = house.lines(house.tick(names.SORTED_RUN_SENSOR))
@@ -161,11 +205,18 @@ def test_sensors_bring_a_huge_level_0_back_in_passes_each_a_run_of_its_own(
             assert done.success and evaluations(done)[names.MERGED_VIEW_CHECK][0]
             passes += 1
             assert _level0_of(table.store, "dt=a") == before - passes * files
+            figures.told(f"pass {passes}, from tick to check{'' if passes > 1 else ', killed once'}")
+            story = house.materialisation("shop.orders", "dt=a")
+            assert "compared by the check" in story["compared"]
+            assert "what was replaced" in evaluations(done)[names.MERGED_VIEW_CHECK][1]
         assert passes == -(-commits // files) - 1
         story = house.materialisation("shop.orders", "dt=a")
         assert story["action"] == "recover" and "compared by the check" in story["compared"] and "undo" in story
         (rest,) = house.tick(names.SORTED_RUN_SENSOR).run_requests or ()
         assert rest.tags[names.TAG_ACTION] == "compact", "so few are merged by the table's own rules"
+        passed, told = evaluations(house.run(rest))[names.MERGED_VIEW_CHECK]
+        assert passed and "compared was all of the buckets, over" in told, "and with them all passes once more"
+        figures.told(f"the rest compacted, all {passes} passes compared with what was there before")
     assert table.to_arrow().sort_by("id").equals(content)
     assert _level0_of(table.store, "dt=quiet") == 2
 
