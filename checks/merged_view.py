@@ -112,12 +112,15 @@ def _judge(
 
 
 def compare(
-    warehouse: WarehouseResource, spark: SparkResource, table: str, published: int, proof: Proof
+    warehouse: WarehouseResource, spark: SparkResource, table: str, published: int, proof: Proof | None = None
 ) -> VerifyReport:
-    """Compare the published snapshot as ``proof`` says: a pass of a recovery with others to come by what it replaced, in this process.
+    """Compare the published snapshot as ``proof`` says (None: whole, with the one before it).
+
+    A pass of a recovery with others to come is compared by what it replaced, which the first path alone can do: it tells sequence numbers.
 
     Raises ``SnapshotNotFound``, ``CorruptFile``, ``SparkFailed``, ``UnsupportedFeature`` (Spark SQL cannot say what the table says).
     """
+    proof = proof or Proof(published - 1)
     if proof.replaced_only or not spark.uses_spark:
         return _first_path(warehouse.store(table), published, proof)
     from lsm_core.spark import verify_table

@@ -14,6 +14,7 @@ import pytest
 
 from lsm_core import Table
 from lsm_core.errors import CorruptFile, SnapshotNotFound, SparkFailed
+from lsm_core.metadata import manifests, snapshots
 from lsm_core.spark import spark_verify as verify_module
 from lsm_core.spark import verify_table
 from tests.spark.tables import live_paths, make_table, rewrite, rows
@@ -67,6 +68,13 @@ def test_a_changed_answer_is_told_by_bucket_with_examples(spark: Any, tmp_path: 
     assert report.rows_b == report.rows_a + 1
     assert len(report.examples) == 1
     assert report.examples[0].startswith("only in snapshot 6: Row(k=1000, s='new-1000'")
+    # over several compactions, in one bucket, with what was appended between them
+    table.compact(full=True)
+    (place,) = (
+        entry["bucket"] for entry in manifests.delta_entries(table.store, snapshots.read(table.store, 6)).to_pylist()
+    )
+    report = verify_table(spark, table, 4, 7, places={(b"\0" * 12, place)}, appended=True)
+    assert report.ok and (report.buckets, report.by_digest) == (1, 1) and report.rows_a == report.rows_b > 1
 
 
 def test_a_rescaled_partition_is_compared_as_a_whole(spark: Any, tmp_path: Path) -> None:
