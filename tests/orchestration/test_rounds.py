@@ -21,16 +21,21 @@ FAR_DAY = DAYS[(datetime.datetime.now(datetime.UTC).weekday() + 3) % 7]
 CLOSED = f"off_peak: {{time_zone: UTC, windows: [{{from: '00:00', to: '24:00', days: [{FAR_DAY}]}}]}}"
 
 
-@pytest.fixture
-def catalog(tmp_path: Path) -> Catalog:
+def due_tables(root: Path) -> Catalog:
     """Tables that are due: one with a partition that is and one that is not, one without partitions, and a log."""
-    parted = keyed_table(tmp_path, "shop.parted")
+    parted = keyed_table(root, "shop.parted")
     for _ in range(6):
         commit(parted, 1, day="a")
     commit(parted, 1, day="b")
-    commit(keyed_table(tmp_path, "shop.plain", partitioned=False), 6)
-    commit(append_table(tmp_path, "shop.log"), 6)
-    return Catalog(str(tmp_path))
+    commit(keyed_table(root, "shop.plain", partitioned=False), 6)
+    commit(append_table(root, "shop.log"), 6)
+    return Catalog(str(root))
+
+
+@pytest.fixture(scope="module")
+def catalog(tmp_path_factory: pytest.TempPathFactory) -> Catalog:
+    """Those tables, which no test changes."""
+    return due_tables(tmp_path_factory.mktemp("round"))
 
 
 def planned(
@@ -52,7 +57,7 @@ def test_what_the_tables_rules_ask_for_is_planned_and_the_rest_has_the_sensors_r
     found, left = planned(catalog, Round())
     assert found == {"shop.parted": ["compact"], "shop.plain": ["compact"], "shop.log": ["compact"]}
     assert left["shop.parted"][0] == "nothing" and "1 sorted run < 5" in left["shop.parted"][1]
-    (parted,) = catalog.plan_maintenance("shop.parted", ["compact"], rules=Round()).items
+    (parted,) = catalog.plan_maintenance("shop.parted", ["compact"], save=False, rules=Round()).items
     assert parted.reason.startswith("6 sorted runs >= 5")
 
     text = f"""
@@ -65,7 +70,7 @@ tables:
     assert found == {"shop.parted": ["compact"], "shop.log": ["compact"]}, "by hand no hours hold"
     assert left["shop.plain"] == ("paused by policy", "compact: 6 sorted runs (trigger 5); paused by policy: move")
     assert left["shop.parted/dt=b"][0] == "paused by policy", "the backlog of the other one is critical"
-    (full,) = catalog.plan_maintenance("shop.parted", ["compact"], rules=of(text)).items
+    (full,) = catalog.plan_maintenance("shop.parted", ["compact"], save=False, rules=of(text)).items
     assert "full" in full.reason, full.reason
     passes = text.replace("level0_critical: 6", "level0_critical: 6, level0_pass: 5")
     assert planned(catalog, of(passes))[0]["shop.parted"] == ["recover"]
@@ -86,7 +91,7 @@ def test_budgets_hold_where_nobody_asked_and_what_is_at_work_counts(catalog: Cat
     assert len(planned(catalog, Round(unattended=True, budget=alone))[0]) == 3, "one after the other"
 
 
-def test_what_is_known_of_checks_runs_and_failures_stands_in_the_way_of_its_partition(catalog: Catalog) -> None:
+def test_what_is_known_of_checks_runs_and_failures_stands_in_the_way_of_its_partition(tmp_path: Path) -> None:
     def known(table: str, partition: str) -> History:
         blocked = {"shop.parted": "blocked: files overlap"} if partition in {"dt=a", ""} else {}
         return History(
@@ -95,6 +100,7 @@ def test_what_is_known_of_checks_runs_and_failures_stands_in_the_way_of_its_part
             suspended="suspended" if table == "shop.log" else None,
         )
 
+    catalog = due_tables(tmp_path)
     commit(catalog.table("shop.parted"), 6, day="b")
     found, left = planned(catalog, Round(known=known))
     assert found == {"shop.parted": ["compact"], "shop.log": ["compact"]}
@@ -121,7 +127,8 @@ def test_retention_rests_only_where_the_pause_says_so_and_approval_is_somebodys(
     assert len(planned(catalog, of(asked, approved=True))[0]) == 3
 
 
-def test_each_plan_is_decided_once_more_before_it_is_applied(catalog: Catalog) -> None:
+def test_each_plan_is_decided_once_more_before_it_is_applied(tmp_path: Path) -> None:
+    catalog = due_tables(tmp_path)
     made = catalog.plan_maintenance("shop", ["compact"], rules=Round())
     later = of("tables: {shop.plain: {paused: move}}", known=lambda *_: NOTHING_KNOWN)
     report = catalog.maintain(made, rules=later)
