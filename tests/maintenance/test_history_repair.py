@@ -118,4 +118,25 @@ def test_a_gap_across_which_deletion_vectors_changed_is_declined(tmp_path: Path)
     remove(table, 3)
     plan = table.plan_maintenance("repair")
     assert plan.items == () and "deletion vectors changed" in plan.declined[0].text
-    assert table.apply(plan).lines("db.t") == ["the history of db.t is whole"]
+    told = table.apply(plan).lines("db.t")
+    assert len(told) == 1 and told[0].startswith(
+        "the history of db.t is not whole: deletion vectors changed between snapshots"
+    )
+
+
+def test_a_newest_snapshot_that_cannot_be_read_is_named_and_left_alone(tmp_path: Path) -> None:
+    table = keyed(tmp_path)
+    for value in range(3):
+        table.write(rows(range(5), v=value))
+    broken = Path(table.store.snapshot_path(3))
+    broken.write_text(broken.read_text()[:40])
+    plan = table.plan_maintenance("repair")
+    assert [(one.subject, one.reason) for one in plan.declined] == [("snapshot 3", "unreadable")]
+    report = table.apply(plan)
+    assert not report.changed
+    (line,) = report.lines("db.t")
+    assert line.startswith("the history of db.t is not whole: ") and str(broken) in line
+    assert line.endswith("put the file back from a copy; moved away, the table is at snapshot 2 again")
+    broken.rename(tmp_path / broken.name)
+    assert table.apply(table.plan_maintenance("repair")).lines("db.t") == ["hints set right: snapshot/LATEST"]
+    assert table.to_arrow().num_rows == 5

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Final
 import pyarrow.compute as pc
 
 from lsm_core.commit.drafts import RecordingFileIO, remove
+from lsm_core.errors import CorruptFile
 from lsm_core.format.file_meta import DELETE
 from lsm_core.format.manifest import VECTORS_INDEX
 from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
@@ -99,18 +100,28 @@ class RepairReport(Report):
             told.append(f"snapshots put back: {', '.join(map(str, self.bridged))}; expiry goes on in every engine")
         if self.hints:
             told.append(f"hints set right: {', '.join(self.hints)}")
+        if self.declined:
+            told.append(f"the history of {table} is not whole: {'; '.join(item.text for item in self.declined)}")
         return told or [f"the history of {table} is whole"]
 
 
 def plan_repair(store: TableStore, now_ms: int | None = None) -> MaintenancePlan:
     """Plan to set hints right and to bridge gaps in the ids of snapshots. Reads metadata only; ``now_ms``: epoch ms.
 
-    A gap across which deletion vectors changed is declined: what they were is in no file. Raises CorruptFile.
+    A gap across which deletion vectors changed is declined: what they were is in no file. So is a newest snapshot that cannot be read, without
+    which no engine reads the table. Raises CorruptFile.
     """
     ids = snapshots.list_ids(store)
     plan = MaintenancePlan.begun("repair", store, ids[-1] if ids else None, {}, now_ms)
     items: list[PlanItem] = []
     declined: list[Declined] = []
+    try:
+        if ids:
+            snapshots.try_read(store, ids[-1])
+    except CorruptFile as error:
+        way = f"; moved away, the table is at snapshot {ids[-2]} again" if len(ids) > 1 else ""
+        why = f"{error}: put the file back from a copy{way}"
+        declined.append(Declined(f"snapshot {ids[-1]}", "unreadable", why, {"snapshot": ids[-1]}))
     tagged = {snapshot.id: name for name, snapshot in sorted(tags.list_tags(store).items(), reverse=True)}
     for first, last in snapshots.gaps(ids):
         missing = range(first, last + 1)
