@@ -93,7 +93,7 @@ def _judge(
     proof = Proof(published - 1)
     try:
         proof = proof_of(store, published)
-        note = f"; compared was {proof.text()}" if proof.text() else ""
+        note = f"; {proof.text()}" if proof.text() else ""
         if rows := rows_given_buckets(store, published):
             return dg.AssetCheckResult(passed=True, description=bucket_text(published, rows))
         if (undo := judge_undo(store, published)) is not None and undo.ok:

@@ -43,11 +43,11 @@ class Proof:
     def text(self) -> str:
         """How it differs from comparing all of two neighbours, for people; "" where it does not."""
         if self.replaced_only:
-            return "what was replaced with what replaced it; all of the bucket when the recovery is through"
+            return "a pass of a recovery: the files that it replaced were compared with its outputs, the whole bucket is when the recovery is through"
         if not self.passes:
             return ""
         many = f"the {self.passes + 1} compactions" if self.passes > 1 else "both compactions"
-        return f"all of the buckets, over {many} of a recovery{' and what was appended meanwhile' if self.appended else ''}"
+        return f"the whole buckets were compared, over {many} of a recovery{' and what was appended meanwhile' if self.appended else ''}"
 
 
 def proof_of(store: TableStore, published: int) -> Proof:

@@ -646,7 +646,7 @@ def _compare(store: TableStore, snapshot: int) -> Verdict:
         return Verdict(ok=False, level="V1", text=f"{pair} could not be compared: {error}")
     text = f"{pair}: {found.buckets} buckets, {found.by_reference} share their files, {found.by_digest} compared by digest ({found.rows_a:,} rows)"
     if proof.text():
-        text = f"{text}; compared was {proof.text()}"
+        text = f"{text}; {proof.text()}"
     wrong = ", ".join(difference.bucket for difference in found.differences)
     return Verdict(found.ok, found.level, text if found.ok else f"{text}: DIFFERENT in {wrong}")
 

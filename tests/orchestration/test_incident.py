@@ -208,14 +208,14 @@ def test_sensors_bring_a_huge_level_0_back_in_passes_each_a_run_of_its_own(
             figures.told(f"pass {passes}, from tick to check{'' if passes > 1 else ', killed once'}")
             story = house.materialisation("shop.orders", "dt=a")
             assert "compared by the check" in story["compared"]
-            assert "what was replaced" in evaluations(done)[names.MERGED_VIEW_CHECK][1]
+            assert "the files that it replaced" in evaluations(done)[names.MERGED_VIEW_CHECK][1]
         assert passes == -(-commits // files) - 1
         story = house.materialisation("shop.orders", "dt=a")
         assert story["action"] == "recover" and "compared by the check" in story["compared"] and "undo" in story
         (rest,) = house.tick(names.SORTED_RUN_SENSOR).run_requests or ()
         assert rest.tags[names.TAG_ACTION] == "compact", "so few are merged by the table's own rules"
         passed, told = evaluations(house.run(rest))[names.MERGED_VIEW_CHECK]
-        assert passed and "compared was all of the buckets, over" in told, "and with them all passes once more"
+        assert passed and "the whole buckets were compared, over" in told, "and with them all passes once more"
         figures.told(f"the rest compacted, all {passes} passes compared with what was there before")
     assert table.to_arrow().sort_by("id").equals(content)
     assert _level0_of(table.store, "dt=quiet") == 2

@@ -108,9 +108,12 @@ class RecoveryReport:
         return told
 
 
-def _left(passes: int, seconds: float) -> str:
+def _left(passes: int, seconds: float | None = None) -> str:
     if not passes:
         return "no pass is left"
+    about = f"about {passes:,} pass{'es' if passes > 1 else ''}"
+    if seconds is None:
+        return f"{about} more"
     time = (
         f"{seconds / 3600:.1f} hours"
         if seconds >= 3600
@@ -118,7 +121,7 @@ def _left(passes: int, seconds: float) -> str:
         if seconds >= 60
         else f"{seconds:.0f} s"
     )
-    return f"about {passes:,} pass{'es' if passes > 1 else ''} and {time} left"
+    return f"{about} and {time} left"
 
 
 def what_is_left(plan: MaintenancePlan) -> str:
@@ -354,7 +357,7 @@ class _Choice:
             inputs=tuple(as_planned(file) for file in unit.files),
             output_level=unit.output_level,
             trigger=str(Trigger.RECOVERY),
-            reason=f"{count:,} level-0 files: the oldest {len(level0):,}{joined} to level {unit.output_level}",
+            reason=f"{count:,} level-0 files: the oldest {len(level0):,}{joined} to level {unit.output_level}; {_left(-(-(count - len(level0)) // self._share))}",
             facts=facts_of(facts),
             upgrades=tuple(file.name for file in task.upgrades),
             drop_delete=drop,
