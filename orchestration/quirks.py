@@ -33,6 +33,7 @@ from dagster._core.storage.event_log.schema import (
     SqlEventLogStorageTable,
 )
 from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
+from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
 from dagster._utils.schedules import is_valid_cron_schedule
 
 ASSET_JOB: Final = IMPLICIT_ASSET_JOB_NAME
@@ -184,9 +185,15 @@ def purge_events(instance: dg.DagsterInstance, first_part: str, before: datetime
         deleted = connection.execute(events.delete().where(*gone)).rowcount
         alike = (checks.c.check_name, checks.c.partition)
         old = superseded(checks, checks.c.evaluation_event_timestamp, *alike)
+        told = sa.select(checks.c.evaluation_event_storage_id).where(*old)  # events of checks have no asset's key
+        connection.execute(events.delete().where(events.c.run_id == RUNLESS_RUN_ID, events.c.id.in_(told)))
         connection.execute(checks.delete().where(*old))
-    with storage.run_connection(RUNLESS_RUN_ID) as connection:  # SQLite keeps them here a second time
-        connection.execute(events.delete().where(*gone))
+    if isinstance(storage, SqliteEventLogStorage):
+        # It keeps what was reported without a run a second time, as the log of a run that is none: nothing reads that, so that all of ours goes, however new.
+        named = events.c.event.contains(f'"path": {keys}', autoescape=True)
+        with storage.run_connection(RUNLESS_RUN_ID) as connection:
+            ours = [events.c.run_id == RUNLESS_RUN_ID, events.c.dagster_event_type.in_(_PURGED), named]
+            connection.execute(events.delete().where(*ours))
     return int(deleted)
 
 
@@ -196,6 +203,7 @@ __all__ = [
     "DATA_VERSION_TAG",
     "WHOLE_LOCATION",
     "AssetCheckExecutionRecord",
+    "AssetCheckExecutionRecordStatus",
     "PartitionKeyFilter",
     "TableAssets",
     "TableChecks",

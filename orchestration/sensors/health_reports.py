@@ -16,18 +16,26 @@ import pyarrow.compute as pc
 from checks.definition import evaluation_of, is_off
 from checks.layout_checks import condition_checks, condition_result
 from checks.tree_invariants import inspect_tree
+from lsm_core.clock import SystemClock
 from lsm_core.format.partition_path import partition_names
 from lsm_core.metadata import manifests, snapshots
 from orchestration import names
 from orchestration.blocked import blocking_failure, ever_evaluated, latest_evaluation
 from orchestration.health import PartitionHealth, changes_data, version_text
-from orchestration.metadata import data_metadata, health_metadata
-from orchestration.quirks import DATA_VERSION_TAG, extract_data_version_from_entry
+from orchestration.metadata import data_metadata, health_metadata, plotted_metadata
+from orchestration.quirks import (
+    DATA_VERSION_TAG,
+    AssetCheckExecutionRecord,
+    AssetCheckExecutionRecordStatus,
+    extract_data_version_from_entry,
+)
 from orchestration.sensors.looks import OpenTable
 
 AssetEvent: TypeAlias = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
 HEALTHY: Final = "healthy, nothing to do"
 _EVENTS_A_TABLE: Final = 100
+_PASSES_AGAIN_SECONDS: Final = 86_400.0
+"""An alert that still passes says nothing new: telling it with every commit would be a fifth of all that Dagster stores."""
 _FOLLOWED: Final = 200
 """How many snapshots a look follows one by one to find the partitions that writers touched; past that all partitions count."""
 
@@ -50,19 +58,33 @@ class HealthReporter:
         return known is None or known[0] != version or bool(self._unfilled.get(table.name))
 
     def events(self, tables: Sequence[OpenTable], instance: dg.DagsterInstance) -> Iterator[AssetEvent]:
-        """Yield materialisations of changed data, health of every changed layout, and an evaluation of the alert; at most 100 partitions a table and look."""
+        """Yield materialisations of changed data, health of every changed layout, and an evaluation of the alert; at most 100 partitions a table and look.
+
+        An alert that passes is told again only with a materialisation of the layout, or after a day.
+        """
         told = _Told(instance, self._path, tables)
         for table in tables:
             if self.has_news(table):
-                yield from self._events(table, told)
+                yield from self._events_and_alert(table, told)
 
-    def _events(self, table: OpenTable, told: _Told) -> Iterator[AssetEvent]:
+    def _events_and_alert(self, table: OpenTable, told: _Told) -> Iterator[AssetEvent]:
+        layout, layout_materialised = names.layout_key(self._path, table.name), False
+        for event in self._events(table, told, layout):
+            layout_materialised |= isinstance(event, dg.AssetMaterialization) and event.asset_key == layout
+            yield event
+        if table.refusal is not None or is_off(table.policy, names.BACKLOG_CHECK):
+            return
+        found = alert(table, layout)
+        if layout_materialised or not found.passed or not told.backlog_passes(layout):
+            yield found
+
+    def _events(self, table: OpenTable, told: _Told, layout: dg.AssetKey) -> Iterator[AssetEvent]:
         health, known = table.health, self._seen.get(table.name)
         before = known[1] if known is not None else {}
         shapes = {item.text: hash(item.shape) for item in health.partitions}
         self._seen[table.name] = ((health.snapshot, health.commit), shapes)
         changed = {text for text, shape in shapes.items() if before.get(text) != shape}
-        data, layout = names.data_key(self._path, table.name), names.layout_key(self._path, table.name)
+        data = names.data_key(self._path, table.name)
         reported = self._written(table, told, data, set(shapes)) if shapes else set()
         # The newest first: they are what people look for, and an unbounded first tick would be too much for the daemon.
         due = sorted(
@@ -75,15 +97,13 @@ class HealthReporter:
         else:
             filled = told.partitions(layout) if reported else set()
             for state in due[:_EVENTS_A_TABLE]:
-                numbers = health_metadata(health.of_partition(state.text))
                 if state.text in reported:
                     yield self._materialised(table, data, state.text)
                 if state.text in reported - filled and table.refusal is None and needs_nothing(table, state):
+                    numbers = health_metadata(health.of_partition(state.text))
                     yield dg.AssetMaterialization(layout, HEALTHY, metadata=numbers, partition=state.text)
                 else:
-                    yield dg.AssetObservation(layout, partition=state.text, metadata=numbers)
-        if table.refusal is None and not is_off(table.policy, names.BACKLOG_CHECK):
-            yield alert(table, layout)
+                    yield observation(table, layout, state)
 
     def _written(self, table: OpenTable, told: _Told, data: dg.AssetKey, partitions: set[str]) -> set[str]:
         """The partitions ("" for a whole table) whose data are to be materialised: those that writers touched since Dagster was told last."""
@@ -116,18 +136,17 @@ class HealthReporter:
         """
         if new_data:
             yield self._materialised(table, data, None)
-        metadata = health_metadata(table.health)
         (state,) = table.health.partitions
         last = told.materialised.get(layout)
         current = last is not None and (not last.run_id or not new_data)
         if current or table.refusal is not None or not needs_nothing(table, state):
-            yield dg.AssetObservation(layout, metadata=metadata)
+            yield observation(table, layout, state)
             return
         buckets, files, broken = inspect_tree(table.store, None)
         if broken or blocking_failure(told.instance, layout, evaluated=told.evaluated) is not None:
-            yield dg.AssetObservation(layout, metadata=metadata)  # for the checks themselves to tell, with a run
+            yield observation(table, layout, state)  # for the checks themselves to tell, with a run
             return
-        yield dg.AssetMaterialization(layout, HEALTHY, metadata=metadata)
+        yield dg.AssetMaterialization(layout, HEALTHY, metadata=health_metadata(table.health))
         lie = f"{files} files in {buckets} buckets lie as they should"
         yield dg.AssetCheckEvaluation(asset_key=layout, check_name=names.TREE_CHECK, passed=True, description=lie)
         for check in condition_checks(table.card, table.policy):
@@ -165,6 +184,20 @@ class _Told:
         """See `ever_evaluated`."""
         return ever_evaluated(self.instance, self._layouts)
 
+    @cached_property
+    def _backlogs(self) -> Mapping[dg.AssetCheckKey, AssetCheckExecutionRecord]:
+        keys = [dg.AssetCheckKey(layout, names.BACKLOG_CHECK) for layout in self._layouts]
+        return self.instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
+
+    def backlog_passes(self, layout: dg.AssetKey) -> bool:
+        """Whether the newest evaluation of level0_backlog passed, within a day and after the layout was materialised last."""
+        record = self._backlogs.get(dg.AssetCheckKey(layout, names.BACKLOG_CHECK))
+        if record is None or record.event is None or record.status is not AssetCheckExecutionRecordStatus.SUCCEEDED:
+            return False
+        last = self.materialised.get(layout)
+        day_ago = SystemClock().now_ms() / 1000 - _PASSES_AGAIN_SECONDS
+        return record.event.timestamp > max(last.timestamp if last is not None else 0.0, day_ago)
+
     def partitions(self, key: dg.AssetKey) -> set[str]:
         """The partitions of an asset that were ever materialised."""
         return self.instance.get_materialized_partitions(key) if self.materialised.get(key) is not None else set()
@@ -198,6 +231,13 @@ def needs_nothing(table: OpenTable, state: PartitionHealth) -> bool:
     if state.text in table.health.waiting or state.cost_minor:
         return False
     return table.card.append_only or state.sorted_runs < table.store.options.compaction_trigger
+
+
+def observation(table: OpenTable, layout: dg.AssetKey, state: PartitionHealth) -> dg.AssetObservation:
+    """Return how a layout, or its partition, was found: everything that is known where something is due, else the numbers by which it is followed."""
+    health = table.health.of_partition(state.text) if table.card.partitioned else table.health
+    told = plotted_metadata(health) if needs_nothing(table, state) else health_metadata(health)
+    return dg.AssetObservation(layout, partition=state.text if table.card.partitioned else None, metadata=told)
 
 
 def alert(table: OpenTable, layout: dg.AssetKey) -> dg.AssetCheckEvaluation:

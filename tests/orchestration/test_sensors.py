@@ -17,7 +17,7 @@ from lsm_core.maintenance import BucketHealth
 from lsm_core.maintenance import health as health_of_buckets
 from lsm_core.metadata.store import TableStore
 from orchestration import health, names
-from orchestration.blocked import suspension, suspensions
+from orchestration.blocked import latest_evaluation, suspension, suspensions
 from orchestration.health import table_health
 from orchestration.policies.decisions import DAY_MS
 from orchestration.quirks import ASSET_JOB
@@ -195,7 +195,38 @@ def test_partitions_become_known_and_health_is_told_only_when_it_changed(house: 
     commit(table, 1, day="a")
     changed = house.tick(RUNS).asset_events
     assert {event.partition for event in changed if isinstance(event, dg.AssetObservation)} == {"dt=a"}
-    assert [event.check_name for event in changed if isinstance(event, dg.AssetCheckEvaluation)] == ["level0_backlog"]
+    assert not [event for event in changed if isinstance(event, dg.AssetCheckEvaluation)], "it passes, as before"
+
+
+def test_an_alert_that_passes_is_told_again_when_something_else_was_said_or_the_layout_was_materialised(
+    house: House,
+) -> None:
+    table, layout = house.warehouse.table("shop.orders"), house.layout("shop.orders")
+
+    def told() -> list[bool]:
+        commit(table, 1, day="a")
+        found = [event for event in house.tick(RUNS).asset_events if isinstance(event, dg.AssetCheckEvaluation)]
+        return [event.passed for event in found if event.asset_key == layout]
+
+    assert (told(), told()) == ([True], [])
+    warned = dg.AssetCheckEvaluation(asset_key=layout, check_name="level0_backlog", passed=False)
+    house.instance.report_runless_asset_event(warned)
+    assert (told(), told()) == ([True], [])
+    house.instance.report_runless_asset_event(dg.AssetMaterialization(layout, partition="dt=a"))
+    assert told() == [True]
+
+
+def test_a_layout_that_needs_nothing_is_reported_by_the_numbers_it_is_followed_by_and_one_that_is_due_with_all(
+    house: House,
+) -> None:
+    table = house.warehouse.table("shop.orders")
+    found = []
+    for _ in range(5):
+        commit(table, 1, day="a")
+        found += [event for event in house.tick(RUNS).asset_events if isinstance(event, dg.AssetObservation)]
+    *calm, due = (event.metadata for event in found if event.asset_key == house.layout("shop.orders"))
+    assert len(calm) == 3 and due.keys() > calm[-1].keys() >= {"sorted runs (worst bucket)", "size", "bytes", "files"}
+    assert due.keys() - calm[-1].keys() >= {"buckets", "score: made of", "compactions would read"}
 
 
 def test_a_rollback_and_a_commit_with_the_same_id_are_noticed(house: House) -> None:
@@ -325,9 +356,9 @@ def test_a_pause_holds_until_the_backlog_is_critical(tmp_path: Path) -> None:
             "7 level-0 files >= 7: critical; the pause (storage move) is overridden" in request.tags[names.TAG_REASON]
         )
         assert house.run(request).success
-        green = house.tick(RUNS).asset_events[-1]
-        assert isinstance(green, dg.AssetCheckEvaluation)
-        assert green.passed
+        green = latest_evaluation(house.instance, house.layout("shop.orders"), names.BACKLOG_CHECK)
+        assert green is not None and green.passed, "the run says so itself"
+        assert not [event for event in house.tick(RUNS).asset_events if isinstance(event, dg.AssetCheckEvaluation)]
 
 
 def test_new_gone_and_changed_tables_are_noticed(house: House) -> None:
