@@ -20,7 +20,6 @@ from orchestration.quirks import (
 )
 
 _LOOK_BACK = 50
-PARTITION_TAG: Final = "dagster/partition"
 _AT_WORK: Final = 500
 IN_A_ROW: Final = 3
 """So many failed runs of a table, one after the other and whatever their plans, suspend it."""
@@ -298,15 +297,15 @@ class RunsAtWork:
         Also of one that a person started and that has none of our tags. A run over several partitions is at work on all of the table's.
         """
         for run in self._of_table.get(table, ()):
-            if partition is None or run.tags.get(PARTITION_TAG) == partition or names.RANGE_TAG in run.tags:
+            if partition is None or run.tags.get(names.PARTITION_TAG) == partition or names.RANGE_TAG in run.tags:
                 return run.run_id
         for run in self._of_layout.get(layout, ()):
-            if anywhere or run.tags.get(PARTITION_TAG) == partition or names.RANGE_TAG in run.tags:
+            if anywhere or run.tags.get(names.PARTITION_TAG) == partition or names.RANGE_TAG in run.tags:
                 return run.run_id
         if len(self._newest) < _AT_WORK:
             return None
         tags: dict[str, str | list[str]] = {names.TAG_TABLE: table}  # more are at work: the older ones by name
         if partition is not None:
-            tags[PARTITION_TAG] = partition
+            tags[names.PARTITION_TAG] = partition
         older = self._instance.get_runs(dg.RunsFilter(tags=tags, statuses=_WORKING), limit=1)
         return older[0].run_id if older else None

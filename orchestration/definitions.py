@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +31,7 @@ from orchestration.jobs import (
 from orchestration.policies import Policies, Policy, PolicySource, policy_source
 from orchestration.resources import LedgerResource, SparkResource, WarehouseResource
 from orchestration.resources.listing import described, listing_file
-from orchestration.resources.settings import RUN_JOB_VARIABLE, Settings, run_assets
+from orchestration.resources.settings import RUN_JOB_VARIABLE, RUN_PARTITIONED_VARIABLE, Settings, run_assets
 from orchestration.resources.warehouse import describe_table, list_tables
 from orchestration.sensors import catalog_sensor, failure_sensor, idle_sensor, sorted_run_sensor, watch_sensor
 from orchestration.table_card import TableCard
@@ -56,7 +56,9 @@ def build_definitions(
     warehouse = WarehouseResource.from_environment(values)
     settings, source = Settings.from_environment(values), policy_source(warehouse.policy_file)
     policies, listing = source.current(), listing_file(values, warehouse)
-    cards = None if only is None else _cards_of(warehouse, frozenset(only))
+    cards = (
+        None if only is None else _cards_of(warehouse, frozenset(only), partitioned=RUN_PARTITIONED_VARIABLE in values)
+    )
     if cards is None:
         cards = described(warehouse, listing)
         for line in policies.unmatched([card.name for card in cards]):
@@ -93,19 +95,33 @@ def build_definitions(
     return with_demo(defs, warehouse.path, settings)
 
 
-def _cards_of(warehouse: WarehouseResource, wanted: frozenset[dg.AssetKey]) -> list[TableCard] | None:
-    """Describe the tables that the ``wanted`` assets are of, None when one of these is of no table (or of none any more)."""
+def _cards_of(
+    warehouse: WarehouseResource, wanted: frozenset[dg.AssetKey], *, partitioned: bool = False
+) -> list[TableCard] | None:
+    """Describe the tables that the ``wanted`` assets are of, None when one of these is of no table.
+
+    A table that is gone since the web server and the daemon loaded is described as one that cannot be opened, ``partitioned`` if the run is: so its run says that it is gone, instead of failing to
+    begin.
+    """
     if not wanted:
         return []
     catalog = warehouse.catalog()
-    keys = {
-        key: table
-        for table in list_tables(catalog)[0]
-        for key in (names.data_key(warehouse.path, table), names.layout_key(warehouse.path, table))
-    }
+    present = _keys_of(warehouse, list_tables(catalog)[0])
+    gone = [key.path for key in wanted - present.keys() if len(key.path) == 3 and key.path[-1].endswith(names.LAYOUT)]
+    keys = {**_keys_of(warehouse, [".".join(path[1:]).removesuffix(names.LAYOUT) for path in gone]), **present}
     if not wanted <= keys.keys():
         return None
-    return [describe_table(catalog, table) for table in sorted({keys[key] for key in wanted})]
+    cards = [describe_table(catalog, table) for table in sorted({keys[key] for key in wanted})]
+    of_old = ("partition",) if partitioned else ()
+    return [replace(card, partition_keys=of_old) if card.unreadable else card for card in cards]
+
+
+def _keys_of(warehouse: WarehouseResource, tables: Iterable[str]) -> dict[dg.AssetKey, str]:
+    return {
+        key: table
+        for table in tables
+        for key in (names.data_key(warehouse.path, table), names.layout_key(warehouse.path, table))
+    }
 
 
 def table_checks(card: TableCard, warehouse_path: str, policy: Policy) -> Sequence[dg.AssetChecksDefinition]:

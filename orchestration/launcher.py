@@ -22,7 +22,8 @@ from dagster._grpc.types import ExecuteRunArgs
 from dagster._serdes import ConfigurableClassData, serialize_value
 
 from lsm_core.processes import start_tick
-from orchestration.resources.settings import RUN_ASSETS_VARIABLE, RUN_JOB_VARIABLE
+from orchestration import names
+from orchestration.resources.settings import RUN_ASSETS_VARIABLE, RUN_JOB_VARIABLE, RUN_PARTITIONED_VARIABLE
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, ForkServerProcess
@@ -129,7 +130,10 @@ def _told(run: DagsterRun) -> dict[str, str]:
     """What the code location of the run's process is told of the run, as variables: the assets that it chose to materialise or check, else its job (`definitions.defs`)."""
     keys = {*(run.asset_selection or ()), *(check.asset_key for check in run.asset_check_selection or ())}
     if keys:
-        return {RUN_ASSETS_VARIABLE: json.dumps(sorted(key.path for key in keys))}
+        partitioned = (
+            {RUN_PARTITIONED_VARIABLE: "on"} if {names.PARTITION_TAG, names.RANGE_TAG} & run.tags.keys() else {}
+        )
+        return {RUN_ASSETS_VARIABLE: json.dumps(sorted(key.path for key in keys)), **partitioned}
     return {RUN_JOB_VARIABLE: run.job_name}
 
 

@@ -25,6 +25,7 @@ COMPARED: Final = "snapshot compared"
 """Metadata of an evaluation of merged_view_unchanged: the snapshot that was compared with the one before it."""
 KEPT_TAG: Final = "kept by tag"
 """Metadata of one that failed: the tag that keeps the files of the snapshot before."""
+PARTITION_TAG: Final = "dagster/partition"
 RANGE_TAG: Final = "dagster/asset_partition_range_start"
 """Dagster's tag of a run over several partitions, as backfills start them."""
 

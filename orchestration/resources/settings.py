@@ -19,6 +19,8 @@ RUN_ASSETS_VARIABLE: Final = "DREDGE_RUN_ASSETS"
 """What a run's own process materialises or checks: keys of assets as JSON. The launcher sets it; no person does."""
 RUN_JOB_VARIABLE: Final = "DREDGE_RUN_JOB"
 """The job of a run that chose no assets. The launcher sets it; no person does."""
+RUN_PARTITIONED_VARIABLE: Final = "DREDGE_RUN_PARTITIONED"
+"""Set for a run of partitions, whose table may be gone and can tell nobody that it had any. The launcher sets it; no person does."""
 _ON: Final = frozenset({"on", "true", "1", "yes"})
 _OFF: Final = frozenset({"off", "false", "0", "no"})
 

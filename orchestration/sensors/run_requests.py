@@ -13,7 +13,6 @@ from lsm_core.maintenance import AssignItem, CompactItem, MaintenancePlan, hold_
 from lsm_core.metadata.store import TableStore
 from orchestration import names
 from orchestration.blocked import (
-    PARTITION_TAG,
     RunsAtWork,
     Suspension,
     blocking_failure,
@@ -193,4 +192,4 @@ def _tries(instance: dg.DagsterInstance, table: str, partition: str | None, plan
 
 
 def _tags(table: str, partition: str | None) -> dict[str, str | list[str]]:
-    return {names.TAG_TABLE: table, **({} if partition is None else {PARTITION_TAG: partition})}
+    return {names.TAG_TABLE: table, **({} if partition is None else {names.PARTITION_TAG: partition})}

@@ -193,6 +193,29 @@ def test_a_run_of_a_job_without_assets_describes_no_table_and_does_its_work(root
         assert ORDERS in str(newest.asset_materialization.metadata["tables"].value)
 
 
+def test_a_run_of_a_table_that_is_gone_says_so(root: Path) -> None:
+    """The web server and the daemon know the table until they load again."""
+    catalog = Catalog(str(root))
+    for table in (ORDERS, PLAIN):
+        catalog.drop_table(table)
+    with dg.DagsterInstance.ephemeral() as instance:
+        instance.add_dynamic_partitions(names.partitions_name(ORDERS), ["dt=a"])
+        for table, partition in ((ORDERS, "dt=a"), (PLAIN, None)):
+            layout = names.layout_key(str(root), table)
+            tags = {names.PARTITION_TAG: partition} if partition else {}
+            told = _told(dg.DagsterRun("job", asset_selection={layout}, tags=tags))
+            with mock.patch.dict(os.environ, {"DREDGE_WAREHOUSE": str(root), "DREDGE_RUNNER": "local", **told}):
+                repository = defs().get_repository_def()
+            with dg.partition_loading_context(dynamic_partitions_store=instance):
+                done = repository.get_job(ASSET_JOB).execute_in_process(
+                    instance=instance, asset_selection=[layout], partition_key=partition, raise_on_error=False
+                )
+            assert done.success
+            stored = instance.get_run_by_id(done.run_id)
+            assert stored is not None
+            assert stored.tags[names.TAG_REASON].startswith(f"nothing to do: table {table} is not in {root}")
+
+
 def test_a_run_that_makes_anything_else_finds_all_tables(root: Path) -> None:
     environment = {"DREDGE_WAREHOUSE": str(root), "DREDGE_RUNNER": "local"}
     layout = names.layout_key(str(root), ORDERS)
