@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import dagster as dg
 
@@ -11,6 +12,11 @@ from orchestration import names
 from orchestration.health import PartitionHealth
 from orchestration.policies import Policy
 from orchestration.policies.decisions import Backlog, backlog_of
+
+
+LEVEL0_FILES: Final = "level-0 files (worst bucket)"
+THRESHOLD: Final = "threshold"
+"""What an evaluation calls its two numbers."""
 
 
 def hides_level0(options: TableOptions) -> bool:
@@ -43,8 +49,8 @@ def backlog_evaluation(
         severity=dg.AssetCheckSeverity.WARN if level in {Backlog.OK, Backlog.WARN} else dg.AssetCheckSeverity.ERROR,
         description=f"{level.value}: {files} level-0 files {sign} {threshold}{f' in {where}' if where else ''}{paused}{unseen}",
         metadata={
-            "level-0 files (worst bucket)": dg.MetadataValue.int(files),
-            "threshold": dg.MetadataValue.int(threshold),
+            LEVEL0_FILES: dg.MetadataValue.int(files),
+            THRESHOLD: dg.MetadataValue.int(threshold),
             "threshold comes from": dg.MetadataValue.text(policy.origin(name)),
         },
     )

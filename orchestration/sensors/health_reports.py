@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 import dagster as dg
 import pyarrow.compute as pc
 
+from checks.backlog import LEVEL0_FILES, THRESHOLD
 from checks.definition import evaluation_of, is_off
 from checks.layout_checks import condition_checks, condition_result
 from checks.tree_invariants import inspect_tree
@@ -60,7 +61,7 @@ class HealthReporter:
     def events(self, tables: Sequence[OpenTable], instance: dg.DagsterInstance) -> Iterator[AssetEvent]:
         """Yield materialisations of changed data, health of every changed layout, and an evaluation of the alert; at most 100 partitions a table and look.
 
-        An alert that passes is told again only with a materialisation of the layout, or after a day.
+        An alert that passes is told again only from half of its limit on, with a materialisation of the layout, or after a day.
         """
         told = _Told(instance, self._path, tables)
         for table in tables:
@@ -75,7 +76,8 @@ class HealthReporter:
         if table.refusal is not None or is_off(table.policy, names.BACKLOG_CHECK):
             return
         found = alert(table, layout)
-        if layout_materialised or not found.passed or not told.backlog_passes(layout):
+        files, limit = (int(str(found.metadata[name].value)) for name in (LEVEL0_FILES, THRESHOLD))
+        if layout_materialised or not found.passed or 2 * files >= limit or not told.backlog_passes(layout):
             yield found
 
     def _events(self, table: OpenTable, told: _Told, layout: dg.AssetKey) -> Iterator[AssetEvent]:

@@ -134,7 +134,7 @@ def test_young_files_stay_unless_an_age_is_named(tmp_path: Path) -> None:
     report = table.remove_orphan_files()
     assert not report.changed
     assert [item.text for item in report.declined if item.reason == "young"] == [
-        "1 files (1 bytes) are younger than 24 hours"
+        "1 files (1 B) are younger than 24 hours"
     ]
     assert table.remove_orphan_files(older_than_ms=NOW - HOUR, dry_run=True).files_recorded == 1
     with pytest.raises(InvalidOption, match="a time that has passed"):
@@ -150,7 +150,7 @@ def test_a_clock_that_is_days_ahead_makes_no_file_old(tmp_path: Path) -> None:
     (Path(table.store.root) / DIRT[0]).write_bytes(b"just written")
     report = table.remove_orphan_files(dry_run=True)
     assert not report.files_recorded
-    assert "1 files (12 bytes) are younger than 24 hours" in [item.text for item in report.declined]
+    assert "1 files (12 B) are younger than 24 hours" in [item.text for item in report.declined]
     os.utime(Path(table.store.root) / DIRT[0], (time.time() - 25 * 3600,) * 2)
     assert table.remove_orphan_files(dry_run=True).files_recorded == 1
     assert not [name for name in on_disk(table) if name.startswith("dredge/.clock")]

@@ -216,6 +216,18 @@ def test_an_alert_that_passes_is_told_again_when_something_else_was_said_or_the_
     assert told() == [True]
 
 
+def test_an_alert_that_comes_near_its_limit_is_told_with_every_commit(tmp_path: Path) -> None:
+    root, policies, told = tmp_path / "wh", tmp_path / "policies.yaml", []
+    policies.write_text("defaults: {level0_warn: 6}")
+    table = keyed_table(root, partitioned=False)
+    with open_house(root, DREDGE_POLICIES=str(policies)) as house:
+        for _ in range(4):
+            commit(table)
+            found = house.tick(RUNS).asset_events
+            told.append([e.description for e in found if getattr(e, "check_name", "") == names.BACKLOG_CHECK])
+    assert told == [[f"OK: {files} level-0 files < 6"] if files != 2 else [] for files in (1, 2, 3, 4)]
+
+
 def test_a_layout_that_needs_nothing_is_reported_by_the_numbers_it_is_followed_by_and_one_that_is_due_with_all(
     house: House,
 ) -> None:

@@ -23,6 +23,7 @@ from lsm_core.maintenance.action import (
     PlanEstimate,
     PlanItem,
     Report,
+    size_text,
 )
 from lsm_core.maintenance.actions.analyze.column_values import ColumnValues, can_be_analyzed
 from lsm_core.metadata import manifests, snapshots
@@ -72,7 +73,7 @@ class AnalyzeReport(Report):
         """One sentence."""
         if self.snapshot_id is None:
             return [f"{table} has nothing to analyze"]
-        what = f"{self.rows:,} rows ({self.size:,} bytes), {len(self.columns)} columns"
+        what = f"{self.rows:,} rows ({size_text(self.size)}), {len(self.columns)} columns"
         return [f"analyzed snapshot {self.base_snapshot} of {table}: {what}; snapshot {self.snapshot_id} tells"]
 
 

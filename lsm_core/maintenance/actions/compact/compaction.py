@@ -18,6 +18,7 @@ from lsm_core.maintenance.action import (
     Report,
     RewriteItem,
     bucket_name,
+    size_text,
 )
 
 if TYPE_CHECKING:
@@ -234,7 +235,7 @@ class CompactionReport(Report):
         if not self.files_in and not self.files_upgraded and placed:
             return [f"snapshot {self.snapshot_id}: {placed[0]}", *warnings]
         dropped = ", ".join(f"{rows:,} {reason}" for reason, rows in self.rows_dropped.items()) or "none"
-        sizes = f"{self.bytes_in:,} -> {self.bytes_out:,} bytes; {self.seconds:.2f} s"
+        sizes = f"{size_text(self.bytes_in)} -> {size_text(self.bytes_out)}; {self.seconds:.2f} s"
         told = [
             *placed,
             f"snapshot {self.snapshot_id}: {self.files_in} files in, {self.files_out} out, {self.files_upgraded} upgraded",

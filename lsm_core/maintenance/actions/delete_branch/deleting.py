@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 
 from lsm_core.clock import utc_text
 from lsm_core.errors import CorruptFile, InvalidOption, PlanRefused, PlanStale, RefusalRule
-from lsm_core.maintenance.action import Declined, MaintenancePlan, Outcome, PlanEstimate, PlanItem, Report
+from lsm_core.maintenance.action import Declined, MaintenancePlan, Outcome, PlanEstimate, PlanItem, Report, size_text
 from lsm_core.maintenance.actions.trash.sweeping import swept_at_once
 from lsm_core.maintenance.deletions import data_items, deletable_path, metadata_item, split_used
 from lsm_core.maintenance.trash import (
@@ -84,8 +84,8 @@ class BranchDeletionReport(Report):
             return ["no branch was deleted"]
         first = f"branch {self.branch} is deleted"
         if self.trash_id is None:
-            return [first, f"{self.files_deleted} files ({self.bytes_freed:,} bytes) deleted at once"]
-        size = f"{self.files_recorded} files ({self.bytes_recorded:,} bytes)"
+            return [first, f"{self.files_deleted} files ({size_text(self.bytes_freed)}) deleted at once"]
+        size = f"{self.files_recorded} files ({size_text(self.bytes_recorded)})"
         wait = f"{size} that only it needed wait in the trash until {utc_text(self.not_before_ms)} UTC"
         return [first, wait, f"undo with: dredge restore {table} {self.trash_id}"]
 
@@ -163,7 +163,7 @@ def _still_needed(held: Sequence[Declined]) -> Iterator[Declined]:
         files[str(item.facts["holder"])] += 1
         sizes[str(item.facts["holder"])] += int(item.facts["size"] or 0)
     for holder, count in files.items():
-        text = f"{count} data files ({sizes[holder]:,} bytes) stay: {holder} needs them"
+        text = f"{count} data files ({size_text(sizes[holder])}) stay: {holder} needs them"
         yield Declined(holder, "held", text, {"files": count, "size": sizes[holder], "holder": holder})
 
 

@@ -20,6 +20,7 @@ from lsm_core.maintenance.action import (
     PlanEstimate,
     PlanItem,
     Report,
+    size_text,
 )
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
@@ -75,7 +76,7 @@ class PartitionDropReport(Report):
         flags = " ".join(f"--partition {text.replace('/', ',')}" for text in self.dropped[:5])
         return [
             f"snapshot {self.snapshot_id}: {len(self.dropped)} partitions dropped ({named})",
-            f"{self.rows:,} rows in {self.files} files ({self.size:,} bytes) are gone from the table; snapshot {self.before} holds them until it expires",
+            f"{self.rows:,} rows in {self.files} files ({size_text(self.size)}) are gone from the table; snapshot {self.before} holds them until it expires",
             f"back with: dredge rollback-as-latest {table} --snapshot {self.before} {flags}{' ...' if len(self.dropped) > 5 else ''}",
         ]
 

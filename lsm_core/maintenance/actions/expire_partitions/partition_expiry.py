@@ -29,6 +29,7 @@ from lsm_core.maintenance.action import (
     PlanEstimate,
     PlanItem,
     Report,
+    size_text,
 )
 from lsm_core.maintenance.apply import apply_plan
 from lsm_core.metadata import snapshots
@@ -99,7 +100,7 @@ class PartitionExpiryReport(Report):
         holds = f"no file is deleted yet: held by {self.held_by} live snapshots, and going when these expire"
         return [
             f"snapshot {self.snapshot_id}: {len(self.expired)} partitions expired ({named})",
-            f"{self.rows:,} rows in {self.files} files ({self.size:,} bytes) are gone from the table; {holds}",
+            f"{self.rows:,} rows in {self.files} files ({size_text(self.size)}) are gone from the table; {holds}",
             *following,
         ]
 

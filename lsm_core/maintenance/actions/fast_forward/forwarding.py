@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 from lsm_core.clock import utc_text
 from lsm_core.errors import CorruptFile, InvalidOption, PlanRefused, PlanStale, RefusalRule
 from lsm_core.format.snapshot import Snapshot
-from lsm_core.maintenance.action import Declined, MaintenancePlan, Outcome, PlanEstimate, PlanItem, Report
+from lsm_core.maintenance.action import Declined, MaintenancePlan, Outcome, PlanEstimate, PlanItem, Report, size_text
 from lsm_core.maintenance.actions.delete_branch.deleting import needed_files
 from lsm_core.maintenance.actions.trash.sweeping import swept_at_once
 from lsm_core.maintenance.deletions import split_used, under_lock
@@ -93,8 +93,8 @@ class FastForwardReport(Report):
             return [first]
         second = f"dropped: {', '.join(self.dropped[:10])}{' ...' if len(self.dropped) > 10 else ''}"
         if self.trash_id is None:
-            return [first, second, f"{self.files_deleted} files ({self.bytes_freed:,} bytes) deleted at once"]
-        size = f"{self.files_recorded} files ({self.bytes_recorded:,} bytes)"
+            return [first, second, f"{self.files_deleted} files ({size_text(self.bytes_freed)}) deleted at once"]
+        size = f"{self.files_recorded} files ({size_text(self.bytes_recorded)})"
         return [first, second, f"{size} wait in the trash until {utc_text(self.not_before_ms)} UTC"]
 
 

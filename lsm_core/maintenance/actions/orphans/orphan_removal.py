@@ -24,6 +24,7 @@ from lsm_core.maintenance.action import (
     Report,
     Runner,
     TaskRunner,
+    size_text,
 )
 from lsm_core.maintenance.actions.orphans.file_kinds import KINDS
 from lsm_core.maintenance.actions.orphans.listing import Known, list_in_parts, list_table
@@ -84,12 +85,12 @@ class OrphanReport(Report):
         """How many files, where they are, and how to undo it."""
         if not self.files_recorded:
             return ["no orphan files"]
-        size = f"{self.files_recorded} orphan files ({self.bytes_recorded:,} bytes)"
+        size = f"{self.files_recorded} orphan files ({size_text(self.bytes_recorded)})"
         if self.dry_run:
             return [f"would remove {size}"]
         if self.trash_id is None:
             gone = f", {self.files_missing} were gone already" if self.files_missing else ""
-            return [f"{self.files_deleted} orphan files ({self.bytes_freed:,} bytes) deleted at once{gone}"]
+            return [f"{self.files_deleted} orphan files ({size_text(self.bytes_freed)}) deleted at once{gone}"]
         wait = f"{size} wait in the trash until {utc_text(self.not_before_ms)} UTC"
         return [wait, f"undo with: dredge restore {table} {self.trash_id}"]
 
@@ -291,7 +292,7 @@ def _require_share(store: TableStore, found: Survey, items: Sequence[DeleteItem]
     share, what = max((len(items) / max(found.files, 1), "files"), (size / total, "bytes"))
     if share * 100 > percent:
         detail = (
-            f"{len(items)} of {found.files} files and {size:,} of {total:,} bytes, more than {percent} % of the {what}; "
+            f"{len(items)} of {found.files} files and {size_text(size)} of {size_text(total)}, more than {percent} % of the {what}; "
             "max_share (--max-share) allows more"
         )
         raise PlanRefused(RefusalRule.SHARE_LIMIT, share, store.name, detail)
@@ -309,7 +310,7 @@ def _in_use(found: Survey) -> Iterator[Declined]:
     for name, kind, group in named:
         count, size = sum(one.files for one in group), sum(one.size for one in group)
         examples = ", ".join(group[0].examples)
-        text = f"{count} files ({size:,} bytes) are held by {name}, such as {examples}"
+        text = f"{count} files ({size_text(size)}) are held by {name}, such as {examples}"
         yield Declined(name, "held", text, {"holder": kind.value, "files": count, "size": size, "examples": examples})
 
 
@@ -329,7 +330,7 @@ def _strange(found: Survey) -> Iterator[Declined]:
 def _young(files: int, size: int, older_than_ms: int | None) -> Iterator[Declined]:
     if files:
         than = "24 hours" if older_than_ms is None else f"{utc_text(older_than_ms)} UTC"
-        text = f"{files} files ({size:,} bytes) are younger than {than}"
+        text = f"{files} files ({size_text(size)}) are younger than {than}"
         yield Declined("young files", "young", text, {"files": files, "size": size})
 
 

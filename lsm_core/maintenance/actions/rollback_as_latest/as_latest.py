@@ -35,6 +35,7 @@ from lsm_core.maintenance.action import (
     Outcome,
     PlanEstimate,
     Report,
+    size_text,
 )
 from lsm_core.maintenance.actions.rollback.rolling_back import find_target
 from lsm_core.maintenance.actions.undo.replaced_files import Place, ReplacedFiles
@@ -87,7 +88,7 @@ class RollbackAsLatestReport(Report):
         if self.snapshot_id is None:
             return ["nothing was rolled back"]
         files = f"{self.files_removed} files removed, {self.files_restored} put back, {self.files_moved} moved"
-        head = f"snapshot {self.snapshot_id} of {table} says what snapshot {self.version} says: {files}, {self.bytes_copied:,} bytes copied"
+        head = f"snapshot {self.snapshot_id} of {table} says what snapshot {self.version} says: {files}, {size_text(self.bytes_copied)} copied"
         only = "".join(f" --partition {text.replace('/', ',')}" for text in self.partitions)
         back = f"dredge rollback-as-latest {table} --snapshot {self.base_snapshot}{only}"
         return [head, f"snapshots {self.version} to {self.base_snapshot} stay; back with: {back}"]

@@ -15,7 +15,16 @@ import pyarrow as pa
 from lsm_core.arrays import arrow_array
 from lsm_core.clock import utc_text
 from lsm_core.maintenance import trash
-from lsm_core.maintenance.action import Declined, MaintenancePlan, Outcome, PlanEstimate, Report, Runner, TaskRunner
+from lsm_core.maintenance.action import (
+    Declined,
+    MaintenancePlan,
+    Outcome,
+    PlanEstimate,
+    Report,
+    Runner,
+    TaskRunner,
+    size_text,
+)
 from lsm_core.maintenance.deletions import DeletionReport, deletable_path, under_lock
 from lsm_core.maintenance.holders import HolderKind, find_holders
 from lsm_core.maintenance.trash import ORPHANS, DeleteItem, TrashRecord, held_line
@@ -66,7 +75,7 @@ class SweepReport(Report):
     def lines(self, table: str) -> list[str]:
         """Files, bytes and records."""
         word = "would delete" if self.dry_run else "deleted"
-        return [f"{word} {self.files_deleted} files ({self.bytes_freed:,} bytes) of {len(self.records)} records"]
+        return [f"{word} {self.files_deleted} files ({size_text(self.bytes_freed)}) of {len(self.records)} records"]
 
 
 def plan_sweep(store: TableStore, now_ms: int | None = None, runner: Runner | None = None) -> MaintenancePlan:

@@ -35,6 +35,7 @@ from lsm_core.maintenance.action import (
     Report,
     RewriteItem,
     bucket_name,
+    size_text,
 )
 from lsm_core.maintenance.actions.undo.replaced_files import (
     UNDO_PROPERTY,
@@ -146,7 +147,7 @@ class UndoReport(Report):
         if self.snapshot_id is None:
             return ["nothing was undone"]
         files = f"{self.files_removed} files removed, {self.files_restored} put back, {self.files_moved} moved back"
-        rows = f"{self.rows_removed:,} stored rows removed, {self.rows_restored:,} put back, {self.bytes_copied:,} bytes copied"
+        rows = f"{self.rows_removed:,} stored rows removed, {self.rows_restored:,} put back, {size_text(self.bytes_copied)} copied"
         answers = {
             "V0": "answers before and after were not compared ('dredge.verification' = 'counts')",
             "V1": "verified: V1, copies read back; every bucket answers as before",
