@@ -13,7 +13,6 @@ from orchestration.health import PartitionHealth
 from orchestration.policies import Policy
 from orchestration.policies.decisions import Backlog, backlog_of
 
-
 LEVEL0_FILES: Final = "level-0 files (worst bucket)"
 THRESHOLD: Final = "threshold"
 """What an evaluation calls its two numbers."""
