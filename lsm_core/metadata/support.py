@@ -11,7 +11,6 @@ from enum import IntEnum
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.arrays import arrow_scalar
 from lsm_core.errors import UnsupportedFeature, WriterStale
 from lsm_core.format.schema import TableSchema
 from lsm_core.format.snapshot import Snapshot
@@ -136,9 +135,14 @@ def require_current(store: TableStore, entries: pa.Table, what: str) -> None:
     A table opened before a column was added would rewrite newer files without it, one opened before the sequence field
     changed would keep the wrong row. ``entries``: manifest entries, with their schema_id.
     """
+    require_schema(store, pc.max(entries.column("schema_id")).as_py(), what)
+
+
+def require_schema(store: TableStore, newest: int | None, what: str) -> None:
+    """:func:`require_current` of rows whose ``newest`` schema is known (None: there are no rows)."""
     known = store.schema.id
     now = max(schemas.list_schema_ids(store.file_io, store.root, store.branch), default=known)
-    newer = pc.any(pc.greater(entries.column("schema_id"), arrow_scalar(known)), min_count=0).as_py()
+    newer = newest is not None and newest > known
     if newer or (now > known and _meaning(store.schema_of(now)) != _meaning(store.schema)):
         raise WriterStale(
             f"table {store.name} was opened with schema {known} and has schema {now} now: open it again before {what}"

@@ -31,7 +31,7 @@ from lsm_core.read.predicate import Predicate, parse_filter
 from lsm_core.read.prune import combinations, manifest_chooser, prune_buckets, prune_files, prune_partitions
 from lsm_core.read.raw_read import read_raw
 from lsm_core.read.splits import Split
-from lsm_core.read.table_versions import Version, resolve
+from lsm_core.read.table_versions import Version, require_told, resolve
 from lsm_core.types.dictionaries import as_dictionaries, distinct, plain
 
 
@@ -82,10 +82,10 @@ def plan_scan(
     planned than hold as many, if those need no merging. ``dictionaries``: see :class:`Scan`.
     Tables that track rows have `_ROW_ID` and `_SEQUENCE_NUMBER` too, where ``columns`` or ``filter`` name them.
     Raises :class:`UnsupportedFeature`, :class:`SnapshotNotFound`, :class:`ColumnNotFound`, :class:`InvalidFilter`,
-    :class:`InvalidOption`, :class:`CorruptFile`.
+    :class:`InvalidOption`, :class:`CorruptFile`, :class:`InvalidSchema` when a column was dropped or got another type since the table was opened.
     """
     version = resolve(store, snapshot_id, tag=tag, timestamp_ms=timestamp_ms, watermark=watermark)
-    return plan_version(
+    scan = plan_version(
         version,
         columns=columns,
         filter=filter,
@@ -94,6 +94,9 @@ def plan_scan(
         limit=limit,
         dictionaries=dictionaries,
     )
+    asked = () if scan.filter is None else scan.filter.columns
+    require_told(version, (name for name in (*scan.columns, *asked) if version.store.schema.has_field(name)))
+    return scan
 
 
 def plan_version(

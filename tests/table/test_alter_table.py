@@ -105,6 +105,43 @@ def test_a_table_opened_before_the_alteration_does_not_rewrite_files_by_the_old_
     assert catalog.table("db.t").compact(full=True).snapshot_id is not None
 
 
+def test_a_table_opened_before_the_alteration_reads_no_value_that_its_columns_cannot_tell(catalog: Catalog) -> None:
+    old = catalog.table("db.t")
+    old.write(pa.table({"k": [1], "v": ["a"]}))
+    old.upsert(pa.table({"k": [2], "v": ["b"]}))
+    catalog.alter_table("db.t", [SchemaChange.add_column("n", pa.int32())])
+    catalog.table("db.t").write(pa.table({"k": [3], "v": ["c"], "n": pa.array([1], pa.int32())}))
+    with_int = catalog.table("db.t")
+    assert [row["v"] for row in sorted(rows(old), key=str)] == ["a", "b", "c"]
+    for change in (lambda: old.update([("k", "=", 3)], {"v": "z"}), lambda: old.delete([("v", "=", "c")])):
+        with pytest.raises(
+            errors.WriterStale, match=r"db\.t was opened with schema 0 and has schema 1 now: open it again"
+        ):
+            change()  # an UPDATE would write the row without its n
+    catalog.alter_table("db.t", [SchemaChange.update_type("n", "BIGINT")])
+    assert len(rows(with_int)) == 3  # nothing was written in the new type yet
+    catalog.table("db.t").write(pa.table({"k": [4], "v": ["d"], "n": [2**40 + 7]}))
+    for read in (
+        with_int.to_arrow,
+        lambda: with_int.to_arrow(["k"], [("n", ">", 7)]),
+        lambda: with_int.lookup(pa.table({"k": [4]})),
+    ):
+        with pytest.raises(
+            errors.InvalidSchema, match=r"db\.t: column 'n' was changed from INT to BIGINT \(schema 2\)"
+        ):
+            read()
+    assert with_int.to_arrow(["k", "v"]).num_rows == with_int.lookup(pa.table({"k": [1, 2, 3, 4]}), ["v"]).num_rows == 4
+    assert (
+        with_int.to_arrow(snapshot_id=4).column("n").type == pa.int64()
+    )  # a version that was asked for has its own columns
+    catalog.alter_table("db.t", [SchemaChange.drop_column("v")])
+    catalog.alter_table("db.t", [SchemaChange.add_column("v", pa.string())])
+    catalog.table("db.t").write(pa.table({"k": [5], "n": [1], "v": ["new"]}))
+    with pytest.raises(errors.InvalidSchema, match="column 'v' was dropped"):
+        old.to_arrow()
+    assert len(rows(catalog.table("db.t"))) == 5
+
+
 def test_a_writer_opened_before_the_alteration_commits_what_it_wrote(catalog: Catalog) -> None:
     table = catalog.table("db.t")
     with table.new_write() as writer:

@@ -23,9 +23,8 @@ from lsm_core.read.changes.incremental import added_files, changelog_files, remo
 from lsm_core.read.changes.spans import earliest_kept, first_since, is_gone, next_snapshot
 from lsm_core.read.scan import plan_version
 from lsm_core.read.splits import Split
-from lsm_core.read.table_versions import Mode, Startup, Version, millis, newest_compacted, startup
+from lsm_core.read.table_versions import Mode, Startup, Version, changed_column, millis, newest_compacted, startup
 from lsm_core.types import kinds_to_text
-from lsm_core.types.nesting import same_values
 
 
 @dataclass(frozen=True)
@@ -189,8 +188,7 @@ class Follower:
     def _told_whole(self, entries: pa.Table) -> pa.Table:
         """The files of ``entries``, if the columns that the stream reads can tell their values.
 
-        Files of a newer schema than the stream's may hold values that its types cannot: read like files of older ones, a BIGINT that was an
-        INT would lose its upper half, and a column that was dropped would be null. Raises InvalidSchema naming the column.
+        Files of a newer schema than the stream's may hold values that its types cannot (`changed_column`). Raises InvalidSchema naming the column.
         """
         for schema_id in pc.unique(entries.column("schema_id")).to_pylist():
             self._require_fitting(schema_id)
@@ -198,19 +196,13 @@ class Follower:
 
     def _require_fitting(self, schema_id: int) -> None:
         store = self.choice.store
-        if schema_id <= store.schema.id:
-            return
-        newer = {field.id: field for field in store.schema_of(schema_id).fields}
-        for name in self.choice.needed:
-            own = store.schema.field(name)
-            found = newer.get(own.id)
-            if found is None or not same_values(own.type, found.type):
-                now = "dropped" if found is None else f"changed from {own.type} to {found.type}"
-                raise InvalidSchema(
-                    f"table {store.name}: column '{name}' was {now} (schema {schema_id}) after the schema that this stream reads with "
-                    f"(schema {store.schema.id}); nothing of that was read: start the stream again, it goes on with the columns of today "
-                    "(leave out scan options that begin it in the past: they choose the columns of then)"
-                )
+        changed = changed_column(store, schema_id, self.choice.needed)
+        if changed is not None:
+            raise InvalidSchema(
+                f"table {store.name}: {changed} after the schema that this stream reads with (schema {store.schema.id}); "
+                "nothing of that was read: start the stream again, it goes on with the columns of today "
+                "(leave out scan options that begin it in the past: they choose the columns of then)"
+            )
 
     def whole(self, snapshot: Snapshot) -> Rows:
         """All rows of a version, as a stream begins with them: those of :meth:`splits`."""

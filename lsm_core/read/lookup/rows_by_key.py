@@ -37,7 +37,7 @@ from lsm_core.read.lookup.key_routing import (
 )
 from lsm_core.read.merge_read import Merging
 from lsm_core.read.scan import chosen_columns
-from lsm_core.read.table_versions import resolve
+from lsm_core.read.table_versions import require_told, resolve
 from lsm_core.types.nesting import refit
 
 _GATHERED_ROWS: Final = 16_384
@@ -236,7 +236,8 @@ def group_key_bounds(
 def lookup(store: TableStore, keys: Any, columns: Sequence[str] | None = None) -> pa.Table:
     """The merged rows of ``keys`` in the newest version; see `Table.lookup`.
 
-    Raises UnsupportedFeature, ColumnNotFound, InvalidFilter (see :meth:`LookupKeys.of`), SnapshotNotFound, CorruptFile.
+    Raises UnsupportedFeature, ColumnNotFound, InvalidFilter (see :meth:`LookupKeys.of`), SnapshotNotFound, CorruptFile, InvalidSchema as
+    `plan_scan`.
     """
     version = resolve(store)
     store, snapshot = version.store, version.snapshot
@@ -244,6 +245,7 @@ def lookup(store: TableStore, keys: Any, columns: Sequence[str] | None = None) -
     require_readable(store, snapshot)
     names = chosen_columns(store, columns)
     names = (*(name for name in store.schema.primary_keys if name not in names), *names)
+    require_told(version, names)
     target = pa.schema([store.schema.arrow_schema.field(name) for name in names])
     if snapshot is None or not len(wanted):
         return empty_table(target)

@@ -14,7 +14,7 @@ from lsm_core.commit import Committer, discard_on_failure
 from lsm_core.commit.changes import partitions_of
 from lsm_core.errors import ColumnNotFound, InvalidFilter, InvalidOption, UnsupportedFeature
 from lsm_core.format.binary_row import decode_rows
-from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata import manifests, snapshots, support
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.metadata.support import require_writable
 from lsm_core.read import Scan, plan_scan
@@ -201,10 +201,15 @@ def _chosen_rows(store: TableStore, given: object, verb: str) -> Predicate:
 
 
 def _scan_of_newest(store: TableStore, predicate: Predicate) -> Scan:
-    """A scan of the newest version. Raises InvalidOption when an option of the table names another one."""
-    newest = snapshots.latest_id(store)
+    """A scan of the newest version. Raises InvalidOption when an option of the table names another one, WriterStale when the schema has changed.
+
+    An UPDATE by a table that was opened before a column was added would write its rows without that column's values.
+    """
+    newest = snapshots.latest(store)
+    if newest is not None:
+        support.require_schema(store, newest.schema_id, "changing its rows")
     scan = plan_scan(store, filter=predicate)
-    if scan.snapshot is not None and newest is not None and scan.snapshot.id < newest:
+    if scan.snapshot is not None and newest is not None and scan.snapshot.id < newest.id:
         raise InvalidOption(
             "scan.mode", str(store.options.get("scan.mode")), "the newest version to change rows", store.name
         )
