@@ -79,7 +79,7 @@ def _shortened(value: object) -> str:
 
 
 class InvalidSchema(DredgeError):
-    """A table definition breaks a rule, or a column that a stream reads was dropped or got another type; the message names table and column."""
+    """A table definition breaks a rule, or a column that is read got another type since the table was opened; the message names table and column."""
 
 
 class InvalidFilter(DredgeError):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lsm_core.errors import CorruptFile, InvalidData
+from lsm_core.errors import CorruptFile, InvalidData, InvalidSchema
 from lsm_core.files.merged_nulls import merging_leaves_nulls
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.kv_layout import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
@@ -29,7 +29,10 @@ _KEPT_BYTES = 512
 
 @dataclass(frozen=True)
 class _Column:
-    """One target column: the stored column that serves it (None: the file is older than it), and the cast it takes."""
+    """One target column: the stored column that serves it (None: the file is older than it), and the cast it takes.
+
+    ``is_newer``: the file has a newer schema than the table as it was opened, so that the cast goes back to the type of then.
+    """
 
     field: pa.Field
     stored: str | None
@@ -37,6 +40,7 @@ class _Column:
     wanted: DataType | None = None
     may_be_null: bool = False
     padded: DataType | None = None
+    is_newer: bool = False
 
     @property
     def is_dictionary(self) -> bool:
@@ -75,6 +79,7 @@ class Evolution:
                 None if partly is None else frozenset(partly),
                 path or meta.file_name,
                 merging_leaves_nulls(store),
+                meta.schema_id > store.schema.id,
             )
             known = tuple(finder.find(field) for field in target)
             store.kept.put(kept_as, known, _KEPT_BYTES * (1 + len(known)))
@@ -95,7 +100,8 @@ class Evolution:
         """``batch`` (of :attr:`stored` columns, at least) as the target has it. One stored column may serve several.
 
         Raises :class:`CorruptFile` naming ``path`` for values of another type than its schema tells, and
-        :class:`InvalidData` naming table and column for a value that the column's new type cannot take.
+        :class:`InvalidData` naming table and column for a value that the column's new type cannot take, :class:`InvalidSchema`
+        for one of a newer type that the type of the table as it was opened cannot tell (Java cuts it).
         """
         if not self.columns:
             return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), batch.num_rows, [None]))
@@ -110,13 +116,19 @@ class Evolution:
         if column.padded is not None:
             array = unpadded(array, column.padded)
         if column.written is not None:
-            from lsm_core.types.casts import CastError, cast_values  # only files older than a change of types need them
+            from lsm_core.types.casts import CastError, cast_back, cast_values  # only a change of types needs them
 
             assert column.wanted is not None
             stored = _fitted(array, to_arrow(column.written), field.name, path)
             try:
-                values = reshape(stored, column.written, column.wanted, cast_values)
+                values = reshape(stored, column.written, column.wanted, cast_back if column.is_newer else cast_values)
             except CastError as error:
+                if column.is_newer:
+                    raise InvalidSchema(
+                        f"table {self.table}: column '{field.name}' was changed from {column.wanted} to {column.written} since it was "
+                        f"opened: {error} (stored in {path}): open the table again, or start the stream again "
+                        "(without scan options that begin it in the past)"
+                    ) from error
                 reason = f"{error} (stored in {path} before the column's type changed)"
                 raise InvalidData(self.table, field.name, reason) from error
             array = refit(values, field.type)
@@ -142,7 +154,8 @@ class _Finder:
     """Looks up what serves a target column in one file.
 
     ``written``: columns by id of the file's schema, None when it is the table's; ``partly``: the columns that a writer of
-    only some of them left; ``merged_nulls``: merging may have left nulls in columns that are NOT NULL.
+    only some of them left; ``merged_nulls``: merging may have left nulls in columns that are NOT NULL; ``is_newer``: the file's
+    schema is newer than the table's.
     """
 
     schema: TableSchema
@@ -151,6 +164,7 @@ class _Finder:
     partly: frozenset[str] | None
     path: str
     merged_nulls: bool
+    is_newer: bool
 
     def find(self, field: pa.Field) -> _Column:
         """The column for ``field``; keys are served by whichever of their two copies the file has."""
@@ -177,6 +191,7 @@ class _Finder:
             may_be_null=not is_key
             and (then.type.nullable or (self.merged_nulls and now.name not in self.schema.primary_keys)),
             padded=then.type if padded else None,
+            is_newer=self.is_newer,
         )
 
     def _stored(self, name: str) -> str:

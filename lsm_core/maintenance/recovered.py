@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.arrays import arrow_array
+from lsm_core.errors import CorruptFile
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.maintenance.action import PLAN_PROPERTY
 from lsm_core.maintenance.record import DONE, LedgerEntry, find_entry, read_ledger
@@ -51,13 +52,17 @@ class Proof:
 
 
 def proof_of(store: TableStore, published: int) -> Proof:
-    """What proves the compaction that published this snapshot, going by the ledger; without its entry the snapshot before, whole.
+    """What proves the compaction that published this snapshot, going by the ledger; without its entry, or a ledger that can be read, the snapshot before, whole.
 
     Where a snapshot of a recovery has expired, or others than compactions and appends came in between, only the last one is compared. Raises
     SnapshotNotFound for the snapshot itself, CorruptFile for one that cannot be read.
     """
     alone = Proof(published - 1)
-    runs = {entry.snapshot_id: entry for entry in read_ledger(store, _LOOKED_AT, heads=True) if entry.outcome == DONE}
+    try:
+        ledger = read_ledger(store, _LOOKED_AT, heads=True)
+    except CorruptFile:  # who reads the ledger itself is told; a run needs it only to compare less
+        return alone
+    runs = {entry.snapshot_id: entry for entry in ledger if entry.outcome == DONE}
     mine = runs.get(published)
     if mine is None or not _published(mine, snapshots.read(store, published)):
         return alone

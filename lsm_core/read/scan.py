@@ -82,10 +82,11 @@ def plan_scan(
     planned than hold as many, if those need no merging. ``dictionaries``: see :class:`Scan`.
     Tables that track rows have `_ROW_ID` and `_SEQUENCE_NUMBER` too, where ``columns`` or ``filter`` name them.
     Raises :class:`UnsupportedFeature`, :class:`SnapshotNotFound`, :class:`ColumnNotFound`, :class:`InvalidFilter`,
-    :class:`InvalidOption`, :class:`CorruptFile`, :class:`InvalidSchema` when a column was dropped or got another type since the table was opened.
+    :class:`InvalidOption`, :class:`CorruptFile`, :class:`InvalidSchema` for a column that was
+    dropped and added again since the table was opened.
     """
     version = resolve(store, snapshot_id, tag=tag, timestamp_ms=timestamp_ms, watermark=watermark)
-    scan = plan_version(
+    return plan_version(
         version,
         columns=columns,
         filter=filter,
@@ -94,9 +95,6 @@ def plan_scan(
         limit=limit,
         dictionaries=dictionaries,
     )
-    asked = () if scan.filter is None else scan.filter.columns
-    require_told(version, (name for name in (*scan.columns, *asked) if version.store.schema.has_field(name)))
-    return scan
 
 
 def plan_version(
@@ -140,6 +138,9 @@ def plan_version(
         choose=manifest_chooser(schema, chooser, predicate),
         keep=partial(visible, store, hidden),
     )
+    looked_at = (*chosen, *(() if predicate is None else predicate.columns))
+    named = [name for name in looked_at if schema.has_field(name)]
+    require_told(store, pc.unique(entries.column("schema_id")).to_pylist(), named)
     entries = _created_since(store, entries)
     entries = prune_partitions(schema, prune_partitions(schema, entries, chooser), predicate)
     entries = prune_buckets(schema, entries, predicate, store.options.bucket_function)

@@ -15,7 +15,6 @@ from lsm_core.metadata import paimon_version, schemas, snapshots, tags
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import PaimonVersion, TableOptions, parse_digits, whole_number
 from lsm_core.options.paimon_version import KEY as PAIMON_VERSION
-from lsm_core.types.nesting import same_values
 
 
 class Mode(StrEnum):
@@ -241,32 +240,30 @@ def with_schema(store: TableStore, schema_id: int) -> TableStore:
     )
 
 
-def changed_column(store: TableStore, schema_id: int, columns: Iterable[str]) -> str | None:
-    """What became of the first of ``columns`` whose values a newer schema keeps in a way that the schema of ``store`` cannot tell; None of none.
+def replaced_column(store: TableStore, schema_id: int, columns: Iterable[str]) -> str | None:
+    """What became of the first of ``columns`` that was dropped and added again by a newer schema: the table as it was opened would take all of its values for null; None of none.
 
-    Files of a newer schema, read like files of older ones, would give a BIGINT that was an INT without its upper half, and null for a column
-    that was dropped. Raises CorruptFile when that schema is missing.
+    A column that is gone is null, as Java reads it. Raises CorruptFile when that schema is missing.
     """
     if schema_id <= store.schema.id:
         return None
-    newer = {field.id: field for field in store.schema_of(schema_id).fields}
+    newer = store.schema_of(schema_id).fields
+    ids, names = {field.id for field in newer}, {field.name for field in newer}
     for name in columns:
-        own = store.schema.field(name)
-        found = newer.get(own.id)
-        if found is None or not same_values(own.type, found.type):
-            now = "dropped" if found is None else f"changed from {own.type} to {found.type}"
-            return f"column '{name}' was {now} (schema {schema_id})"
+        if name in names and store.schema.field(name).id not in ids:
+            return f"column '{name}' was dropped and added again (schema {schema_id})"
     return None
 
 
-def require_told(version: Version, columns: Iterable[str]) -> None:
-    """Raise InvalidSchema, naming the column, where a version is newer than the schema with which its table was opened and that cannot tell ``columns``."""
-    store, snapshot = version.store, version.snapshot
-    changed = None if snapshot is None else changed_column(store, snapshot.schema_id, columns)
-    if changed is not None:
-        raise InvalidSchema(
-            f"table {store.name}: {changed} after the table was opened (with schema {store.schema.id}): open it again before reading it"
-        )
+def require_told(store: TableStore, schema_ids: Iterable[int], columns: Iterable[str]) -> None:
+    """Raise InvalidSchema, naming the column, where the schema of ``store`` cannot tell ``columns`` of files with these schemas."""
+    names = list(columns)
+    for schema_id in schema_ids:
+        replaced = replaced_column(store, schema_id, names)
+        if replaced is not None:
+            raise InvalidSchema(
+                f"table {store.name}: {replaced} after the table was opened (with schema {store.schema.id}): open it again before reading it"
+            )
 
 
 def _of_options(store: TableStore) -> Snapshot | None:

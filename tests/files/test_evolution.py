@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lsm_core.errors import CorruptFile, InvalidData
+from lsm_core.errors import CorruptFile, InvalidData, InvalidSchema
 from lsm_core.files import AppendFileWriter, open_append, open_kv
 from lsm_core.files.formats.parquet import ParquetSource
 from lsm_core.format.file_meta import DataFileMeta
@@ -88,8 +88,11 @@ def test_names_may_change_places(tmp_path: Path) -> None:
 def test_a_newer_file_reads_with_an_older_schema(tmp_path: Path) -> None:
     old = make_store(tmp_path, {"a": "INT", "b": "INT"}, primary_keys=())
     store = evolve(old, [field(0, "x", "BIGINT"), field(2, "c", "INT")])
-    (meta,) = write_append(store, {"x": [2**33 + 1], "c": [3]})
-    assert rows(old, meta) == [{"a": 1, "b": None}], "narrowed as Java narrows"
+    (meta,) = write_append(store, {"x": [7, None], "c": [3, 4]})
+    assert rows(old, meta) == [{"a": 7, "b": None}, {"a": None, "b": None}]
+    (meta,) = write_append(store, {"x": [7, 2**33 + 1], "c": [3, 4]})
+    with pytest.raises(InvalidSchema, match=r"column 'a' was changed from INT to BIGINT .*: 8589934593 is no INT"):
+        rows(old, meta)  # Java says 1
 
 
 @pytest.mark.parametrize("thin", ["false", "true"])

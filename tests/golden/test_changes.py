@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lsm_core import Table
+from lsm_core.errors import InvalidSchema
 from lsm_core.format.schema import TableSchema
 from lsm_core.metadata import changelogs, snapshots
 from lsm_core.metadata.store import TableStore
@@ -69,7 +70,10 @@ def _streamed(table: Table, first: int, last: int) -> dict[int, Rows]:
     found: dict[int, Rows] = {}
     stream = table.new_stream_scan(from_snapshot=first)
     while (stream.checkpoint() or first) <= last:
-        batch = stream.next()
+        try:
+            batch = stream.next()
+        except InvalidSchema:  # no change of ours is left, and the next one has values that this schema cannot tell
+            break
         if batch is None or batch.snapshot_id > last:
             break
         assert not batch.initial

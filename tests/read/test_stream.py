@@ -333,9 +333,14 @@ def test_changes_of_one_partition_are_read_once(tmp_path: Path, monkeypatch: pyt
     [
         (["add"], {"k": 2, "v": 7, "w": "more"}, None),
         (["rename"], {"k": 2, "value": 7}, None),
-        (["widen"], {"k": 2, "v": 2**40 + 7}, "column 'v' was changed from INT to BIGINT"),
-        (["drop"], {"k": 2}, "column 'v' was dropped"),
-        (["drop", "again"], {"k": 2, "v": 7}, "column 'v' was dropped"),
+        (["widen"], {"k": 2, "v": 7}, None),
+        (
+            ["widen"],
+            {"k": 2, "v": 2**40 + 7},
+            "column 'v' was changed from INT to BIGINT since .*: 1099511627783 is no INT",
+        ),
+        (["drop"], {"k": 2}, None),  # null, as Java reads it
+        (["drop", "again"], {"k": 2, "v": 7}, "column 'v' was dropped and added again"),
     ],
 )
 def test_a_stream_whose_columns_change_tells_right_rows_or_why_it_cannot(
@@ -361,7 +366,7 @@ def test_a_stream_whose_columns_change_tells_right_rows_or_why_it_cannot(
     altered = catalog.table("db.t")
     altered.write(pa.Table.from_pylist([row], altered.schema.arrow_schema))
     if said is None:
-        assert told(scan.next()) == [("+I", 2, 7)]
+        assert told(scan.next()) == [("+I", 2, 7 if len(row) > 1 else None)]
     else:
         for _ in range(2):  # it stays where it is
             with pytest.raises(InvalidSchema, match=f"table db.t: {said}.*start the stream again"):

@@ -119,7 +119,8 @@ def test_a_table_opened_before_the_alteration_reads_no_value_that_its_columns_ca
         ):
             change()  # an UPDATE would write the row without its n
     catalog.alter_table("db.t", [SchemaChange.update_type("n", "BIGINT")])
-    assert len(rows(with_int)) == 3  # nothing was written in the new type yet
+    catalog.table("db.t").write(pa.table({"k": [3], "v": ["c"], "n": [2]}))
+    assert sorted(row["n"] or 0 for row in rows(with_int)) == [0, 0, 2]  # what fits is read as the type of then
     catalog.table("db.t").write(pa.table({"k": [4], "v": ["d"], "n": [2**40 + 7]}))
     for read in (
         with_int.to_arrow,
@@ -127,17 +128,17 @@ def test_a_table_opened_before_the_alteration_reads_no_value_that_its_columns_ca
         lambda: with_int.lookup(pa.table({"k": [4]})),
     ):
         with pytest.raises(
-            errors.InvalidSchema, match=r"db\.t: column 'n' was changed from INT to BIGINT \(schema 2\)"
+            errors.InvalidSchema, match=r"db\.t: column 'n' was changed from INT to BIGINT .*: 1099511627783 is no INT"
         ):
             read()
     assert with_int.to_arrow(["k", "v"]).num_rows == with_int.lookup(pa.table({"k": [1, 2, 3, 4]}), ["v"]).num_rows == 4
     assert (
-        with_int.to_arrow(snapshot_id=4).column("n").type == pa.int64()
+        with_int.to_arrow(snapshot_id=5).column("n").type == pa.int64()
     )  # a version that was asked for has its own columns
     catalog.alter_table("db.t", [SchemaChange.drop_column("v")])
     catalog.alter_table("db.t", [SchemaChange.add_column("v", pa.string())])
     catalog.table("db.t").write(pa.table({"k": [5], "n": [1], "v": ["new"]}))
-    with pytest.raises(errors.InvalidSchema, match="column 'v' was dropped"):
+    with pytest.raises(errors.InvalidSchema, match="column 'v' was dropped and added again"):
         old.to_arrow()
     assert len(rows(catalog.table("db.t"))) == 5
 

@@ -23,7 +23,7 @@ from lsm_core.read.changes.incremental import added_files, changelog_files, remo
 from lsm_core.read.changes.spans import earliest_kept, first_since, is_gone, next_snapshot
 from lsm_core.read.scan import plan_version
 from lsm_core.read.splits import Split
-from lsm_core.read.table_versions import Mode, Startup, Version, changed_column, millis, newest_compacted, startup
+from lsm_core.read.table_versions import Mode, Startup, Version, millis, newest_compacted, replaced_column, startup
 from lsm_core.types import kinds_to_text
 
 
@@ -188,21 +188,18 @@ class Follower:
     def _told_whole(self, entries: pa.Table) -> pa.Table:
         """The files of ``entries``, if the columns that the stream reads can tell their values.
 
-        Files of a newer schema than the stream's may hold values that its types cannot (`changed_column`). Raises InvalidSchema naming the column.
+        Raises InvalidSchema naming one that was dropped and added again (`replaced_column`).
         """
-        for schema_id in pc.unique(entries.column("schema_id")).to_pylist():
-            self._require_fitting(schema_id)
-        return entries
-
-    def _require_fitting(self, schema_id: int) -> None:
         store = self.choice.store
-        changed = changed_column(store, schema_id, self.choice.needed)
-        if changed is not None:
-            raise InvalidSchema(
-                f"table {store.name}: {changed} after the schema that this stream reads with (schema {store.schema.id}); "
-                "nothing of that was read: start the stream again, it goes on with the columns of today "
-                "(leave out scan options that begin it in the past: they choose the columns of then)"
-            )
+        for schema_id in pc.unique(entries.column("schema_id")).to_pylist():
+            replaced = replaced_column(store, schema_id, self.choice.needed)
+            if replaced is not None:
+                raise InvalidSchema(
+                    f"table {store.name}: {replaced} after the schema that this stream reads with (schema {store.schema.id}); "
+                    "nothing of that was read: start the stream again, it goes on with the columns of today "
+                    "(leave out scan options that begin it in the past: they choose the columns of then)"
+                )
+        return entries
 
     def whole(self, snapshot: Snapshot) -> Rows:
         """All rows of a version, as a stream begins with them: those of :meth:`splits`."""
@@ -217,7 +214,6 @@ class Follower:
         all that was written, what waits for a compaction too. Raises InvalidSchema.
         """
         store = self.choice.store
-        self._require_fitting(snapshot.schema_id)
         top = range(store.options.num_levels - 1, store.options.num_levels)
         scan = plan_version(
             Version(snapshot, store),
@@ -314,18 +310,24 @@ class StreamScan:
     def next(self) -> ChangeBatch | None:
         """The next changed rows, never without a row; None when all that was committed so far has been read.
 
-        Raises SnapshotNotFound when the stream fell behind and its next snapshot has expired (``expired`` is set), or when the
-        table was rolled back behind it; InvalidSchema when a column that it reads was dropped or got another type since it was opened;
-        CorruptFile.
+        After an error the snapshot that was being read comes again, as a whole. Raises SnapshotNotFound when the stream fell behind and its next snapshot has expired
+        (``expired`` is set), or when the table was rolled back behind it; InvalidSchema for a value of a newer type that the column's type of then cannot tell, or a
+        column that was dropped and added again; CorruptFile.
         """
+        unit = self._unit
         try:
             while True:
                 if self._unit is None:
+                    unit = None
                     self._unit = self._open()
                     if self._unit is None:
                         return None
                 unit = self._unit
-                portion = next(unit.parts, None)
+                try:
+                    portion = next(unit.parts, None)
+                except BaseException:
+                    self._unit = None  # what failed to be read must not count as read by whoever tries again
+                    raise
                 if portion is None or portion[1]:
                     self._following, self._unit = unit.following, None
                 if portion is not None:
@@ -334,7 +336,7 @@ class StreamScan:
                     kinds, table = kinds_to_text(rows.column(VALUE_KIND)), rows.remove_column(0)
                     return ChangeBatch(snapshot.id, kinds, table, unit.initial, last, snapshot.watermark)
         except CorruptFile as error:
-            number = self._following if self._unit is None else self._unit.snapshot.id
+            number = self._following if unit is None else unit.snapshot.id
             if number is not None and is_gone(self._store, number):
                 why = f"snapshot {number} of table {self._store.name} expired while it was read"
                 raise SnapshotNotFound(why, expired=True) from error

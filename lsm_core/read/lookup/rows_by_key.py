@@ -245,13 +245,13 @@ def lookup(store: TableStore, keys: Any, columns: Sequence[str] | None = None) -
     require_readable(store, snapshot)
     names = chosen_columns(store, columns)
     names = (*(name for name in store.schema.primary_keys if name not in names), *names)
-    require_told(version, names)
     target = pa.schema([store.schema.arrow_schema.field(name) for name in names])
     if snapshot is None or not len(wanted):
         return empty_table(target)
     batches: list[pa.RecordBatch] = []
     places: list[Ints] = []
     for bucket in buckets_of(store, snapshot, wanted):
+        require_told(store, {file.schema_id for file in bucket.files}, names)
         for batch, which in _merged(store, bucket, names):
             batches.append(pa.RecordBatch.from_arrays([batch.column(name) for name in names], schema=target))
             places.append(wanted.first_rows[which])

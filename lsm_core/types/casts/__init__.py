@@ -10,10 +10,11 @@ from collections.abc import Callable
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lsm_core.types.arrow import to_arrow
 from lsm_core.types.casts import from_text, numbers, times, to_text
-from lsm_core.types.casts.cast_errors import CastError
+from lsm_core.types.casts.cast_errors import CastError, refuse
 from lsm_core.types.casts.castable import BINARIES, INSTANTS, INTEGERS, NUMBERS, TEXTS, castable
 from lsm_core.types.data_type import DataType, TypeRoot
 from lsm_core.types.nesting import same_values
@@ -45,6 +46,18 @@ def cast_values(array: pa.Array, source: DataType, target: DataType) -> pa.Array
     return found if found.type.equals(kind) else found.cast(kind)
 
 
+def cast_back(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
+    """Values of a newer type ``source`` as the ``target`` that their column had before, none of them cut or wrapped around (floating ones are rounded).
+
+    Raises :class:`CastError` naming the first value that ``target`` cannot tell, and for types that never cast.
+    """
+    found = cast_values(array, source, target)
+    if same_values(source, target) or target.root in (TypeRoot.FLOAT, TypeRoot.DOUBLE):
+        return found
+    refuse(array, pc.not_equal(cast_values(found, target, source), array).fill_null(fill_value=True), target)
+    return found
+
+
 _FROM_TEXT: Final[dict[TypeRoot, Cast]] = {
     TypeRoot.BOOLEAN: from_text.to_boolean,
     TypeRoot.DECIMAL: from_text.to_decimal,
@@ -74,4 +87,4 @@ _RULES: Final[tuple[tuple[frozenset[TypeRoot], frozenset[TypeRoot], Cast], ...]]
     (frozenset({TypeRoot.TIME}), INSTANTS, times.from_time),
 )
 
-__all__ = ["CastError", "cast_values", "castable"]
+__all__ = ["CastError", "cast_back", "cast_values", "castable"]
