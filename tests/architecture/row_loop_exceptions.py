@@ -28,6 +28,7 @@ ALLOWED: dict[str, str] = {
     "read/key_range.py: __init__": "one key: a bound of a range",
     "read/compacted.py: has_unmarked_levels": "one item per schema that files were written with, and one answer for a column of metadata",
     "read/changes/stream.py: _told_whole": "one item per schema that files were written with",
+    "read/scan.py: plan_version": "one item per schema that files were written with",
     "read/partition_choice.py: chosen_partitions": "partitions that a call chooses",
     "read/cut.py: splits": "one item per split, or per file in plain lists of numbers",
     "read/prune/partition_pruning.py: _choices": "values of the user's filter",
