@@ -34,6 +34,7 @@ from bench import (
     spark_streams,
     spark_writing,
     vectors,
+    wide_columns,
     writing,
 )
 from bench.harness import ROUNDS, Result, table
@@ -76,6 +77,10 @@ BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
     "cross-partition": (
         dynamic.run_cross,
         "peak RSS of writing 1 M rows whose keys may move into a table of 20 M keys; --rows is the keys of the table",
+    ),
+    "wide-columns": (
+        wide_columns.run,
+        "CPU time of writing and compacting 100 rows of 1,000, 2,000 and 10,000 columns; --rows is the rows",
     ),
     "write-memory": (writing.memory, "peak RSS of writing one commit of 10 M rows and of 2 M rows"),
     "write-spark": (

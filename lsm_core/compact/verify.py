@@ -261,7 +261,7 @@ class _SecondReading:
         """A column in the table's type, as it was handed to the writer."""
         schema, plain = self._store.schema.arrow_schema, name.removeprefix(KEY_PREFIX)
         wanted = pa.int8() if name == VALUE_KIND else column.type
-        if plain in schema.names:
+        if self._store.schema.has_field(plain):
             wanted = schema.field(plain).type
         return column if column.type == wanted else refit(column, wanted)
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from lsm_core.format.schema import TableSchema
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import whole_number
 from lsm_core.read.changes.spans import Span, span_of_options
-from lsm_core.read.scan import as_schema, plan_scan, to_arrow, to_batches
+from lsm_core.read.scan import as_schema, plan_scan, plan_version, to_arrow, to_batches
+from lsm_core.read.table_versions import resolve
 from lsm_core.types.dictionaries import as_dictionaries
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ def answer_table(
     version: Mapping[str, Any],
     dictionaries: bool = False,
 ) -> pa.Table:
-    """The rows of a read as one table; arguments and errors as for :func:`answer_batches`."""
+    """The rows of a read as one table; arguments and errors as for :func:`answer_stream`."""
     span = _span(store, version)
     if span is None:
         scan = plan_scan(store, columns=columns, filter=filter, limit=limit, dictionaries=dictionaries, **version)
@@ -39,27 +41,68 @@ def answer_table(
     return pa.Table.from_batches(batches, _schema_without_kinds(choice, dictionaries))
 
 
-def answer_batches(
+def answer_stream(
     store: TableStore,
     columns: Sequence[str] | None,
     filter: object,  # noqa: A002 - the public API calls it so
     limit: int | None,
     version: Mapping[str, Any],
     dictionaries: bool = False,
-) -> Batches:
-    """Plan a read and run it; ``version`` are the arguments of :func:`plan_scan` that name one, and win over the options.
+) -> tuple[pa.Schema, Batches]:
+    """Plan a read and return the schema of its rows and their batches.
 
     Changed rows come as Java gives them: all rows of delta and changelog files, but no deleted ones of a comparison.
-    ``dictionaries``: text columns come as Arrow dictionaries of int32, each batch with its own.
-    Raises what :func:`plan_scan` and :func:`incremental` raise, and InvalidOption for a ``limit`` that is no count.
+
+    Args:
+        store: the table.
+        columns: names of the columns to read, in this order; None for all.
+        filter: condition on the rows, as :func:`parse_filter` takes it.
+        limit: largest number of rows; None for all.
+        version: the arguments of :func:`plan_scan` that name a version; they win over the table's options.
+        dictionaries: return text columns as Arrow dictionaries of int32, each batch with its own.
+
+    Returns:
+        The Arrow schema and a generator of batches in bounded memory.
+
+    Raises:
+        InvalidOption: ``limit`` is no count.
+        DredgeError: as :func:`plan_scan` and :func:`incremental` raise it.
     """
     span = _span(store, version)
     if span is None:
         scan = plan_scan(store, columns=columns, filter=filter, limit=limit, dictionaries=dictionaries, **version)
-        return to_batches(scan.store, scan, limit=limit)
+        return scan.arrow_schema, to_batches(scan.store, scan, limit=limit)
     from lsm_core.read.changes import Choice
 
-    return _changed_rows(Choice.of(store, columns, filter), span, limit, dictionaries)
+    choice = Choice.of(store, columns, filter)
+    return _schema_without_kinds(choice, dictionaries), _changed_rows(choice, span, limit, dictionaries)
+
+
+def fixed_answers(store: TableStore, named: Mapping[str, Any]) -> tuple[TableSchema, Callable[[Any], Any]]:
+    """Resolve a version once, for many reads of it.
+
+    Args:
+        store: the table.
+        named: the arguments of :func:`resolve` that name a version; without one the options do, else the newest is meant.
+
+    Returns:
+        The schema of the version, and a function from a question (columns, filter, limit, ...) to the Arrow schema and batches
+        of its rows. Options that ask for changes are resolved with each question.
+
+    Raises:
+        SnapshotNotFound: the version does not exist.
+        InvalidOption: two versions are named.
+    """
+    if _span(store, named) is not None:
+        return store.schema, lambda question: answer_stream(store, *question)
+    version = resolve(store, **named)
+
+    def answer(question: Any) -> tuple[pa.Schema, Batches]:
+        columns, condition, limit = question[:3]
+        scan = plan_version(version, columns=columns, filter=condition, limit=limit)
+        return scan.arrow_schema, to_batches(scan.store, scan, limit=limit)
+
+    return version.store.schema, answer
 
 
 def _span(store: TableStore, version: Mapping[str, Any]) -> Span | None:
@@ -83,4 +126,4 @@ def _schema_without_kinds(choice: Choice, dictionaries: bool) -> pa.Schema:
     return as_dictionaries(schema, schema.names) if dictionaries else schema
 
 
-__all__ = ["answer_batches", "answer_table"]
+__all__ = ["answer_stream", "answer_table", "fixed_answers"]

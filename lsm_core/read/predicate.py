@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from lsm_core.arrays import arrow_array, arrow_scalar, empty_table
 from lsm_core.errors import ColumnNotFound, InvalidFilter
 from lsm_core.format.schema import TableSchema
+from lsm_core.read.sql_text import MOST_TESTS, Condition, Joined, groups_of, parse_condition
 
 _COMPARISONS: Final = {"=": "equal", "==": "equal", "!=": "not_equal", "<>": "not_equal"} | {
     "<": "less",
@@ -35,11 +36,11 @@ _COMPARE: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "greater_equal": operator.ge,
 }
 _OPERATORS: Final = (*_COMPARISONS, "in", "not in", "is null", "is not null", "starts with")
+_OPPOSITES: Final = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+_WILD: Final = re.compile(r"[%_\\]")
 _HIGHEST: Final = chr(0x10FFFF)
 ALWAYS: Final = pc.scalar(arrow_scalar(value=True))
 _NEVER: Final = pc.scalar(arrow_scalar(value=False))
-_MOST_TESTS: Final = 2_000
-"""Tests in one filter: Arrow walks them recursively, and tens of thousands end the process."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class Predicate:
 
 
 def parse_filter(given: object, schema: TableSchema, table: str) -> Predicate | None:
-    """Understand a filter of engine.md: tuples, lists of lists of tuples, an Arrow expression, or None.
+    """Understand a filter of engine.md: tuples, lists of lists of tuples, SQL text, an Arrow expression, or None.
 
     Floating point compares as in Arrow and SQL on IEEE numbers: NaN is neither equal, less nor greater, -0.0 equals 0.0 (Java
     orders NaN above all and -0.0 below 0.0; keys and partitions are told apart that way here, too).
@@ -96,18 +97,88 @@ def parse_filter(given: object, schema: TableSchema, table: str) -> Predicate | 
         return given
     if isinstance(given, pc.Expression):
         return _from_expression(given, schema, table)
+    if isinstance(given, str):
+        return _from_text(given, schema, table)
     groups = tuple(tuple(_conjunct(item, schema, table) for item in group) for group in _groups(given, table))
     if not groups:
         return None
     groups = _fewer_groups(groups, schema)
     tests = sum(max(1, len(test.others)) for group in groups for test in group)
-    if tests > _MOST_TESTS:
+    if tests > MOST_TESTS:
         raise InvalidFilter(
-            f"table {table}: {tests} tests in one filter, more than {_MOST_TESTS}; use 'in' for long lists"
+            f"table {table}: {tests} tests in one filter, more than {MOST_TESTS}; use 'in' for long lists"
         )
     expression = _fold([_fold([_expression(c) for c in group], "and") for group in groups], "or")
     used = {conjunct.column for group in groups for conjunct in group}
     return Predicate(expression, tuple(name for name in schema.field_names if name in used), groups)
+
+
+def _from_text(text: str, schema: TableSchema, table: str) -> Predicate | None:
+    """Understand a condition in SQL; columns are matched in any case where none has exactly that name."""
+    condition = _resolved(parse_condition(text, table), schema, table)
+    if not _needs_expression(condition):
+        return parse_filter(groups_of(condition, table), schema, table)
+    expression, columns = _condition_expression(condition, schema, table)
+    return Predicate(expression, tuple(name for name in schema.field_names if name in columns), None)
+
+
+def _resolved(condition: Condition, schema: TableSchema, table: str) -> Condition:
+    """Return the condition in the table's own column names, with the operators of filters where they mean the same."""
+    if isinstance(condition, Joined):
+        return Joined(condition.word, tuple(_resolved(part, schema, table) for part in condition.parts))
+    name, op, value = condition
+    if not schema.has_field(name):
+        same = [known for known in schema.field_names if known.lower() == name.lower()]
+        if len(same) != 1:
+            raise ColumnNotFound(table, name, schema.field_names)
+        name = same[0]
+    kind = schema.arrow_schema.field(name).type
+    floating = pa.types.is_floating(kind)
+    if floating and isinstance(value, (decimal.Decimal, int)) and not isinstance(value, bool):
+        value = float(value)
+    elif floating and isinstance(value, list):
+        value = [float(item) if isinstance(item, decimal.Decimal) else item for item in value]
+    if op.startswith("not ") and op[4:] in _OPPOSITES and not floating:  # NaN is neither below nor above a number
+        op = _OPPOSITES[op[4:]]
+    if op in ("like", "not like"):
+        if not pa.types.is_string(kind):
+            raise InvalidFilter(f"table {table}, column '{name}': LIKE needs a text column, and this one is {kind}")
+        prefix = value.removesuffix("%")
+        if not _WILD.search(prefix) and (op == "like" or prefix == value):
+            op = {"like": "=", "not like": "!="}[op] if prefix == value else "starts with"
+            value = prefix
+    return name, op, value
+
+
+def _needs_expression(condition: Condition) -> bool:
+    """Return whether comparisons have no operator of their own, or the alternatives are too many to list."""
+    if isinstance(condition, Joined):
+        return any(map(_needs_expression, condition.parts)) or _alternatives(condition) > MOST_TESTS
+    return condition[1] not in _OPERATORS
+
+
+def _alternatives(condition: Condition) -> int:
+    if not isinstance(condition, Joined):
+        return 1
+    counts = [_alternatives(part) for part in condition.parts]
+    return sum(counts) if condition.word == "OR" else math.prod(counts) * len(counts)
+
+
+def _condition_expression(condition: Condition, schema: TableSchema, table: str) -> tuple[pc.Expression, set[str]]:
+    """Return a condition as an Arrow expression, and the columns that it reads."""
+    if isinstance(condition, Joined):
+        parts = [_condition_expression(part, schema, table) for part in condition.parts]
+        joined = _fold([part for part, _ in parts], condition.word.lower())
+        return joined, set().union(*(columns for _, columns in parts))
+    name, op, value = condition
+    if op in ("like", "not like"):
+        matches = pc.match_like(pc.field(name), pattern=value)
+        return matches if op == "like" else ~matches, {name}
+    negated = op.removeprefix("not ") in _OPPOSITES and op.startswith("not ")
+    test = _conjunct((name, op.removeprefix("not ") if negated else op, value), schema, table)
+    if negated and isinstance(test.value, pa.Scalar) and test.value.is_valid:
+        return ~_expression(test), {name}
+    return _NEVER if negated else _expression(test), {name}
 
 
 def _fewer_groups(groups: Groups, schema: TableSchema) -> Groups:

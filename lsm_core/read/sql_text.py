@@ -6,6 +6,8 @@ Literals are texts, numbers, true, false, null, `TIMESTAMP '...'`, `map('key', '
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -27,8 +29,45 @@ _TOKEN: Final = re.compile(
 )
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "0": "\0", "Z": "\x1a"}
 _WORDS: Final[Mapping[str, bool | None]] = {"true": True, "false": False, "null": None}
+_NEGATED: Final = {
+    "=": "!=",
+    "==": "!=",
+    "!=": "=",
+    "<>": "=",
+    "<": "not <",
+    "<=": "not <=",
+    ">": "not >",
+    ">=": "not >=",
+    "in": "not in",
+    "not in": "in",
+    "is null": "is not null",
+    "is not null": "is null",
+    "like": "not like",
+    "not like": "like",
+}
+_OPPOSITES: Final = {"not <": ">=", "not <=": ">", "not >": "<=", "not >=": "<"}
+_DEEPEST: Final = 100
+MOST_TESTS: Final = 2_000
+"""Tests in one filter: Arrow walks them recursively, and tens of thousands end the process."""
 _MOST: Final = 65_536
 """Characters of a text."""
+
+
+Condition: TypeAlias = "tuple[str, str, Any] | Joined"
+"""A comparison (column, operator, value), or several that are joined."""
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Conditions joined by one word.
+
+    Attributes:
+        word: "AND" or "OR".
+        parts: the conditions.
+    """
+
+    word: str
+    parts: tuple[Condition, ...]
 
 
 @dataclass(frozen=True)
@@ -40,22 +79,62 @@ class Token:
     at: int
 
 
-def condition_groups(text: str, table: str = "") -> list[Group]:
-    """A condition such as `dt > '2024-01-01' AND h IN (1, 2) OR dt = '2023-12-31'`, as the or-ed groups of a filter (`parse_filter`).
+def parse_condition(text: str, table: str = "", what: str = "filter") -> Condition:
+    """Parse a condition such as ``(dt > '2024-01-01' OR h IN (1, 2)) AND NOT name LIKE 'a%'``.
 
-    Each side of a comparison is a column and a literal; there are no parentheses around conditions. Raises InvalidFilter.
+    Args:
+        text: comparisons of a column with a literal (=, ==, !=, <>, <, <=, >, >=, [NOT] IN, [NOT] BETWEEN, [NOT] LIKE, IS [NOT] NULL),
+            joined by AND, OR, NOT and parentheses.
+        table: name of the table, for errors.
+        what: name of the argument that holds the text, for errors.
+
+    Returns:
+        The condition without NOT: each negation is moved into the comparisons.
+
+    Raises:
+        InvalidFilter: the text is something else, or deeper than 100 parentheses.
     """
     try:
-        reader = SqlReader(text, "where")
-        groups: list[Group] = [[reader.condition()]]
-        while (word := reader.word()) in ("AND", "OR"):
-            reader.take()
-            if word == "OR":
-                groups.append([])
-            groups[-1].append(reader.condition())
+        reader = SqlReader(text, what)
+        condition = reader.alternatives()
         reader.end()
     except InvalidOption as error:
         raise InvalidFilter(f"{f'table {table}: ' if table else ''}{error}") from error
+    return condition
+
+
+def condition_groups(text: str, table: str = "", what: str = "where") -> list[Group]:
+    """Parse a condition into the or-ed groups of a filter (`parse_filter`).
+
+    Args:
+        text: a condition as :func:`parse_condition` takes it.
+        table: name of the table, for errors.
+        what: name of the argument that holds the text, for errors.
+
+    Returns:
+        One list of and-ed comparisons for each alternative.
+
+    Raises:
+        InvalidFilter: the text is no such condition, or has more than 2,000 comparisons once it is written as alternatives.
+    """
+    groups = groups_of(parse_condition(text, table, what), table)
+    return [[(column, _OPPOSITES.get(op, op), value) for column, op, value in group] for group in groups]
+
+
+def groups_of(condition: Condition, table: str = "") -> list[Group]:
+    """Write a condition as or-ed groups of and-ed comparisons. Raises InvalidFilter for more than 2,000 of them."""
+    if isinstance(condition, tuple):
+        return [[condition]]
+    parts = [groups_of(part, table) for part in condition.parts]
+    if condition.word == "OR":
+        groups = [group for part in parts for group in part]
+    else:
+        if math.prod(map(len, parts)) * len(parts) > MOST_TESTS:
+            raise InvalidFilter(
+                f"{f'table {table}: ' if table else ''}the condition has more than {MOST_TESTS} comparisons once its "
+                "parentheses are resolved; use IN (...) for long lists"
+            )
+        groups = [[test for group in combination for test in group] for combination in itertools.product(*parts)]
     return groups
 
 
@@ -154,6 +233,50 @@ class SqlReader:
             raise self.wrong(token, "map(...) takes keys, which are texts, and values in turn")
         return dict(zip(map(str, found[::2]), found[1::2], strict=True))
 
+    def alternatives(self, *, negated: bool = False, depth: int = 0) -> Condition:
+        """Take conditions joined by OR; ``negated``: take their negation. Raises InvalidOption."""
+        return self._joined("OR", negated, depth)
+
+    def _joined(self, word: str, negated: bool, depth: int) -> Condition:
+        """Take what ``word`` joins: AND binds tighter than OR."""
+        parts: list[Condition] = []
+        while True:
+            parts.append(self._joined("AND", negated, depth) if word == "OR" else self._factor(negated, depth))
+            if self.word() != word:
+                break
+            self.take()
+        if len(parts) == 1:
+            return parts[0]
+        return Joined(word if not negated else "AND" if word == "OR" else "OR", tuple(parts))
+
+    def _factor(self, negated: bool, depth: int) -> Condition:
+        """Take a comparison, or a condition in parentheses or behind NOT."""
+        if depth > _DEEPEST:
+            raise self.wrong(self.peek(), f"at most {_DEEPEST} parentheses and NOTs inside each other are taken")
+        if self.word() == "NOT":
+            self.take()
+            return self._factor(not negated, depth + 1)
+        if self.accept("("):
+            inner = self.alternatives(negated=negated, depth=depth + 1)
+            self.expect(")")
+            return inner
+        column, operator, value = self.condition()
+        if operator == "between":
+            low, high = value
+            return (
+                Joined("OR", ((column, "not >=", low), (column, "not <=", high)))
+                if negated
+                else Joined("AND", ((column, ">=", low), (column, "<=", high)))
+            )
+        if operator == "not between":
+            low, high = value
+            return (
+                Joined("AND", ((column, ">=", low), (column, "<=", high)))
+                if negated
+                else Joined("OR", ((column, "not >=", low), (column, "not <=", high)))
+            )
+        return (column, _NEGATED[operator] if negated else operator, value)
+
     def condition(self) -> tuple[str, str, Any]:
         """Take one comparison of a column with a literal. Raises InvalidOption."""
         column = self.name()
@@ -167,13 +290,26 @@ class SqlReader:
             self.take()
         if word == "IN" and self.accept("("):
             return column, "not in" if negated else "in", list(self._several(token, pairs=False) or ())  # type: ignore[arg-type]
+        if word == "LIKE":
+            pattern = self.literal()
+            if not isinstance(pattern, str):
+                raise self.wrong(token, "LIKE takes a text")
+            return column, "not like" if negated else "like", pattern
+        if word == "BETWEEN":
+            low = self.literal()
+            if self.word() != "AND":
+                raise self.wrong(self.peek(), "BETWEEN takes two literals with AND between them")
+            self.take()
+            return column, "not between" if negated else "between", (low, self.literal())
         if word == "IS" and not negated:
             negated = self.word() == "NOT"
             self._at += negated
             if self.word() == "NULL":
                 self.take()
                 return column, "is not null" if negated else "is null", None
-        raise self.wrong(token, "a comparison was expected: =, !=, <, <=, >, >=, IN (...), IS [NOT] NULL")
+        raise self.wrong(
+            token, "a comparison was expected: =, !=, <, <=, >, >=, [NOT] IN, [NOT] BETWEEN, [NOT] LIKE, IS [NOT] NULL"
+        )
 
     def end(self) -> None:
         """There is nothing left. Raises InvalidOption."""
@@ -191,4 +327,17 @@ def _number(text: str) -> int | Decimal:
     return int(plain) if plain.lstrip("+-").isdigit() else Decimal(plain)
 
 
-__all__ = ["Group", "Literal", "SqlReader", "Token", "condition_groups", "tokens", "unquoted"]
+__all__ = [
+    "MOST_TESTS",
+    "Condition",
+    "Group",
+    "Joined",
+    "Literal",
+    "SqlReader",
+    "Token",
+    "condition_groups",
+    "groups_of",
+    "parse_condition",
+    "tokens",
+    "unquoted",
+]

@@ -34,6 +34,8 @@ from lsm_core.table.names import SYSTEM_DATABASE, TableName
 if (
     TYPE_CHECKING
 ):  # looking over a warehouse needs neither the facade nor what creates tables: they are a third of a second to import
+    import pyarrow as pa
+
     from lsm_core.maintenance.combined import CombinedLine, CombinedPlan, CombinedReport, Rules
     from lsm_core.table.definition import Schema
     from lsm_core.table.schema_change import SchemaChange
@@ -124,18 +126,51 @@ class Catalog:
             raise DatabaseNotFound(f"database {database} is not in {self.root}")
         return self._metastore.tables(database)
 
-    def create_table(self, name: str, schema: Schema, ignore_if_exists: bool = False) -> Table:
-        """Create a table and return it. Raises InvalidSchema, InvalidOption, UnsupportedFeature, DatabaseNotFound, TableExists.
+    def create_table(
+        self,
+        name: str,
+        schema: Schema | pa.Schema,
+        ignore_if_exists: bool = False,
+        *,
+        primary_keys: Sequence[str] = (),
+        partition_keys: Sequence[str] = (),
+        options: Mapping[str, str] | None = None,
+        comment: str | None = None,
+        create_database: bool = False,
+    ) -> Table:
+        """Create a table; everything is checked before anything is written.
 
-        Everything is checked before anything is written. Options that are not acted on here (`options.not_acted_on`) are logged as
-        a warning.
+        Options that are not acted on here (`options.not_acted_on`) are logged as a warning.
+
+        Args:
+            name: "db.table".
+            schema: definition of the table, or its columns as an Arrow schema, which the next four arguments complete.
+            ignore_if_exists: return the table as it is when it exists already.
+            primary_keys: names of the key columns.
+            partition_keys: names of the partition columns.
+            options: table options by key.
+            comment: comment of the table.
+            create_database: create the database first where it does not exist.
+
+        Returns:
+            The new table.
+
+        Raises:
+            InvalidSchema: the columns or keys cannot be a table's.
+            InvalidOption: an option or argument cannot be used.
+            UnsupportedFeature: the table would need a feature that is not offered.
+            DatabaseNotFound: the database does not exist.
+            TableExists: the table exists.
         """
-        from lsm_core.table.definition import new_table_schema
+        from lsm_core.table.definition import as_definition, new_table_schema
 
+        schema = as_definition(name, schema, primary_keys, partition_keys, options, comment)
         parsed = self._plain(name, "creating")
-        path = self._table_path(parsed)
         schema = replace(schema, options={**self.options.table_defaults, **schema.options})
         first = new_table_schema(schema, str(parsed), self.clock)
+        if create_database:
+            self.create_database(parsed.database, ignore_if_exists=True)
+        path = self._table_path(parsed)
         store = TableStore(self.file_io, path, str(parsed), first, None, self.clock, dynamic_options=self._locking)
         require_writable(store)
         there = self._metastore.has_table(parsed)
@@ -169,7 +204,7 @@ class Catalog:
 
         store = self.store(parsed.on_branch)
         if not parsed.system:
-            return Table(store)
+            return Table(store, self)
         from lsm_core.table.system import SYSTEM_TABLES, SystemTable
 
         if parsed.system not in SYSTEM_TABLES:

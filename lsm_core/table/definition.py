@@ -36,6 +36,56 @@ class Schema:
     comment: str | None = None
 
 
+def as_definition(
+    name: str,
+    schema: Schema | pa.Schema,
+    primary_keys: Sequence[str] = (),
+    partition_keys: Sequence[str] = (),
+    options: Mapping[str, str] | None = None,
+    comment: str | None = None,
+) -> Schema:
+    """Return the definition that the arguments of `Catalog.create_table` describe.
+
+    Args:
+        name: name of the table, for errors.
+        schema: a whole definition, or columns that the other arguments complete.
+        primary_keys: names of the key columns.
+        partition_keys: names of the partition columns.
+        options: table options by key.
+        comment: comment of the table.
+
+    Returns:
+        The definition; keys are tuples.
+
+    Raises:
+        InvalidSchema: ``schema`` is neither, keys are no lists of names, or they are given beside a whole definition.
+    """
+    beside = {"primary_keys": primary_keys, "partition_keys": partition_keys, "options": options, "comment": comment}
+    if isinstance(schema, Schema):
+        named = [key for key, value in beside.items() if value]
+        if named:
+            raise InvalidSchema(f"table {name}: {', '.join(named)} must be inside Schema(...), not beside it")
+        definition = schema
+    elif isinstance(schema, pa.Schema):
+        definition = Schema(schema, primary_keys, partition_keys, options or {}, comment)
+    else:
+        raise InvalidSchema(
+            f"table {name}: the schema must be a Schema or a pyarrow.Schema, not {type(schema).__name__}"
+        )
+    for key in ("primary_keys", "partition_keys"):
+        names = getattr(definition, key)
+        if (
+            isinstance(names, str)
+            or not isinstance(names, Iterable)
+            or not all(isinstance(part, str) for part in names)
+        ):
+            raise InvalidSchema(f'table {name}: {key} must be a list of column names such as ["id"], not {names!r}')
+        definition = replace(definition, **{key: tuple(names)})  # type: ignore[arg-type]
+    if not isinstance(definition.options, Mapping):
+        raise InvalidSchema(f"table {name}: options must be a mapping of texts, not {definition.options!r}")
+    return definition
+
+
 def new_table_schema(definition: Schema, name: str, clock: Clock) -> TableSchema:
     """Schema 0 of table ``name``. Raises InvalidSchema or InvalidOption naming table and column.
 

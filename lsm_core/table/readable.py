@@ -1,32 +1,42 @@
-"""How rows are asked for, of tables and of system tables alike."""
+"""How rows are read, from tables and from system tables alike: as Arrow, as frames, and lazily."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from lsm_core.table.question import Answer, Question
 
-class Question(NamedTuple):
-    """What a caller asks for: ``version`` holds at most one of the four ways to name one (None: not given)."""
+if TYPE_CHECKING:  # the libraries of frames are the caller's own: nothing here needs them before a method is called
+    import duckdb
+    import pandas as pd
+    import polars as pl
 
-    columns: Sequence[str] | None
-    filter: object
-    limit: int | None
-    version: Mapping[str, Any]
-    dictionaries: bool
+    from lsm_core.format.schema import TableSchema
+    from lsm_core.table.lazy_scan import TableScan
 
 
 class Readable(ABC):
-    """Rows that can be read as one Arrow table or as a stream of batches."""
+    """Rows that can be read as one Arrow table, as a stream of batches, as a frame, or lazily by a query engine."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Name of the table, as errors use it."""
 
     @abstractmethod
     def _answer_table(self, question: Question) -> pa.Table: ...
 
     @abstractmethod
-    def _answer_batches(self, question: Question) -> Iterator[pa.RecordBatch]: ...
+    def _answer_stream(self, question: Question) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """Return the schema of the rows and their batches; errors in the arguments are raised at once."""
+
+    @abstractmethod
+    def _fixed(self, version: Mapping[str, Any]) -> tuple[TableSchema, Answer]:
+        """Return the schema of the version that ``version`` names today, and a function that reads that version."""
 
     def to_arrow(
         self,
@@ -40,12 +50,31 @@ class Readable(ABC):
         watermark: int | None = None,
         dictionaries: bool = False,
     ) -> pa.Table:
-        """Merged rows of the newest version, or of the one that arguments or options name, with the schema of its time.
+        """Return the merged rows of one version, by default the newest, with the schema of that time.
 
-        Options that ask for changes (`incremental-between` ...) are answered with those, without their kinds: see `incremental`.
-        ``timestamp_ms``: the newest snapshot committed then or before (epoch ms); ``watermark``: the oldest that reached it.
-        ``dictionaries``: STRING columns come as `dictionary<int32, string>`, batch by batch: quick where texts repeat.
-        Raises SnapshotNotFound, ColumnNotFound, InvalidFilter, InvalidOption, CorruptFile, UnsupportedFeature.
+        Options that ask for changes (`incremental-between` ...) return the changed rows without their kinds: see
+        :meth:`Table.incremental`.
+
+        Args:
+            columns: names of the columns to read, in this order; None for all.
+            filter: condition on the rows: tuples, SQL text or an Arrow expression (engine.md).
+            limit: largest number of rows; None for all.
+            snapshot_id: id of the snapshot to read.
+            tag: name of the tag to read.
+            timestamp_ms: read the newest snapshot committed at this time or before (epoch ms).
+            watermark: read the oldest snapshot that reached this watermark (epoch ms).
+            dictionaries: return STRING columns as `dictionary<int32, string>`, which is quicker where texts repeat.
+
+        Returns:
+            The rows as an Arrow table.
+
+        Raises:
+            SnapshotNotFound: the version does not exist.
+            ColumnNotFound: a column of ``columns`` or ``filter`` does not exist.
+            InvalidFilter: the filter is not understood.
+            InvalidOption: an argument or option cannot be used.
+            CorruptFile: a file of the table is damaged.
+            UnsupportedFeature: the table needs a feature that is not offered.
         """
         version = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
         return self._answer_table(Question(columns, filter, limit, version, dictionaries))
@@ -62,9 +91,93 @@ class Readable(ABC):
         watermark: int | None = None,
         dictionaries: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """As :meth:`to_arrow`, streaming, in bounded memory; errors in the arguments are raised at once."""
+        """Return the rows as a stream of batches in bounded memory; arguments and errors as for :meth:`to_arrow`."""
         version = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
-        return self._answer_batches(Question(columns, filter, limit, version, dictionaries))
+        return self._answer_stream(Question(columns, filter, limit, version, dictionaries))[1]
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the newest rows as an Arrow C stream, so that any library of the Arrow interface reads the table.
+
+        Args:
+            requested_schema: PyCapsule of the schema that the caller wants, or None.
+
+        Returns:
+            PyCapsule of an ArrowArrayStream.
+        """
+        schema, batches = self._answer_stream(Question(None, None, None, {}))
+        return pa.RecordBatchReader.from_batches(schema, batches).__arrow_c_stream__(requested_schema)
+
+    def to_pandas(self, columns: Sequence[str] | None = None, filter: object = None, **more: Any) -> pd.DataFrame:  # noqa: A002
+        """Return the rows as a pandas frame; arguments and errors as for :meth:`to_arrow`."""
+        frame: pd.DataFrame = self.to_arrow(columns, filter, **more).to_pandas()
+        return frame
+
+    def to_polars(self, columns: Sequence[str] | None = None, filter: object = None, **more: Any) -> pl.DataFrame:  # noqa: A002
+        """Return the rows as a Polars frame; arguments and errors as for :meth:`to_arrow`. See also :meth:`scan`."""
+        import polars as pl
+
+        return pl.DataFrame(self.to_arrow(columns, filter, **more))
+
+    def to_duckdb(
+        self,
+        name: str | None = None,
+        connection: duckdb.DuckDBPyConnection | None = None,
+        *,
+        snapshot_id: int | None = None,
+        tag: str | None = None,
+        timestamp_ms: int | None = None,
+        watermark: int | None = None,
+    ) -> duckdb.DuckDBPyConnection:
+        """Register the rows as a view of DuckDB, which reads only the columns and rows that a query needs.
+
+        Args:
+            name: name of the view; None for the table's own name without its database.
+            connection: connection that gets the view; None for a new one in memory.
+            snapshot_id: as for :meth:`to_arrow`, as are the other ways to name a version.
+            tag: as for :meth:`to_arrow`.
+            timestamp_ms: as for :meth:`to_arrow`.
+            watermark: as for :meth:`to_arrow`.
+
+        Returns:
+            The connection.
+        """
+        scan = self.scan(snapshot_id=snapshot_id, tag=tag, timestamp_ms=timestamp_ms, watermark=watermark)
+        return scan.to_duckdb(name or self.name.partition(".")[2] or self.name, connection)
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: object = None,  # noqa: A002  (the public name)
+        snapshot_id: int | None = None,
+        *,
+        tag: str | None = None,
+        timestamp_ms: int | None = None,
+        watermark: int | None = None,
+    ) -> TableScan:
+        """Return a lazy scan of one version for Polars, DuckDB and whatever reads pyarrow datasets.
+
+        The version is fixed by this call, so all parts of a query see the same rows. No data is read before a query runs.
+
+        Args:
+            columns: names of the columns that the scan offers; None for all.
+            filter: condition on the rows, and-ed with those that a query pushes down.
+            snapshot_id: as for :meth:`to_arrow`, as are the other ways to name a version.
+            tag: as for :meth:`to_arrow`.
+            timestamp_ms: as for :meth:`to_arrow`.
+            watermark: as for :meth:`to_arrow`.
+
+        Returns:
+            A pyarrow dataset that pushes columns and filters down into the table's own read.
+
+        Raises:
+            SnapshotNotFound: the version does not exist.
+            ColumnNotFound: a column of ``columns`` or ``filter`` does not exist.
+            InvalidFilter: the filter is not understood.
+        """
+        from lsm_core.table.lazy_scan import TableScan
+
+        version = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
+        return TableScan(self.name, *self._fixed(version), columns, filter)
 
 
-__all__ = ["Question", "Readable"]
+__all__ = ["Readable"]

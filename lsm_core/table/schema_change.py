@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -14,6 +14,14 @@ from lsm_core.types import DataType
 # An Arrow type or field, a type of ours, or its text ("VARCHAR(10)", which Arrow cannot say).
 AnyType: TypeAlias = "pa.DataType | pa.Field | DataType | str"
 Column: TypeAlias = "str | Sequence[str]"
+
+
+class AltersTables(Protocol):
+    """A catalog, as writers need it that add columns."""
+
+    def alter_table(self, name: str, changes: Sequence[SchemaChange]) -> None:
+        """Carry out schema changes of a table, all or nothing."""
+        ...
 
 
 @dataclass(frozen=True)

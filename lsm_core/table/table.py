@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from lsm_core import maintenance
 from lsm_core.metadata import branches, consumers, mark_done, snapshots, tags
-from lsm_core.table.readable import Question, Readable
+from lsm_core.table.question import Answer, Question
+from lsm_core.table.readable import Readable
 
 if (
     TYPE_CHECKING
@@ -47,15 +48,29 @@ if (
     from lsm_core.metadata.store import TableStore
     from lsm_core.read import Split
     from lsm_core.read.changes import StreamScan
+    from lsm_core.table.schema_change import AltersTables
     from lsm_core.table.writing import BatchCommit, BatchWrite, StreamCommit, StreamWrite
     from lsm_core.write import Rows
 
 
 class Table(Readable):
-    """One table of a catalog. Immutable: after a schema change open it again. ``store`` is its state for the rooms below."""
+    """One table of a catalog. Immutable: :meth:`refresh` opens it again after a schema change.
 
-    def __init__(self, store: TableStore) -> None:
-        self.store = store
+    Attributes:
+        store: the table's state, for the rooms below.
+    """
+
+    def __init__(self, store: TableStore, catalog: AltersTables | None = None) -> None:
+        """Wrap a table's state.
+
+        Args:
+            store: the table's state.
+            catalog: the catalog that opened the table; writes that add columns need it.
+        """
+        self.store, self._catalog = store, catalog
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"store": self.store, "_catalog": None}  # a catalog may hold connections
 
     def __repr__(self) -> str:
         return f"Table({self.store.name!r})"
@@ -87,7 +102,19 @@ class Table(Readable):
 
     def copy(self, options: Mapping[str, str | None]) -> Table:
         """The same table with dynamic options on top; None takes an option away. Raises InvalidOption for an immutable one."""
-        return Table(self.store.copy(options))
+        return Table(self.store.copy(options), self._catalog)
+
+    def refresh(self) -> Table:
+        """Open the table again, with its newest schema and the same dynamic options.
+
+        Returns:
+            The table as it is now; this object stays as it was.
+
+        Raises:
+            TableNotFound: the table was dropped.
+            InvalidOption: a stored option cannot be used.
+        """
+        return Table(self.store.refresh(), self._catalog)
 
     # -- changing data -----------------------------------------------------------------------------------------------
 
@@ -99,16 +126,39 @@ class Table(Readable):
         *,
         watermark: int | None = None,
         properties: Mapping[str, str] | None = None,
+        schema_mode: str | None = None,
     ) -> int | None:
-        """Write ``data`` (anything that Arrow takes for a table) and commit; returns the snapshot id, None without rows.
+        """Write rows and commit them.
 
-        ``row_kinds``: Arrow array of "+I" "-U" "+U" "-D", or the one kind of all rows. ``overwrite``: True or ``{}`` replaces the table (a partitioned one:
-        the partitions in ``data``, unless `dynamic-partition-overwrite` is false), a mapping that partition. ``watermark`` and ``properties``: as :meth:`BatchCommit.commit` takes them.
-        Raises InvalidData, RetractNotSupported, UnsupportedFeature, CommitConflict.
+        Args:
+            data: Arrow data, columns by name, a list of rows by column name, a pandas or Polars frame, a Polars lazy frame, or
+                an object with ``__arrow_c_stream__``.
+            row_kinds: Arrow array of "+I" "-U" "+U" "-D", or the one kind of all rows; None for inserts.
+            overwrite: True or ``{}`` replaces the table (a partitioned one: the partitions in ``data``, unless
+                `dynamic-partition-overwrite` is false), a mapping replaces that partition.
+            watermark: as :meth:`BatchCommit.commit` takes it (epoch ms).
+            properties: as :meth:`BatchCommit.commit` takes them.
+            schema_mode: "merge" adds columns that only ``data`` has and widens types before the write; the new schema stays when
+                the write then fails, and :meth:`refresh` opens it. None refuses such columns.
+
+        Returns:
+            The id of the snapshot, or None without rows.
+
+        Raises:
+            InvalidData: a value does not fit its column.
+            ColumnNotFound: ``data`` has a column that the table does not have.
+            InvalidSchema: types cannot be merged.
+            InvalidOption: an argument cannot be used.
+            RetractNotSupported: the merge engine takes no deletes.
+            UnsupportedFeature: the table needs a feature that is not offered.
+            CommitConflict: another commit changed the same rows.
         """
-        from lsm_core.table.writing import write_once
+        from lsm_core.table.writing import with_merged_schema, write_once
 
-        return write_once(self.store, data, row_kinds, overwrite, watermark, properties)
+        store = self.store
+        if schema_mode is not None:
+            store, data = with_merged_schema(self._catalog, store, data, schema_mode)
+        return write_once(store, data, row_kinds, overwrite, watermark, properties)
 
     def delete(self, filter: object) -> int | None:  # noqa: A002  (the public name)
         """Delete the rows for which ``filter`` is true, in one commit; returns its snapshot id, None when there were none.
@@ -189,10 +239,15 @@ class Table(Readable):
 
         return answer_table(self.store, *question)
 
-    def _answer_batches(self, question: Question) -> Iterator[pa.RecordBatch]:
-        from lsm_core.read.answers import answer_batches
+    def _answer_stream(self, question: Question) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        from lsm_core.read.answers import answer_stream
 
-        return answer_batches(self.store, *question)
+        return answer_stream(self.store, *question)
+
+    def _fixed(self, version: Mapping[str, Any]) -> tuple[TableSchema, Answer]:
+        from lsm_core.read.answers import fixed_answers
+
+        return fixed_answers(self.store, version)
 
     def plan_scan(
         self,
@@ -528,7 +583,7 @@ class Table(Readable):
 
         Raises TableExists, InvalidOption for a name that Paimon does not take, SnapshotNotFound.
         """
-        return Table(maintenance.create_branch(self.store, name, from_tag, from_snapshot))
+        return Table(maintenance.create_branch(self.store, name, from_tag, from_snapshot), self._catalog)
 
     def delete_branch(self, name: str) -> BranchDeletionReport:
         """Delete a branch; what only it needs waits in the trash, from where :meth:`restore` brings all of it back. Raises TableNotFound."""

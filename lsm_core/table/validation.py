@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
@@ -74,10 +75,11 @@ def check_columns(fields: Sequence[DataField], table: str) -> None:
         if field.name in _RESERVED or field.name.startswith(_KEY_PREFIX):
             raise InvalidSchema(f"table {table}: column name '{field.name}' is reserved")
     for path, names in _groups((), fields):
+        counts = Counter(names)
         for name in names:
             if not name.strip():
                 raise InvalidSchema(f"table {table}: a column{' of ' + path if path else ''} has a blank name")
-            if names.count(name) > 1:
+            if counts[name] > 1:
                 raise InvalidSchema(f"table {table}: column '{path + '.' if path else ''}{name}' is given twice")
 
 

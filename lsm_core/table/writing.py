@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lsm_core.commit import BATCH, CommitMessage, Committer, discard_on_failure, messages_of
 from lsm_core.commit.overwrite import asked_scope
-from lsm_core.errors import InvalidOption
+from lsm_core.errors import InvalidOption, UnsupportedFeature
 from lsm_core.format.json_text import require_whole
 from lsm_core.format.partition_path import partition_bytes
 from lsm_core.format.snapshot import MAX_SEQUENCE
@@ -18,9 +18,13 @@ from lsm_core.maintenance.actions.expire_partitions.partition_expiry import Expi
 from lsm_core.metadata.mark_done import check_end_of_input, mark_end_of_input
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import whole_number
+from lsm_core.table.altering import as_type
+from lsm_core.table.schema_merging import merging_changes
 from lsm_core.write import Rows, StreamTableWrite, TableWrite
+from lsm_core.write.incoming_rows import as_rows
 
 if TYPE_CHECKING:
+    from lsm_core.table.schema_change import AltersTables
     from lsm_core.write import Compactor
 
 
@@ -262,4 +266,51 @@ def write_once(
     return commit.overwrite(messages, spec, watermark=watermark, properties=properties)
 
 
-__all__ = ["BatchCommit", "BatchWrite", "StreamCommit", "StreamWrite", "after_commit", "committed", "write_once"]
+def with_merged_schema(
+    catalog: AltersTables | None, store: TableStore, data: Rows, mode: str
+) -> tuple[TableStore, pa.Table | pa.RecordBatchReader]:
+    """Add the columns that only ``data`` has to the table, and widen its types where values of ``data`` need it.
+
+    Args:
+        catalog: the catalog of the table.
+        store: the table.
+        data: rows to write.
+        mode: "merge".
+
+    Returns:
+        The table with its new schema, and the rows.
+
+    Raises:
+        InvalidOption: ``mode`` is not "merge".
+        UnsupportedFeature: no catalog opened the table.
+        InvalidSchema: types cannot be merged.
+    """
+    if mode != "merge":
+        raise InvalidOption(
+            "schema_mode", mode, '"merge", or None to refuse columns that the table does not have', store.name
+        )
+    if catalog is None:
+        raise UnsupportedFeature("schema_mode of a table that no catalog opened (use Catalog.table)", store.name)
+    rows = as_rows(data, store.name)
+    store = store.refresh()
+    typed = [
+        field for field in rows.schema if not pa.types.is_null(field.type)
+    ]  # a column of nulls has no type to merge
+    kinds = {field.name: as_type(field, store.name, (field.name,)) for field in typed}
+    changes = merging_changes(store.schema, kinds, store.name)
+    if changes:
+        catalog.alter_table(store.name, changes)
+        store = store.refresh()
+    return store, rows
+
+
+__all__ = [
+    "BatchCommit",
+    "BatchWrite",
+    "StreamCommit",
+    "StreamWrite",
+    "after_commit",
+    "committed",
+    "with_merged_schema",
+    "write_once",
+]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from itertools import chain
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -28,8 +30,16 @@ CHUNK_BYTES: Final = 64 << 20
 """Input is worked on in pieces of about this size, so that casting never doubles a large table."""
 
 
-Rows: TypeAlias = pa.RecordBatch | pa.Table | pa.RecordBatchReader | Mapping[str, Any]
-"""What callers may hand in, and whatever else Arrow takes for a table: a pandas or polars frame, say."""
+class ArrowStream(Protocol):
+    """Rows of any library that offers the Arrow C stream interface: Polars, DuckDB, pandas, a `Table` of this engine."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
+
+
+Rows: TypeAlias = (
+    pa.RecordBatch | pa.Table | pa.RecordBatchReader | Mapping[str, Any] | Sequence[Mapping[str, Any]] | ArrowStream
+)
+"""Rows as callers have them: Arrow data, columns by name, a list of rows by column name, a frame, or an Arrow stream."""
 
 
 @dataclass(frozen=True)
@@ -57,14 +67,72 @@ ALL: Final = RowNumbering()
 
 
 def as_rows(data: Rows, table: str) -> pa.Table | pa.RecordBatchReader:
-    """``data`` as Arrow holds it; readers stay streams. Raises :class:`InvalidData` for what is no table."""
+    """Convert rows to Arrow.
+
+    Args:
+        data: Arrow data, columns by name, a list of rows by column name, a pandas or Polars frame, a Polars lazy frame, or an
+            object with ``__arrow_c_stream__``. Named levels of a pandas index are columns; an index without names is dropped.
+        table: name of the table, for errors.
+
+    Returns:
+        A table, or a reader where ``data`` is a stream or a lazy frame: those are never held as a whole.
+
+    Raises:
+        InvalidData: ``data`` is none of these, or its values cannot be held by Arrow.
+    """
     if isinstance(data, (pa.Table, pa.RecordBatchReader)):
         return data
+    kind = type(data)
     try:
-        return pa.Table.from_batches([data]) if isinstance(data, pa.RecordBatch) else pa.table(data)
+        if isinstance(data, pa.RecordBatch):
+            return pa.Table.from_batches([data])
+        if kind.__module__.startswith("pandas.") and kind.__name__ == "DataFrame":
+            return _rows_of_pandas(data)
+        if kind.__module__.startswith("polars.") and kind.__name__ == "LazyFrame":
+            return _rows_of_lazy_frame(data)
+        if isinstance(data, (list, tuple)):
+            return _rows_of_list(data)
+        if any(base.__module__ == "pyarrow._dataset" for base in kind.__mro__):
+            dataset: Any = data
+            return (dataset if hasattr(dataset, "to_reader") else dataset.scanner()).to_reader()
+        if hasattr(data, "__arrow_c_stream__"):
+            return pa.RecordBatchReader.from_stream(data)
+        return pa.table(data)
     except (TypeError, ValueError, pa.ArrowException) as error:
-        reason = f"rows must be an Arrow table or convert to one, not {type(data).__name__}: {error}"
+        reason = (
+            f"rows of type {kind.__name__} cannot be read as a table: {error}. Write an Arrow table, a pandas or Polars "
+            "frame, a dictionary of columns or a list of dictionaries"
+        )
         raise InvalidData(table, "", reason) from error
+
+
+def _rows_of_pandas(frame: Any) -> pa.Table:
+    levels = [name for name in frame.index.names if name is not None and name not in frame.columns]
+    unnamed = [place for place, name in enumerate(frame.index.names) if name not in levels]
+    if levels:
+        frame = (frame.reset_index(level=unnamed, drop=True) if unnamed else frame).reset_index()
+    return pa.Table.from_pandas(frame, preserve_index=False)
+
+
+def _rows_of_lazy_frame(frame: Any) -> pa.RecordBatchReader:
+    schema = frame.collect_schema().to_frame().to_arrow().schema
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for part in frame.collect_batches():
+            yield from part.to_arrow().cast(schema).to_batches()
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _rows_of_list(rows: Sequence[Any]) -> pa.Table:
+    """Return a list of rows, or of Arrow batches or tables, as a table; columns that a row does not have are null there."""
+    if rows and all(isinstance(part, (pa.RecordBatch, pa.Table)) for part in rows):
+        return pa.concat_tables([pa.table(part) for part in rows], promote_options="default")
+    strangers = {type(row).__name__ for row in rows if not isinstance(row, Mapping)}
+    if strangers:
+        raise TypeError(f"a list of rows holds dictionaries by column name, not {', '.join(sorted(strangers))}")
+    names = list(dict.fromkeys(chain.from_iterable(rows)))
+    return pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
 
 
 def pieces(data: pa.RecordBatch | pa.Table | pa.RecordBatchReader) -> Iterator[pa.Table]:
@@ -87,7 +155,8 @@ def conform(data: pa.Table, schema: TableSchema, table: str, given: RowNumbering
     precision, digits) or a null where NOT NULL is said, also inside nested values; rows are named as ``given`` says.
     """
     _require_names(data.column_names, schema, table)
-    columns = [_column(data, field, table, given) for field in schema.fields]
+    names = frozenset(data.column_names)  # Arrow makes the list anew at each use
+    columns = [_column(data, names, field, table, given) for field in schema.fields]
     for field, column in zip(schema.fields, columns, strict=True):
         is_key = field.name in schema.primary_keys
         if column.null_count and (is_key or not field.type.nullable):
@@ -129,7 +198,7 @@ def _require_names(names: Sequence[str], schema: TableSchema, table: str) -> Non
     unknown = [name for name in names if not schema.has_field(name)]
     if unknown:
         raise ColumnNotFound(table, unknown[0], schema.field_names)
-    twice = [name for place, name in enumerate(names) if name in names[:place]]
+    twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise InvalidData(table, twice[0], f"the column is given twice: {', '.join(names)}")
 
@@ -197,9 +266,11 @@ def counted(table: pa.Table, columns: Sequence[str]) -> pa.Table:
     return table
 
 
-def _column(data: pa.Table, field: DataField, table: str, given: RowNumbering) -> pa.ChunkedArray:
+def _column(
+    data: pa.Table, names: frozenset[str], field: DataField, table: str, given: RowNumbering
+) -> pa.ChunkedArray:
     target = to_arrow(field.type)
-    if field.name in data.column_names:
+    if field.name in names:
         column = _fitted(data.column(field.name), field, table, given)
         if field.default is None or not field.type.nullable or not column.null_count:
             return column

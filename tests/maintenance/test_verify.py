@@ -284,3 +284,25 @@ def test_many_small_files_are_sampled_too(tmp_path: Path) -> None:
         table.write(rows(range(number * 500, number * 500 + 1_000), v=number))
     report = table.compact(full=True)
     assert report.rows_in == 5_000 and report.verification.level == "V2"
+
+
+def test_wide_rows_are_compared_within_a_bound_of_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sample keeps the rows of a few keys when rows are wide, all versions of each, and still stops a wrong value."""
+    from lsm_core.maintenance.reference import sampling
+
+    monkeypatch.setattr(sampling, "_MOST_BYTES", 40_000)
+    kept: list[int] = []
+    keep = sampling.Catch.keep
+
+    def watched(catch: sampling.Catch, name: str, rows: pa.RecordBatch) -> None:
+        keep(catch, name, rows)
+        kept.append(catch._bytes)
+
+    monkeypatch.setattr(sampling.Catch, "keep", watched)
+    table = keyed(tmp_path, num_sorted_run__compaction_trigger="20")
+    for number in range(6):
+        keys = list(range(number, number + 20))
+        table.write(pa.table({"k": keys, "v": keys, "s": [str(number) * 1_000] * 20}))
+    report = table.compact(full=True)
+    assert max(kept) < 60_000 and report.snapshot_id is not None
+    assert table.to_arrow().num_rows == 25

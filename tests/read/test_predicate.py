@@ -94,7 +94,7 @@ def test_a_filter_keeps_the_rows_it_names(given: object, expected: list[int]) ->
 @pytest.mark.parametrize(
     "given",
     [
-        "k = 1",
+        "k == = 1",
         [("k", "~", 1)],
         [("k", "=", "one")],
         [("b", "=", 1)],

@@ -165,7 +165,7 @@ def test_statements_without_a_filter_or_with_nonsense_change_nothing(tmp_path: P
         (InvalidOption, "at least one column", lambda: table.update(ALL, {})),
         (InvalidOption, "a mapping", lambda: table.update(ALL, "v")),  # type: ignore[arg-type]
         (InvalidFilter, "bool", lambda: table.delete(pc.field("k") + 1)),
-        (InvalidData, "rows must be", lambda: table.upsert("k") if key else table.write("k")),  # type: ignore[arg-type]
+        (InvalidData, "cannot be read as a table", lambda: table.upsert("k") if key else table.write("k")),  # type: ignore[arg-type]
     ]
     if key:
         wrong.append((UnsupportedFeature, "primary key column 'k'", lambda: table.update(ALL, {"k": 1})))

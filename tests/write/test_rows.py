@@ -115,9 +115,9 @@ def test_whatever_arrow_takes_for_a_table_is_rows() -> None:
     assert as_rows(pandas.DataFrame({"k": [1, 2]}), "db.t").equals(table)
 
 
-@pytest.mark.parametrize("given", [None, "rows", [{"k": 1}], {"k": [1], "v": [1, 2]}, {"k": [object()]}, 5])
+@pytest.mark.parametrize("given", [None, "rows", [1], [{"k": 1}, "x"], {"k": [1], "v": [1, 2]}, {"k": [object()]}, 5])
 def test_what_is_no_table_is_refused(given: Any) -> None:
-    with pytest.raises(InvalidData, match="rows must be an Arrow table"):
+    with pytest.raises(InvalidData, match="cannot be read as a table"):
         as_rows(given, "db.t")
 
 

@@ -84,6 +84,10 @@ def codec_of(name: str, table: str = "") -> str:
     return codec
 
 
+_WIDE_VALUE: Final = 64 << 10
+"""Average bytes of a value from which a column gets no dictionary, whose page has a megabyte at most."""
+
+
 def repeating_columns(rows: pa.Table, always: Sequence[str], never: Sequence[str]) -> list[str]:
     """Columns worth a dictionary: those in ``always``, and those of which a spread sample of ``rows`` repeats values."""
     chosen = [name for name in always if name in rows.column_names]
@@ -92,6 +96,8 @@ def repeating_columns(rows: pa.Table, always: Sequence[str], never: Sequence[str
     for name in rows.column_names:
         column = rows.column(name)
         if name in chosen or name in never or pa.types.is_boolean(column.type) or pa.types.is_nested(column.type):
+            continue
+        if column.nbytes > _WIDE_VALUE * max(1, rows.num_rows):  # none of these fits into a dictionary page
             continue
         if pa.types.is_dictionary(column.type):
             whole = joined(column.chunks)
@@ -294,6 +300,7 @@ class ParquetSource:
                 opened = self._read_footer(kept)
             self._metadata, self._file = opened.metadata, None
             self._footer, self.schema, self._wide = opened.footer, opened.schema, opened.wide
+            self._places: dict[str, list[int]] | None = None
             self.rows: int = self._footer.rows
             check_rows(path, self.rows, rows)
             self.group_rows = [group.rows for group in self._footer.groups]
@@ -378,11 +385,11 @@ class ParquetSource:
 
     def _leaves(self, columns: Sequence[str]) -> list[int]:
         """Indexes of the leaves of ``columns``, in their order."""
-        places: dict[str, list[int]] = {name: [] for name in columns}
-        for at, leaf in enumerate(self._footer.leaves):
-            if leaf.name in places:
-                places[leaf.name].append(at)
-        return [at for found in places.values() for at in found]
+        if self._places is None:
+            self._places = {}
+            for place, leaf in enumerate(self._footer.leaves):
+                self._places.setdefault(leaf.name, []).append(place)
+        return [place for name in dict.fromkeys(columns) for place in self._places.get(name, ())]
 
     def _ranges(self, groups: Sequence[int], leaves: Sequence[int]) -> list[list[tuple[int, int]]]:
         """Where in the file the pages of ``leaves`` lie, for each of the row ``groups``."""

@@ -38,6 +38,8 @@ _AT_FIRST: Final = 1.2
 """So many times the keys are aimed at in the largest file, as ranks are uneven; as more keys pass the sample narrows."""
 _SPECIAL: Final = 400
 _MOST_ROWS: Final = 200_000
+_MOST_BYTES: Final = 64 << 20
+"""Arrow bytes of the rows that are kept: rows of 12 KiB in five versions fill it, of wider rows fewer keys are compared."""
 _LOOK_AT_ROWS: Final = 131_072
 _BATCH_ROWS: Final = 65_536
 _BITS: Final = 1 << 22
@@ -167,6 +169,7 @@ class Catch:
         self._place, self._sample, self._keys = place, sample, keys
         self._parts: dict[str, list[tuple[Ranks, pa.RecordBatch]]] = {}
         self._rows = 0
+        self._bytes = 0
         self._passed: dict[str, int] = {}
         self._chosen: Ranks = np.empty(0, np.uint64)
         self._look_at = int(2 * _AT_FIRST * keys)
@@ -201,13 +204,17 @@ class Catch:
         names = [SEQUENCE_NUMBER, VALUE_KIND, *schema.field_names]
         columns = [*self._place.keys(rows), *(rows.column(name) for name in names)]
         shaped = pa.RecordBatch.from_arrays(columns, [*(KEY_PREFIX + k for k in schema.trimmed_primary_keys), *names])
-        self._parts.setdefault(name, []).append((self._chosen, plain_batch(shaped)))
+        kept = plain_batch(shaped)
+        self._parts.setdefault(name, []).append((self._chosen, kept))
         self._rows += rows.num_rows
+        self._bytes += kept.nbytes
         if self._rows >= self._look_at:
             self._sample = self._tighter()
             self._look_at = self._rows + int(_AT_FIRST * self._keys)
         while self._rows > _MOST_ROWS:
             self._narrow(self._sample.narrower())
+        if self._bytes > _MOST_BYTES:
+            self._narrow_to_bytes()
 
     def settle(self) -> None:
         """Once all inputs have passed: let go of the rows that were caught before enough keys were known."""
@@ -234,12 +241,27 @@ class Catch:
         parts = self._parts.get(name)
         return pa.Table.from_batches([batch for _, batch in parts]) if parts else None
 
+    def _narrow_to_bytes(self) -> None:
+        """Keep half as many keys until their rows fit into :data:`_MOST_BYTES`, and at least one key."""
+        while self._bytes > _MOST_BYTES:
+            ranks = np.unique(np.concatenate([ranks for parts in self._parts.values() for ranks, _ in parts]))
+            if len(ranks) < 2:
+                return
+            middle = int(ranks[len(ranks) // 2])  # never above the limit: versions of such keys went by already
+            limit = middle if self._sample.limit is None else min(middle, self._sample.limit)
+            self._narrow(Sample(limit, np.empty(0, np.uint64)))
+
     def _narrow(self, sample: Sample) -> None:
         self._sample = sample
         for name, parts in self._parts.items():
             looked_at = [(sample.chosen(ranks), ranks, batch) for ranks, batch in parts]
-            self._parts[name] = [(ranks[kept], batch.take(pa.array(kept))) for kept, ranks, batch in looked_at]
+            self._parts[name] = [
+                (ranks[kept], batch if len(kept) == len(ranks) else batch.take(pa.array(kept)))
+                for kept, ranks, batch in looked_at
+                if len(kept)
+            ]
         self._rows = sum(len(ranks) for parts in self._parts.values() for ranks, _ in parts)
+        self._bytes = sum(batch.nbytes for parts in self._parts.values() for _, batch in parts)
 
 
 def _deleted(place: Place, files: Sequence[DataFileMeta]) -> Ranks:

@@ -58,10 +58,18 @@ class SystemTable(ReadOnlyTable):
 
     def __init__(self, store: TableStore, system: str) -> None:
         self.store, self.system, self._view = store, system, SYSTEM_TABLES[system]
-        self.name = f"{store.name}${system}"
 
     def __repr__(self) -> str:
         return f"SystemTable({self.name!r})"
+
+    @property
+    def name(self) -> str:
+        """ "db.table$view"."""
+        return f"{self.store.name}${self.system}"
+
+    def refresh(self) -> SystemTable:
+        """Open the view again over the table's newest schema. Raises TableNotFound, InvalidOption."""
+        return SystemTable(self.store.refresh(), self.system)
 
     def copy(self, options: Mapping[str, str | None]) -> SystemTable:
         """The same view of the table with dynamic options on top; None takes one away. Raises InvalidOption for an immutable one."""
@@ -77,10 +85,18 @@ class GlobalTable(ReadOnlyTable):
 
     def __init__(self, warehouse: Warehouse, table: str) -> None:
         self._warehouse, self.system = warehouse, table
-        self.name = f"sys.{table}"
 
     def __repr__(self) -> str:
         return f"GlobalTable({self.name!r})"
+
+    @property
+    def name(self) -> str:
+        """ "sys.table"."""
+        return f"sys.{self.system}"
+
+    def refresh(self) -> GlobalTable:
+        """Return the view itself: each read looks at the catalog again."""
+        return self
 
     def _open(self, named: Mapping[str, Any]) -> tuple[TableSchema, Parts]:
         for key, value in named.items():

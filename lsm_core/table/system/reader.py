@@ -13,7 +13,8 @@ from lsm_core.format.schema import TableSchema
 from lsm_core.options import whole_number
 from lsm_core.read import parse_filter
 from lsm_core.read.predicate import Predicate
-from lsm_core.table.readable import Question, Readable
+from lsm_core.table.question import Answer, Question
+from lsm_core.table.readable import Readable
 from lsm_core.table.system.view import Wanted, shaped
 from lsm_core.table.table import Table
 from lsm_core.types.dictionaries import coded_table
@@ -24,8 +25,6 @@ _VERBS: Final = frozenset(name for name, value in vars(Table).items() if callabl
 
 class ReadOnlyTable(Readable):
     """The reading methods of a table over rows that metadata make; ``name`` is what its errors call it."""
-
-    name: str
 
     if not TYPE_CHECKING:
 
@@ -72,10 +71,14 @@ class ReadOnlyTable(Readable):
         found = pa.concat_tables([schema.empty_table(), *parts])
         return coded_table(found) if question.dictionaries else found
 
-    def _answer_batches(self, question: Question) -> Iterator[pa.RecordBatch]:
-        _, parts = self._read(question)
-        tables = map(coded_table, parts) if question.dictionaries else parts
-        return (batch for part in tables for batch in part.to_batches())
+    def _answer_stream(self, question: Question) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        schema, parts = self._read(question)
+        if question.dictionaries:
+            schema, parts = coded_table(schema.empty_table()).schema, map(coded_table, parts)
+        return schema, (batch for part in parts for batch in part.to_batches())
+
+    def _fixed(self, version: Mapping[str, Any]) -> tuple[TableSchema, Answer]:
+        return self._open(version)[0], lambda question: self._answer_stream(question._replace(version=version))
 
     def _read(self, question: Question) -> tuple[pa.Schema, Iterator[pa.Table]]:
         columns, given, limit, named, _ = question

@@ -1,0 +1,56 @@
+"""Cost of many columns: CPU time of writing and compacting 100 rows of 1,000, 2,000 and 10,000 columns."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from bench.harness import Result
+
+COLUMNS = (1_000, 2_000, 10_000)
+ROWS = 100
+
+
+def run(rows_wanted: int | None, _rounds: int) -> list[Result]:
+    """Write twice and compact; the cost of a column in the widest table is held against that of the narrowest."""
+    results: list[Result] = []
+    costs: dict[str, list[float]] = {}
+    _once(100, ROWS)  # what is imported and compiled once is not measured
+    for columns in COLUMNS:
+        for name, seconds in _once(columns, rows_wanted or ROWS).items():
+            costs.setdefault(name, []).append(seconds / columns)
+            results.append(Result("wide-columns", f"{name}, {columns:,} columns", seconds, "s CPU", None))
+    for name, shares in costs.items():
+        ratio = shares[-1] / shares[0]
+        results.append(Result("wide-columns", f"{name}: a column of 10,000 / of 1,000", ratio, "x", 2.0).judged())
+    return results
+
+
+def _once(columns: int, rows: int) -> dict[str, float]:
+    from lsm_core import Catalog
+
+    schema = pa.schema([("id", pa.int64()), *((f"c{number}", pa.int64()) for number in range(columns))])
+    values = pa.array(np.arange(rows))
+    data = pa.table([values] * (columns + 1), schema=schema)
+    seconds = {}
+    with tempfile.TemporaryDirectory(prefix="dredge-bench-") as folder:
+        table = Catalog(Path(folder)).create_table(
+            "d.t", schema, primary_keys=["id"], options={"bucket": "1"}, create_database=True
+        )
+        for name, act in (
+            ("write", lambda: table.write(data)),
+            ("write again and compact", lambda: _compact(table, data)),
+        ):
+            start = time.process_time()
+            act()
+            seconds[name] = time.process_time() - start
+    return seconds
+
+
+def _compact(table: object, data: pa.Table) -> None:
+    table.write(data)  # type: ignore[attr-defined]
+    table.compact(full=True)  # type: ignore[attr-defined]

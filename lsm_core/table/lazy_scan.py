@@ -1,0 +1,188 @@
+"""Lazy scans: a table as a pyarrow dataset, into which Polars and DuckDB push the columns and filters of a query."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+
+from lsm_core.format.schema import TableSchema
+from lsm_core.read import parse_filter
+from lsm_core.table.question import Answer, Question
+
+if TYPE_CHECKING:
+    import duckdb
+    import polars as pl
+
+_NAN: Final = re.compile(r"\bnan\b", re.IGNORECASE)
+
+
+class TableScan(pads.Dataset):
+    """One version of a table, read when a query runs.
+
+    Whatever reads pyarrow datasets reads it: ``polars.scan_pyarrow_dataset(scan)``, a DuckDB query that names the Python
+    variable, ``pyarrow.dataset``. Each run of a query reads the same version; it fails once that version has expired.
+
+    Attributes:
+        schema: Arrow schema of the rows that the scan offers.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        table: TableSchema,
+        answer: Answer,
+        columns: Sequence[str] | None,
+        filter: object,  # noqa: A002
+    ) -> None:
+        """Prepare a scan.
+
+        Args:
+            name: name of the table, for errors.
+            table: schema of the version.
+            answer: function that reads the version.
+            columns: columns that the scan offers; None for all.
+            filter: condition on all rows of the scan, or None.
+
+        Raises:
+            ColumnNotFound: a column of ``columns`` or ``filter`` does not exist.
+            InvalidFilter: the filter is not understood.
+        """
+        self._name, self._answer = name, answer
+        predicate = parse_filter(filter, table, name)
+        self._filter: pc.Expression | None = None if predicate is None else predicate.expression
+        self._schema = answer(Question(columns, None, 0, {}))[0]
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"the scan of {self._name} cannot be pickled; open the table in the other process")
+
+    def __repr__(self) -> str:
+        return f"TableScan({self._name!r})"
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema of the rows that the scan offers."""
+        return self._schema
+
+    def scanner(
+        self,
+        columns: Sequence[str] | Mapping[str, pc.Expression] | None = None,
+        filter: pc.Expression | None = None,  # noqa: A002  (pyarrow's own name)
+        **_: Any,
+    ) -> pads.Scanner:
+        """Return a scanner that reads once.
+
+        Args:
+            columns: names of the columns to read, None for all, or expressions by the names of their results.
+            filter: Arrow expression that is true for the rows to read.
+
+        Returns:
+            A pyarrow scanner; options for the reading of files (batch sizes, fragments) have no effect.
+        """
+        by_name = columns is None or not isinstance(columns, Mapping)
+        reader = self._reader(columns if by_name else None, filter)  # type: ignore[arg-type]
+        return pads.Scanner.from_batches(reader, **({} if by_name else {"columns": columns}))
+
+    def to_reader(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,  # noqa: A002
+    ) -> pa.RecordBatchReader:
+        """Return the rows as a stream; arguments as for :meth:`scanner`."""
+        return self._reader(columns, filter)
+
+    def to_batches(self, columns: Any = None, filter: Any = None, **_: Any) -> Iterator[pa.RecordBatch]:  # noqa: A002
+        """Return the batches of :meth:`scanner`."""
+        return iter(self.scanner(columns, filter).to_reader())
+
+    def to_table(self, columns: Any = None, filter: Any = None, **_: Any) -> pa.Table:  # noqa: A002
+        """Return the rows of :meth:`scanner` as one table."""
+        return self.scanner(columns, filter).to_table()
+
+    def head(self, num_rows: int, columns: Any = None, filter: Any = None, **_: Any) -> pa.Table:  # noqa: A002
+        """Return the first ``num_rows`` rows of :meth:`scanner`."""
+        return self.scanner(columns, filter).head(num_rows)
+
+    def count_rows(self, filter: pc.Expression | None = None, **_: Any) -> int:  # noqa: A002
+        """Return the number of rows for which ``filter`` is true; no column is read without one."""
+        return sum(batch.num_rows for batch in self._reader((), filter))
+
+    def to_polars(self) -> pl.LazyFrame:
+        """Return a Polars lazy frame; each ``collect`` reads only the columns and rows that it needs.
+
+        Prefer this to ``polars.scan_pyarrow_dataset(scan)``, which drops NaN where Polars itself counts it as the largest number.
+        """
+        import polars as pl
+        from polars.io.plugins import register_io_source
+
+        def read(
+            columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, _: int | None
+        ) -> Iterator[pl.DataFrame]:
+            pushed = None if predicate is None or n_rows is not None else _pushed(self._schema, predicate)
+            for batch in self._reader(columns, pushed):
+                frame = pl.DataFrame(batch)
+                if n_rows is not None:
+                    frame = frame.head(n_rows)
+                    n_rows -= frame.height
+                yield frame if predicate is None else frame.filter(predicate)
+                if n_rows == 0:
+                    return
+
+        return register_io_source(read, schema=dict(pl.DataFrame(self._schema.empty_table()).schema), is_pure=True)
+
+    def to_duckdb(self, name: str, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyConnection:
+        """Register the scan as the view ``name`` of ``connection`` (None: a new one in memory) and return the connection."""
+        import duckdb
+
+        target = duckdb.connect() if connection is None else connection
+        return target.register(name, self)
+
+    def _reader(self, columns: Sequence[str] | None, pushed: pc.Expression | None) -> pa.RecordBatchReader:
+        wanted = self._schema.names if columns is None else list(columns)
+        parts = [part for part in (self._filter, pushed) if part is not None]
+        condition = parts[0] & parts[1] if len(parts) == 2 else parts[0] if parts else None
+        schema, batches = self._answer(Question(wanted, condition, None, {}))
+        return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+class _Capture(pads.Dataset):
+    """A dataset without rows that keeps the Arrow expression which Polars makes of a condition."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self.filter: pc.Expression | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    def to_batches(self, columns: list[str] | None = None, filter: Any = None, **_: Any) -> Iterator[pa.RecordBatch]:  # noqa: A002
+        self.filter = filter
+        names = self._schema.names if columns is None else columns
+        return iter(pa.schema([self._schema.field(name) for name in names]).empty_table().to_batches())
+
+
+def _pushed(schema: pa.Schema, predicate: pl.Expr) -> pc.Expression | None:
+    """Return an Arrow expression that is true for all rows for which ``predicate`` may be; None where Polars has none.
+
+    Polars counts NaN as equal to itself and above all numbers, Arrow as neither. So rows with NaN in a column of the
+    condition are read too, and Polars decides.
+    """
+    import polars as pl
+
+    capture = _Capture(schema)
+    pl.scan_pyarrow_dataset(capture).filter(predicate).collect()
+    pushed = capture.filter
+    if pushed is None or _NAN.search(str(pushed)):  # in Arrow no number compares with NaN
+        return None
+    for name in predicate.meta.root_names():
+        if pa.types.is_floating(schema.field(name).type):
+            pushed |= pc.is_nan(pc.field(name))
+    return pushed
+
+
+__all__ = ["TableScan"]

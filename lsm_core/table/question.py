@@ -1,0 +1,32 @@
+"""The arguments of a read, as the readers of tables and of system tables pass them on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+
+class Question(NamedTuple):
+    """The arguments of one read.
+
+    Attributes:
+        columns: names of the columns to read, in this order; None for all.
+        filter: condition on the rows, or None.
+        limit: largest number of rows, or None.
+        version: at most one of `snapshot_id`, `tag`, `timestamp_ms` and `watermark`; None values name none.
+        dictionaries: whether text columns are returned as Arrow dictionaries.
+    """
+
+    columns: Sequence[str] | None
+    filter: object
+    limit: int | None
+    version: Mapping[str, Any]
+    dictionaries: bool = False
+
+
+Answer = Callable[[Question], tuple[pa.Schema, Iterator[pa.RecordBatch]]]
+"""A function that returns the Arrow schema and the batches of a read."""
+
+__all__ = ["Answer", "Question"]
