@@ -13,7 +13,7 @@ from lsm_core.locks.database import Database, shown
 from lsm_core.locks.file_lock import FileLock
 from lsm_core.locks.jdbc_lock import JdbcLock
 from lsm_core.locks.lease import Lock, LockSettings
-from lsm_core.options import TableOptions
+from lsm_core.options import ALLOWED_PLACES, TableOptions, is_allowed_place
 from lsm_core.storage import FileIO, Guarantee, check_name, file_io_for, storage_options
 
 _URI: Final = "dredge.lock.uri"
@@ -46,6 +46,8 @@ def table_lock(
 def _lock_folder(file_io: FileIO, root: str, name: str, options: TableOptions) -> tuple[FileIO, str]:
     """Where the lock files lie: below the table, or in a folder of the table's own below `dredge.lock.uri`."""
     place = options.get(_URI)
+    if place:
+        _require_allowed(str(place), options, name)
     lock_io, folder = file_io_for(str(place), storage_options(file_io)) if place else (file_io, f"{root}/dredge/lock")
     if lock_io.guarantee is Guarantee.NONE:
         raise InvalidOption(_URI, place or folder, "a folder on a store that creates files exclusively", name)
@@ -82,7 +84,22 @@ def _database(options: TableOptions, name: str) -> Database:
     address = options.get(_URI)
     if not address:
         raise InvalidOption(_URI, address, "the JDBC address of the database that holds the lock table", name)
+    _require_allowed(str(address), options, name)
     return Database(str(address), key=_URI)
+
+
+def _require_allowed(address: str, options: TableOptions, name: str) -> None:
+    """Raise InvalidOption for an address that only the table's own options name, and that the operator does not allow.
+
+    Whoever may write to the table's folder would otherwise decide where this process connects, and who gets its password.
+    """
+    if options.is_tables_own(_URI) and not is_allowed_place(address):
+        raise InvalidOption(
+            _URI,
+            shown(address),
+            f"an address that the operator allows: give the lock to the catalog (lock.type = jdbc, uri), or add the address to {ALLOWED_PLACES}",
+            name,
+        )
 
 
 def guarantee_text(file_io: FileIO, root: str, name: str, options: TableOptions) -> str:
@@ -94,7 +111,11 @@ def guarantee_text(file_io: FileIO, root: str, name: str, options: TableOptions)
         Guarantee.NONE: "",
     }[file_io.guarantee]
     if kind == _JDBC:
-        address = shown(str(options.get(_URI) or "(no dredge.lock.uri)"))
+        try:
+            _database(options, name)
+        except DredgeError as error:
+            return f"commits are refused: {error}"
+        address = shown(str(options.get(_URI)))
         return (
             f"commits hold the lock '{lock_id(options, name)}' in {address}"
             + (f", and need {own}" if own else "")

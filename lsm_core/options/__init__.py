@@ -5,6 +5,7 @@ from __future__ import annotations
 from lsm_core.options.catalog_options import STORAGE_OPTIONS, CatalogOptions, is_catalog_option, parse_catalog_options
 from lsm_core.options.changing import CREATION_ONLY, check_change
 from lsm_core.options.keys import ENUMS, FAMILIES, FLINK_READING, READING, Effect, Family, Key
+from lsm_core.options.operator import ALLOWED_PLACES, is_allowed_place, is_secret, mask_secrets
 from lsm_core.options.paimon_version import PaimonVersion, version_followed, version_written_by, written_as
 from lsm_core.options.registry import ALIASES, REGISTRY, canonical, find_key, mistyped_reading, not_acted_on
 from lsm_core.options.table_options import TableOptions
@@ -12,6 +13,7 @@ from lsm_core.options.units import duration, memory_size, parse_digits, whole_nu
 
 __all__ = [
     "ALIASES",
+    "ALLOWED_PLACES",
     "CREATION_ONLY",
     "ENUMS",
     "FAMILIES",
@@ -29,7 +31,10 @@ __all__ = [
     "check_change",
     "duration",
     "find_key",
+    "is_allowed_place",
     "is_catalog_option",
+    "is_secret",
+    "mask_secrets",
     "memory_size",
     "mistyped_reading",
     "not_acted_on",

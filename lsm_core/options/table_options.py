@@ -30,6 +30,7 @@ class TableOptions:
 
     def __init__(self, options: Mapping[str, str], table: str = "", stored: bool = False) -> None:
         self._table, self._stored = table, stored
+        self._given: frozenset[str] = frozenset()
         self._raw = {str(k): str(v) for k, v in options.items()}
         self._refused: dict[str, InvalidOption] = {}
         self._typed = check(self._raw, table, self._refused if stored else None)
@@ -62,6 +63,10 @@ class TableOptions:
     def table(self) -> str:
         """Name of the table, for messages."""
         return self._table
+
+    def is_tables_own(self, key: str) -> bool:
+        """Return whether the table itself sets ``key``: neither its catalog nor a caller of this process gave it."""
+        return self.is_set(key) and key not in self._given
 
     def is_set(self, key: str) -> bool:
         """Tell whether ``key`` (or an alias of it) was given."""
@@ -110,6 +115,7 @@ class TableOptions:
             check_change(own, name, value, self._table, dynamic=True)
         together = {name: value for name, value in {**own, **given}.items() if value is not None}
         made = TableOptions(together, self._table, self._stored)
+        made._given = self._given.difference(given) | {name for name, value in given.items() if value is not None}
         for name, error in made._refused.items():
             if name in given or name not in self._refused:
                 raise error
@@ -150,7 +156,7 @@ class TableOptions:
         return f"TableOptions({self._raw!r}, table={self._table!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return TableOptions, (self._raw, self._table, self._stored)
+        return TableOptions, (self._raw, self._table, self._stored), {"_given": self._given}
 
     # -- what a row means ------------------------------------------------------------------------------------------
 

@@ -18,7 +18,8 @@ from lsm_core.format.json_text import require_whole
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.merge import merge_function
 from lsm_core.merge.engines.expire_rows import RowExpiry
-from lsm_core.options import FLINK_READING, READING, PaimonVersion, TableOptions, canonical, mistyped_reading
+from lsm_core.options import FLINK_READING, READING, PaimonVersion, TableOptions, canonical, is_secret, mistyped_reading
+from lsm_core.options.operator import MASK
 from lsm_core.options.paimon_version import KEY as PAIMON_VERSION
 from lsm_core.read.table_versions import check_reading
 from lsm_core.storage import check_name
@@ -29,6 +30,8 @@ from lsm_core.write.assigner import AssignerRules
 
 _RESERVED: Final = frozenset({"_SEQUENCE_NUMBER", "_VALUE_KIND", "_LEVEL", "rowkind", "_ROW_ID"})
 _KEY_PREFIX: Final = "_KEY_"
+ROW_KIND: Final = "_ROW_KIND"
+"""Column of changes that holds their kind: a column of the same name, in any case, would hide it."""
 _NO_KEY: Final = NESTED | {TypeRoot.VARIANT, TypeRoot.BLOB, TypeRoot.GEOMETRY, TypeRoot.GEOGRAPHY}
 _TIMES: Final = frozenset({TypeRoot.INT, TypeRoot.BIGINT, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ})
 _COUNTED: Final = re.compile(r"dredge\.fields\.(.+)\.count-inputs")
@@ -50,6 +53,15 @@ def validate(
     _check_keys(schema, table)
     for field in schema.fields:
         check_default(field, table)
+    known = {} if before is None else before.options
+    for key, value in schema.options.items():
+        if is_secret(key) and known.get(key) != value:
+            raise InvalidOption(
+                key,
+                MASK,
+                "no secrets: everybody who reads the table reads its options; the environment holds them",
+                table,
+            )
     options = TableOptions(schema.options, table)
     dangling = set() if before is None else set(_dangling(before))
     for key, value, accepted in _dangling(schema):
@@ -72,7 +84,7 @@ def check_columns(fields: Sequence[DataField], table: str) -> None:
     if not fields:
         raise InvalidSchema(f"table {table} has no columns")
     for field in fields:
-        if field.name in _RESERVED or field.name.startswith(_KEY_PREFIX):
+        if field.name in _RESERVED or field.name.startswith(_KEY_PREFIX) or field.name.upper() == ROW_KIND:
             raise InvalidSchema(f"table {table}: column name '{field.name}' is reserved")
     for path, names in _groups((), fields):
         counts = Counter(names)

@@ -17,7 +17,7 @@ from lsm_core.errors import CorruptFile, DredgeError, InvalidOption
 from lsm_core.maintenance.action import action_names
 from lsm_core.maintenance.record import LedgerEntry, new_run_id, read_ledger, write_entry
 from lsm_core.metadata import TableStore
-from lsm_core.options import parse_catalog_options
+from lsm_core.options import mask_secrets, parse_catalog_options
 from lsm_core.types import to_sql
 from orchestration.health import refusal_of
 from orchestration.table_card import ColumnCard, TableCard
@@ -210,7 +210,7 @@ def card_of(name: str, store: TableStore, refusal: str | None) -> TableCard:
         primary_keys=schema.primary_keys,
         partition_keys=schema.partition_keys,
         columns=columns,
-        options=dict(schema.options),
+        options=mask_secrets(schema.options),
         comment=schema.comment or "",
         root=store.root,
         refusal=refusal,

@@ -17,6 +17,7 @@ from lsm_core.errors import CommitUnknown, DredgeError, InvalidOption, LockRequi
 from lsm_core.locks import Grant, Lease, LockSettings, guarantee_text, held, table_lock
 from lsm_core.locks.file_lock import FileLock
 from lsm_core.metadata import snapshots
+from lsm_core.options import ALLOWED_PLACES
 from lsm_core.storage import FaultyFileIO, FileIO, Guarantee, LocalFileIO
 from tests.commit.tables import NOON, content, make_store, message, reopen, stray_files, write_kv
 
@@ -156,8 +157,9 @@ def test_a_store_that_creates_nothing_exclusively_is_refused_without_a_lock(tmp_
 
 
 @pytest.mark.parametrize("kind", ["file", "jdbc"])
-def test_with_a_lock_such_a_store_loses_no_commit(tmp_path: Path, kind: str) -> None:
+def test_with_a_lock_such_a_store_loses_no_commit(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     uri = str(tmp_path / "locks") if kind == "file" else f"jdbc:sqlite:{tmp_path / 'locks.db'}"
+    monkeypatch.setenv(ALLOWED_PLACES, uri)
     options = {
         "dredge.lock": kind,
         "dredge.lock.uri": uri,
@@ -188,8 +190,11 @@ def test_with_a_lock_such_a_store_loses_no_commit(tmp_path: Path, kind: str) -> 
     assert snapshots.latest_id(store) == 20
 
 
-def test_a_database_that_is_gone_fails_the_commit_before_anything_is_published(tmp_path: Path) -> None:
+def test_a_database_that_is_gone_fails_the_commit_before_anything_is_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     options = {"dredge.lock": "jdbc", "dredge.lock.uri": f"jdbc:sqlite:{tmp_path / 'gone' / 'locks.db'}"}
+    monkeypatch.setenv(ALLOWED_PLACES, options["dredge.lock.uri"])
     store = make_store(tmp_path / "t", options=options)
     new = new_message(store, 1)
     before = stray_files(store)

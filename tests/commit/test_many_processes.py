@@ -19,6 +19,7 @@ from lsm_core.errors import SnapshotNotFound
 from lsm_core.format.file_meta import table_to_entries
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
+from lsm_core.options import ALLOWED_PLACES
 from lsm_core.table import Table
 from tests.commit.tables import content, live_files, make_store, message, reopen, stray_files, write_kv
 
@@ -44,6 +45,12 @@ def wait_until_stopped(pid: int) -> None:
     while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
         assert time.monotonic() < deadline, "the process never reached its stop"
         time.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def _locks_are_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tables name their lock's database themselves; worker processes inherit the operator's allowance."""
+    monkeypatch.setenv(ALLOWED_PLACES, f"jdbc:sqlite:{tmp_path / 'locks.db'}")
 
 
 @pytest.mark.parametrize(

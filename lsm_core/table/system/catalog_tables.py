@@ -14,6 +14,7 @@ from lsm_core.format.schema import TableSchema
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.totals import totals
+from lsm_core.options import mask_secrets
 from lsm_core.table.system.view import of_columns, table_schema
 
 _LOG = logging.getLogger(__name__)
@@ -82,7 +83,7 @@ def all_table_options(warehouse: Warehouse) -> Iterator[pa.Table]:
     for database, table, store in warehouse.stores:
         if store is None:
             continue
-        options = {"path": store.root, **store.schema.options}
+        options = {"path": store.root, **mask_secrets(store.schema.options)}
         yield of_columns(
             TABLE_OPTIONS,
             {

@@ -12,6 +12,7 @@ import pyarrow as pa
 from lsm_core.format.json_text import pretty
 from lsm_core.metadata import branches, consumers, schemas, snapshots, tags
 from lsm_core.metadata.statistics import read_statistics
+from lsm_core.options import mask_secrets
 from lsm_core.table.system.view import Version, View, Wanted, of_columns, table_schema
 
 SCHEMAS: Final = table_schema(
@@ -54,7 +55,7 @@ class Schemas(View):
                 "fields": [_compact([field.to_object() for field in one.fields]) for one in found],
                 "partition_keys": [_compact(list(one.partition_keys)) for one in found],
                 "primary_keys": [_compact(list(one.primary_keys)) for one in found],
-                "options": [_compact(dict(one.options)) for one in found],
+                "options": [_compact(mask_secrets(one.options)) for one in found],
                 "comment": [one.comment for one in found],
                 "update_time": [one.time_millis for one in found],
             },
@@ -73,7 +74,7 @@ class Options(View):
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
         """All at once."""
-        options = version.store.schema.options
+        options = mask_secrets(version.store.schema.options)
         yield of_columns(OPTIONS, {"key": options.keys(), "value": options.values()})
 
 
