@@ -11,7 +11,6 @@ import dagster as dg
 
 from checks.layout_checks import changed_conditions
 from lsm_core.clock import utc_text
-from lsm_core.errors import DredgeError
 from lsm_core.maintenance import holds, iterate_ledger, waiting_plans
 from lsm_core.maintenance.action import size_text
 from lsm_core.maintenance.ranking import TableNeed, need_of, ranked
@@ -190,7 +189,7 @@ def held_storage(warehouse: WarehouseResource, lines: Sequence[TableLine]) -> li
     for line in [line for line in largest if line.need.total_bytes][:_HOLDERS_OF]:
         try:
             rows = holds(warehouse.store(line.need.table)).to_pylist()  # a row a snapshot, tag or consumer
-        except (DredgeError, OSError) as error:
+        except Exception as error:  # noqa: BLE001  (one table stops no other)
             found.append((line.need.table, f"cannot be told: {error}", "-", 0))
             continue
         found += [
@@ -207,7 +206,7 @@ def waiting_table(warehouse: WarehouseResource, run: dg.DagsterRun, tables: Sequ
     for table in tables:
         try:
             found += [(table, one) for one in waiting_plans(warehouse.store(table))]
-        except (DredgeError, OSError) as error:
+        except Exception as error:  # noqa: BLE001  (one table stops no other)
             troubles.append(f"{plain_cell(table)}: {plain_cell(str(error))}")
     rows = [
         f"| {plain_cell(table)} | {one.plan.action} | {count_text(len(one.plan.items), 'unit')} | {size_text(one.plan.estimate.bytes_in)} "

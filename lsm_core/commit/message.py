@@ -12,6 +12,7 @@ from typing import Any, Final
 from lsm_core.errors import CorruptFile
 from lsm_core.format.file_meta import DataFileMeta, SimpleStats
 from lsm_core.format.manifest import IndexFileMeta
+from lsm_core.json_reader import parse_json
 
 _VERSION: Final = 3
 _READABLE: Final = (1, 2, _VERSION)  # version 1 has no origin, version 2 no index files
@@ -136,7 +137,7 @@ class CommitMessage:
     def from_bytes(data: bytes) -> CommitMessage:
         """Inverse of :meth:`to_bytes`; raises :class:`CorruptFile` on other bytes or another version."""
         try:
-            document = json.loads(data)
+            document = parse_json(data, unique=True)
             version = document["version"]
             if version not in _READABLE:
                 raise CorruptFile(

@@ -15,6 +15,7 @@ from lsm_core.errors import CorruptFile, DredgeError
 from lsm_core.format.deletion_vector import DeletionVector
 from lsm_core.format.file_meta import DataFileMeta, ManifestEntry, entries_to_table, table_to_entries
 from lsm_core.format.manifest import IndexFileMeta
+from lsm_core.json_reader import parse_json
 from lsm_core.metadata.indexes import DeletionFile, deletion_files
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.key_range import KeyBounds, KeyRange
@@ -94,7 +95,7 @@ class BucketTask:
         """Inverse of :meth:`to_bytes`; raises :class:`CorruptFile` on anything else."""
         files, metadata = files_from_bytes(data)
         try:
-            rest = json.loads(metadata[b"dredge.task"])
+            rest = parse_json(metadata[b"dredge.task"])
             if rest.pop("version") != _VERSION:
                 raise CorruptFile("<compaction task>", "made by another version of Dredge")
             rest["partition"] = bytes.fromhex(rest["partition"])
@@ -179,7 +180,7 @@ class BucketResult:
         try:
             if not found:
                 raise ValueError("no report line")
-            report, marks = json.loads(head)
+            report, marks = parse_json(head)
             vectors = {str(name): base64.b64decode(text, validate=True) for name, text in marks.items()}
             return BucketResult(CommitMessage.from_bytes(rest), BucketReport(**report), vectors)
         except (AttributeError, TypeError, ValueError) as error:

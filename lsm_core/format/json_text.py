@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lsm_core.errors import CorruptFile, InvalidData
+from lsm_core.json_reader import parse_json
 
 JsonValue = Any
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
@@ -50,8 +51,8 @@ def texts_in(value: JsonValue) -> list[str]:
 def parse_object(data: bytes, path: str) -> dict[str, JsonValue]:
     """The JSON object in ``data``; raises :class:`CorruptFile` naming ``path`` when it is anything else."""
     try:
-        value = json.loads(data.decode("utf-8"))
-    except (UnicodeDecodeError, ValueError, RecursionError) as error:
+        value = parse_json(data)
+    except (ValueError, RecursionError) as error:
         raise CorruptFile(path, f"not valid JSON: {error}") from error
     if not isinstance(value, dict):
         raise CorruptFile(path, f"a JSON object was expected, found {type(value).__name__}")

@@ -17,6 +17,7 @@ from typing import Final
 
 from lsm_core.clock import Clock, utc_text
 from lsm_core.errors import DredgeError, StorageRefused
+from lsm_core.json_reader import parse_json
 from lsm_core.locks.lease import Busy, Grant
 from lsm_core.storage import FileIO
 
@@ -157,7 +158,7 @@ class FileLock:
 def _parsed(data: bytes) -> _Holding | None:
     """What a lock file says; None for one that cannot be understood, whose holder then counts as living for one lease of ours."""
     try:
-        said = json.loads(data)
+        said = parse_json(data, unique=True)
         found = _Holding(
             str(said["holder"])[:200],
             min(max(int(said["since"]), 0), _LAST_TIME),
@@ -166,6 +167,6 @@ def _parsed(data: bytes) -> _Holding | None:
             int(said["beat"]),
             said["released"] is True,
         )
-    except (ValueError, KeyError, TypeError, DredgeError):
+    except (ValueError, KeyError, OverflowError, RecursionError, TypeError, DredgeError):
         return None
     return found

@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
 
 from lsm_core.errors import CorruptFile, DredgeError, InvalidOption, PlanStale, UnsupportedFeature
+from lsm_core.json_reader import parse_json, time_of
 
 if TYPE_CHECKING:
     from lsm_core.compact import BucketResult, BucketTask
@@ -255,7 +256,7 @@ class MaintenancePlan:
         """
         table = ""
         try:
-            value = json.loads(text)
+            value = parse_json(text, unique=True)
             table = str(value.get("table", "")) if isinstance(value, dict) else ""
             if value["version"] != PLAN_VERSION:
                 raise PlanStale(f"written by plan version {value['version']}, this is {PLAN_VERSION}", table)
@@ -272,11 +273,11 @@ class MaintenancePlan:
                 estimate=PlanEstimate(**value["estimate"]),
                 options=dict(value["options"]),
                 arguments=dict(value["arguments"]),
-                created_ms=int(value["created_ms"]),
+                created_ms=time_of(value["created_ms"]),
                 code_version=value["code_version"],
             )
             expected = value["hash"]
-        except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
             of = f" for table {table}" if table else ""
             raise CorruptFile(f"<maintenance plan{of}>", f"unreadable: {error!r}") from error
         if plan.hash != expected:

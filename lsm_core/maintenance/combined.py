@@ -15,7 +15,8 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, Protocol
 
-from lsm_core.errors import CorruptFile, DredgeError, InvalidOption, PlanStale
+from lsm_core.errors import CorruptFile, InvalidOption, PlanStale
+from lsm_core.json_reader import parse_json, time_of
 from lsm_core.maintenance.action import (
     CODE_VERSION,
     Declined,
@@ -131,7 +132,7 @@ class CombinedPlan:
     def from_json(text: str) -> CombinedPlan:
         """Read a plan back. Raises CorruptFile when it is none, PlanStale when it was changed or made by another version."""
         try:
-            value = json.loads(text)
+            value = parse_json(text, unique=True)
             if value["version"] != _VERSION or value["code_version"] != CODE_VERSION:
                 raise PlanStale(f"it was made by {value['code_version']}, this is {CODE_VERSION}; plan it anew")
             plan = CombinedPlan(
@@ -140,11 +141,11 @@ class CombinedPlan:
                 items=tuple(CombinedItem(**item) for item in value["items"]),
                 declined=tuple(Declined(**item) for item in value["declined"]),
                 limits=Limits(**value["limits"]),
-                created_ms=int(value["created_ms"]),
+                created_ms=time_of(value["created_ms"]),
                 code_version=value["code_version"],
             )
             expected = value["hash"]
-        except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
             raise CorruptFile("<combined plan>", f"unreadable: {error!r}") from error
         if plan.hash != expected:
             raise PlanStale(f"its content was changed after planning (hash {expected} became {plan.hash})")
@@ -245,7 +246,7 @@ def _planned(one: Request, open_table: Opening, declined: list[Declined], *, sav
             score, _ = score_of(health(store) if action == "compact" else [])
         if save:
             save_plan(store, plan)
-    except (DredgeError, OSError) as error:
+    except Exception as error:  # noqa: BLE001  (one table stops no other)
         text = f"{action}: {type(error).__name__}: {error}"
         declined.append(Declined(one.table, "failed", text, {"action": action}))
         return None
@@ -343,7 +344,7 @@ def _apply_item(
         report = apply_plan(store, plan, runner, approved_by)
     except PlanStale as error:
         return line("already" if "already applied" in error.reason else "stale", str(error))
-    except (DredgeError, OSError) as error:
+    except Exception as error:  # noqa: BLE001  (one table stops no other)
         return line("failed", f"{type(error).__name__}: {error}")
     if report.applied_before is not None:
         return line("already", report.applied_before.text(), snapshot_id=report.applied_before.snapshot_id)

@@ -23,6 +23,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lsm_core.errors import CorruptFile, DredgeError, InvalidData, InvalidOption, StorageFull, StorageRefused
+from lsm_core.json_reader import parse_json
 from lsm_core.maintenance.action import PLAN_PROPERTY, Applied, MaintenancePlan, find_action
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
@@ -191,9 +192,9 @@ def _read(store: TableStore, path: str, *, heads: bool = False) -> LedgerEntry:
     run_id = path.rpartition("/")[2].removesuffix(_SUFFIX)
     try:
         if heads:
-            lines = [json.loads(_first_line(store, path))]
+            lines = [parse_json(_first_line(store, path), unique=True)]
         else:
-            lines = [json.loads(line) for line in store.file_io.read_bytes(path).decode().splitlines()]
+            lines = [parse_json(line, unique=True) for line in store.file_io.read_bytes(path).decode().splitlines()]
         head = lines.pop(0)
         if not all(isinstance(line, dict) for line in (head, *lines)):
             raise TypeError("a line is not an object")

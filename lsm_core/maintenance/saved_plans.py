@@ -13,6 +13,7 @@ from typing import Any, Final, cast
 from lsm_core.clock import SystemClock, utc_text
 from lsm_core.errors import CorruptFile, DredgeError, InvalidOption, PlanStale
 from lsm_core.format.json_text import texts_in
+from lsm_core.json_reader import parse_json, time_of
 from lsm_core.maintenance.action import CODE_VERSION, PLAN_VERSION, MaintenancePlan, find_action
 from lsm_core.maintenance.record import applied_before, read_ledger
 from lsm_core.maintenance.trash import DeleteItem
@@ -120,9 +121,9 @@ def waiting_plans(store: TableStore) -> list[WaitingPlan]:
     found = []
     for name, said in _notes(store):
         try:
-            waiting = WaitingPlan(load_plan(store, name), int(said["since_ms"]), str(said["why"]))
+            waiting = WaitingPlan(load_plan(store, name), time_of(said["since_ms"]), str(said["why"]))
             options = waiting.plan.options == dict(store.options.raw)
-        except (CorruptFile, InvalidOption, KeyError, PlanStale, TypeError, ValueError):
+        except (CorruptFile, InvalidOption, KeyError, OverflowError, PlanStale, TypeError, ValueError):
             continue
         if options and waiting.plan.table == store.name and _still_fits(store, waiting.plan):
             found.append(waiting)
@@ -137,9 +138,9 @@ def waiting_to_free(store: TableStore, action: str) -> tuple[int, int]:
     """
     known: list[tuple[int, int, int]] = []
     for _, said in _notes(store):
-        with suppress(KeyError, TypeError, ValueError):  # of another version, or damaged
+        with suppress(KeyError, OverflowError, TypeError, ValueError):  # of another version, or damaged
             if said.get("action") == action:
-                known.append((int(said["since_ms"]), int(said["files"]), int(said["bytes_freed"])))
+                known.append((time_of(said["since_ms"]), int(said["files"]), int(said["bytes_freed"])))
     if not known:
         return 0, 0
     since, files, freed = max(known)
@@ -156,7 +157,7 @@ def _notes(store: TableStore) -> Iterator[tuple[str, Mapping[str, Any]]]:
         if file.is_dir or not file.name.endswith(_NOTE):
             continue
         try:
-            said = json.loads(store.file_io.read_bytes(file.path))
+            said = parse_json(store.file_io.read_bytes(file.path), unique=True)
         except FileNotFoundError:
             continue
         except (RecursionError, ValueError):
@@ -185,7 +186,7 @@ def names_in_saved_plans(store: TableStore) -> Iterator[tuple[str, list[str]]]:
         except FileNotFoundError:  # removed between the listing and this read
             continue
         try:
-            plan: Any = json.loads(data)
+            plan: Any = parse_json(data, unique=True)
             if plan["version"] == PLAN_VERSION and plan["code_version"] == CODE_VERSION:
                 plan = [item for item in plan["items"] if item["item"] != DeleteItem.item_kind]
             texts: Iterable[str] = texts_in(plan)

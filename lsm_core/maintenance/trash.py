@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 from typing import Any, ClassVar, Final
 
 from lsm_core.errors import CorruptFile, InvalidData, InvalidOption
+from lsm_core.json_reader import parse_json, time_of
 from lsm_core.maintenance.action import Declined, PlanItem
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import check_name
@@ -125,7 +126,7 @@ class TrashRecord:
     def from_json(data: bytes, path: str) -> TrashRecord:
         """Parse a record file; raises CorruptFile naming ``path``."""
         try:
-            value: dict[str, Any] = json.loads(data)
+            value: dict[str, Any] = parse_json(data, unique=True)
             if value["version"] != _VERSION:
                 raise CorruptFile(path, f"deletion record of version {value['version']!r}")
             trash_id = str(value["trash_id"])
@@ -134,8 +135,8 @@ class TrashRecord:
                 action=str(value["action"]),
                 table=str(value["table"]),
                 plan_hash=str(value["plan_hash"]),
-                created_ms=int(value["created_ms"]),
-                not_before_ms=int(value["not_before_ms"]),
+                created_ms=time_of(value["created_ms"]),
+                not_before_ms=time_of(value["not_before_ms"]),
                 snapshots={int(item["id"]): str(item["json"]) for item in value["snapshots"]},
                 files=tuple(
                     DeleteItem(str(f["path"]), str(f["kind"]), int(f["size"]), str(f["reason"]), trash_id)
@@ -150,7 +151,7 @@ class TrashRecord:
                 target_written=bool(value.get("target_written")),
                 came={str(path): str(digest) for path, digest in dict(value.get("came") or {}).items()},
             )
-        except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
             raise CorruptFile(path, f"no deletion record: {error!r}") from error
 
 

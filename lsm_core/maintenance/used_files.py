@@ -20,6 +20,7 @@ from lsm_core.arrays import one_array
 from lsm_core.errors import SnapshotNotFound
 from lsm_core.format.schema import TableSchema
 from lsm_core.format.snapshot import Snapshot
+from lsm_core.json_reader import parse_json
 from lsm_core.maintenance.action import Runner, TaskRunner
 from lsm_core.maintenance.trash import DELETED_BRANCH, EXPIRED_CHANGELOGS, TrashRecord
 from lsm_core.metadata import branches, changelogs, manifests, snapshots, tags
@@ -183,7 +184,7 @@ def still_used(
     parts = [json.dumps(asked[at : at + size]).encode() for at in range(0, len(asked), size)]
     work = partial(_used_part, store, tuple(lineages), frozenset(candidates))
     for answer in runner.run_parts(f"looking for files in use of table {store.name}", work, parts):
-        for holder, names, pending in json.loads(answer):
+        for holder, names, pending in parse_json(answer):
             used.add(names, holder, candidates, pending=pending)
     return used
 
@@ -192,7 +193,7 @@ def _used_part(store: TableStore, lineages: Sequence[Lineage], candidates: Abstr
     """One part: what some snapshots need, as a list of holder, names, and whether it is pending, in the snapshots' order."""
     used = Used()
     wanted = pa.array(sorted(candidates), pa.string())
-    for line, place in json.loads(payload):
+    for line, place in parse_json(payload):
         _look_at(used, store, lineages[line], place, candidates, wanted)
     found: dict[tuple[str, bool], list[str]] = {}
     for name, holder in used.holders.items():

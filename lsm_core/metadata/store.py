@@ -15,6 +15,7 @@ from lsm_core.errors import CorruptFile, TableNotFound, UnsupportedFeature
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.partition_path import newer_partition_dir, partition_dir
 from lsm_core.format.schema import TableSchema
+from lsm_core.json_reader import parse_json
 from lsm_core.metadata import paimon_version, schemas
 from lsm_core.options import TableOptions
 from lsm_core.options.paimon_version import KEY as PAIMON_VERSION
@@ -334,7 +335,7 @@ class TableStore:
     @classmethod
     def from_json(cls, text: str, file_io: FileIO | None = None) -> TableStore:
         """Open what ``to_json`` described. Raises what ``open`` raises."""
-        spec: dict[str, Any] = json.loads(text)
+        spec: dict[str, Any] = parse_json(text)
         if file_io is None:
             file_io, _ = file_io_for(spec["root"], spec["storage"])
         return cls.open(

@@ -5,16 +5,16 @@ What deleting a tag frees is the matter of maintenance (`lsm_core.maintenance.ac
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from typing import Final
 
 from lsm_core.clock import local_offset_ms
-from lsm_core.errors import InvalidData, InvalidOption, SnapshotNotFound
+from lsm_core.errors import CorruptFile, InvalidData, InvalidOption, SnapshotNotFound
 from lsm_core.format.json_text import pretty
 from lsm_core.format.side_files import Tag
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.format.tag_periods import TagPeriods
+from lsm_core.json_reader import parse_json, time_of
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import check_name
@@ -164,8 +164,8 @@ def tell_success(store: TableStore, name: str) -> None:
         return
     path, now = success_path(store, name), store.clock.now_ms()
     created = now
-    with suppress(FileNotFoundError, KeyError, TypeError, ValueError):
-        created = int(json.loads(store.file_io.read_bytes(path))["creationTime"])
+    with suppress(CorruptFile, FileNotFoundError, KeyError, RecursionError, TypeError, ValueError):
+        created = time_of(parse_json(store.file_io.read_bytes(path))["creationTime"])
     store.file_io.overwrite(path, pretty({"creationTime": created, "modificationTime": now}).encode())
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
 from lsm_core.errors import InvalidOption
+from lsm_core.json_reader import parse_json
 from lsm_core.options.keys import BOOL, DURATION, INT, MEMORY, TEXT, Key
 from lsm_core.options.registry import parse_value
 
@@ -148,8 +148,8 @@ def parse_catalog_options(text: str, source: str) -> dict[str, str]:
     accepted = "KEY=VALUE parted by blanks, or a JSON object of texts"
     if text.lstrip().startswith("{"):
         try:
-            found = json.loads(text)
-        except ValueError as error:
+            found = parse_json(text)
+        except (ValueError, RecursionError) as error:
             raise InvalidOption(source, "***", f"{accepted} ({error})") from error
         if not all(isinstance(value, str) for value in found.values()):
             raise InvalidOption(source, "***", accepted)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from lsm_core.commit import CommitMessage
 from lsm_core.errors import CorruptFile
 from lsm_core.format.file_meta import DataFileMeta
+from lsm_core.json_reader import parse_json
 from lsm_core.metadata.indexes import DeletionFile
 from lsm_core.read.inputs import Section
 
@@ -116,7 +117,7 @@ class Split:
         """Inverse of :meth:`to_bytes`; raises :class:`CorruptFile` on anything else."""
         head, _, rest = data.partition(b"\n")
         try:
-            shape = json.loads(head)
+            shape = parse_json(head)
             message = CommitMessage.from_bytes(rest)
             files = message.new_files
             sections = [

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from lsm_core.errors import PortInUse, SparkFailed
+from lsm_core.json_reader import parse_json
 from lsm_core.processes import LOOPBACK, end_group, free_port, require_free, start_tick
 from lsm_core.spark.session import REMOTE_VARIABLE, TOKEN_VARIABLE, launch_variables, start_conf
 
@@ -123,7 +124,7 @@ def await_server(server: ConnectServer, timeout_s: float = 120) -> ConnectServer
 def running_server(folder: str | Path) -> ConnectServer | None:
     """Return the server recorded in ``folder`` if its process lives and its port answers."""
     try:
-        fields = json.loads((Path(folder) / _STATE).read_text("utf-8"))
+        fields = parse_json((Path(folder) / _STATE).read_text("utf-8"))
         server = ConnectServer(**fields)
     except (OSError, ValueError, TypeError):
         return None
@@ -136,7 +137,7 @@ def stop_server(folder: str | Path, timeout_s: float = 20) -> bool:
     """Stop the server recorded in ``folder`` (TERM, then KILL after ``timeout_s``); False when none was running."""
     state = Path(folder) / _STATE
     try:
-        server = ConnectServer(**json.loads(state.read_text("utf-8")))
+        server = ConnectServer(**parse_json(state.read_text("utf-8")))
     except (OSError, ValueError, TypeError):
         return False
     alive = start_tick(server.pid) == server.started

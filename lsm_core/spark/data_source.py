@@ -7,7 +7,6 @@ followed by `df.count()` would count one key. The option `filter` prunes files a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
@@ -24,6 +23,7 @@ from pyspark.sql.datasource import (
 )
 
 from lsm_core.errors import DredgeError, InvalidOption, SnapshotNotFound, UnsupportedFeature
+from lsm_core.json_reader import parse_json
 from lsm_core.metadata.row_tracking import COLUMNS as ROW_TRACKING
 from lsm_core.metadata.row_tracking import tracks_rows, with_row_ids
 from lsm_core.metadata.store import TableStore
@@ -339,7 +339,7 @@ def _columns(options: Mapping[str, str]) -> list[str] | None:
         return None
     if text.startswith("["):  # a JSON list, for names that hold a comma
         try:
-            return [str(name) for name in json.loads(text)]
+            return [str(name) for name in parse_json(text)]
         except ValueError as error:
             raise InvalidOption("columns", text, "names with commas between, or a JSON list of names") from error
     return [name.strip() for name in text.split(",")]
@@ -351,7 +351,7 @@ def _filter(options: Mapping[str, str]) -> list[Any] | None:
     if not text:
         return None
     try:
-        value = json.loads(text)
+        value = parse_json(text)
     except ValueError as error:
         raise InvalidOption("filter", text, 'JSON: [["column", ">", 3], ...]') from error
     if not isinstance(value, list) or not all(isinstance(item, list) and item for item in value):

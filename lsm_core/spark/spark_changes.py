@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lsm_core.commit import CommitMessage, abort, discard_on_failure
 from lsm_core.errors import ColumnNotFound, UnsupportedFeature
+from lsm_core.json_reader import parse_json
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.support import require_writable
 from lsm_core.read import Scan, Split, read_split
@@ -134,7 +135,7 @@ def _by_bucket(spark: SparkSession, change: KeyedChange, scan: Scan) -> int | No
 
 def _changed(job: WriteJob, change: KeyedChange, scan: Scan, payload: bytes) -> bytes:
     """The commit message of one bucket, as bytes; b"" where no row matched."""
-    number, splits = json.loads(payload)
+    number, splits = parse_json(payload)
 
     def groups() -> Iterator[RoutedRows]:
         with change.writer(planned=job.history) as checker:
@@ -183,7 +184,7 @@ def _changed_files(change: AppendChange, family: str, folder: WriteFolder, paylo
     messages: Sequence[CommitMessage] = ()
     folder.begin(store.own_uuid)
     try:
-        splits = [Split.from_bytes(base64.b64decode(text)) for text in json.loads(payload)]
+        splits = [Split.from_bytes(base64.b64decode(text)) for text in parse_json(payload)]
         part = replace(change, store=store).carried_out(splits)
         messages = part.messages
         if any(message.written() for message in messages):

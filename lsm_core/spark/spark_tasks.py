@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from lsm_core import __version__, errors
 from lsm_core.errors import CorruptFile, DredgeError, SparkFailed, UnsupportedFeature
+from lsm_core.json_reader import parse_json
 from lsm_core.metadata.store import TableStore
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def encode(error: BaseException) -> bytes:
 
 def decode(data: bytes, what: str) -> DredgeError:
     """Rebuild the error that ``encode`` wrote; errors that were not Dredge's own become SparkFailed(``what``)."""
-    value = json.loads(data)
+    value = parse_json(data)
     kind = getattr(errors, value["type"], None) if value["type"] else None
     if isinstance(kind, type) and issubclass(kind, DredgeError):
         return kind(*value["args"], **value["kwargs"])

@@ -6,6 +6,7 @@ import errno
 import io
 import os
 import shutil
+import stat
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,9 +18,10 @@ import pyarrow as pa
 from lsm_core.errors import CorruptFile, StorageFull, StorageRefused, UnsupportedFeature
 from lsm_core.storage import trace
 from lsm_core.storage.file_io import Buffer, FileStatus, Guarantee
+from lsm_core.storage.metadata_limits import require_size
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-_NO_FILE = frozenset({errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
+_NO_FILE = frozenset({errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.ENXIO})
 _REFUSED = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS})
 _BUFFER = 256 * 1024
@@ -163,15 +165,22 @@ class LocalFileIO:
         return hash(("local", self.sync_data))
 
     def read_bytes(self, path: str) -> bytes:
-        """Return the whole file."""
-        with _step("read", path), open(path, "rb") as source:
-            return source.read()
+        """Return the whole file. Raises CorruptFile for what is no regular file, or is larger than its kind allows."""
+        with _step("read", path):
+            # A FIFO without a writer would block an ordinary open for ever.
+            handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+            try:
+                seen = os.fstat(handle)
+                _require_regular(path, seen.st_mode)
+                require_size(path, seen.st_size)
+                return _read_all(handle, path, seen.st_size)
+            finally:
+                os.close(handle)
 
     def open_input(self, path: str) -> pa.NativeFile:
         """Open for random access."""
         with _step("open", path):
-            if os.path.isdir(path):  # Arrow's own error has no number
-                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+            _require_regular(path, os.stat(path).st_mode)  # Arrow would wait for a FIFO's writer
             return pa.OSFile(path, "rb")
 
     def open_output(self, path: str) -> LocalOutputFile:
@@ -287,6 +296,27 @@ class LocalFileIO:
                 raise OSError(number, os.strerror(number), path)
             shutil.rmtree(path)
             return True
+
+
+def _require_regular(path: str, mode: int) -> None:
+    """Raise IsADirectoryError for a folder, CorruptFile for a FIFO, device or socket."""
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if not stat.S_ISREG(mode):
+        raise CorruptFile(path, f"it is no regular file ({stat.filemode(mode)})")
+
+
+def _read_all(handle: int, path: str, size: int) -> bytes:
+    """Everything that an open file holds; one that grows beyond its bound meanwhile is refused."""
+    data = os.read(handle, size + 1)
+    if len(data) == size:
+        return data
+    parts, length = [data], len(data)
+    while part := os.read(handle, _BUFFER):
+        parts.append(part)
+        length += len(part)
+        require_size(path, length)
+    return b"".join(parts)
 
 
 def _sync_dir(folder: str) -> None:

@@ -31,6 +31,7 @@ from lsm_core.errors import CorruptFile, InvalidOption, StorageRefused, Unsuppor
 from lsm_core.options.catalog_options import S3_ENDPOINT, S3_PATH_STYLE, S3_REGION, STORAGE_OPTIONS
 from lsm_core.storage import trace
 from lsm_core.storage.file_io import Buffer, Deleted, FileStatus, Guarantee
+from lsm_core.storage.metadata_limits import require_size
 from lsm_core.storage.remote_input import RemoteFile
 from lsm_core.storage.safe_paths import place_of
 
@@ -180,10 +181,12 @@ class ObjectStoreFileIO:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def read_bytes(self, path: str) -> bytes:
-        """Return the whole object."""
+        """Return the whole object. Raises CorruptFile for one that is larger than its kind allows."""
         store, key = self._at(path)
         with _step("read", path):
-            return bytes(obstore.get(store, key).bytes())
+            answer = obstore.get(store, key)
+            require_size(path, int(answer.meta["size"]))
+            return bytes(answer.bytes())
 
     def open_input(self, path: str) -> RemoteFile:
         """Open for random access: one request, which brings the size and the end of the object."""

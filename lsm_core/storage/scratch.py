@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Final
 
+from lsm_core.json_reader import parse_json
 from lsm_core.processes import start_tick
 
 _OWNER: Final = "owner.lock"
@@ -154,9 +155,9 @@ def _is_gone(lock: int) -> bool:
     if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
         return False
     try:
-        value = json.loads(os.pread(lock, _MOST_BYTES, 0))
+        value = parse_json(os.pread(lock, _MOST_BYTES, 0))
         owner = _Owner(**{member.name: value[member.name] for member in fields(_Owner)})
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return False
     if owner.host != socket.gethostname():
         return False

@@ -26,7 +26,7 @@ def each_table(context: dg.OpExecutionContext, tables: Mapping[str, T], act: Cal
             act(table)
         except TableFailed as error:
             failed.append(f"{name}: {error}")
-        except (DredgeError, OSError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001  (one table stops no other)
             failed.append(f"{name}: {type(error).__name__}: {error}")
         else:
             continue

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from lsm_core.clock import SystemClock
-from lsm_core.errors import DredgeError
 from lsm_core.format.partition_path import partition_values
 from lsm_core.maintenance import AssignItem, Declined, MaintenancePlan, plan_maintenance
 from lsm_core.maintenance.combined import Opening, Request
@@ -152,7 +151,7 @@ class Round:
                         declined += _told(store.name, [one for one, _ in cases if one.outcome is not Outcome.RUN])
                         continue
                     why = self.upkeep(store, action)
-                except (DredgeError, OSError, ValueError) as error:
+                except Exception as error:  # noqa: BLE001  (one table stops no other)
                     text = f"{action}: {type(error).__name__}: {error}"
                     declined.append(Declined(name, "failed", text, {"action": action}))
                     continue
@@ -239,7 +238,7 @@ def _requests(chosen: Sequence[tuple[Decision, _Case]], declined: list[Declined]
         if facts.partitioned:
             try:
                 arguments["partitions"] = values_of(case.store, facts.health, (one.partition for _, one, _ in group))
-            except (DredgeError, OSError) as error:
+            except Exception as error:  # noqa: BLE001  (one table stops no other)
                 text = f"{COMPACT}: {type(error).__name__}: {error}"
                 declined.append(Declined(table, "failed", text, {"action": COMPACT}))
                 continue

@@ -20,6 +20,7 @@ from typing import Any, Final
 from lsm_core import Catalog, __version__
 from lsm_core.errors import DredgeError
 from lsm_core.format.schema import TableSchema
+from lsm_core.json_reader import parse_json
 from lsm_core.storage import FileIO, done_in_turn, place_of
 from orchestration.health import refusal_of
 from orchestration.resources.warehouse import WarehouseResource, card_of, describe_warehouse
@@ -68,7 +69,7 @@ def described(warehouse: WarehouseResource, file: Path | None) -> list[TableCard
         try:
             store = catalog.table(name).store
             card, files = card_of(name, store, refusal_of(store)), _schema_files(catalog.file_io, store.root)
-        except (DredgeError, OSError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001  (one table stops no other)
             return TableCard(name=name, refusal=str(error), unreadable=True)
         if card.refusal is None and _newest_is(store.schema, files):
             kept[name] = _Listed(files, card)
@@ -102,7 +103,7 @@ def _newest_is(schema: TableSchema, files: SchemaFiles) -> bool:
 
 def _read(file: Path) -> dict[str, _Listed]:
     try:
-        stored = json.loads(file.read_bytes())
+        stored = parse_json(file.read_bytes())
         if stored["form"] != _FORM:
             return {}
         return {name: _Listed(files, _card(**card)) for name, (files, card) in stored["tables"].items()}

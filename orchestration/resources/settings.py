@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from urllib.parse import urlsplit
 import dagster as dg
 
 from lsm_core.errors import InvalidOption
+from lsm_core.json_reader import parse_json
 from orchestration.quirks import is_valid_cron_schedule
 
 URL_VARIABLE: Final = "DREDGE_DAGSTER_URL"
@@ -74,7 +74,7 @@ class Settings:
 def run_assets(environment: Mapping[str, str]) -> frozenset[dg.AssetKey] | None:
     """Return what this process was started to materialise or check, None when it is no run's process or the run chose no assets."""
     text = environment.get(RUN_ASSETS_VARIABLE, "")
-    return frozenset(map(dg.AssetKey, json.loads(text))) if text else None
+    return frozenset(map(dg.AssetKey, parse_json(text))) if text else None
 
 
 def _number(

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from lsm_core import Catalog, Table
 from lsm_core.clock import Clock, clock_from, why_silent
-from lsm_core.errors import CorruptFile, DredgeError, InvalidOption
+from lsm_core.errors import CorruptFile, InvalidOption
 from lsm_core.maintenance.action import action_names
 from lsm_core.maintenance.record import LedgerEntry, new_run_id, read_ledger, write_entry
 from lsm_core.metadata import TableStore
@@ -160,7 +160,7 @@ def list_tables(catalog: Catalog) -> tuple[list[str], list[str]]:
     for database in databases:
         try:
             found = [f"{database}.{name}" for name in catalog.list_tables(database)]
-        except (DredgeError, OSError) as error:
+        except Exception as error:  # noqa: BLE001  (one database stops no other)
             troubles.append(f"database {database!r} is left out: {error}")
             continue
         tables += [name for name in found if name.isprintable()]
@@ -194,7 +194,7 @@ def describe_table(catalog: Catalog, name: str) -> TableCard:
     try:
         store = catalog.table(name).store
         return card_of(name, store, refusal_of(store))
-    except (DredgeError, OSError, ValueError) as error:
+    except Exception as error:  # noqa: BLE001  (one table stops no other)
         return TableCard(name=name, refusal=str(error), unreadable=True)
 
 

@@ -13,7 +13,6 @@ from typing import Final
 
 from lsm_core import Catalog
 from lsm_core.clock import SystemClock
-from lsm_core.errors import DredgeError
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import schemas, snapshots
 from lsm_core.metadata.store import TableStore
@@ -133,7 +132,7 @@ def open_table(
         schema, refusal = look.store.schema, look.refusal
         same_keys = (schema.partition_keys, schema.primary_keys) == (card.partition_keys, card.primary_keys)
         health = table_health(look.store, look.newest)
-    except (DredgeError, OSError, ValueError) as error:
+    except Exception as error:  # noqa: BLE001  (one table stops no other)
         if refusal is not None:  # a table that is left alone anyway may be one whose keys cannot even be compared
             return Decision(card.name, "", Outcome.DECLINE, Reason.UNSUPPORTED, refusal)
         return unreadable(card, error)

@@ -13,7 +13,8 @@ from typing import Any, Final
 import dagster as dg
 
 from lsm_core.clock import utc_text
-from lsm_core.errors import DredgeError, InvalidOption
+from lsm_core.errors import InvalidOption
+from lsm_core.json_reader import parse_json
 from lsm_core.maintenance.debts import HistoryDebt, history_debt
 from orchestration import names
 from orchestration.blocked import failed_checks, suspensions
@@ -157,7 +158,7 @@ class Watch:
                 *find_late_data(table.name, states, policy),
             ]
             return [*found, *find_history(table.name, self._debt(table, now), policy, now)]
-        except (DredgeError, OSError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001  (one table stops no other)
             return [Finding(card.name, Trouble.UNREADABLE, Severity.ERROR, f"{type(error).__name__}: {error}")]
 
     def _debt(self, table: OpenTable, now_ms: int) -> HistoryDebt:
@@ -255,7 +256,7 @@ def _digest(key: str) -> str:
 def _read(text: str | None) -> dict[str, ToldChannel]:
     """What the channels were told, by their names; a cursor that cannot be read tells everything once more."""
     try:
-        channels = json.loads(text or "{}").get("channels", {})
+        channels = parse_json(text or "{}").get("channels", {})
         return {
             str(name): ToldChannel(
                 tuple(map(str, one["told"])), int(one["failures"]), int(one["again_ms"]), str(one.get("more", ""))
@@ -267,7 +268,7 @@ def _read(text: str | None) -> dict[str, ToldChannel]:
 
 
 def _written(cursor: Cursor, state: Mapping[str, ToldChannel]) -> str:
-    kept: dict[str, Any] = json.loads(cursor.write())
+    kept: dict[str, Any] = parse_json(cursor.write())
     kept["channels"] = {
         name: {"told": list(one.told), "failures": one.failures, "again_ms": one.again_ms, "more": one.more}
         for name, one in state.items()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lsm_core.errors import DredgeError
+from lsm_core.json_reader import parse_json
 
 REPOSITORY: Final = "__repository__"
 LOCATION: Final = "dredge"
@@ -129,7 +130,7 @@ class DagsterClient:
         )
         try:
             with urllib.request.urlopen(request, timeout=timeout_s) as answer:  # noqa: S310
-                value: dict[str, Any] = json.loads(answer.read())
+                value: dict[str, Any] = parse_json(answer.read())
         except (OSError, ValueError, urllib.error.URLError) as error:
             raise PlatformFailed(f"a query to {self.url}", str(error)) from error
         if value.get("errors"):
@@ -182,7 +183,7 @@ class DagsterClient:
         found = self.query(_MADE, {"asset": {"path": list(asset)}})["assetOrError"]
         newest = found.get("assetMaterializations") or [{"metadataEntries": []}]
         told = {entry["label"]: entry.get("jsonString") for entry in newest[0]["metadataEntries"]}
-        return None if told.get(label) is None else json.loads(told[label])
+        return None if told.get(label) is None else parse_json(told[label])
 
     def launch(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import struct
 import zlib
 from collections.abc import Callable
@@ -16,6 +17,19 @@ import fastavro
 from lsm_core.format.avro.metadata_file import read_records
 from tests.fuzz import hostile
 
+_NUMBER = re.compile(r"(?<=: )-?[0-9]+(?=[,}])")
+_STRANGE = (
+    "1e999",
+    "-1e999",
+    "NaN",
+    "-Infinity",
+    "null",
+    "9" * 400,
+    "9" * 5000,
+    "1e308",
+    "[" * 90 + "]" * 90,
+    "[" * 199 + "]" * 199,
+)
 Place = tuple[Any, Any]  # a container and the key or index in it
 _SIZES = frozenset({"baseManifestListSize", "deltaManifestListSize", "changelogManifestListSize"})
 
@@ -36,6 +50,11 @@ def change_json(random: Random, data: bytes) -> bytes:
     text = json.dumps(value)
     if roll < 0.10:  # a member twice: the last one counts in most parsers
         text = text[:-1] + ', "id": "x", "fields": 3, "version": 99}'
+    if 0.12 <= roll < 0.22:  # tokens that `json.dumps` never writes, in the place of a whole number
+        numbers = list(_NUMBER.finditer(text))
+        if numbers:
+            place = random.choice(numbers)
+            text = text[: place.start()] + random.choice(_STRANGE) + text[place.end() :]
     if roll < 0.12:
         text = text.replace('"INT"', _deep_type(random.choice([50, 400, 20_000])), 1)
     return text.encode("utf-8", "surrogatepass")

@@ -268,7 +268,7 @@ def _table_of_plan(warehouse: str, plan_hash: str, clock: str | None) -> str:
         try:
             if plan_hash in saved_plan_hashes(catalog.table(name).store):
                 return name
-        except DredgeError as error:
+        except Exception as error:  # noqa: BLE001  (one table stops no other)
             unread.append(f"{name}: {error}")
     told = f" (not looked at: {'; '.join(unread)})" if unread else ""
     raise DredgeError(f"no table of {catalog.root} keeps a plan with hash {plan_hash}{told}")
@@ -353,8 +353,9 @@ def _for_tables(
             say(f"{name}:")
         try:
             answers.append({"table": name, **work(open_table(warehouse, name, given["clock"], given["settings"]))})
-        except DredgeError as error:
-            failures.append(f"{name}: {error}")
+        except Exception as error:  # noqa: BLE001  (one table stops no other)
+            kind = "" if isinstance(error, DredgeError) else f"{type(error).__name__}: "
+            failures.append(f"{name}: {kind}{error}")
     if as_json:
         print_json(answers)
     if failures:

@@ -20,6 +20,7 @@ from lsm_core.errors import CorruptFile
 from lsm_core.files import open_append
 from lsm_core.files.append_reader import open_source
 from lsm_core.format.file_meta import DataFileMeta
+from lsm_core.json_reader import parse_json
 from lsm_core.merge.comparable import Ints
 from lsm_core.merge.curves import ORDER, Curve, Scale
 from lsm_core.merge.keys import ByteKeys
@@ -82,7 +83,7 @@ class Layout:
     def from_json(text: str) -> Layout:
         """Inverse of :meth:`to_json`; raises :class:`CorruptFile` on anything else."""
         try:
-            value = json.loads(text)
+            value = parse_json(text)
             columns, strategy, text_bytes, scales = value["curve"]
             known = tuple(
                 Scale(

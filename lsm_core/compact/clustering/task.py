@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from lsm_core.compact.task import BucketTask
 from lsm_core.errors import CorruptFile
 from lsm_core.format.file_meta import DataFileMeta
+from lsm_core.json_reader import parse_json
 from lsm_core.merge.curves import ORDER, Curve
 from lsm_core.metadata.store import TableStore
 
@@ -40,7 +41,7 @@ class SortTask(BucketTask):
         line, _, rest = data.partition(b"\n")
         plain = BucketTask.from_bytes(rest)
         try:
-            order = json.loads(line)
+            order = parse_json(line)
             columns, strategy = tuple(map(str, order["order_by"])), str(order["strategy"])
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptFile("<compaction task>", f"unreadable: {error!r}") from error

@@ -14,6 +14,7 @@ import pyarrow as pa
 from lsm_core.errors import CorruptFile
 from lsm_core.format.avro.codecs import CODECS, compress, decompress
 from lsm_core.format.avro.record_encoder import Piece
+from lsm_core.json_reader import parse_json
 
 MAGIC: Final = b"Obj\x01"
 SYNC_BYTES: Final = 16
@@ -42,7 +43,7 @@ class Container:
         members = self._members()
         try:
             self.schema_text = members["avro.schema"]
-            self.schema: Any = json.loads(self.schema_text)
+            self.schema: Any = parse_json(self.schema_text)
             self.codec = members.get("avro.codec", b"null").decode()
         except (KeyError, ValueError, RecursionError) as error:
             raise CorruptFile(path, f"its Avro header is broken: {error!r}") from error

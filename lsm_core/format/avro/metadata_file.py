@@ -19,6 +19,7 @@ from lsm_core.format.avro.avro_schema import fields_of, record_of
 from lsm_core.format.avro.container import SYNC_BYTES, Container, blocks, header
 from lsm_core.format.avro.record_decoder import RecordDecoder, in_record
 from lsm_core.format.avro.record_encoder import Piece
+from lsm_core.json_reader import parse_json
 
 Record = dict[str, Any]
 
@@ -46,7 +47,7 @@ def write_records(schema: Mapping[str, Any], records: Iterable[Record]) -> bytes
 @lru_cache(maxsize=16)
 def _writable(text: str) -> Any:
     """A schema as fastavro writes by it: checked once."""
-    return fastavro.parse_schema(json.loads(text))
+    return fastavro.parse_schema(parse_json(text))
 
 
 def records_piece(schema: Mapping[str, Any], records: Iterable[Record]) -> Piece:
@@ -87,7 +88,7 @@ class _Parsed:
 @lru_cache(maxsize=64)
 def _parsed(text: bytes) -> _Parsed:
     """The manifests of a table share one schema, and small ones are mostly schema. Raises :class:`CorruptFile` without a path."""
-    schema = json.loads(text)
+    schema = parse_json(text)
     fields = fields_of(schema, "", logical=False)
     arrow = pa.schema([pa.field(name, field.arrow, field.nullable) for name, field in fields.items()])
     return _Parsed(arrow, RecordDecoder(fields, list(fields), "", in_union=record_of(schema, "")[1]))

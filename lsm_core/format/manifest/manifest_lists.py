@@ -17,6 +17,7 @@ from lsm_core.format.binary_row import EMPTY_ROW, decode_rows
 from lsm_core.format.file_meta import ADD, SimpleStats
 from lsm_core.format.manifest.manifest_schemas import MANIFEST_LIST, MANIFEST_LIST_WITH_ROW_IDS, VERSION
 from lsm_core.format.stats import stats_of_columns
+from lsm_core.json_reader import parse_json
 from lsm_core.types import DataType
 
 
@@ -61,7 +62,7 @@ def encode_manifest_list(metas: Sequence[ManifestFileMeta]) -> bytes:
     """A manifest list file; an empty one is a valid file of no rows (the base list of a first snapshot)."""
     keeps_row_ids = any(meta.min_row_id is not None or meta.max_row_id is not None for meta in metas)
     schema = MANIFEST_LIST_WITH_ROW_IDS if keeps_row_ids else MANIFEST_LIST
-    strange = {definition: json.loads(definition) for meta in metas for definition, _ in meta.others}
+    strange = {definition: parse_json(definition) for meta in metas for definition, _ in meta.others}
     names = [field["name"] for field in strange.values()]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from lsm_core.commit import CommitMessage
 from lsm_core.errors import CorruptFile
 from lsm_core.format.deletion_vector import DeletionVector
+from lsm_core.json_reader import parse_json
 from lsm_core.metadata.store import TableStore
 from lsm_core.read import Scan, Split
 from lsm_core.read.predicate import Predicate
@@ -41,7 +42,7 @@ class PartOfChange:
     def from_bytes(data: bytes) -> PartOfChange:
         """Inverse of :meth:`to_bytes`; raises CorruptFile on anything else."""
         try:
-            messages, marks = json.loads(data)
+            messages, marks = parse_json(data)
             vectors = {
                 (bytes.fromhex(partition), int(bucket)): {
                     name: DeletionVector.from_bytes(base64.b64decode(text), f"<marks of {name}>")

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from lsm_core.clock import utc_text
 from lsm_core.errors import PlanStale
 from lsm_core.format.snapshot import Snapshot
+from lsm_core.json_reader import parse_json
 from lsm_core.maintenance.action import (
     Applied,
     Declined,
@@ -222,14 +223,14 @@ def _of_each(
     parts = [json.dumps(texts[at : at + size]).encode() for at in range(0, len(texts), size)]
     what = f"looking for files of expiring snapshots of table {store.name}"
     for answer in runner.run_parts(what, partial(_items_part, store, items), parts):
-        yield from (DeleteItem(*item) for item in json.loads(answer))
+        yield from (DeleteItem(*item) for item in parse_json(answer))
 
 
 def _items_part(store: TableStore, items: Items, payload: bytes) -> bytes:
     """One part: the items of some snapshots, as JSON."""
     found = [
         [item.path, item.kind, item.size, item.reason]
-        for text in json.loads(payload)
+        for text in parse_json(payload)
         for item in items(store, Snapshot.from_json(text.encode(), "<snapshot of a part>"))
     ]
     return json.dumps(found).encode()

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from lsm_core.arrays import arrow_array, empty_table, numpy_array, one_array
 from lsm_core.errors import CorruptFile, PlanRefused, RefusalRule
+from lsm_core.json_reader import parse_json
 from lsm_core.maintenance.action import TaskRunner
 from lsm_core.maintenance.actions.orphans.file_kinds import DELETABLE, KINDS, FileKind, Place
 from lsm_core.maintenance.actions.orphans.listing import Folder, Known, Listing, list_folders
@@ -156,7 +157,7 @@ class Survey:
         """Inverse of :meth:`to_bytes`; raises CorruptFile on anything else."""
         try:
             table = pa.ipc.open_stream(data).read_all()
-            rest = json.loads((table.schema.metadata or {})[_META])
+            rest = parse_json((table.schema.metadata or {})[_META])
             files, size, newest, young_files, young_size, unknown_files = map(int, rest["numbers"])
             held = {
                 Holder(HolderKind(kind), name): HeldFiles(place, count, total, tuple(examples))
@@ -240,7 +241,7 @@ def _surveyed(store: TableStore, known: Known, limit: int, now: int, payload: by
     """One part: the survey of its folders, as bytes."""
     folders = [
         Folder(path, None if keys is None else tuple(keys), Place(place), tuple(expected))
-        for path, keys, place, expected in json.loads(payload)
+        for path, keys, place, expected in parse_json(payload)
     ]
     return survey_of(store, list_folders(store, known, folders), limit, now)[0].to_bytes()
 

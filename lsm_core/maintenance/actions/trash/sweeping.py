@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from lsm_core.arrays import arrow_array
 from lsm_core.clock import utc_text
+from lsm_core.json_reader import parse_json
 from lsm_core.maintenance import trash
 from lsm_core.maintenance.action import (
     Declined,
@@ -272,12 +273,12 @@ def _deleted(store: TableStore, paths: Sequence[str], runner: Runner | None) -> 
     parts = [json.dumps(paths[at : at + size]).encode() for at in range(0, len(paths), size)]
     work = partial(_deleted_part, store.file_io)
     for answer in runner.run_parts(f"deleting files of table {store.name}", work, parts):
-        yield from (OSError(told) if isinstance(told, str) else bool(told) for told in json.loads(answer))
+        yield from (OSError(told) if isinstance(told, str) else bool(told) for told in parse_json(answer))
 
 
 def _deleted_part(file_io: FileIO, payload: bytes) -> bytes:
     """One part: what became of each of its files, true, false or an error's text."""
-    told = delete_files(file_io, json.loads(payload))
+    told = delete_files(file_io, parse_json(payload))
     return json.dumps([str(one) if isinstance(one, OSError) else one for one in told]).encode()
 
 
