@@ -7,8 +7,6 @@ import math
 import re
 from typing import Any, Final
 
-import numpy as np
-
 JsonValue = Any
 LATEST_MS: Final = 253_402_300_799_999
 """The end of year 9999 in epoch ms: later times have no date."""
@@ -17,7 +15,8 @@ _MOST_UNSIGNED: Final = (1 << 64) - 1
 _DEEPEST: Final = 200
 _DIGITS: Final = 20
 _SHOWN: Final = 40
-_OPENING, _CLOSING = np.frombuffer(b"[{", np.uint8), np.frombuffer(b"]}", np.uint8)
+_CHUNK: Final = 1 << 20
+_QUOTE: Final = ord('"')
 _JSON_TEXT = re.compile(r'"[^"\\]*(?:\\.?[^"\\]*)*"?', re.DOTALL)
 
 
@@ -46,10 +45,22 @@ def parse_json(data: bytes | str, *, unique: bool = False) -> JsonValue:
 
 
 def _depth(text: str) -> int:
-    """Levels of nesting of brackets outside of texts."""
-    signs = np.frombuffer(_JSON_TEXT.sub("", text).encode("utf-8", "replace"), np.uint8)
-    steps = np.isin(signs, _OPENING).astype(np.int8) - np.isin(signs, _CLOSING).astype(np.int8)
-    return int(np.cumsum(steps, dtype=np.int64).max(initial=0))
+    """Levels of nesting of brackets outside of texts; in chunks, because a plan may be large."""
+    import numpy as np  # most files need no count, and the command line starts without NumPy
+
+    steps = np.zeros(256, np.int8)
+    steps[[ord("["), ord("{")]] = 1
+    steps[[ord("]"), ord("}")]] = -1
+    if "\\" in text:  # a quote may be escaped: take the texts out first
+        text = _JSON_TEXT.sub("", text)
+    signs = np.frombuffer(text.encode("utf-8", "replace"), np.uint8)
+    deepest, level, quotes = 0, 0, 0
+    for start in range(0, len(signs), _CHUNK):
+        chunk = signs[start : start + _CHUNK]
+        counted = np.cumsum(chunk == _QUOTE, dtype=np.int32) + quotes
+        levels = np.cumsum(steps[chunk] * (1 - (counted & 1)), dtype=np.int32) + level
+        deepest, level, quotes = max(deepest, int(levels.max())), int(levels[-1]), int(counted[-1]) & 1
+    return deepest
 
 
 def _finite(text: str) -> float:

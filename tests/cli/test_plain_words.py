@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
@@ -74,6 +76,22 @@ def test_a_broken_table_does_not_hide_the_others(shell: Shell) -> None:
     assert answer.err.startswith("dredge: 1 of 2 tables cannot be looked at: db.t: corrupt file")
     assert answer.err.count("\n") == 1
     assert shell("status", "db.t").code == 1
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "place", ["snapshot/LATEST", "snapshot/EARLIEST", "schema/schema-0", "snapshot/snapshot-6", "dredge/trash/x.json"]
+)
+def test_what_is_no_regular_file_is_one_tables_line(shell: Shell, place: str) -> None:
+    root = shell.place
+    shutil.copytree(root / "db.db" / "t", root / "db.db" / "other")
+    path = root / "db.db" / "t" / place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    shown = shell("status", "--json")
+    assert "regular file" in shown.err and "db.other" not in shown.err
+    assert {"db.t", "db.other"} <= {row["table"] for row in shown.json}
 
 
 def test_a_failure_of_any_kind_is_one_tables_line(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
