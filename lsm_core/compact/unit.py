@@ -129,7 +129,7 @@ def discard(store: TableStore, task: BucketTask, files: Sequence[DataFileMeta]) 
     for file in files:
         for path in store.data_paths(task.partition, task.bucket, file):
             try:
-                store.file_io.delete(path)
+                store.delete(path)
             except (OSError, DredgeError) as error:
                 _LOG.warning("%s of table %s stays as an orphan: %s", path, store.name, error)
 

@@ -123,7 +123,7 @@ class RollingWriter:
             self._sink = None
         for path in self._paths:
             try:
-                self._store.file_io.delete(path)
+                self._store.delete(path)
             except (OSError, DredgeError):
                 continue  # a stray that no snapshot names; orphan cleaning removes it later
         self._paths, self._done = [], []

@@ -197,6 +197,8 @@ class MaintenancePlan:
     arguments: Mapping[str, Fact] = field(default_factory=dict)
     created_ms: int = 0
     code_version: str = CODE_VERSION
+    read_back: bool = field(default=False, compare=False)
+    """Whether the plan was read from text, which anybody may have written: its hash shows only that it is whole."""
 
     @cached_property
     def hash(self) -> str:
@@ -275,6 +277,7 @@ class MaintenancePlan:
                 arguments=dict(value["arguments"]),
                 created_ms=time_of(value["created_ms"]),
                 code_version=value["code_version"],
+                read_back=True,
             )
             expected = value["hash"]
         except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
@@ -417,6 +420,14 @@ class Action(ABC):
     @abstractmethod
     def apply(self, store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> Outcome:
         """Carry ``plan`` out. ``runner`` executes compaction tasks (None: this process does). Raises PlanStale and the like."""
+
+    def plan_again(self, store: TableStore, plan: MaintenancePlan) -> MaintenancePlan:
+        """Plan with the arguments and at the time of ``plan``, but never at a time to come. Raises what :meth:`plan` raises."""
+        declared = {argument.name for argument in self.arguments}
+        arguments = {key: value for key, value in plan.arguments.items() if key in declared and value is not None}
+        if "now_ms" in declared:
+            arguments["now_ms"] = min(plan.created_ms, store.clock.now_ms())
+        return self.plan(store, **arguments)
 
     def parts(self, plan: MaintenancePlan) -> tuple[MaintenancePlan, ...]:
         """The plans that ``plan`` is carried out as, one after the other, each with a run of its own in the ledger: the plan itself for most."""

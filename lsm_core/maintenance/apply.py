@@ -11,6 +11,7 @@ from typing import Final, cast
 from lsm_core.errors import (
     CommitConflict,
     CommitUnknown,
+    CorruptFile,
     DredgeError,
     InvalidOption,
     PlanRefused,
@@ -26,6 +27,8 @@ from lsm_core.maintenance.action import (
     action_names,
     find_action,
 )
+from lsm_core.maintenance.deletions import deletable_path
+from lsm_core.maintenance.own_files import require_own_files
 from lsm_core.maintenance.record import (
     DONE,
     FAILED,
@@ -38,6 +41,7 @@ from lsm_core.maintenance.record import (
     this_process,
     write_or_warn,
 )
+from lsm_core.maintenance.trash import DeleteItem, read_trash
 from lsm_core.metadata.store import TableStore
 
 _LOG: Final = logging.getLogger(__name__)
@@ -65,6 +69,7 @@ def apply_plan(
     run_id = new_run_id(store, plan.action)
     try:
         _require_same(store, plan)
+        _require_planned(store, plan)
         store = _verified_as_planned(store, plan)
         action = find_action(plan.action, store.name)
         try:
@@ -78,6 +83,10 @@ def apply_plan(
     except (DredgeError, OSError) as error:
         _record(store, plan, run_id, approved_by, None, error, time.perf_counter() - started)
         raise
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        if not plan.read_back:
+            raise
+        raise PlanStale(f"it is no plan that {plan.action} makes: {error!r}; plan again", store.name) from error
     report = replace(outcome.report, seconds=round(time.perf_counter() - started, 3))
     if plan.items and not report.changed and report.applied_before is None:
         report = replace(report, applied_before=applied_before(store, plan))
@@ -137,6 +146,38 @@ def _require_same(store: TableStore, plan: MaintenancePlan) -> None:
     if changed:
         key = changed[0]
         raise PlanStale(f"option {key} was {then.get(key)!r} and is {now.get(key)!r}", store.name)
+
+
+def _require_planned(store: TableStore, plan: MaintenancePlan) -> None:
+    """Refuse a plan that deletes what its action could not have planned in this table.
+
+    The paths of every plan are held against the files that a table has. Of a plan that was read back from text, whose hash
+    anybody can compute, the action also plans again, and what is still there must be in both.
+
+    Raises:
+        PlanStale: the plan names another file; nothing is changed.
+    """
+    items = plan.items_of(DeleteItem)
+    if not items:
+        return
+    try:
+        require_own_files(store, [item.path for item in items], f"<plan {plan.hash} of table {store.name}>")
+    except CorruptFile as error:
+        raise PlanStale(f"it is no plan that {plan.action} makes: {error}", store.name) from error
+    if not plan.read_back or plan.action == "trash":  # a sweep deletes what deletion records name, which are checked
+        return
+    if applied_before(store, plan) is not None:  # the action itself says what is left to do
+        return
+    again = find_action(plan.action, store.name).plan_again(store, plan)
+    known = {item.path for item in again.items_of(DeleteItem)} | {item.subject for item in again.declined}
+    known |= {file.path for record in read_trash(store).records for file in record.files}
+    strange = [item.path for item in items if item.path not in known]
+    present = [path for path in strange if store.file_io.exists(deletable_path(store, path))]
+    if present:
+        more = f" and {len(present) - 1} more" if len(present) > 1 else ""
+        raise PlanStale(
+            f"it deletes {present[0]}{more}, which {plan.action} would not delete now; plan again", store.name
+        )
 
 
 def _verified_as_planned(store: TableStore, plan: MaintenancePlan) -> TableStore:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
@@ -17,13 +18,14 @@ from lsm_core.errors import CorruptFile, UnsupportedFeature
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.locks import held, lock_settings, table_lock
 from lsm_core.maintenance.action import Declined, MaintenancePlan, Report, Runner
+from lsm_core.maintenance.own_files import allowed_external_places, is_absolute
 from lsm_core.maintenance.trash import DeleteItem
 from lsm_core.maintenance.used_files import metadata_files, read_lineages, still_used
 from lsm_core.metadata import manifests
 from lsm_core.metadata.indexes import index_file_path
 from lsm_core.metadata.store import TableStore
-from lsm_core.options import TableOptions
-from lsm_core.storage import file_io_for, inside_really, place_of
+from lsm_core.options import ALLOWED_PLACES, TableOptions
+from lsm_core.storage import inside_really
 
 _PATHS: Final = {"statistics": TableStore.statistics_path}
 
@@ -171,17 +173,6 @@ def _relative(store: TableStore, path: str) -> str:
     return path[len(root) :]
 
 
-def external_places(store: TableStore) -> list[str]:
-    """The absolute paths that the table declares for data outside of its directory (`data-file.external-paths`)."""
-    declared = [place.strip() for place in str(store.options.get("data-file.external-paths") or "").split(",")]
-    return list(dict.fromkeys(file_io_for(place, escaped=False)[1] for place in declared if place))
-
-
-def is_absolute(path: str) -> bool:
-    """Whether the path of a file in a plan or record is absolute, on a local disk or in an object store."""
-    return path.startswith("/") or bool(place_of(path))
-
-
 def deletable_path(store: TableStore, path: str, linkless: set[tuple[str, str]] | None = None) -> str:
     """Where a file of a plan or of a deletion record lies: ``path`` is relative to the table's root or, in a declared external place, absolute.
 
@@ -189,9 +180,25 @@ def deletable_path(store: TableStore, path: str, linkless: set[tuple[str, str]] 
     """
     if not is_absolute(path):
         return inside_really(store.root, f"{store.root}/{path}", linkless)
-    for place in external_places(store):
+    for place in allowed_external_places(store):
         with suppress(CorruptFile):
-            return inside_really(place, path, linkless)
+            clean = inside_really(place, path, linkless)
+            _require_no_table(store, place, clean, linkless)
+            return clean
     raise CorruptFile(
-        path, "an absolute path that data-file.external-paths does not declare, or that leads out of there"
+        path,
+        "an absolute path that data-file.external-paths does not declare, that leads out of there, that lies in another table, or that "
+        f"{ALLOWED_PLACES} does not allow",
     )
+
+
+def _require_no_table(store: TableStore, place: str, path: str, known: set[tuple[str, str]] | None) -> None:
+    """Raise CorruptFile where a folder between an external place and a file in it is a table's: its files are that table's."""
+    folder = posixpath.dirname(path)
+    while len(folder) >= len(place.rstrip("/")):
+        if known is None or (place, f"{folder}/schema") not in known:
+            if any(status.name.startswith("schema-") for status in store.file_io.list_dir(f"{folder}/schema")):
+                raise CorruptFile(path, f"{folder} is the folder of another table")
+            if known is not None:
+                known.add((place, f"{folder}/schema"))
+        folder = posixpath.dirname(folder)

@@ -67,8 +67,8 @@ def _remove_old(store: TableStore, just_saved: str) -> None:
 
 
 def _forget(store: TableStore, file: FileStatus) -> None:
-    store.file_io.delete(file.path)
-    store.file_io.delete(_note_path(store, _hash(file)))
+    store.delete(file.path)
+    store.delete(_note_path(store, _hash(file)))
 
 
 def _can_be_applied(store: TableStore, file: FileStatus) -> bool:
@@ -109,7 +109,7 @@ def hold_plan(store: TableStore, plan: MaintenancePlan, why: str) -> str:
     store.file_io.write_exclusive(_note_path(store, plan.hash), note.encode())
     for other, said in _notes(store):
         if other != plan.hash and {name: said.get(name) for name in same} == same:
-            store.file_io.delete(_note_path(store, other))
+            store.delete(_note_path(store, other))
     return plan.hash
 
 

@@ -64,8 +64,8 @@ def uncover(store: TableStore, cover: Snapshot) -> bool:
     if built_upon(store, cover.id):
         return False
     path = store.snapshot_path(cover.id)
-    store.file_io.delete(f"{store.snapshot_dir}/{hints.LATEST}")
-    store.file_io.delete(path)
+    store.delete(f"{store.snapshot_dir}/{hints.LATEST}")
+    store.delete(path)
     left = snapshots.list_ids(store)
     if not left or left[-1] > cover.id:
         store.file_io.write_exclusive(path, cover.to_json())
@@ -79,7 +79,7 @@ def take_away(store: TableStore, texts: Mapping[int, str]) -> None:
     for number in sorted(texts):
         path = store.snapshot_path(number)
         if is_there(store, number, texts[number]):
-            store.file_io.delete(path)
+            store.delete(path)
 
 
 def is_there(store: TableStore, number: int, text: str) -> bool:

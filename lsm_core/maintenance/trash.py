@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final
 from lsm_core.errors import CorruptFile, InvalidData, InvalidOption
 from lsm_core.json_reader import parse_json, time_of
 from lsm_core.maintenance.action import Declined, PlanItem
+from lsm_core.maintenance.own_files import require_own_files
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import check_name
 
@@ -218,7 +219,9 @@ def read_trash(store: TableStore) -> Trash:
 
 def _read(store: TableStore, path: str) -> TrashRecord | None:
     try:
-        return TrashRecord.from_json(store.file_io.read_bytes(path), path)
+        record = TrashRecord.from_json(store.file_io.read_bytes(path), path)
+        require_own_files(store, [file.path for file in record.files], path)
+        return record
     except FileNotFoundError:
         # Swept or restored between the listing and this read.
         return None
@@ -257,13 +260,13 @@ def claimed_for(store: TableStore, trash_id: str) -> str | None:
 
 def release(store: TableStore, trash_id: str) -> None:
     """Give a claim back without touching the record."""
-    store.file_io.delete(_claim_path(store, trash_id))
+    store.delete(_claim_path(store, trash_id))
 
 
 def forget(store: TableStore, trash_id: str) -> None:
     """Drop a record and then its claim: in this order, so that nobody else can claim a record that is done."""
-    store.file_io.delete(record_path(store, trash_id))
-    store.file_io.delete(_claim_path(store, trash_id))
+    store.delete(record_path(store, trash_id))
+    store.delete(_claim_path(store, trash_id))
 
 
 def stray_claims(store: TableStore) -> list[str]:

@@ -128,7 +128,7 @@ def create_branch(
     if source is not None and not store.file_io.exists(source):
         # Whoever expired it may not have seen the branch; what the branch needs may go.
         for path in reversed(wanted):
-            store.file_io.delete(path)
+            store.delete(path)
         remove_folder(store, branch)
         raise SnapshotNotFound(f"{source} went while branch '{branch}' of table {store.name} was created", expired=True)
     return open_branch(store, branch)

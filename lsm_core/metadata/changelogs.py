@@ -79,15 +79,15 @@ def delete_changelogs(store: TableStore, ids: list[int]) -> None:
     going = set(ids)
     point_hints(store, [number for number in list_changelogs(store) if number not in going])
     for number in ids:
-        store.file_io.delete(changelog_path(store, number))
+        store.delete(changelog_path(store, number))
 
 
 def point_hints(store: TableStore, kept: list[int]) -> None:
     """Let EARLIEST and LATEST name the first and last of ``kept`` (ascending); without any they are deleted."""
     folder = changelog_dir(store)
     if not kept:
-        store.file_io.delete(f"{folder}/{hints.EARLIEST}")
-        store.file_io.delete(f"{folder}/{hints.LATEST}")
+        store.delete(f"{folder}/{hints.EARLIEST}")
+        store.delete(f"{folder}/{hints.LATEST}")
         return
     hints.write_hint(store.file_io, folder, hints.EARLIEST, kept[0])
     hints.write_hint(store.file_io, folder, hints.LATEST, kept[-1])

@@ -64,7 +64,7 @@ def write_consumer(store: TableStore, consumer_id: str, next_snapshot: int) -> N
 
 def delete_consumer(store: TableStore, consumer_id: str) -> bool:
     """Forget a consumer, so that it holds back expiry no longer; False when there was none. Raises InvalidData."""
-    return store.file_io.delete(consumer_path(store, consumer_id))
+    return store.delete(consumer_path(store, consumer_id))
 
 
 def reset_consumer(store: TableStore, consumer_id: str, next_snapshot: int | None = None) -> None:

@@ -77,7 +77,7 @@ def write_index_file(store: TableStore, partition: bytes, bucket: int, file: Ind
 def discard_index_file(store: TableStore, partition: bytes, bucket: int, file: IndexFileMeta) -> None:
     """Delete an index file that will not be published; one that cannot be deleted stays as an orphan."""
     with suppress(OSError, DredgeError):
-        store.file_io.delete(index_path(store, partition, bucket, file))
+        store.delete(index_path(store, partition, bucket, file))
 
 
 # -- deletion vectors --------------------------------------------------------------------------------------------------

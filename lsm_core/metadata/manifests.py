@@ -136,7 +136,7 @@ def write_manifests(store: TableStore, entries: pa.Table | Iterable[pa.Table]) -
             written.append(manifest_meta(part, name, len(data), store.schema.partition_types, store.schema.id))
     except BaseException:
         for meta in written:
-            store.file_io.delete(store.manifest_path(meta.file_name))
+            store.delete(store.manifest_path(meta.file_name))
         raise
     return written
 

@@ -124,7 +124,7 @@ def point_latest(store: TableStore) -> int | None:
         write_latest_hint(store, ids[-1])
         if list_ids(store)[-1:] == ids[-1:]:
             return ids[-1]
-    store.file_io.delete(f"{store.snapshot_dir}/{hints.LATEST}")
+    store.delete(f"{store.snapshot_dir}/{hints.LATEST}")
     return max(list_ids(store), default=None)
 
 

@@ -8,10 +8,10 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from lsm_core.clock import Clock, clock_from
-from lsm_core.errors import CorruptFile, TableNotFound, UnsupportedFeature
+from lsm_core.errors import CorruptFile, StorageRefused, TableNotFound, UnsupportedFeature
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.partition_path import newer_partition_dir, partition_dir
 from lsm_core.format.schema import TableSchema
@@ -19,7 +19,17 @@ from lsm_core.json_reader import parse_json
 from lsm_core.metadata import paimon_version, schemas
 from lsm_core.options import TableOptions
 from lsm_core.options.paimon_version import KEY as PAIMON_VERSION
-from lsm_core.storage import FileIO, Kept, check_name, file_io_for, inside, place_of, storage_options
+from lsm_core.storage import (
+    FileIO,
+    Kept,
+    PathBelow,
+    check_name,
+    file_io_for,
+    inside,
+    is_link,
+    place_of,
+    storage_options,
+)
 
 POSTPONE_BUCKET = -2
 
@@ -37,6 +47,33 @@ class BucketMode(StrEnum):
     """All rows of a partition are in bucket 0 (`bucket` = -1 without a primary key)."""
     POSTPONE = "postpone"
     """A compaction finds one later (`bucket` = -2)."""
+
+
+_METADATA_FOLDERS: Final = (
+    *("snapshot", "schema", "manifest", "index", "statistics", "tag", "changelog", "consumer", "branch"),
+    *("dredge", "dredge/trash", "dredge/plans", "dredge/ledger", "dredge/lock"),
+)
+
+
+def _require_no_links(root: str, branch: str, name: str) -> None:
+    """Refuse a table whose metadata folders are symbolic links: they may lead into another table's metadata.
+
+    Raises:
+        StorageRefused: a folder below ``root`` is a symbolic link.
+    """
+    if place_of(root):
+        return
+    own = (
+        []
+        if branch == "main"
+        else [f"branch/branch-{branch}", *(f"branch/branch-{branch}/{one}" for one in ("snapshot", "schema", "tag"))]
+    )
+    for folder in (*_METADATA_FOLDERS, *own):
+        if is_link(f"{root}/{folder}"):
+            reason = (
+                f"it is a symbolic link, and table {name} would read and write metadata elsewhere; make it a folder"
+            )
+            raise StorageRefused(f"{root}/{folder}", reason, "use")
 
 
 class TableStore:
@@ -89,6 +126,7 @@ class TableStore:
         """Open with the newest schema (or ``schema_id``). Raises TableNotFound naming the table, CorruptFile, InvalidOption."""
         root = root.rstrip("/")
         check_name(branch, name, "branch name")
+        _require_no_links(root, branch, name)
         if schema_id is not None:
             found: TableSchema | None = schemas.load_schema(file_io, root, schema_id, branch)
         else:
@@ -226,6 +264,20 @@ class TableStore:
     def schema_path(self, schema_id: int) -> str:
         """Return the path of a schema."""
         return schemas.schema_path(self.root, int(schema_id), self.branch)
+
+    def delete(self, path: str) -> bool:
+        """Delete one file of the table, through no symbolic link below its root.
+
+        Args:
+            path: absolute path of the file.
+
+        Returns:
+            Whether the file existed.
+
+        Raises:
+            StorageRefused: a folder on the way is a symbolic link.
+        """
+        return self.file_io.delete(PathBelow.of(self.root, path))
 
     def manifest_path(self, name: str) -> str:
         """Return the path of a manifest, manifest list or index manifest. Raises InvalidData for a hostile name."""

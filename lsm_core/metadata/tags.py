@@ -120,7 +120,7 @@ def create(store: TableStore, name: str, tag: Tag) -> bool:
     if not snapshots.exists(store, held.id):
         others = (other for one, other in list_tags(store).items() if one != name)
         if held.id not in {other.id for other in others}:
-            store.file_io.delete(path)
+            store.delete(path)
             raise SnapshotNotFound(
                 f"table {store.name}: snapshot {held.id} expired while tag '{name}' was made of it", expired=True
             )
@@ -135,8 +135,8 @@ def replace(store: TableStore, name: str, tag: Tag) -> None:
 
 def delete(store: TableStore, name: str) -> bool:
     """Delete a tag's files; False when there was no tag. Data files stay. Raises InvalidData."""
-    gone = store.file_io.delete(tag_path(store, name))
-    store.file_io.delete(success_path(store, name))
+    gone = store.delete(tag_path(store, name))
+    store.delete(success_path(store, name))
     return gone
 
 

@@ -91,7 +91,7 @@ class WriteFolder:
     def forget(self, attempt: str) -> None:
         """No file of the attempt is left."""
         with suppress(OSError, DredgeError):
-            self.store.file_io.delete(f"{self.folder}/{attempt}{_BEGUN}")
+            self.store.delete(f"{self.folder}/{attempt}{_BEGUN}")
 
     def require_open(self) -> None:
         """Raise SparkFailed when the write has ended."""
@@ -104,7 +104,7 @@ class WriteFolder:
         After a write that ``failed`` several may still be at work, one of them dead: they are given the time that Spark gives them.
         """
         with suppress(OSError, DredgeError):
-            self.store.file_io.delete(f"{self.folder}/{_OPEN}")
+            self.store.delete(f"{self.folder}/{_OPEN}")
         until = time.monotonic() + (_KILL_SECONDS if failed else 0)
         while True:
             begun, done = self._noted()

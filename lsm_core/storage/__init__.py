@@ -7,7 +7,7 @@ from lsm_core.storage.file_io import FileIO, FileStatus, Guarantee, OutputFile, 
 from lsm_core.storage.kept import Kept
 from lsm_core.storage.local_file_io import LocalFileIO, LocalOutputFile
 from lsm_core.storage.remote_input import ahead, done_in_turn
-from lsm_core.storage.safe_paths import check_name, inside, inside_really, is_link, place_of, same_place
+from lsm_core.storage.safe_paths import PathBelow, check_name, inside, inside_really, is_link, place_of, same_place
 from lsm_core.storage.urls import file_io_for, storage_options
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "LocalFileIO",
     "LocalOutputFile",
     "OutputFile",
+    "PathBelow",
     "ahead",
     "check_name",
     "delete_files",

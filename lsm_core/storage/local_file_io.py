@@ -19,6 +19,7 @@ from lsm_core.errors import CorruptFile, StorageFull, StorageRefused, Unsupporte
 from lsm_core.storage import trace
 from lsm_core.storage.file_io import Buffer, FileStatus, Guarantee
 from lsm_core.storage.metadata_limits import require_size
+from lsm_core.storage.safe_paths import PathBelow
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NO_FILE = frozenset({errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.ENXIO})
@@ -236,10 +237,14 @@ class LocalFileIO:
             return os.stat(path).st_size
 
     def delete(self, path: str) -> bool:
-        """Remove one file."""
+        """Remove one file; a `PathBelow` by handle, through no symbolic link below its root."""
         with _step("delete", path):
             try:
-                os.unlink(path)
+                if isinstance(path, PathBelow):
+                    with _folder_below(path) as (folder, name):
+                        os.unlink(name, dir_fd=folder)
+                else:
+                    os.unlink(path)
             except FileNotFoundError:
                 return False
             return True
@@ -294,7 +299,11 @@ class LocalFileIO:
             if not os.access(folder, os.W_OK | os.X_OK):
                 number = errno.EROFS if os.statvfs(folder).f_flag & os.ST_RDONLY else errno.EACCES
                 raise OSError(number, os.strerror(number), path)
-            shutil.rmtree(path)
+            if isinstance(path, PathBelow):
+                with _folder_below(path) as (above, name):
+                    shutil.rmtree(name, dir_fd=above)
+            else:
+                shutil.rmtree(path)
             return True
 
 
@@ -317,6 +326,37 @@ def _read_all(handle: int, path: str, size: int) -> bytes:
         length += len(part)
         require_size(path, length)
     return b"".join(parts)
+
+
+@contextmanager
+def _folder_below(path: PathBelow) -> Iterator[tuple[int, str]]:
+    """Open the folder of a path from its root on, one component after the other.
+
+    Yields:
+        The handle of the folder, and the name of the file in it.
+
+    Raises:
+        StorageRefused: a component is a symbolic link or no folder.
+        FileNotFoundError: a folder does not exist.
+    """
+    *folders, name = path[len(path.root) + 1 :].split("/")
+    if not name or {"", ".", ".."} & {*folders, name}:
+        raise StorageRefused(path, f"it is no plain path below {path.root}", "remove")
+    handle = os.open(path.root, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for folder in folders:
+            try:
+                below = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=handle)
+            except OSError as error:
+                if error.errno in (errno.ELOOP, errno.ENOTDIR):
+                    reason = f"{folder!r} on the way is a symbolic link or no folder"
+                    raise StorageRefused(path, reason, "remove") from error
+                raise
+            os.close(handle)
+            handle = below
+        yield handle, name
+    finally:
+        os.close(handle)
 
 
 def _sync_dir(folder: str) -> None:

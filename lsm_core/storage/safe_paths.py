@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
+from typing import Any
 
 from lsm_core.errors import CorruptFile, InvalidData
 
@@ -13,6 +14,32 @@ from lsm_core.errors import CorruptFile, InvalidData
 _BAD = re.compile("[\x00-\x1f\x7f/\\\\%\ud800-\udfff]")
 _LONGEST = 255
 _PLACE = re.compile(r"[a-z][a-z0-9+.-]*://[^/]+(?=/|$)")
+
+
+class PathBelow(str):
+    """A path that must be reached from ``root`` without a symbolic link when its file is deleted.
+
+    It is a string like any other for whoever passes it on. `LocalFileIO` opens the folders below ``root`` one after the other
+    and deletes by handle, so a link that is put in the way meanwhile removes nothing elsewhere.
+
+    Attributes:
+        root: folder that the path lies in.
+    """
+
+    __slots__ = ("root",)
+    root: str
+
+    @classmethod
+    def of(cls, root: str, path: str) -> str:
+        """Return ``path`` as a path below ``root``; unchanged where it does not lie there or is in an object store."""
+        if place_of(path) or not path.startswith(root.rstrip("/") + "/"):
+            return path
+        made = cls(path)
+        made.root = root.rstrip("/")
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PathBelow.of, (self.root, str(self))
 
 
 def place_of(path: str) -> str:
@@ -54,13 +81,13 @@ def inside_really(root: str, path: str, linkless: set[tuple[str, str]] | None = 
     base = posixpath.normpath(root)
     folder = posixpath.dirname(clean)
     if linkless is not None and (root, folder) in linkless:
-        return clean
+        return PathBelow.of(base, clean)
     expected = posixpath.normpath(posixpath.join(os.path.realpath(base), posixpath.relpath(folder, base)))
     if os.path.realpath(folder) != expected:
         raise CorruptFile(path, f"is reached through a symbolic link, which may lead out of {root}")
     if linkless is not None:
         linkless.add((root, folder))
-    return clean
+    return PathBelow.of(base, clean)
 
 
 def is_link(path: str) -> bool:

@@ -238,7 +238,7 @@ class BucketCompaction:
         store, place = self._shared.store, self._place
         for path in [p for file in files for p in store.data_paths(place.partition, place.number, file)]:
             with suppress(OSError, DredgeError):
-                store.file_io.delete(path)
+                store.delete(path)
 
 
 def sorted_runs(files: Iterable[DataFileMeta]) -> int:

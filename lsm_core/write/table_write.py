@@ -338,7 +338,7 @@ class TableWrite:
             files = writer.files if isinstance(writer, AppendBucket) else [*writer.files, *writer.changelog]
             for path in [path for file in files for path in self.store.data_paths(partition, bucket, file)]:
                 with suppress(OSError, DredgeError):
-                    self.store.file_io.delete(path)
+                    self.store.delete(path)
         self._buckets.clear()
         if self._indexes is not None:
             self._indexes.abort()

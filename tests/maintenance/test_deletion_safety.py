@@ -11,11 +11,18 @@ from lsm_core import Table
 from lsm_core.clock import FixedClock
 from lsm_core.errors import DredgeError
 from lsm_core.metadata.store import TableStore
+from lsm_core.options import ALLOWED_PLACES
 from lsm_core.storage import FaultyFileIO
 from tests.maintenance.layouts import DAY, HOUR, ROOT, Layout, check
 from tests.support.memory_file_io import MemoryFileIO
 
 _QUICK, _LONG = 40, 5_000
+
+
+@pytest.fixture(autouse=True)
+def _places_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The operator allows the external place that some layouts declare."""
+    monkeypatch.setenv(ALLOWED_PLACES, "/outside/t")
 
 
 def test_no_needed_file_goes_and_no_old_stray_stays() -> None:

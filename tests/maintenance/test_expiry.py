@@ -317,8 +317,10 @@ def test_a_record_cannot_reach_outside_the_table(tmp_path: Path) -> None:
         record["files"] = [{"path": hostile, "kind": "data", "size": 1, "reason": "x"}]
         path.write_text(json.dumps(record))
         table.store.clock.advance(2 * HOUR)
-        with pytest.raises((CorruptFile, OSError)):
-            table.sweep_trash()
+        (left,) = table.sweep_trash().unreadable
+        assert left.subject == path.name and "it names" in left.text and "nothing of it is carried out" in left.text
+        with pytest.raises(CorruptFile, match="it names"):
+            table.restore(path.stem)
         assert outside.read_text() == "keep me"
 
 
@@ -327,16 +329,16 @@ def test_symbolic_links_are_not_followed(tmp_path: Path) -> None:
     table.expire_snapshots(retain_max=1)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    (elsewhere / "x").write_text("keep me")
+    (elsewhere / "x.parquet").write_text("keep me")
     (Path(table.store.root) / "bucket-9").symlink_to(elsewhere)
     path = next((Path(table.store.root) / "dredge" / "trash").glob("*.json"))
     record = json.loads(path.read_text())
-    record["files"] = [{"path": "bucket-9/x", "kind": "data", "size": 1, "reason": "x"}]
+    record["files"] = [{"path": "bucket-9/x.parquet", "kind": "data", "size": 1, "reason": "x"}]
     path.write_text(json.dumps(record))
     table.store.clock.advance(2 * HOUR)
     with pytest.raises(CorruptFile, match="symbolic link"):
         table.sweep_trash()
-    assert (elsewhere / "x").read_text() == "keep me"
+    assert (elsewhere / "x.parquet").read_text() == "keep me"
 
 
 def _golden(name: str, tmp_path: Path) -> Table:

@@ -284,7 +284,7 @@ def _as_compaction(store: TableStore, message: CommitMessage) -> CommitMessage:
     for file in message.new_files:
         if file.file_name not in kept:
             for path in store.data_paths(message.partition, message.bucket, file):
-                store.file_io.delete(path)
+                store.delete(path)
     before = tuple(file for file in message.compact_before if file.file_name not in written)
     return replace(message, new_files=(), compact_before=before, compact_after=tuple(after))
 

@@ -233,7 +233,7 @@ def _delete_metadata(store: TableStore, record: TrashRecord) -> None:
             raise PlanStale(
                 f"branch {record.branch} was written to while it was deleted; it is there as before", store.name
             )
-        store.file_io.delete(_own_path(store, record, path))
+        store.delete(_own_path(store, record, path))
     branches.remove_folder(store, record.branch)
 
 

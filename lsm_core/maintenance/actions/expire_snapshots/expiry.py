@@ -404,7 +404,7 @@ def _take_away(
     for number in going if left[-1:] > going[-1:] else ():
         if keeps:
             changelogs.write_changelog(store, read[number])
-        if is_there(store, number, texts[number]) and store.file_io.delete(store.snapshot_path(number)):
+        if is_there(store, number, texts[number]) and store.delete(store.snapshot_path(number)):
             gone.append(number)
     left = snapshots.list_ids(store)
     if left[-1:] <= going[-1:]:

@@ -374,7 +374,7 @@ def _replace_newest(store: TableStore, number: int, data: bytes) -> None:
         if all(store.file_io.exists(store.manifest_path(name)) for name in lists):
             store.file_io.overwrite(path, before)
         else:  # it has expired since it was read, and what it needs is gone
-            store.file_io.delete(path)
+            store.delete(path)
         raise PlanStale(f"snapshot/snapshot-{number + 1} was committed meanwhile; plan it anew", store.name)
 
 

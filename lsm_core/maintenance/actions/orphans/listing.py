@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -14,12 +13,11 @@ import pyarrow as pa
 from lsm_core.arrays import arrow_array, empty_table
 from lsm_core.errors import DredgeError
 from lsm_core.format.partition_path import escape
-from lsm_core.format.schema import TableSchema
-from lsm_core.maintenance.actions.orphans.file_kinds import Names, Place
-from lsm_core.maintenance.deletions import external_places
-from lsm_core.metadata import branches, schemas
+from lsm_core.maintenance.file_kinds import Place
+from lsm_core.maintenance.own_files import BUCKET, EXTERNAL, HISTORY, METADATA, OwnFiles
+from lsm_core.metadata import schemas
 from lsm_core.metadata.store import TableStore
-from lsm_core.options import TableOptions
+from lsm_core.options import ALLOWED_PLACES
 from lsm_core.progress import advance, stage
 from lsm_core.storage import FileStatus, file_io_for, same_place
 
@@ -33,12 +31,7 @@ FILES: Final = pa.schema(
     ]
 )
 _BATCH: Final = 1 << 16
-_BUCKET: Final = re.compile("bucket-(postpone|-?[0-9]+)")
-_METADATA: Final = {"manifest": Place.MANIFEST, "index": Place.INDEX, "statistics": Place.STATISTICS}
 _UNKNOWN_FOLDER: Final = "a directory of an unknown name"
-_HISTORY: Final = ("snapshot", "changelog", "schema", "tag", "consumer")
-_EXTERNAL: Final = "data-file.external-paths"
-_BELOW: Final = "data-file.path-directory"
 
 
 @dataclass
@@ -74,10 +67,10 @@ def list_table(store: TableStore) -> Listing:
     Raises what listing raises (OSError), CorruptFile for a schema that cannot be read, and UnsupportedFeature for an external place
     that is not served here.
     """
-    return _listed(_Walk(store, Known.of(store)))
+    return _listed(_Walk(store, OwnFiles.of(store)))
 
 
-def list_in_parts(store: TableStore, known: Known) -> tuple[Listing, list[Folder]]:
+def list_in_parts(store: TableStore, known: OwnFiles) -> tuple[Listing, list[Folder]]:
     """As :func:`list_table`, but for what lies deeper than the first partition column, and the folders of files: these are named, and
     :func:`list_folders` lists them.
     """
@@ -86,7 +79,7 @@ def list_in_parts(store: TableStore, known: Known) -> tuple[Listing, list[Folder
     return _listed(walk), list(walk.later)
 
 
-def list_folders(store: TableStore, known: Known, folders: Sequence[Folder]) -> Listing:
+def list_folders(store: TableStore, known: OwnFiles, folders: Sequence[Folder]) -> Listing:
     """What lies in some of the folders that :func:`list_in_parts` named. Raises what listing raises."""
     walk = _Walk(store, known)
     for folder in folders:
@@ -101,6 +94,9 @@ def _listed(walk: _Walk) -> Listing:
     with stage(f"listing the folders of {walk.store.name}", None, "files"):
         walk.root()
         for place in walk.known.external:
+            if place not in walk.known.allowed:
+                walk.found.strange[place] = f"not looked at: add it to {ALLOWED_PLACES} to have it cleaned"
+                continue
             others = walk.users_of(place)
             if others:
                 walk.found.shared[place] = others
@@ -109,44 +105,10 @@ def _listed(walk: _Walk) -> Listing:
         return walk.done()
 
 
-@dataclass(frozen=True)
-class Known:
-    """What the schemas of a table, old ones and those of branches among them, say of its files."""
-
-    names: Names
-    partition_keys: tuple[tuple[str, ...], ...]
-    below: tuple[str, ...]
-    external: tuple[str, ...]
-
-    @property
-    def has_parts(self) -> bool:
-        """Whether no folder is reached by two ways, so that folders can be listed apart."""
-        return len(self.partition_keys) == 1 and len(self.below) == 1
-
-    @staticmethod
-    def of(store: TableStore) -> Known:
-        """Read them. Raises CorruptFile."""
-        found: list[tuple[TableSchema, TableOptions]] = [(store.schema, store.options)]
-        for branch in (branches.MAIN, *branches.list_branches(store)):
-            for number in schemas.list_schema_ids(store.file_io, store.root, branch):
-                schema = schemas.load_schema(store.file_io, store.root, number, branch)
-                found.append((schema, TableOptions(schema.options, store.name, stored=True)))
-        below = {str(options.get(_BELOW) or "").strip("/") for _, options in found}
-        return Known(
-            Names(
-                frozenset(str(options.get("data-file.prefix")) for _, options in found),
-                frozenset(str(options.get("changelog-file.prefix")) for _, options in found),
-            ),
-            tuple(sorted({schema.partition_keys for schema, _ in found})),
-            tuple(sorted(below)),
-            tuple(external_places(store)),
-        )
-
-
 class _Walk:
     """Lists directories one after the other and gathers what they hold as columns."""
 
-    def __init__(self, store: TableStore, known: Known) -> None:
+    def __init__(self, store: TableStore, known: OwnFiles) -> None:
         self.store, self.known, self.found = store, known, Listing()
         self.parts: list[pa.Table] = []
         self._waiting: dict[Place, list[tuple[int, list[FileStatus]]]] = {}
@@ -162,9 +124,9 @@ class _Walk:
         first = tuple(f"{escape(keys[0])}=" for keys in partitioned)
         heads = {below.split("/")[0] for below in self.known.below if below}
         for folder in self._folder(root, Place.PARTITION):
-            if folder.name in _METADATA:
-                self.leaf(folder.path, _METADATA[folder.name])
-            elif folder.name in _HISTORY:
+            if folder.name in METADATA:
+                self.leaf(folder.path, METADATA[folder.name])
+            elif folder.name in HISTORY:
                 self.leaf(folder.path, Place.HISTORY, expected=("tag-success-file",))
             elif folder.name == "branch":
                 self._branches(folder.path)
@@ -172,7 +134,7 @@ class _Walk:
                 for own in self._folder(folder.path, Place.OWN):
                     if own.name != "staged":  # of writes that go on now, which remove what is theirs
                         self.leaf(own.path, Place.OWN)
-            elif not (folder.name in heads or _BUCKET.fullmatch(folder.name) or folder.name.startswith(first)):
+            elif not (folder.name in heads or BUCKET.fullmatch(folder.name) or folder.name.startswith(first)):
                 self._strange(folder.path, _UNKNOWN_FOLDER)
         for below in self.known.below:
             self.data(f"{root}/{below}" if below else root)
@@ -191,7 +153,7 @@ class _Walk:
                     self.later[Folder(folder.path, keys[1:])] = None
                 else:
                     self.partitions(folder.path, keys[1:])
-            elif not keys and _BUCKET.fullmatch(folder.name):
+            elif not keys and BUCKET.fullmatch(folder.name):
                 self.leaf(folder.path, Place.BUCKET)
             elif path != self.store.root and len(self.known.partition_keys) == 1:
                 self._strange(folder.path, _UNKNOWN_FOLDER)
@@ -202,7 +164,7 @@ class _Walk:
                 self._strange(branch.path, _UNKNOWN_FOLDER)
                 continue
             for folder in self._folder(branch.path, Place.PARTITION):
-                if folder.name in _HISTORY:
+                if folder.name in HISTORY:
                     self.leaf(folder.path, Place.HISTORY, expected=("tag-success-file",))
                 else:
                     self._strange(folder.path, _UNKNOWN_FOLDER)
@@ -287,7 +249,7 @@ class _Walk:
                 schema = schemas.latest_schema(self.store.file_io, path)
                 if schema is None:
                     continue
-                declared = str(schema.options.get(_EXTERNAL) or "").split(",")
+                declared = str(schema.options.get(EXTERNAL) or "").split(",")
                 theirs = [path, *(file_io_for(one.strip(), escaped=False)[1] for one in declared if one.strip())]
             except DredgeError:
                 theirs = [place]
@@ -307,4 +269,4 @@ def _overlap(left: str, right: str) -> bool:
     return any(longer.startswith(shorter) for shorter, longer in pairwise(pair))
 
 
-__all__ = ["FILES", "Folder", "Known", "Listing", "list_folders", "list_in_parts", "list_table"]
+__all__ = ["FILES", "Folder", "Listing", "OwnFiles", "list_folders", "list_in_parts", "list_table"]

@@ -26,12 +26,13 @@ from lsm_core.maintenance.action import (
     TaskRunner,
     size_text,
 )
-from lsm_core.maintenance.actions.orphans.file_kinds import KINDS
-from lsm_core.maintenance.actions.orphans.listing import Known, list_in_parts, list_table
+from lsm_core.maintenance.actions.orphans.listing import list_in_parts, list_table
 from lsm_core.maintenance.actions.orphans.survey import MOST_NAMED, Survey, survey_in_parts, survey_of
 from lsm_core.maintenance.actions.trash.sweeping import plan_sweep, sweep_files
-from lsm_core.maintenance.deletions import deletable_path, is_absolute
+from lsm_core.maintenance.deletions import deletable_path
+from lsm_core.maintenance.file_kinds import KINDS
 from lsm_core.maintenance.holders import Held, History, HolderKind, find_holders, history_of
+from lsm_core.maintenance.own_files import OwnFiles, is_absolute
 from lsm_core.maintenance.trash import ORPHANS, DeleteItem, TrashRecord, held_line, read_trash, write_record
 from lsm_core.metadata import branches, hints, snapshots
 from lsm_core.metadata.store import TableStore
@@ -161,7 +162,7 @@ def _limit(store: TableStore, older_than_ms: int | None, now: int) -> int:
 
 def _surveyed(store: TableStore, limit: int, now: int, runner: Runner | None) -> tuple[Survey, Held]:
     """The survey of all files, and what holds those of them that it takes for orphans, found out after everything was listed."""
-    known = Known.of(store)
+    known = OwnFiles.of(store)
     if not isinstance(runner, TaskRunner) or not known.has_parts:
         return survey_of(store, list_table(store), limit, now)
     listing, folders = list_in_parts(store, known)
@@ -255,7 +256,7 @@ def _storage_time(store: TableStore) -> int | None:
         return None
     finally:
         with suppress(OSError, CorruptFile):
-            store.file_io.delete(f"{folder}/{name}")
+            store.delete(f"{folder}/{name}")
 
 
 def _split_links(orphans: pa.Table, store: TableStore) -> tuple[list[Declined], list[DeleteItem]]:

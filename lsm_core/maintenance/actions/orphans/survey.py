@@ -20,9 +20,10 @@ from lsm_core.arrays import arrow_array, empty_table, numpy_array, one_array
 from lsm_core.errors import CorruptFile, PlanRefused, RefusalRule
 from lsm_core.json_reader import parse_json
 from lsm_core.maintenance.action import TaskRunner
-from lsm_core.maintenance.actions.orphans.file_kinds import DELETABLE, KINDS, FileKind, Place
-from lsm_core.maintenance.actions.orphans.listing import Folder, Known, Listing, list_folders
+from lsm_core.maintenance.actions.orphans.listing import Folder, Listing, list_folders
+from lsm_core.maintenance.file_kinds import DELETABLE, KINDS, FileKind, Place
 from lsm_core.maintenance.holders import Held, Holder, HolderKind, find_holders
+from lsm_core.maintenance.own_files import OwnFiles
 from lsm_core.maintenance.trash import read_trash
 from lsm_core.metadata.store import TableStore
 
@@ -225,7 +226,7 @@ def survey_of(store: TableStore, listing: Listing, limit: int, now: int) -> tupl
 
 
 def survey_in_parts(
-    store: TableStore, known: Known, folders: Sequence[Folder], limit: int, now: int, runner: TaskRunner, parts: int
+    store: TableStore, known: OwnFiles, folders: Sequence[Folder], limit: int, now: int, runner: TaskRunner, parts: int
 ) -> Iterable[Survey]:
     """Surveys of runs of ``folders``, each by a task that lists them, and then reads what all snapshots, tags, branches and changelogs name."""
     size = -(-len(folders) // parts)
@@ -237,7 +238,7 @@ def survey_in_parts(
     yield from map(Survey.from_bytes, runner.run_parts(what, partial(_surveyed, store, known, limit, now), payloads))
 
 
-def _surveyed(store: TableStore, known: Known, limit: int, now: int, payload: bytes) -> bytes:
+def _surveyed(store: TableStore, known: OwnFiles, limit: int, now: int, payload: bytes) -> bytes:
     """One part: the survey of its folders, as bytes."""
     folders = [
         Folder(path, None if keys is None else tuple(keys), Place(place), tuple(expected))

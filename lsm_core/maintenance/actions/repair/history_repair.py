@@ -176,7 +176,7 @@ def apply_repair(store: TableStore, plan: MaintenancePlan) -> Outcome:
             continue
         place = f"{store.metadata_root}/{item.folder}"
         if item.wanted is None:
-            store.file_io.delete(f"{place}/{item.name}")
+            store.delete(f"{place}/{item.name}")
         elif not hints.write_hint(store.file_io, place, item.name, item.wanted):
             continue
         told.append(f"{item.folder}/{item.name}")

@@ -235,7 +235,7 @@ def _undo_rollback(store: TableStore, record: TrashRecord, plan_hash: str) -> in
         to_come = Snapshot.from_json(record.snapshots[newest].encode(), store.snapshot_path(newest))
         cover = top_of_history.cover_of(store, to_come, newest + 1, record.trash_id, plan_hash)
         # Without the hint everybody finds the cover, as soon as it is there, by listing.
-        store.file_io.delete(f"{store.snapshot_dir}/{hints.LATEST}")
+        store.delete(f"{store.snapshot_dir}/{hints.LATEST}")
         path = store.snapshot_path(cover.id)
         if not store.file_io.write_exclusive(path, cover.to_json()):
             cover = top_of_history.find_cover(store, newest + 1, record.trash_id)
@@ -249,7 +249,7 @@ def _undo_rollback(store: TableStore, record: TrashRecord, plan_hash: str) -> in
         trash.release(store, record.trash_id)
         raise
     if record.target_written and record.target is not None:
-        store.file_io.delete(store.snapshot_path(record.target))  # it had expired
+        store.delete(store.snapshot_path(record.target))  # it had expired
     snapshots.write_earliest_hint(store, snapshots.list_ids(store)[0])
     if cover is None:
         snapshots.point_latest(store)

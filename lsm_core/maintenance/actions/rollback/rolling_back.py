@@ -387,7 +387,7 @@ def _finish(store: TableStore, record: TrashRecord, target: Snapshot, cover: Sna
             return True
     put_back(store, record.snapshots)
     if record.target_written:  # history has no gap: it begins where it began
-        store.file_io.delete(store.snapshot_path(target.id))
+        store.delete(store.snapshot_path(target.id))
     snapshots.write_earliest_hint(store, snapshots.list_ids(store)[0])
     snapshots.point_latest(store)
     return False

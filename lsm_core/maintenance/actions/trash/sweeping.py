@@ -33,7 +33,7 @@ from lsm_core.maintenance.used_files import Used, read_lineages, still_used
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.progress import advance, stage
-from lsm_core.storage import FileIO, delete_files
+from lsm_core.storage import FileIO, PathBelow, delete_files
 from lsm_core.storage.file_io import Deleted
 
 _MOST_LINES: Final = 10_000
@@ -270,7 +270,8 @@ def _deleted(store: TableStore, paths: Sequence[str], runner: Runner | None) -> 
         yield from delete_files(store.file_io, paths)
         return
     size = max(FILES_A_PART, -(-len(paths) // (4 * runner.slots())))
-    parts = [json.dumps(paths[at : at + size]).encode() for at in range(0, len(paths), size)]
+    pairs = [(getattr(path, "root", ""), path) for path in paths]
+    parts = [json.dumps(pairs[at : at + size]).encode() for at in range(0, len(pairs), size)]
     work = partial(_deleted_part, store.file_io)
     for answer in runner.run_parts(f"deleting files of table {store.name}", work, parts):
         yield from (OSError(told) if isinstance(told, str) else bool(told) for told in parse_json(answer))
@@ -278,7 +279,7 @@ def _deleted(store: TableStore, paths: Sequence[str], runner: Runner | None) -> 
 
 def _deleted_part(file_io: FileIO, payload: bytes) -> bytes:
     """One part: what became of each of its files, true, false or an error's text."""
-    told = delete_files(file_io, parse_json(payload))
+    told = delete_files(file_io, [PathBelow.of(root, path) if root else path for root, path in parse_json(payload)])
     return json.dumps([str(one) if isinstance(one, OSError) else one for one in told]).encode()
 
 

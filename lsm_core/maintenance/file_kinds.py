@@ -17,10 +17,10 @@ from lsm_core.arrays import numpy_array
 
 _UUID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _TEMPORARY: Final = rf"\..+\.{_UUID}\.tmp"
-_FORMATS: Final = "avro|orc|parquet|csv|json|text|txt|blob|lance|vortex|row"
+FORMATS: Final = "avro|orc|parquet|csv|json|text|txt|blob|lance|vortex|row"
 _COMPRESSIONS: Final = "gz|gzip|zst|zstd|snappy|lz4|lzo|br|brotli|deflate|bz2|none|uncompressed"
 # data-<uuid>-0.parquet, data-<uuid>-0.zst.parquet, data-<uuid>-0.csv.gz, data-<uuid>-0.vector.lance, and file indexes beside them.
-_SUFFIX: Final = rf"(\.(vector|{_COMPRESSIONS}))?\.({_FORMATS})(\.({_COMPRESSIONS}))?((-[0-9]+)?\.index)?"
+_SUFFIX: Final = rf"(\.(vector|{_COMPRESSIONS}))?\.({FORMATS})(\.({_COMPRESSIONS}))?((-[0-9]+)?\.index)?"
 _INDEX: Final = rf"index-{_UUID}-[0-9]+|([a-z0-9_]+-)*global-index-{_UUID}\.index"
 
 
@@ -89,7 +89,7 @@ class Names:
             # The name of a postponed file holds its writer's commit user, which may be any text.
             yield FileKind.DATA, rf"{_any(self.data_prefixes)}(-u-.+-s-[0-9]+-w-)?{_UUID}-[0-9]+{_SUFFIX}"
             yield FileKind.CHANGELOG, rf"{_any(self.changelog_prefixes)}{_UUID}-[0-9]+{_SUFFIX}"
-            yield FileKind.CHANGELOG, rf"compacted-changelog-{_UUID}\$[0-9]+-[0-9]+\.cc-({_FORMATS})"
+            yield FileKind.CHANGELOG, rf"compacted-changelog-{_UUID}\$[0-9]+-[0-9]+\.cc-({FORMATS})"
             yield FileKind.INDEX, _INDEX
         elif place is Place.HISTORY:
             yield FileKind.STAYS, "(snapshot|changelog|schema)-[0-9]+|(tag|consumer)-.+|LATEST|EARLIEST"

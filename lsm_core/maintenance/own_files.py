@@ -1,0 +1,187 @@
+"""Which files a deletion may name: by folder and name those that Paimon and Dredge make in one table, and no others.
+
+Deletion records and saved plans are files in the table's folder, which whoever may write there can forge. So every path in
+them is held against this allow-list before anything is deleted, kept or put back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from lsm_core.errors import CorruptFile
+from lsm_core.format.partition_path import escape
+from lsm_core.format.schema import TableSchema
+from lsm_core.maintenance.file_kinds import DELETABLE, FORMATS, KINDS, FileKind, Names, Place
+from lsm_core.metadata import branches, schemas
+from lsm_core.metadata.store import TableStore
+from lsm_core.options import ALLOWED_PLACES, TableOptions, is_allowed_place
+from lsm_core.storage import file_io_for, place_of
+
+BUCKET: Final = re.compile("bucket-(postpone|-?[0-9]+)")
+METADATA: Final = {"manifest": Place.MANIFEST, "index": Place.INDEX, "statistics": Place.STATISTICS}
+HISTORY: Final = ("snapshot", "changelog", "schema", "tag", "consumer")
+BELOW: Final = "data-file.path-directory"
+EXTERNAL: Final = "data-file.external-paths"
+_DATA_FILE: Final = re.compile(rf"[^.].*\.({FORMATS})(-[0-9]+)?")
+"""Files of rows under the names of other tools, which tables that Paimon's `migrate` made hold in their buckets."""
+
+
+def external_places(store: TableStore) -> list[str]:
+    """Return the absolute paths that the table declares for data outside its folder (`data-file.external-paths`)."""
+    declared = [place.strip() for place in str(store.options.get(EXTERNAL) or "").split(",")]
+    return list(dict.fromkeys(file_io_for(place, escaped=False)[1] for place in declared if place))
+
+
+def allowed_external_places(store: TableStore) -> list[str]:
+    """Return those of :func:`external_places` that the operator allows: all where the catalog or a caller gave the option."""
+    own = store.options.is_tables_own(EXTERNAL)
+    return [place for place in external_places(store) if not own or is_allowed_place(place)]
+
+
+def is_absolute(path: str) -> bool:
+    """Return whether the path of a file in a plan or record is absolute, on a local disk or in an object store."""
+    return path.startswith("/") or bool(place_of(path))
+
+
+@dataclass(frozen=True)
+class OwnFiles:
+    """What the schemas of a table, old ones and those of branches among them, say of its files.
+
+    Attributes:
+        names: the names of its files.
+        partition_keys: the partition columns of each schema.
+        below: folders below the table's own that hold the buckets (`data-file.path-directory`), "" for the table's own.
+        external: absolute paths of declared places outside the table's folder.
+        allowed: those of ``external`` that the operator allows.
+    """
+
+    names: Names
+    partition_keys: tuple[tuple[str, ...], ...]
+    below: tuple[str, ...]
+    external: tuple[str, ...]
+    allowed: tuple[str, ...]
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether no folder is reached by two ways, so that folders can be listed apart."""
+        return len(self.partition_keys) == 1 and len(self.below) == 1
+
+    @staticmethod
+    def of(store: TableStore) -> OwnFiles:
+        """Read the schemas of a table. Raises CorruptFile."""
+        found: list[tuple[TableSchema, TableOptions]] = [(store.schema, store.options)]
+        for branch in (branches.MAIN, *branches.list_branches(store)):
+            for number in schemas.list_schema_ids(store.file_io, store.root, branch):
+                schema = schemas.load_schema(store.file_io, store.root, number, branch)
+                found.append((schema, TableOptions(schema.options, store.name, stored=True)))
+        below = {str(options.get(BELOW) or "").strip("/") for _, options in found}
+        return OwnFiles(
+            Names(
+                frozenset(str(options.get("data-file.prefix")) for _, options in found),
+                frozenset(str(options.get("changelog-file.prefix")) for _, options in found),
+            ),
+            tuple(sorted({schema.partition_keys for schema, _ in found})),
+            tuple(sorted(below)),
+            tuple(external_places(store)),
+            tuple(allowed_external_places(store)),
+        )
+
+    def strangers(self, paths: Iterable[str]) -> dict[str, str]:
+        """Return the paths that no deletion may name, each with the reason.
+
+        Args:
+            paths: paths relative to the table's root, or absolute ones in a declared external place.
+
+        Returns:
+            The reason by path; empty when all are files of this table that may be deleted.
+        """
+        found: dict[str, str] = {}
+        folders: dict[str, list[str]] = {}
+        for path in dict.fromkeys(paths):
+            folder, _, name = path.rpartition("/")
+            folders.setdefault(folder, []).append(name)
+        for folder, names in folders.items():
+            place, reason = self._place(folder)
+            texts = [name if name.isprintable() else "" for name in names]
+            kinds = np.zeros(len(names), np.int8) if place is None else self.names.kinds(place, pa.array(texts))
+            for name, number in zip(names, kinds.tolist(), strict=True):
+                kind = KINDS[number]
+                foreign = (
+                    place is Place.BUCKET
+                    and kind is FileKind.UNKNOWN
+                    and _DATA_FILE.fullmatch(name)
+                    and name.isprintable()
+                )
+                if kind not in DELETABLE and not foreign:
+                    why = reason or (
+                        "it is never deleted" if kind is FileKind.STAYS else "no file of a table has that name"
+                    )
+                    found[f"{folder}/{name}" if folder else name] = why
+        return found
+
+    def _place(self, folder: str) -> tuple[Place | None, str]:
+        """Return what a folder is for, or None and why no deletion reaches into it."""
+        parts = folder.split("/") if folder else []
+        if is_absolute(folder):
+            for root in self.external:
+                if folder == root or folder.startswith(root.rstrip("/") + "/"):
+                    if root not in self.allowed:
+                        return None, f"{root} lies outside the table, and {ALLOWED_PLACES} does not allow it"
+                    return self._bucket(folder[len(root) :].strip("/").split("/"))
+            return None, f"{EXTERNAL} does not declare this place"
+        if any(part in ("", ".", "..") for part in parts):
+            return None, "it is no plain path below the table's folder"
+        if len(parts) == 1 and parts[0] in METADATA:
+            return METADATA[parts[0]], ""
+        history = parts[2:] if parts[:1] == ["branch"] and parts[1:2] and parts[1].startswith("branch-") else parts
+        if history in ([name] for name in HISTORY) or history == ["tag", "tag-success-file"]:
+            return Place.HISTORY, ""
+        if parts[:1] == ["dredge"]:
+            return (Place.OWN, "") if len(parts) <= 2 else (None, "no file of a deletion lies there")
+        for below in sorted(self.below, key=len, reverse=True):
+            heads = below.split("/") if below else []
+            if parts[: len(heads)] == heads:
+                place, reason = self._bucket(parts[len(heads) :])
+                if place is not None:
+                    return place, reason
+        return None, "it is no folder of the table's metadata, partitions or buckets"
+
+    def _bucket(self, parts: Sequence[str]) -> tuple[Place | None, str]:
+        """Return what a folder below the table's data is for, or None and why it is none of the table's."""
+        parts = [part for part in parts if part]
+        in_bucket = bool(parts) and bool(BUCKET.fullmatch(parts[-1]))
+        values = parts[:-1] if in_bucket else parts
+        for keys in self.partition_keys:
+            fits = all(part.startswith(f"{escape(key)}=") for part, key in zip(values, keys, strict=False))
+            if fits and (len(values) == len(keys) if in_bucket else len(values) <= len(keys)):
+                return (Place.BUCKET if in_bucket else Place.PARTITION), ""
+        return None, "it is no folder of the table's partitions and buckets"
+
+
+def require_own_files(store: TableStore, paths: Sequence[str], where: str) -> None:
+    """Refuse paths that no deletion in this table may name.
+
+    Args:
+        store: the table.
+        paths: paths relative to the table's root, or absolute ones in a declared external place.
+        where: the file or plan that names them, for the error.
+
+    Raises:
+        CorruptFile: a path is no file of this table that may be deleted; nothing of ``where`` is acted on.
+    """
+    if not paths:
+        return
+    strangers = OwnFiles.of(store).strangers(paths)
+    if strangers:
+        path, why = next(iter(strangers.items()))
+        more = f" (and {len(strangers) - 1} more)" if len(strangers) > 1 else ""
+        raise CorruptFile(where, f"it names {path!r}{more} for deletion: {why}; nothing of it is carried out")
+
+
+__all__ = ["OwnFiles", "allowed_external_places", "external_places", "is_absolute", "require_own_files"]
