@@ -160,6 +160,7 @@ class ParquetSink:
                 write_batch_size=_batch_rows(sample, self._coded, page_size) if self._coded else None,
                 column_encoding=dict.fromkeys(delta, "DELTA_BINARY_PACKED") or None,
                 write_page_index=True,
+                write_page_checksum=True,
                 store_decimal_as_integer=True,
                 store_schema=False,
             )
