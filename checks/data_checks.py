@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cache
 
 import dagster as dg
+from pydantic import Field
 
 from checks.definition import (
     Declaration,
@@ -21,9 +24,10 @@ from checks.definition import (
     wanted,
 )
 from checks.expectations import DESCRIPTION, suite_result
-from lsm_core.maintenance import checks_of, run_check
+from lsm_core.maintenance import PAGES_CHECK, DeepRead, checks_of, run_check
 from orchestration import names
 from orchestration.ops.each_table import each_table
+from orchestration.ops.table_ops import said_in_one_line
 from orchestration.policies import Policy, policy_source
 from orchestration.quirks import typed
 from orchestration.resources.spark_resource import SparkResource
@@ -94,4 +98,54 @@ def rules_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark
     each_table(context, {card.name: card for card in describe_warehouse(warehouse) if card.refusal is None}, evaluate)
 
 
-__all__ = ["data_checks", "data_result", "rules_op"]
+class DeepCheck(dg.Config):
+    """Configuration of the job `deep_check`."""
+
+    table: str = Field(description="the table: db.table")
+    bytes: int | None = Field(
+        None, description="stop after so many stored bytes; the next run resumes there. Without it: read all files"
+    )
+
+
+@cache
+def deep_check_op() -> dg.OpDefinition:
+    """Return the op that reads every page of a table's data files."""
+
+    @dg.op(
+        name="read_every_page",
+        description="Read every page of a table's data files and compare its checksum; an interrupted run is resumed by the next one.",
+        config_schema=DeepCheck.to_fields_dict(),
+        out=dg.Out(dg.Nothing),
+        tags={"dagster/kind/dredge": ""},
+        pool=names.SPARK_POOL,
+    )
+    @typed
+    def read_every_page(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource) -> None:
+        config = DeepCheck(**context.op_config)
+        context.instance.add_run_tags(context.run_id, {names.TAG_ACTION: names.DEEP_CHECK_JOB})
+        with said_in_one_line(config.table):
+            card = warehouse.card(config.table)
+            policy = policy_source(warehouse.policy_file).current().of(config.table)
+            limits = replace(limits_of(policy), deep=_deep_read(spark, config.bytes))
+            report = run_check(warehouse.store(config.table), PAGES_CHECK, limits)
+        result = under_policy(result_of(report), policy)
+        context.log.info("%s: %s", config.table, result.description)
+        evaluation = evaluation_of(names.data_key(warehouse.path, card.name), result)
+        context.log_event(evaluation)  # type: ignore[arg-type]  # stored at once; Dagster's type leaves evaluations out
+        context.add_output_metadata({**(result.metadata or {}), "verdict": str(result.description)})
+        if not result.passed:
+            raise dg.Failure(f"{config.table}: {result.description}", allow_retries=False)
+
+    return read_every_page
+
+
+def _deep_read(spark: SparkResource, limit: int | None) -> DeepRead:
+    """Return how a deep check reads files: by tasks of Spark where the platform runs on it, else in the run's process."""
+    if not spark.uses_spark:
+        return DeepRead(bytes=limit)
+    from lsm_core.spark import deep_read
+
+    return deep_read(spark.session(), limit)
+
+
+__all__ = ["DeepCheck", "data_checks", "data_result", "deep_check_op", "rules_op"]

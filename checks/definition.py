@@ -110,6 +110,7 @@ def limits_of(policy: Policy) -> CheckLimits:
         level0_critical=policy.level0_critical,
         idle_ms=hours * 60 * 60 * 1000,
         paused=policy.paused,
+        page_bytes=policy.page_sample_bytes,
     )
 
 

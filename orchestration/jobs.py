@@ -9,7 +9,7 @@ import dagster as dg
 
 from checks.adoption import adopt_op
 from checks.audit import Audit, TwoSnapshots, audit_op, verify_op
-from checks.data_checks import rules_op
+from checks.data_checks import DeepCheck, deep_check_op, rules_op
 from checks.layout_checks import tell_checks
 from lsm_core.maintenance.action import all_actions
 from orchestration import names
@@ -130,6 +130,12 @@ def warehouse_jobs() -> dict[str, dg.JobDefinition]:
         names.VERIFY_JOB: _job(
             names.VERIFY_JOB, "Compare what two snapshots of a table say.", verify_op(), TwoSnapshots
         ),
+        names.DEEP_CHECK_JOB: _job(
+            names.DEEP_CHECK_JOB,
+            "Read every page of a table's data files; an interrupted run is resumed by the next one.",
+            deep_check_op(),
+            DeepCheck,
+        ),
         names.ADOPT_JOB: _plain_job(
             names.ADOPT_JOB,
             "The first look at a warehouse: open every table, check its files, say what it needs; nothing is changed.",
@@ -147,6 +153,7 @@ def jobs_without_assets() -> frozenset[str]:
         names.ORPHAN_PLANS_JOB,
         names.AUDIT_JOB,
         names.VERIFY_JOB,
+        names.DEEP_CHECK_JOB,
         names.ADOPT_JOB,
         names.RESUME_JOB,
     }

@@ -38,6 +38,7 @@ MAINTAIN_JOB: Final = "maintain"
 ORPHAN_PLANS_JOB: Final = "orphan_plans"
 AUDIT_JOB: Final = "audit"
 VERIFY_JOB: Final = "verify_snapshots"
+DEEP_CHECK_JOB: Final = "deep_check"
 ADOPT_JOB: Final = "adopt_warehouse"
 WHAT_IF_JOB: Final = "what_if"
 

@@ -100,12 +100,15 @@ if TYPE_CHECKING:
     from lsm_core.maintenance.apply import apply_plan as apply_plan
     from lsm_core.maintenance.apply import dry_run as dry_run
     from lsm_core.maintenance.checks.checking import CHECKS as CHECKS
+    from lsm_core.maintenance.checks.checking import PAGES_CHECK as PAGES_CHECK
     from lsm_core.maintenance.checks.checking import Check as Check
     from lsm_core.maintenance.checks.checking import check_table as check_table
     from lsm_core.maintenance.checks.checking import checks_of as checks_of
     from lsm_core.maintenance.checks.checking import run_check as run_check
     from lsm_core.maintenance.checks.outcome import CheckLimits as CheckLimits
     from lsm_core.maintenance.checks.outcome import CheckReport as CheckReport
+    from lsm_core.maintenance.checks.outcome import DeepRead as DeepRead
+    from lsm_core.maintenance.checks.outcome import PageProblem as PageProblem
     from lsm_core.maintenance.cost import Calibration as Calibration
     from lsm_core.maintenance.cost import calibrate as calibrate
     from lsm_core.maintenance.cost import calibration_of as calibration_of
@@ -250,6 +253,7 @@ __getattr__, __dir__ = lazy_names(
         ),
         "checks.checking": (
             "CHECKS",
+            "PAGES_CHECK",
             "Check",
             "check_table",
             "checks_of",
@@ -258,6 +262,8 @@ __getattr__, __dir__ = lazy_names(
         "checks.outcome": (
             "CheckLimits",
             "CheckReport",
+            "DeepRead",
+            "PageProblem",
         ),
         "cost": (
             "Calibration",

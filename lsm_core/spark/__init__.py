@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lsm_core.spark.spark_changes import delete_where as delete_where
     from lsm_core.spark.spark_changes import update_where as update_where
     from lsm_core.spark.spark_changes import upsert as upsert
+    from lsm_core.spark.spark_check import deep_read as deep_read
     from lsm_core.spark.spark_maintenance import compact_table as compact_table
     from lsm_core.spark.spark_maintenance import expire_snapshots as expire_snapshots
     from lsm_core.spark.spark_maintenance import remove_orphan_files as remove_orphan_files
@@ -41,6 +42,7 @@ _WHERE = {
     "await_server": "connect",
     "call": "sql.procedures",
     "compact_table": "spark_maintenance",
+    "deep_read": "spark_check",
     "delete_keys": "spark_changes",
     "delete_where": "spark_changes",
     "expire_snapshots": "spark_maintenance",
@@ -68,6 +70,7 @@ __all__ = [
     "await_server",
     "call",
     "compact_table",
+    "deep_read",
     "delete_keys",
     "delete_where",
     "expire_snapshots",

@@ -442,13 +442,17 @@ _REBASED: Final = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORREC
 """Days and times count in the calendar of today, in files of all times."""
 
 
+_VERIFIED: Final = {"parquet.page.verify-checksum.enabled": "true"}
+"""Page checksums are compared, which Spark's own Parquet reader leaves out by default."""
+
+
 def parquet(spark: SparkSession, paths: Sequence[str], ddl: str) -> DataFrame:
     """Return the rows of Parquet files, columns as in ``ddl``.
 
     Paths are taken literally (a partition value may hold what Spark would read as a pattern), and directory names are not read as
     partition columns: the files hold them.
     """
-    return spark.read.schema(ddl).options(**_WHOLE, **_REBASED).parquet(*paths)
+    return spark.read.schema(ddl).options(**_WHOLE, **_REBASED, **_VERIFIED).parquet(*paths)
 
 
 def stored_rows(spark: SparkSession, store: TableStore, paths: Sequence[str], fields: pa.Schema, ddl: str) -> DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
@@ -549,12 +550,26 @@ class Table(Readable):
         """Whether two snapshots say the same: by reference where files are the same, else by digest of merged rows."""
         return maintenance.verify_snapshots(self.store, snapshot_a, snapshot_b)
 
-    def check(self, names: Sequence[str] | None = None, limits: CheckLimits | None = None) -> list[CheckReport]:
-        """Make checks over the newest snapshot (``names``; None: all that the table has), from metadata and bounded samples of rows.
+    def check(
+        self, names: Sequence[str] | None = None, limits: CheckLimits | None = None, *, deep: bool = False
+    ) -> list[CheckReport]:
+        """Make checks over the newest snapshot, from metadata and bounded samples of rows.
 
-        What is broken is in the reports. Raises InvalidOption for a name that the table has no check of.
+        Args:
+            names: the checks; None for all that the table has.
+            limits: bounds of the samples and thresholds.
+            deep: whether `pages_readable` reads every page of every data file. A call that was interrupted is resumed by the next one.
+
+        Returns:
+            One report per check; damage that a check meets is in its report.
+
+        Raises:
+            InvalidOption: for a name that the table has no check of.
         """
-        return maintenance.check_table(self.store, names, limits)
+        chosen = limits or maintenance.CheckLimits()
+        if deep and chosen.deep is None:
+            chosen = replace(chosen, deep=maintenance.DeepRead())
+        return maintenance.check_table(self.store, names, chosen)
 
     def undo(self, run_id: str, partial: bool = False, allow_changes: bool = False) -> UndoReport:
         """Undo the compaction of ``run_id`` (:meth:`ledger`, or its report's): a new snapshot in which the files that it replaced are back.

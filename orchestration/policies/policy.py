@@ -279,6 +279,11 @@ class PolicyEntry(CompactionRules):
         ge=1,
         description="level-0 files that one run of a sensor merges of a bucket with more of them, the oldest first; the next run goes on",
     )
+    page_sample_bytes: int | None = Field(
+        None,
+        ge=1,
+        description="stored bytes of the data files that the check pages_readable reads each night, page by page",
+    )
     watch: WatchRules | None = Field(None, description="from where on the sensor `watch` alerts")
     verification: Verification | None = Field(
         None,
@@ -448,6 +453,7 @@ class Policy:
     level0_critical: int = 10_000
     level0_emergency: int = 100_000
     level0_pass: int = 10_000
+    page_sample_bytes: int = 64 << 20
     watch: WatchLimits = field(default_factory=WatchLimits)
     paused: str | None = None
     paused_since_ms: int | None = None

@@ -117,6 +117,7 @@ def test_an_append_table_has_the_checks_that_need_no_key(tmp_path: Path) -> None
         ("bucket_size", True),
         ("average_file_size", True),
         ("snapshot_chain", True),
+        ("pages_readable", True),
     ]
     with pytest.raises(InvalidOption, match="unique_keys"):
         table.check(["unique_keys"])

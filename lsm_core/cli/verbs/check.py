@@ -8,8 +8,16 @@ import typer
 
 from lsm_core.cli.progress_bar import progress_bar
 from lsm_core.cli.render import print_json, print_table, say
-from lsm_core.cli.verbs.common import AsJson, ClockOption, TableArgument, Warehouse, open_table
-from lsm_core.errors import DredgeError
+from lsm_core.cli.verbs.common import (
+    AsJson,
+    ClockOption,
+    RunnerName,
+    RunnerOption,
+    TableArgument,
+    Warehouse,
+    open_table,
+)
+from lsm_core.errors import DredgeError, InvalidOption
 
 Only = Annotated[
     list[str] | None,
@@ -18,6 +26,21 @@ Only = Annotated[
     ),
 ]
 Rows = Annotated[int, typer.Option("--rows", min=1, help="So many rows a check of rows reads at most.")]
+Deep = Annotated[
+    bool,
+    typer.Option(
+        "--deep", help="Read every page of every data file (check pages_readable). An interrupted call is resumed."
+    ),
+]
+Bytes = Annotated[
+    str | None,
+    typer.Option(
+        "--bytes",
+        metavar="SIZE",
+        help="With --deep: stop after so many stored bytes (10 GB); the next call goes on there.",
+        show_default=False,
+    ),
+]
 
 
 def check(
@@ -25,15 +48,29 @@ def check(
     table: TableArgument,
     only: Only = None,
     rows: Rows = 2_000_000,
+    deep: Deep = False,
+    limit: Bytes = None,
+    runner: RunnerOption = RunnerName.PROCESS,
     as_json: AsJson = False,
     clock: ClockOption = None,
 ) -> None:
-    """Check a table: tree, snapshots, deletion vectors, keys, merge engine, changelog. Nothing is changed; a failed check is an error."""
-    from lsm_core.maintenance import CheckLimits, check_table
+    """Check a table: tree, snapshots, pages, deletion vectors, keys, merge engine, changelog. No data is changed; a failed check is an error."""
+    from lsm_core.maintenance import CheckLimits, DeepRead, check_table
+    from lsm_core.options import memory_size
 
+    if not deep and (limit is not None or runner is RunnerName.SPARK):
+        raise InvalidOption("--deep", "not set", "--deep, which --bytes and --runner spark need", table)
     opened = open_table(warehouse, table, clock)
+    read = None
+    if deep:
+        size = None if limit is None else memory_size(limit, "--bytes")
+        read = DeepRead(bytes=size)
+        if runner is RunnerName.SPARK:
+            from lsm_core.spark import deep_read, spark_session
+
+            read = deep_read(spark_session(app_name="dredge"), size)
     with progress_bar(f"check {opened.name}", hidden=as_json):
-        reports = check_table(opened.store, only or None, CheckLimits(rows=rows))
+        reports = check_table(opened.store, only or None, CheckLimits(rows=rows, deep=read))
     if as_json:
         print_json([report.to_plain() for report in reports])
     else:

@@ -65,7 +65,10 @@ def _unsnap(data: bytes, most: int, path: str) -> bytes:
 def compress(data: bytes, codec: str, level: int) -> bytes:
     """A block's bytes as ``codec`` stores them; ``level`` is zstandard's."""
     if codec == "zstandard":
-        return bytes(zstd.compress(data, level))
+        # A checksum of the block's bytes, which every zstd decoder compares: Avro itself has none.
+        parameters = zstd.CompressionParameter
+        settings = {int(parameters.compression_level): level, int(parameters.checksum_flag): 1}
+        return bytes(zstd.compress(data, options=settings))
     if codec == "deflate":
         packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
         return packer.compress(data) + packer.flush()

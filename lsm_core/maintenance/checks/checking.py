@@ -14,6 +14,8 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.progress import advance, stage
 
 _ROOM: Final = "lsm_core.maintenance.checks"
+PAGES_CHECK: Final = "pages_readable"
+"""The check that reads data files page by page."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,12 @@ CHECKS: Final[Mapping[str, Check]] = {
             reads_rows=True,
         ),
         Check(
+            PAGES_CHECK,
+            "The pages of data files decode and fit their checksums: a sample of files, or every file when asked for a deep read.",
+            "stored_pages",
+            reads_rows=True,
+        ),
+        Check(
             "deletion_vectors_valid",
             "Each deletion vector lies in its file's bucket, marks rows that the file has, and as many as the index manifest records.",
             "vector_validity",
@@ -179,6 +187,8 @@ def check_table(
         if name not in own:
             raise InvalidOption("check", name, f"one that the table has: {', '.join(own)}", store.name)
     chosen = [check for check in own.values() if names is None or check.name in names]
+    if limits is not None and limits.deep is not None and PAGES_CHECK not in {check.name for check in chosen}:
+        raise InvalidOption("deep", "true", f"together with check {PAGES_CHECK}, which reads the pages", store.name)
     reports = []
     with stage(f"checking {store.name}", len(chosen), "checks"):
         for check in chosen:
@@ -203,4 +213,4 @@ def run_check(store: TableStore, check: Check | str, limits: CheckLimits | None 
         return replace(CheckReport(made.name, store.name, None, passed=False, text=text), warn=True)
 
 
-__all__ = ["CHECKS", "Check", "check_table", "checks_of", "run_check"]
+__all__ = ["CHECKS", "PAGES_CHECK", "Check", "check_table", "checks_of", "run_check"]

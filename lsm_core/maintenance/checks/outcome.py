@@ -3,15 +3,58 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
+
+import pyarrow as pa
 
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata.store import TableStore
 
 HOUR_MS: Final = 60 * 60 * 1000
 _SHOWN: Final = 20
+_LOCAL_ROUND_BYTES: Final = 256 << 20
+_CLUSTER_ROUND_BYTES: Final = 4 << 30
+
+
+@dataclass(frozen=True)
+class PageProblem:
+    """A data file whose pages cannot be read.
+
+    Attributes:
+        file_name: name of the data file.
+        reason: what the reader met; it names the path.
+        damaged: whether the file is damaged; False for a feature that Dredge does not read.
+    """
+
+    file_name: str
+    reason: str
+    damaged: bool = True
+
+
+PageReader = Callable[[TableStore, pa.Table], list[PageProblem]]
+"""Decodes every page of data files and returns the files that cannot be read."""
+
+
+@dataclass(frozen=True)
+class DeepRead:
+    """Settings of a pass over every data file.
+
+    Attributes:
+        bytes: stored bytes after which the call stops; the next call resumes the pass. None: the call ends the pass.
+        reader: decoder of the files of one round, None for this process.
+        round_bytes: stored bytes between two saved positions.
+    """
+
+    bytes: int | None = None
+    reader: PageReader | None = None
+    round_bytes: int = _LOCAL_ROUND_BYTES
+
+    @classmethod
+    def distributed(cls, reader: PageReader, limit: int | None = None) -> DeepRead:
+        """Return the settings of a pass whose rounds are large enough for the tasks of a cluster."""
+        return cls(limit, reader, _CLUSTER_ROUND_BYTES)
 
 
 @dataclass(frozen=True)
@@ -22,7 +65,8 @@ class CheckLimits:
     judged in each bucket. ``vectors``: deletion vectors that are read. ``history``: snapshots that are followed back.
     ``level0_warn`` and ``level0_critical``: level-0 files of one bucket. ``bucket_bytes``: of one bucket. ``small_files``: so many files of a
     partition that are small on average are too many. ``ro_lag_ms``: age of what the read-optimized view does not show. ``idle_ms``: how long
-    something may be due while nothing runs. ``paused``: why maintenance rests, None where it does not.
+    something may be due while nothing runs. ``paused``: why maintenance rests, None where it does not. ``page_bytes``: stored bytes of the data
+    files that `pages_readable` draws; ``deep``: how it reads all of them, None for a sample.
     """
 
     rows: int = 2_000_000
@@ -36,6 +80,8 @@ class CheckLimits:
     ro_lag_ms: int = 24 * HOUR_MS
     idle_ms: int = 6 * HOUR_MS
     paused: str | None = None
+    page_bytes: int = 64 << 20
+    deep: DeepRead | None = None
 
 
 @dataclass(frozen=True)
@@ -113,4 +159,4 @@ def _said(numbers: Mapping[str, float | str]) -> dict[str, float | str]:
     return {name.replace("_", " "): value for name, value in numbers.items()}
 
 
-__all__ = ["HOUR_MS", "CheckLimits", "CheckReport", "Question"]
+__all__ = ["HOUR_MS", "CheckLimits", "CheckReport", "DeepRead", "PageProblem", "PageReader", "Question"]

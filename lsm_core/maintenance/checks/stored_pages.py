@@ -1,0 +1,300 @@
+"""pages_readable: data files of the newest snapshot are decoded page by page, a sample within a budget of bytes or every one of them.
+
+Parquet pages carry checksums, which the decoder compares. ORC and Avro files are decoded whole, which finds what their format can.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.arrays import arrow_array, numpy_array
+from lsm_core.errors import CorruptFile, DredgeError, InvalidData, UnsupportedFeature, ValueTooLarge
+from lsm_core.files.formats import open_source
+from lsm_core.format.file_meta import ENTRY_SCHEMA
+from lsm_core.format.json_text import ObjectReader, parse_object
+from lsm_core.maintenance.checks.outcome import CheckReport, DeepRead, PageProblem, Question
+from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.store import TableStore
+from lsm_core.progress import advance, stage
+
+_LOG: Final = logging.getLogger(__name__)
+_COLUMNS: Final = ("partition", "bucket", "file_name", "file_size", "row_count", "external_path")
+FILES_TO_READ: Final = pa.schema([ENTRY_SCHEMA.field(name) for name in _COLUMNS])
+"""Columns of the data files that a page reader gets."""
+_ROUND_FILES: Final = 10_000
+"""A pass keeps its position after so many files at the latest."""
+_BATCH_ROWS: Final = 16_384
+_MOST_DAMAGED: Final = 1_000
+"""Names of damaged files that a pass remembers, to read them again when it is resumed."""
+_MOST_PROGRESS_BYTES: Final = 1 << 20
+_DAY_MS: Final = 24 * 60 * 60 * 1000
+
+
+@dataclass(frozen=True)
+class _Progress:
+    """Position of an unfinished pass: files are read in the order of their names.
+
+    Attributes:
+        position: name of the last file that was read, "" before the first.
+        files: data files read so far.
+        bytes: their stored bytes.
+        damaged: names of damaged files met so far.
+        unread: files met so far that use a feature that Dredge does not read.
+    """
+
+    position: str = ""
+    files: int = 0
+    bytes: int = 0
+    damaged: tuple[str, ...] = ()
+    unread: int = 0
+
+
+def pages_readable(question: Question) -> CheckReport:
+    """Return the verdict over a sample of the data files, or over all of them where the limits ask for a deep read.
+
+    Args:
+        question: store, snapshot and limits; `limits.page_bytes` bounds a sample, `limits.deep` asks for all files.
+
+    Returns:
+        The report. A damaged file is a problem that names the file.
+    """
+    deep = question.limits.deep
+    return _sampled(question) if deep is None else _deep(question, deep)
+
+
+def read_pages(store: TableStore, files: pa.Table) -> list[PageProblem]:
+    """Decode every page of data files in this process, one batch of one file in memory at a time.
+
+    Args:
+        store: the table.
+        files: the files (`FILES_TO_READ`).
+
+    Returns:
+        The files that cannot be read.
+    """
+    problems = []
+    with stage(f"reading pages of {store.name}", files.num_rows, "files"):
+        for file in files.to_pylist():
+            problem = _read_file(store, file)
+            if problem is not None:
+                problems.append(problem)
+            advance()
+    return problems
+
+
+def _read_file(store: TableStore, file: dict[str, Any]) -> PageProblem | None:
+    name = file["file_name"]
+    try:
+        path = store.data_path(file["partition"], file["bucket"], name, file["external_path"])
+        source = open_source(store.file_io, path, size=file["file_size"], rows=file["row_count"], table=store.name)
+        try:
+            for _ in source.batches(source.schema.names, _BATCH_ROWS):
+                continue
+        finally:
+            source.close()
+    except (CorruptFile, InvalidData, ValueTooLarge) as error:
+        return PageProblem(name, str(error))
+    except UnsupportedFeature as error:
+        return PageProblem(name, str(error), damaged=False)
+    return None
+
+
+# -- a sample ----------------------------------------------------------------------------------------------------------
+
+
+def _sampled(question: Question) -> CheckReport:
+    """Read files drawn by snapshot and day: the first whatever its size, others while they fit into the budget."""
+    store = question.store
+    sizes = np.concatenate(
+        [np.empty(0, np.int64), *(numpy_array(part.column("file_size").combine_chunks()) for part in _live(question))]
+    )
+    chosen = _draw(sizes, question.limits.page_bytes, question.seed ^ (store.clock.now_ms() // _DAY_MS))
+    start, parts = 0, [FILES_TO_READ.empty_table()]
+    for part in _live(question):
+        inside = chosen[(chosen >= start) & (chosen < start + part.num_rows)] - start
+        parts.append(part.take(arrow_array(inside)))
+        start += part.num_rows
+    files = pa.concat_tables(parts)
+    problems = _still_live(store, question, read_pages(store, files))
+    progress = _Progress("", files.num_rows, int(sizes[chosen].sum()))
+    return _report(question, progress, problems, len(sizes), "")
+
+
+def _draw(sizes: np.ndarray[Any, Any], budget: int, seed: int) -> np.ndarray[Any, Any]:
+    """Return the places of a sample of files, in rising order."""
+    order = np.random.default_rng(seed).permutation(len(sizes))
+    taken = np.cumsum(sizes[order]) <= budget
+    taken[:1] = True
+    return np.sort(order[taken])
+
+
+# -- all files ---------------------------------------------------------------------------------------------------------
+
+
+def _deep(question: Question, deep: DeepRead) -> CheckReport:
+    """Read files in the order of their names from where the last call stopped, and keep the position after each round."""
+    store, reader = question.store, deep.reader or read_pages
+    path = progress_path(store)
+    progress = _load(store, path)
+    resumed, again, note = progress.files, progress.damaged, ""
+    progress = replace(progress, damaged=())
+    problems: list[PageProblem] = []
+    left = deep.bytes
+    while True:
+        files, live, more = _next_files(question, progress.position, again, deep.round_bytes, left)
+        met = reader(store, files)
+        problems += met
+        fresh = files.filter(pc.greater(files.column("file_name"), progress.position))
+        size = int(pc.sum(fresh.column("file_size")).as_py() or 0)
+        progress = _Progress(
+            pc.max(fresh.column("file_name")).as_py() or progress.position,
+            progress.files + fresh.num_rows,
+            progress.bytes + size,
+            tuple([*progress.damaged, *(one.file_name for one in met if one.damaged)][:_MOST_DAMAGED]),
+            progress.unread + sum(not one.damaged for one in met),
+        )
+        again, left = (), None if left is None else left - size
+        if not more:
+            note = note or _forget(store, path)
+            break
+        note = _save(store, path, progress)
+        if left is not None and left <= 0:
+            break
+    if resumed:
+        note = f"; resumed after {resumed:,} files of an earlier call{note}"
+    if more:
+        note = f"; {live - progress.files:,} files are left: the next call goes on{note}"
+    return _report(question, progress, _still_live(store, question, problems), live, note)
+
+
+def _next_files(
+    question: Question, after: str, again: tuple[str, ...], round_bytes: int, left: int | None
+) -> tuple[pa.Table, int, bool]:
+    """Return the next files by name, how many files are live, and whether files remain after these.
+
+    Files named in ``again`` come too, wherever their names are.
+    """
+    best, repeated, live, waiting = FILES_TO_READ.empty_table(), [FILES_TO_READ.empty_table()], 0, 0
+    for part in _live(question):
+        live += part.num_rows
+        before = part.filter(pc.less_equal(part.column("file_name"), after))
+        repeated.append(before.filter(pc.is_in(before.column("file_name"), pa.array(again, pa.string()))))
+        part = part.filter(pc.greater(part.column("file_name"), after))
+        waiting += part.num_rows
+        best = pa.concat_tables([best, part])
+        if best.num_rows > 2 * _ROUND_FILES:
+            best = _first(best)
+    best = _first(best)
+    most = round_bytes if left is None else max(0, min(round_bytes, left))
+    sizes = numpy_array(best.column("file_size").combine_chunks())
+    # The first file comes whatever its size: each call makes progress.
+    count = max(1, int(np.searchsorted(np.cumsum(sizes), most, side="right")))
+    if count < best.num_rows:
+        best = best.filter(pc.less_equal(best.column("file_name"), best.column("file_name")[count - 1]))
+    return pa.concat_tables([best, *repeated]), live, waiting > best.num_rows
+
+
+def _first(files: pa.Table) -> pa.Table:
+    """Return the first files by name; those of one name stay together, since a position is a name."""
+    files = files.sort_by("file_name")
+    if files.num_rows <= _ROUND_FILES:
+        return files
+    return files.filter(pc.less_equal(files.column("file_name"), files.column("file_name")[_ROUND_FILES - 1]))
+
+
+# -- what both share ---------------------------------------------------------------------------------------------------
+
+
+def _live(question: Question) -> Iterator[pa.Table]:
+    for part in manifests.iter_live(question.store, question.snapshot):
+        yield part.select(FILES_TO_READ.names).cast(FILES_TO_READ)
+
+
+def _still_live(store: TableStore, question: Question, problems: list[PageProblem]) -> list[PageProblem]:
+    """Return the problems without those of files that a commit removed since: such a file may be deleted at any time."""
+    latest = snapshots.latest(store) if problems else None
+    if latest is None or latest.id == question.snapshot.id:
+        return problems
+    names: set[str] = set()
+    wanted = pa.array([one.file_name for one in problems], pa.string())
+    for part in manifests.iter_live(store, latest):
+        column = part.column("file_name")
+        names |= set(column.filter(pc.is_in(column, wanted)).to_pylist())
+    return [one for one in problems if one.file_name in names]
+
+
+def _report(question: Question, progress: _Progress, problems: list[PageProblem], live: int, note: str) -> CheckReport:
+    damaged = [one for one in problems if one.damaged]
+    numbers = {
+        "files_read": progress.files,
+        "files": live,
+        "bytes_read": progress.bytes,
+        "files_damaged": len(damaged),
+        "files_not_read": max(progress.unread, len(problems) - len(damaged)),
+    }
+    if damaged:
+        text = f"{len(damaged)} of {progress.files:,} files read are damaged: {damaged[0].reason}{note}"
+        return question.fails(text, [one.reason for one in damaged], **numbers)
+    unread = f", {numbers['files_not_read']} of them of a kind that is not read" if numbers["files_not_read"] else ""
+    text = f"every page of {progress.files:,} of {live:,} files can be read, {progress.bytes:,} bytes{unread}{note}"
+    return question.passes(text, **numbers)
+
+
+# -- the position of a pass --------------------------------------------------------------------------------------------
+
+
+def progress_path(store: TableStore) -> str:
+    """Return the path of the position of an unfinished pass over the table's (or branch's) files."""
+    return f"{store.root}/dredge/deep-check/{store.branch or 'main'}.json"
+
+
+def _load(store: TableStore, path: str) -> _Progress:
+    """Return the position of an unfinished pass; one that is missing or cannot be read starts a new pass."""
+    try:
+        if not store.file_io.exists(path) or store.file_io.size(path) > _MOST_PROGRESS_BYTES:
+            return _Progress()
+        value = ObjectReader(parse_object(store.file_io.read_bytes(path), path), path)
+        counts = (value.integer("files"), value.integer("bytes"), value.integer("unread"))
+        if min(counts) < 0:
+            raise CorruptFile(path, "a count is negative")
+        return _Progress(value.text("position"), *counts[:2], value.texts("damaged"), counts[2])
+    except (DredgeError, OSError) as error:
+        _LOG.warning("table %s: the deep check starts again: %s", store.name, error)
+        return _Progress()
+
+
+def _save(store: TableStore, path: str, progress: _Progress) -> str:
+    """Keep the position; a warehouse that cannot be written to is checked all the same. Returns what the report adds."""
+    value = {
+        "position": progress.position,
+        "files": progress.files,
+        "bytes": progress.bytes,
+        "damaged": list(progress.damaged),
+        "unread": progress.unread,
+    }
+    try:
+        store.file_io.overwrite(path, json.dumps(value).encode())
+    except (DredgeError, OSError) as error:
+        return f"; the position is not kept, a later call starts again: {error}"
+    return ""
+
+
+def _forget(store: TableStore, path: str) -> str:
+    """Remove the position at the end of a pass. Returns what the report adds."""
+    try:
+        if store.file_io.exists(path):
+            store.file_io.delete(path)
+    except (DredgeError, OSError) as error:
+        return f"; its position cannot be removed: {error}"
+    return ""
+
+
+__all__ = ["FILES_TO_READ", "pages_readable", "progress_path", "read_pages"]
