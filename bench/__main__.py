@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bench import (
     changelog,
+    checksums,
     commits,
     compaction,
     dynamic,
@@ -82,6 +83,7 @@ BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
         wide_columns.run,
         "CPU time of writing and compacting 100 rows of 1,000, 2,000 and 10,000 columns; --rows is the rows",
     ),
+    "checksums": (checksums.run, "writing, compacting and reading with page checksums against the same without"),
     "write-memory": (writing.memory, "peak RSS of writing one commit of 10 M rows and of 2 M rows"),
     "write-spark": (
         spark_writing.run,

@@ -70,7 +70,7 @@ def test_the_suites_of_all_tables_run_in_one_job_and_only_look_at_a_bounded_samp
     commit(append_table(root), 1)
     policy = tmp_path / "policy.yaml"
     policy.write_text(
-        "tables:\n  shop.log: {checks: {snapshot_chain: off, tree_invariants: warn}, expectations: "
+        "tables:\n  shop.log: {checks: {snapshot_chain: off, pages_readable: off, tree_invariants: warn}, expectations: "
         "[{type: expect_column_values_to_be_between, kwargs: {column: id, max_value: 9}}]}\n"
     )
     with open_house(root, DREDGE_POLICIES=str(policy)) as house:
@@ -89,7 +89,7 @@ def test_the_suites_of_all_tables_run_in_one_job_and_only_look_at_a_bounded_samp
             wanted_columns(
                 house.warehouse.table("shop.log"), [Expectation(type="expect_x", kwargs={"column": "nowhere"})]
             )
-        rules = {"snapshot_chain", "unique_keys", "equal_sequence_numbers", "merge_engine_rules"}
+        rules = {"snapshot_chain", "pages_readable", "unique_keys", "equal_sequence_numbers", "merge_engine_rules"}
         assert {check for table, check in found if table == "orders"} == {*rules, names.SUITE_CHECK}
         assert {check for table, check in found if table == "log"} == {names.SUITE_CHECK}, "the other is switched off"
         assert [key for key, (passed, _) in found.items() if not passed] == [("log", names.SUITE_CHECK)]

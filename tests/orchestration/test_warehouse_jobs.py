@@ -214,3 +214,14 @@ def test_schedules_have_their_crons_from_the_environment_and_what_they_launch_is
     ) as context:
         request = schedules["maintain_schedule"].evaluate_tick(context).run_requests[0]
     dg.validate_run_config(house.repository.get_job(names.MAINTAIN_JOB), request.run_config)
+
+
+def test_a_deep_check_reports_damage_as_the_nightly_check_of_pages_does(house: House) -> None:
+    config = {"table": "shop.good"}
+    sound = house.execute(names.DEEP_CHECK_JOB, run_config=config)
+    assert sound.success and evaluations(sound)["pages_readable"][0]
+    damaged = min(Path(house.warehouse.table("shop.good").store.root).rglob("data-*.parquet"))
+    data = bytearray(damaged.read_bytes())
+    data[len(data) // 4] ^= 1
+    damaged.write_bytes(data)
+    assert str(damaged) in failure(house.execute(names.DEEP_CHECK_JOB, run_config=config))
