@@ -46,7 +46,6 @@ import pyarrow as pa
 from lsm_core import Catalog, SchemaChange
 from orchestration import names
 from orchestration.definitions import defs
-from orchestration.quirks import purge_events
 from orchestration.resources import WarehouseResource
 repository, warehouse, cursors = defs().get_repository_def(), WarehouseResource.from_environment(), {}
 
@@ -82,9 +81,6 @@ def used(name):  # what a database holds; what was deleted is written over later
         pages, free, size = (database.execute(f"PRAGMA {what}").fetchone()[0] for what in ("page_count", "freelist_count", "page_size"))
     return (pages - free) * size
 
-def purge(instance):  # as the job `retention` does every hour
-    purge_events(instance, names.warehouse_name(sys.argv[1]), datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=30))
-
 catalog, numbers, count = Catalog(sys.argv[1]), pa.array(range(100)), int(sys.argv[2])
 calm = [f"bench.{name}" for name in catalog.list_tables("bench")[count : 2 * count]]
 for name in calm:  # four commits of five leave nothing due; in all other tables the next one does
@@ -96,10 +92,8 @@ def commit(tables):
 
 def commits(instance, tables):  # what a round over these changed tables took, and the bytes that Dagster holds for each
     commit(tables)
-    purge(instance)
     events = stored("history")
     found = round_of(instance, names.SORTED_RUN_SENSOR)
-    purge(instance)
     return found, (stored("history") - events) / max(len(tables), 1)
 
 both = (names.SORTED_RUN_SENSOR, names.IDLE_SENSOR)
@@ -327,7 +321,7 @@ def run(tables: int | None, rounds: int) -> list[Result]:
             note=f"{after[3]} runs requested, {after[2]} events",
         ).judged(),
         Result("platform", "stored a day by ticks, nothing changed", a_tick * ticks_a_day / MIB, "MiB", None, note="two sensors, every 30 s: log and reason; the reason goes after 7 days"),
-        Result("platform", "stored a day by events", a_commit * count * 24 / MIB, "MiB", None, note="a commit a table an hour, once `retention` has run, SQLite"),
+        Result("platform", "stored a day by events", a_commit * count * 24 / MIB, "MiB", None, note="a commit a table an hour, SQLite"),
         *shown,
         told,
     ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -309,3 +310,30 @@ class RunsAtWork:
             tags[names.PARTITION_TAG] = partition
         older = self._instance.get_runs(dg.RunsFilter(tags=tags, statuses=_WORKING), limit=1)
         return older[0].run_id if older else None
+
+
+def other_warehouse(instance: dg.DagsterInstance, warehouse_path: str) -> str | None:
+    """Find another warehouse whose asset keys are the same: its folder has the same name, and both use one Dagster instance.
+
+    Their events, partitions, pools and blocks would mix. The ranking of each warehouse says which one it is of.
+
+    Args:
+        instance: Dagster instance that both report to.
+        warehouse_path: path or address of this warehouse.
+
+    Returns:
+        What to do, for people, or None where no other warehouse reported under this name or an operator chose the name.
+    """
+    if os.environ.get(names.NAME_VARIABLE, "").strip():
+        return None
+    event = instance.get_latest_materialization_event(names.warehouse_health_key(warehouse_path))
+    materialization = None if event is None else event.asset_materialization
+    told = None if materialization is None else materialization.metadata.get(names.WAREHOUSE_PATH)
+    path = None if told is None else str(told.value)
+    if path is None or path.rstrip("/") == warehouse_path.rstrip("/"):
+        return None
+    return (
+        f"nothing is done: the warehouse {path} reports to this Dagster instance under the same name "
+        f"({names.warehouse_name(warehouse_path)}) as {warehouse_path}; set {names.NAME_VARIABLE} to another name for one of them "
+        "(or to the same name, if the warehouse only moved)"
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from typing import Final
 
@@ -55,6 +56,10 @@ FORMER_TREE_CHECK: Final = "tree_invariants"
 BACKLOG_CHECK: Final = "level0_backlog"
 SUITE_CHECK: Final = "expectations"
 
+NAME_VARIABLE: Final = "DREDGE_WAREHOUSE_NAME"
+"""First part of all asset keys, where two warehouses in one Dagster instance have folders of the same name."""
+WAREHOUSE_PATH: Final = "warehouse"
+"""Metadata of `warehouse_health`: path or address of the warehouse that the ranking is of."""
 WAREHOUSE_HEALTH: Final = "warehouse_health"
 LAYOUT: Final = "_layout"
 """How the last part of every layout's key ends, and of no other key."""
@@ -89,8 +94,16 @@ def split(table: str) -> tuple[str, str]:
 
 
 def warehouse_name(path: str) -> str:
-    """Return the first part of every asset key: the warehouse's folder name."""
-    return part(path.rstrip("/").rsplit("/", 1)[-1] or "warehouse")
+    """Return the first part of every asset key: `DREDGE_WAREHOUSE_NAME`, else the name of the warehouse's folder.
+
+    Args:
+        path: path or address of the warehouse.
+
+    Returns:
+        One safe part of a Dagster name.
+    """
+    chosen = os.environ.get(NAME_VARIABLE, "").strip()
+    return part(chosen or path.rstrip("/").rsplit("/", 1)[-1] or "warehouse")
 
 
 def table_part(name: str) -> str:

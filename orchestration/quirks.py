@@ -1,12 +1,11 @@
 """Where Dagster and this house differ, and all that is taken from Dagster's private modules but for the launcher of runs, which is one itself.
 
-Postponed annotations, warnings about features that Dagster calls beta or preview, events that its own API does not delete.
+Postponed annotations, and warnings about features that Dagster calls beta or preview.
 """
 
 from __future__ import annotations
 
 import copy
-import datetime
 import typing
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -21,19 +20,13 @@ from dagster._core.definitions.repository_definition import SINGLETON_REPOSITORY
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 from dagster._core.errors import DagsterPipesExecutionError
 from dagster._core.event_api import PartitionKeyFilter
-from dagster._core.instance.utils import RUNLESS_RUN_ID
 from dagster._core.storage.asset_check_execution_record import (
     COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES,
     AssetCheckExecutionRecord,
     AssetCheckExecutionRecordStatus,
 )
-from dagster._core.storage.event_log.schema import (
-    AssetCheckExecutionsTable,
-    AssetEventTagsTable,
-    SqlEventLogStorageTable,
-)
+from dagster._core.storage.event_log.schema import AssetCheckExecutionsTable
 from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
-from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
 from dagster._utils.schedules import is_valid_cron_schedule
 
 ASSET_JOB: Final = IMPLICIT_ASSET_JOB_NAME
@@ -153,50 +146,6 @@ def partitions_ever_failed(
     return sorted((known[key, name], partition) for key, name, partition in rows if (key, name) in known)
 
 
-_PURGED: Final = (
-    dg.DagsterEventType.ASSET_OBSERVATION.value,
-    dg.DagsterEventType.ASSET_MATERIALIZATION.value,
-    dg.DagsterEventType.ASSET_CHECK_EVALUATION.value,
-)
-
-
-def purge_events(instance: dg.DagsterInstance, first_part: str, before: datetime.datetime) -> int:
-    """Delete what was reported without a run before ``before`` (with its time zone) about assets whose keys begin with ``first_part``; return how many events went.
-
-    The newest event of each kind stays for every asset and partition, and of each check, however old. Dagster's own API deletes events of runs alone, which these have
-    not. A storage that is no SQL database keeps everything.
-    """
-    storage = instance.event_log_storage
-    if not isinstance(storage, SqlEventLogStorage):
-        return 0
-    moment = before.astimezone(datetime.UTC).replace(tzinfo=None)
-    keys = dg.AssetKey([first_part, "x"]).to_string().removesuffix('"x"]')
-    events, tags, checks = SqlEventLogStorageTable, AssetEventTagsTable, AssetCheckExecutionsTable
-
-    def superseded(table: sa.Table, since: sa.Column[Any], *alike: sa.Column[Any]) -> list[sa.ColumnElement[bool]]:
-        ours = [table.c.run_id == RUNLESS_RUN_ID, table.c.asset_key.startswith(keys, autoescape=True)]
-        ours += [events.c.dagster_event_type.in_(_PURGED)] if table is events else []
-        newest = sa.select(sa.func.max(table.c.id)).where(*ours).group_by(table.c.asset_key, *alike)
-        return [*ours, since < moment, table.c.id.not_in(newest)]
-
-    gone = superseded(events, events.c.timestamp, events.c.dagster_event_type, events.c.partition)
-    with storage.index_connection() as connection:
-        connection.execute(tags.delete().where(tags.c.event_id.in_(sa.select(events.c.id).where(*gone))))
-        deleted = connection.execute(events.delete().where(*gone)).rowcount
-        alike = (checks.c.check_name, checks.c.partition)
-        old = superseded(checks, checks.c.evaluation_event_timestamp, *alike)
-        told = sa.select(checks.c.evaluation_event_storage_id).where(*old)  # events of checks have no asset's key
-        connection.execute(events.delete().where(events.c.run_id == RUNLESS_RUN_ID, events.c.id.in_(told)))
-        connection.execute(checks.delete().where(*old))
-    if isinstance(storage, SqliteEventLogStorage):
-        # It keeps what was reported without a run a second time, as the log of a run that is none: nothing reads that, so that all of ours goes, however new.
-        named = events.c.event.contains(f'"path": {keys}', autoescape=True)
-        with storage.run_connection(RUNLESS_RUN_ID) as connection:
-            ours = [events.c.run_id == RUNLESS_RUN_ID, events.c.dagster_event_type.in_(_PURGED), named]
-            connection.execute(events.delete().where(*ours))
-    return int(deleted)
-
-
 __all__ = [
     "ASSET_JOB",
     "COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES",
@@ -214,6 +163,5 @@ __all__ = [
     "named_graph",
     "named_op",
     "partitions_ever_failed",
-    "purge_events",
     "typed",
 ]

@@ -16,7 +16,7 @@ from lsm_core.maintenance.action import size_text
 from lsm_core.maintenance.ranking import TableNeed, need_of, ranked
 from lsm_core.maintenance.score import history_parts_of, reasons_of
 from orchestration import names
-from orchestration.blocked import blocking_failure, suspensions
+from orchestration.blocked import blocking_failure, other_warehouse, suspensions
 from orchestration.metadata import launch_link, plain_cell
 from orchestration.ops.approval import APPLY_PLAN
 from orchestration.policies import Asked, Decision, Outcome, Policies, PolicySource, Reason
@@ -79,6 +79,9 @@ def warehouse_health_asset(
     )
     @typed
     def warehouse_health(context: dg.AssetExecutionContext, warehouse: WarehouseResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
+        other = other_warehouse(context.instance, warehouse_path)
+        if other is not None:
+            raise dg.Failure(other, allow_retries=False)
         now = policies.current()
         if now.trouble:
             context.log.error(now.trouble)
@@ -235,6 +238,7 @@ def ranking_metadata(
         hurts = f"{first.need.table} (score {first.need.score:g}): {first.need.costs_most}; next: {first.action}"
     return {
         "what hurts most": dg.MetadataValue.text(hurts),
+        names.WAREHOUSE_PATH: dg.MetadataValue.text(warehouse_path),
         "tables": dg.MetadataValue.md(ranking_table(lines, warehouse_path)),
         "declined": dg.MetadataValue.md(_declined(declined)),
         "what keeps storage": dg.MetadataValue.md(_held(held)),

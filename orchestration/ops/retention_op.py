@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Mapping
 from functools import partial
 from typing import Final
@@ -19,8 +18,7 @@ from orchestration.ops.approval import wait_for_approval, why_approved_first
 from orchestration.ops.each_table import TableFailed, each_table
 from orchestration.ops.warehouse_ops import round_of
 from orchestration.policies import Policies, policy_source
-from orchestration.quirks import purge_events, typed
-from orchestration.resources.settings import Settings
+from orchestration.quirks import typed
 from orchestration.resources.spark_resource import SparkResource
 from orchestration.resources.warehouse import WarehouseResource, list_tables
 
@@ -44,7 +42,7 @@ def _asked_for(store: TableStore, action: str, arguments: Mapping[str, int]) -> 
 )
 @typed
 def retention_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource) -> None:
-    """Purge Dagster's storage of what sensors reported long ago; then apply each table's own retention, or what its policy says instead; a blocked table, one that rests altogether, and one with a run at work, keeps everything until the next time.
+    """Apply each table's own retention, or what its policy says instead; a blocked table, one that rests altogether, and one with a run at work, keeps everything until the next time.
 
     A table that fails stops no other; at the end the op fails and names those that did.
     """
@@ -52,13 +50,6 @@ def retention_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, s
     policies = policy_source(warehouse.policy_file).current()
     for line in [*([policies.trouble] if policies.trouble else []), *left_out]:
         context.log.warning(line)
-    days = Settings.from_environment().event_days
-    before = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=days)  # by Dagster's own clock
-    purged = purge_events(context.instance, names.warehouse_name(warehouse.path), before)
-    if purged:
-        context.log.info(
-            f"{purged:,} events that sensors reported more than {days} days ago went from Dagster's storage"
-        )
     each_table(
         context, {table: table for table in tables}, partial(_expire, context, warehouse, spark.task_runner(), policies)
     )

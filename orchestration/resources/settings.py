@@ -29,7 +29,7 @@ _OFF: Final = frozenset({"off", "false", "0", "no"})
 class Settings:
     """Intervals and budgets in seconds; crons in UTC; what starts switched on; the web server that reloads the code location.
 
-    ``dagster_url`` is an http(s) address without a slash at its end, "" for none. ``event_days``: how long Dagster keeps what sensors reported, once something newer was.
+    ``dagster_url`` is an http(s) address without a slash at its end, "" for none.
     """
 
     sensor_seconds: int = 30
@@ -44,11 +44,10 @@ class Settings:
     orphans_cron: str = "11 3 * * 0"
     audit_cron: str = "41 3 * * *"
     dagster_url: str = ""
-    event_days: int = 30
 
     @staticmethod
     def from_environment(environment: Mapping[str, str] | None = None) -> Settings:
-        """Read ``DREDGE_SENSOR_SECONDS``, ``DREDGE_SENSOR_BUDGET``, ``DREDGE_WATCH_SECONDS``, ``DREDGE_SENSORS``, ``DREDGE_SCHEDULES``, the crons, ``DREDGE_DAGSTER_URL``, ``DREDGE_EVENT_DAYS``.
+        """Read ``DREDGE_SENSOR_SECONDS``, ``DREDGE_SENSOR_BUDGET``, ``DREDGE_WATCH_SECONDS``, ``DREDGE_SENSORS``, ``DREDGE_SCHEDULES``, the crons, ``DREDGE_DAGSTER_URL``.
 
         Raises ``InvalidOption`` naming the variable.
         """
@@ -67,7 +66,6 @@ class Settings:
             orphans_cron=_cron(values, "DREDGE_ORPHANS_CRON", base.orphans_cron),
             audit_cron=_cron(values, "DREDGE_AUDIT_CRON", base.audit_cron),
             dagster_url=_address(values),
-            event_days=int(_number(values, "DREDGE_EVENT_DAYS", base.event_days, 1, 3650, "days")),
         )
 
 

@@ -16,6 +16,7 @@ from lsm_core.clock import SystemClock, utc_text
 from lsm_core.errors import DredgeError, InvalidOption
 from lsm_core.json_reader import parse_json
 from orchestration import names
+from orchestration.blocked import other_warehouse
 from orchestration.partitions import usable_keys
 from orchestration.policies import Asked, Decision, Outcome, Policies, PolicySource, Subject, decide, subjects
 from orchestration.policies.budgets import Budget
@@ -134,6 +135,8 @@ class TableSweep:
                 warehouse.time()
             except InvalidOption as error:  # no age can be told: said once a tick, not as trouble of every table
                 stopped = str(error)
+        if stopped is None:
+            stopped = other_warehouse(context.instance, warehouse.path)
         if stopped is not None:
             context.log.info(stopped)
             return dg.SensorResult(skip_reason=stopped, cursor=cursor.write())
