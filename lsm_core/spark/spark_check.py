@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _TASKS_PER_SLOT: Final = 4
+_PROBLEMS: Final = pa.schema([("file_name", pa.string()), ("reason", pa.string()), ("damaged", pa.bool_())])
 
 
 def deep_read(spark: SparkSession, limit: int | None = None) -> DeepRead:
@@ -43,7 +43,7 @@ def _read_on_spark(spark: SparkSession, store: TableStore, files: pa.Table) -> l
     payloads = [_packed(ordered.take(arrow_array(np.arange(task, files.num_rows, count)))) for task in range(count)]
     outcomes = run_tasks(spark, f"reading pages of table {store.name}", payloads, partial(_read_task, store.to_json()))
     raise_first(outcomes)
-    return [PageProblem(**value) for outcome in outcomes for value in json.loads(outcome.answer)]
+    return [PageProblem(**value) for outcome in outcomes for value in _unpacked(outcome.answer).to_pylist()]
 
 
 def _packed(files: pa.Table) -> bytes:
@@ -53,9 +53,13 @@ def _packed(files: pa.Table) -> bytes:
     return output.getvalue()
 
 
+def _unpacked(data: bytes) -> pa.Table:
+    return pa.ipc.open_stream(data).read_all()
+
+
 def _read_task(store_text: str, payload: bytes) -> bytes:
-    files = pa.ipc.open_stream(payload).read_all()
-    return json.dumps([asdict(problem) for problem in read_pages(TableStore.from_json(store_text), files)]).encode()
+    problems = read_pages(TableStore.from_json(store_text), _unpacked(payload))
+    return _packed(pa.Table.from_pylist([asdict(problem) for problem in problems], schema=_PROBLEMS))
 
 
 __all__ = ["deep_read"]
