@@ -18,6 +18,7 @@ from lsm_core.errors import PlanRefused, RefusalRule
 from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
 from lsm_core.maintenance.action import PLAN_PROPERTY
 from lsm_core.metadata import hints, snapshots
+from lsm_core.metadata.paimon_version import carried_writer
 from lsm_core.metadata.store import TableStore
 
 COVER_PROPERTY: Final = "dredge.cover"
@@ -39,6 +40,7 @@ def cover_of(store: TableStore, to_come: Snapshot, cover_id: int, trash_id: str,
         changelog_record_count=0,
         delta_record_count=0,
         uuid=None,
+        writer_version=carried_writer(to_come),
         properties={**(to_come.properties or {}), COVER_PROPERTY: trash_id, PLAN_PROPERTY: plan_hash},
     )
 

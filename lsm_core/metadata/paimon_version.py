@@ -1,14 +1,29 @@
-"""Which version of Paimon wrote a table's newest snapshots."""
+"""Which version of Paimon wrote a table's newest snapshots, by what each writer leaves in them.
+
+What the writers were seen to write (semantics.md 12): Java 1.3 and 1.4 neither a `uuid` nor a `writerVersion`; Java 2.0.0 and its Spark
+connector a `uuid` alone; Java 2.1 and pypaimon 2.1 both; pypaimon-rust a `uuid` without the sizes of its manifest lists, which each Java
+writes; Dredge a `writerVersion` alone, or neither where the table follows 1.4.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from lsm_core.errors import CorruptFile
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import hints
-from lsm_core.options import PaimonVersion, TableOptions, version_followed, version_written_by
+from lsm_core.options import (
+    PaimonVersion,
+    TableOptions,
+    answers_differ,
+    order_of_versions_broken,
+    version_followed,
+    version_written_by,
+    written_as,
+)
 from lsm_core.options.paimon_version import KEY
 from lsm_core.storage import FileIO, Kept, done_in_turn, place_of
 
@@ -17,23 +32,70 @@ LOOKED_AT: Final = 10
 """Snapshots that are read, as many as a table keeps at least by default: opening a table costs the same whatever it keeps."""
 
 
-def writer_versions(
-    file_io: FileIO, snapshot_dir: str, kept: Kept | None = None, newest: Snapshot | None = None
-) -> list[str | None]:
-    """The `writerVersion` of the newest :data:`LOOKED_AT` snapshots, newest first; none before one that is missing or unreadable.
+@dataclass(frozen=True)
+class Evidence:
+    """What one snapshot says about the version of its writer.
 
-    Whoever needs such a snapshot says that it is unreadable; a table can be opened, and repaired, all the same. ``newest``: where it
-    has just been read. What ``kept`` remembers is not read again: who rolls a table back and writes it with another version is heard of
-    by those who open it then.
+    Attributes:
+        snapshot_id: Its id.
+        writer: The text that names a version: its `writerVersion`, or the one that its `uuid` implies; None where neither does.
+        unmarked: Whether it has neither member, as Paimon 1.4 and before write it.
+        reason: The evidence in words, for people.
     """
 
-    def writer_of(number: int) -> tuple[str | None] | None:
+    snapshot_id: int
+    writer: str | None
+    unmarked: bool
+    reason: str
+
+    @property
+    def version(self) -> PaimonVersion | None:
+        """The version that is implied; None for a writer of any version."""
+        return PaimonVersion.V1_4 if self.unmarked else version_written_by(self.writer)
+
+
+def evidence_of(snapshot: Snapshot) -> Evidence:
+    """Judge a snapshot by its members; see the head of this module."""
+    number, text = snapshot.id, snapshot.writer_version
+    if version_written_by(text) is not None:
+        return Evidence(number, text, unmarked=False, reason=f"snapshot {number} names its writer {text}")
+    if snapshot.uuid is None:
+        reason = f"snapshot {number} has neither a uuid nor a writerVersion, as Paimon 1.4 and before write it"
+        return Evidence(number, text, unmarked=text is None, reason=reason)
+    if snapshot.delta_manifest_list_size is None:
+        reason = f"snapshot {number} has a uuid and no sizes of manifest lists, as pypaimon-rust writes it: no version"
+        return Evidence(number, None, unmarked=False, reason=reason)
+    reason = f"snapshot {number} has a uuid and names no writer, as Paimon 2.0 writes it"
+    return Evidence(number, "uuid-2.0", unmarked=False, reason=reason)
+
+
+def carried_writer(snapshot: Snapshot) -> str | None:
+    """The `writerVersion` for a snapshot that is made from ``snapshot`` without its uuid, so that the table follows the same version."""
+    version = evidence_of(snapshot).version
+    return snapshot.writer_version or (None if version is None else written_as(version))
+
+
+def evidence(
+    file_io: FileIO, snapshot_dir: str, kept: Kept | None = None, newest: Snapshot | None = None
+) -> list[Evidence]:
+    """Judge the newest :data:`LOOKED_AT` snapshots, newest first; none before one that is missing or unreadable.
+
+    Whoever needs such a snapshot says that it is unreadable; a table can be opened, and repaired, all the same.
+
+    Args:
+        file_io: Where the files are.
+        snapshot_dir: The table's folder of snapshots.
+        kept: What it remembers is not read again: a table that was rolled back since is judged anew when it is opened.
+        newest: The newest snapshot, where it has just been read.
+    """
+
+    def judge(number: int) -> Evidence | None:
         path = f"{snapshot_dir}/{PREFIX}{number}"
-        known: tuple[str | None] | None = None if kept is None else kept.get(("writer", path))
+        known: Evidence | None = None if kept is None else kept.get(("writer", path))
         if known is None:
             try:
                 snapshot = newest if newest is not None and newest.id == number else None
-                known = ((snapshot or Snapshot.from_json(file_io.read_bytes(path), path)).writer_version,)
+                known = evidence_of(snapshot or Snapshot.from_json(file_io.read_bytes(path), path))
             except (FileNotFoundError, CorruptFile):
                 return None
             if kept is not None:
@@ -41,18 +103,18 @@ def writer_versions(
         return known
 
     last = (hints.find_latest(file_io, snapshot_dir, PREFIX) or 0) if newest is None else newest.id
-    looks = [partial(writer_of, number) for number in range(last, max(0, last - LOOKED_AT), -1)]
-    found: list[str | None] = []
-    for one in done_in_turn(looks, at_once=bool(place_of(snapshot_dir))):
-        if one is None:
+    looks = [partial(judge, number) for number in range(last, max(0, last - LOOKED_AT), -1)]
+    judged: list[Evidence] = []
+    for item in done_in_turn(looks, at_once=bool(place_of(snapshot_dir))):
+        if item is None:
             break
-        found += one
-    return found
+        judged.append(item)
+    return judged
 
 
 def of_snapshots(file_io: FileIO, snapshot_dir: str, kept: Kept | None = None) -> PaimonVersion | None:
     """The version that a table follows for its snapshots' sake; None: no writer tells, so that the default holds."""
-    texts = writer_versions(file_io, snapshot_dir, kept)
+    texts = [item.writer for item in evidence(file_io, snapshot_dir, kept)]
     return version_followed(texts) if any(text is not None for text in texts) else None
 
 
@@ -70,6 +132,62 @@ def told(options: TableOptions, found: bool) -> str:
     return f"{options.paimon_version} ({why})"
 
 
+def explained(options: TableOptions, found: bool, judged: Sequence[Evidence]) -> str:
+    """Say which version a table follows, and the evidence.
+
+    Args:
+        options: The table's options in force.
+        found: Whether the version is that of a snapshot's writer, not one that was set.
+        judged: The evidence of the newest snapshots, newest first.
+    """
+    version = options.paimon_version
+    if not found and options.is_set(KEY):
+        return f"{version}: the option '{KEY}' is set"
+    telling = [item for item in judged if item.version is version]
+    if telling:
+        return f"{version}: {telling[0].reason}"
+    return f"{version}: the default, no snapshot says which version wrote it" if judged else f"{version}: the default"
+
+
+def contradiction(
+    file_io: FileIO,
+    snapshot_dir: str,
+    options: TableOptions,
+    found: bool,
+    kept: Kept | None = None,
+    newest: Snapshot | None = None,
+) -> str | None:
+    """Say why a merge of this table might follow the wrong version; None where it cannot.
+
+    That is so where an older version wrote after a newer one, which no upgrade explains, and a function or rule of the table answers
+    differently in these versions. An option that is set settles it. Reads are not stopped: they follow the newest version.
+
+    Args:
+        file_io: Where the files are.
+        snapshot_dir: The table's folder of snapshots.
+        options: The table's options in force.
+        found: Whether the version is that of a snapshot's writer, not one that was set.
+        kept: See :func:`evidence`.
+        newest: See :func:`evidence`.
+    """
+    if options.is_set(KEY) and not found:
+        return None
+    if answers_differ(options.raw, tuple(PaimonVersion)) is None:
+        return None
+    marked = [item for item in evidence(file_io, snapshot_dir, kept, newest) if item.version is not None]
+    versions = [item.version for item in reversed(marked) if item.version is not None]
+    subject = answers_differ(options.raw, versions)
+    if subject is None or not order_of_versions_broken(versions):
+        return None
+    newer = max(marked, key=lambda item: item.version.numbers if item.version else (0, 0))
+    older = next(item for item in marked if item.version is not newer.version)
+    names = " and ".join(sorted(set(versions)))
+    return (
+        f"snapshots of Paimon {names} in turn ({newer.reason}; {older.reason}), whose answers differ for {subject}: "
+        f"set '{KEY}' to the version that its readers have"
+    )
+
+
 def mixed(
     file_io: FileIO,
     snapshot_dir: str,
@@ -80,11 +198,12 @@ def mixed(
 ) -> str | None:
     """A warning where the newest snapshots are of several versions that answer differently, or not of the one that is followed.
 
-    ``kept`` and ``newest``: see :func:`writer_versions`.
+    ``kept`` and ``newest``: see :func:`evidence`.
     """
-    texts = writer_versions(file_io, snapshot_dir, kept, newest)
-    versions = sorted({str(version_written_by(text) or "1.4 or 2.0, unnamed") for text in texts})
-    if len(versions) < 2 and (not any(texts) or versions == [str(options.paimon_version)]):
+    judged = evidence(file_io, snapshot_dir, kept, newest)
+    versions = sorted({str(item.version) for item in judged if item.version is not None})
+    marked = any(item.writer is not None for item in judged)
+    if len(versions) < 2 and (not marked or not versions or versions == [str(options.paimon_version)]):
         return None
     return (
         f"its newest snapshots were written by Paimon {' and '.join(versions)}; answers follow {told(options, found)}"

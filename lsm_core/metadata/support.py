@@ -15,7 +15,7 @@ from lsm_core.errors import UnsupportedFeature, WriterStale
 from lsm_core.format.schema import TableSchema
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.locks import table_lock
-from lsm_core.metadata import manifests, schemas, snapshots
+from lsm_core.metadata import manifests, paimon_version, schemas, snapshots
 from lsm_core.metadata.store import POSTPONE_BUCKET, BucketMode, TableStore
 from lsm_core.options import REGISTRY, canonical
 from lsm_core.types import TypeRoot
@@ -112,6 +112,8 @@ def require_supported(store: TableStore, purpose: Purpose, snapshot: Snapshot | 
         return
     # No index manifest's name is given twice, and no file is of a newer schema than its snapshot.
     asked = ("supported", purpose, store.schema.id, snapshot.schema_id, snapshot.index_manifest)
+    if purpose is Purpose.COMPACT and (doubt := _doubted_version(store, snapshot)):
+        raise UnsupportedFeature(doubt, store.name)
     if store.kept.get(asked):
         return
     for feature in _in_use(store, purpose, snapshot):
@@ -162,8 +164,20 @@ def _meaning(schema: TableSchema) -> tuple[object, ...]:
 def unsupported(store: TableStore, purpose: Purpose) -> list[str]:
     """Return everything that stands in the way of ``purpose``, most telling first; empty when it is fine."""
     snapshot = snapshots.latest(store)
-    used = () if snapshot is None else _in_use(store, purpose, snapshot)
+    used = [] if snapshot is None else list(_in_use(store, purpose, snapshot))
+    if snapshot is not None and purpose is Purpose.COMPACT and (doubt := _doubted_version(store, snapshot)):
+        used.append(doubt)
     return list(dict.fromkeys([*_declared(store, purpose), *used]))
+
+
+def _doubted_version(store: TableStore, snapshot: Snapshot) -> str | None:
+    """Why a merge that is written down might follow the wrong version of Paimon; tables without keys merge nothing."""
+    if not store.has_primary_key:
+        return None
+    version_found = store.version_found
+    return paimon_version.contradiction(
+        store.file_io, store.snapshot_dir, store.options, version_found, store.kept, snapshot
+    )
 
 
 def _declared(store: TableStore, purpose: Purpose) -> Iterator[str]:

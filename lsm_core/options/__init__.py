@@ -6,7 +6,14 @@ from lsm_core.options.catalog_options import STORAGE_OPTIONS, CatalogOptions, is
 from lsm_core.options.changing import CREATION_ONLY, check_change
 from lsm_core.options.keys import ENUMS, FAMILIES, FLINK_READING, READING, Effect, Family, Key
 from lsm_core.options.operator import ALLOWED_PLACES, is_allowed_place, is_secret, mask_secrets
-from lsm_core.options.paimon_version import PaimonVersion, version_followed, version_written_by, written_as
+from lsm_core.options.paimon_version import (
+    PaimonVersion,
+    answers_differ,
+    order_of_versions_broken,
+    version_followed,
+    version_written_by,
+    written_as,
+)
 from lsm_core.options.registry import ALIASES, REGISTRY, canonical, find_key, mistyped_reading, not_acted_on
 from lsm_core.options.table_options import TableOptions
 from lsm_core.options.units import duration, memory_size, parse_digits, whole_number
@@ -27,6 +34,7 @@ __all__ = [
     "Key",
     "PaimonVersion",
     "TableOptions",
+    "answers_differ",
     "canonical",
     "check_change",
     "duration",
@@ -38,6 +46,7 @@ __all__ = [
     "memory_size",
     "mistyped_reading",
     "not_acted_on",
+    "order_of_versions_broken",
     "parse_catalog_options",
     "parse_digits",
     "version_followed",

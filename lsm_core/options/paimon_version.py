@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
+from itertools import pairwise
 from typing import Final
 
 KEY: Final = "dredge.paimon-version"
 """The option that names it; without it the writers of the table's snapshots do."""
+_FUNCTIONS: Final = frozenset({"listagg", "nested_update", "nested_partial_update"})
+"""Aggregate functions whose answers changed with 2.0."""
+_MERGING_ENGINES: Final = frozenset({"aggregation", "partial-update"})
+_ORDER: Final = "dredge.compaction.order-sensitive"
 _NUMBERS: Final = re.compile(r"(?:^|-)(\d{1,4})\.(\d{1,4})(?=\D|$)")
 
 
@@ -54,10 +59,40 @@ def written_as(version: PaimonVersion) -> str | None:
     return None if version is PaimonVersion.V1_4 else f"dredge-{version}"
 
 
+def order_of_versions_broken(oldest_first: Iterable[PaimonVersion]) -> bool:
+    """Say whether an older version wrote after a newer one: an upgrade alone never does that."""
+    numbers = [version.numbers for version in oldest_first]
+    return any(later < earlier for earlier, later in pairwise(numbers))
+
+
+def answers_differ(options: Mapping[str, str], versions: Collection[PaimonVersion]) -> str | None:
+    """Name what a merge of a table with keys answers differently in ``versions``.
+
+    Args:
+        options: The table's options as texts.
+        versions: The versions to compare.
+
+    Returns:
+        The first such function or rule with its option, None where all of the versions give the same answers.
+    """
+    if len(set(versions)) < 2 or options.get("merge-engine", "").strip().lower() not in _MERGING_ENGINES:
+        return None
+    oldest = min(versions, key=lambda version: version.numbers)
+    for key in sorted(options) if not oldest.at_least(PaimonVersion.V2_0) else ():
+        function = options[key].strip()
+        aggregated = key.startswith("fields.") and key.endswith("aggregate-function")
+        if aggregated and function in _FUNCTIONS:
+            return f"'{key}' = '{function}'"
+    newest = max(versions, key=lambda version: version.numbers)
+    if newest.at_least(PaimonVersion.V2_1) and options.get(_ORDER, "").strip().lower() == "as-paimon":
+        return f"'{_ORDER}' = 'as-paimon'"
+    return None
+
+
 def version_followed(writer_versions: Iterable[str | None]) -> PaimonVersion:
     """The version that a table follows whose option is not set: the newest that wrote one of its snapshots, else 1.4.
 
-    Snapshots of 1.4 and 2.0 name no writer (None).
+    None: a writer that names no version.
     """
     known = [version for text in writer_versions if (version := version_written_by(text)) is not None]
     return max(known, key=lambda one: one.numbers, default=PaimonVersion.V1_4)

@@ -11,9 +11,12 @@ import pyarrow as pa
 import pytest
 
 from lsm_core import Catalog, Schema
+from lsm_core.errors import UnsupportedFeature
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.actions.compact.planning import plan_compaction
+from lsm_core.maintenance.top_of_history import cover_of
 from lsm_core.metadata import TableStore, paimon_version
+from lsm_core.metadata.support import Purpose, require_compactable, require_readable, require_writable, unsupported
 from lsm_core.options import PaimonVersion
 from lsm_core.storage import LocalFileIO
 from tests.metadata.tables import entry, make_store, publish, table_of
@@ -21,13 +24,87 @@ from tests.metadata.tables import entry, make_store, publish, table_of
 KEY = "dredge.paimon-version"
 
 
+JAVA_2_0, RUST = "a snapshot as Java 2.0.0 writes it", "a snapshot as pypaimon-rust writes it"
+_UUID = "c1ef02d2-60e4-464e-b601-193b5f345840"
+
+
 def written_by(store: TableStore, writers: Sequence[str | None]) -> TableStore:
     """The table with a snapshot of each of these writers, opened anew."""
     for number, writer in enumerate(writers, start=1):
         made = publish(store, number, None, table_of(entry(store, f"f{number}.parquet")))
-        path = Path(store.snapshot_path(number))
-        path.write_bytes(replace(made, writer_version=writer).to_json())
+        if writer in (JAVA_2_0, RUST):
+            made = replace(made, uuid=_UUID)
+            if writer == RUST:
+                made = replace(made, base_manifest_list_size=None, delta_manifest_list_size=None)
+        else:
+            made = replace(made, writer_version=writer)
+        Path(store.snapshot_path(number)).write_bytes(made.to_json())
     return store.refresh()
+
+
+@pytest.mark.parametrize(
+    ("writers", "followed", "reason"),
+    [
+        ([], "1.4", "the default"),
+        ([None], "1.4", "snapshot 1 has neither a uuid nor a writerVersion, as Paimon 1.4 and before write it"),
+        ([None, JAVA_2_0], "2.0", "snapshot 2 has a uuid and names no writer, as Paimon 2.0 writes it"),
+        ([JAVA_2_0, "dredge-2.0"], "2.0", "snapshot 2 names its writer dredge-2.0"),
+        ([JAVA_2_0, "java-2.1-SNAPSHOT-UNKNOWN"], "2.1", "snapshot 2 names its writer java-2.1-SNAPSHOT-UNKNOWN"),
+        ([RUST], "1.4", "the default, no snapshot says which version wrote it"),
+        ([JAVA_2_0, RUST], "2.0", "snapshot 1 has a uuid and names no writer, as Paimon 2.0 writes it"),
+    ],
+)
+def test_a_uuid_without_a_writer_is_the_sign_of_2_0(
+    tmp_path: Path, writers: list[str | None], followed: str, reason: str
+) -> None:
+    store = written_by(make_store(tmp_path), writers)
+    assert store.options.paimon_version == followed
+    judged = paimon_version.evidence(store.file_io, store.snapshot_dir)
+    assert paimon_version.explained(store.options, store.version_found, judged) == f"{followed}: {reason}"
+
+
+_AGGREGATED = {"merge-engine": "aggregation", "fields.v.aggregate-function": "listagg"}
+
+
+@pytest.mark.parametrize(
+    ("writers", "options", "declined"),
+    [
+        ([JAVA_2_0, None], _AGGREGATED, True),
+        ([JAVA_2_0, None, JAVA_2_0], _AGGREGATED, True),
+        (["java-2.1.0", None], _AGGREGATED, True),
+        ([None, JAVA_2_0], _AGGREGATED, False),  # an upgrade
+        ([JAVA_2_0, RUST, JAVA_2_0], _AGGREGATED, False),
+        (["java-2.1.0", JAVA_2_0], _AGGREGATED, False),  # both answer the same
+        ([JAVA_2_0, None], {**_AGGREGATED, KEY: "2.0"}, False),
+        ([JAVA_2_0, None], {}, False),
+        ([JAVA_2_0, None], {**_AGGREGATED, "fields.v.aggregate-function": "max"}, False),
+        (
+            ["java-2.1.0", JAVA_2_0],
+            {"merge-engine": "partial-update", "dredge.compaction.order-sensitive": "as-paimon"},
+            True,
+        ),
+    ],
+)
+def test_no_table_is_compacted_whose_version_is_in_doubt_and_whose_answers_depend_on_it(
+    tmp_path: Path, writers: list[str | None], options: dict[str, str], declined: bool
+) -> None:
+    store = written_by(make_store(tmp_path, options=options), writers)
+    if not declined:
+        require_compactable(store)
+        return
+    with pytest.raises(UnsupportedFeature, match=r"in turn .* set 'dredge\.paimon-version'"):
+        plan_compaction(store)
+    assert any("in turn" in text for text in unsupported(store, Purpose.COMPACT))
+    require_readable(store)
+    require_writable(store)
+    plan_compaction(store.copy({KEY: "2.0"}))
+
+
+def test_a_snapshot_made_from_one_of_2_0_is_followed_as_2_0(tmp_path: Path) -> None:
+    store = written_by(make_store(tmp_path), [JAVA_2_0])
+    of_java = Snapshot.from_json(Path(store.snapshot_path(1)).read_bytes(), "snapshot-1")
+    assert cover_of(store, of_java, 2, "trash", "hash").writer_version == "dredge-2.0"
+    assert paimon_version.carried_writer(replace(of_java, uuid=None)) is None
 
 
 @pytest.mark.parametrize(
@@ -84,7 +161,7 @@ def test_only_the_newest_snapshots_are_read_and_an_unreadable_one_ends_the_look(
     assert store.refresh().options.paimon_version is PaimonVersion.V2_1
     Path(store.snapshot_path(5)).write_bytes(b"{")
     assert store.refresh().options.paimon_version is PaimonVersion.V1_4
-    texts = paimon_version.writer_versions(LocalFileIO(), store.snapshot_dir)
+    texts = [item.writer for item in paimon_version.evidence(LocalFileIO(), store.snapshot_dir)]
     assert texts == [None] * (len(many) - 1 - 5)
 
 
@@ -103,7 +180,7 @@ def test_a_snapshot_tells_what_was_followed(tmp_path: Path) -> None:
         (
             [None, "java-2.1.0"],
             {},
-            "written by Paimon 1.4 or 2.0, unnamed and 2.1; answers follow 2.1 (the newest writer of its snapshots)",
+            "written by Paimon 1.4 and 2.1; answers follow 2.1 (the newest writer of its snapshots)",
         ),
     ],
 )
@@ -128,7 +205,7 @@ def test_the_report_of_a_compaction_says_that_versions_meet(tmp_path: Path) -> N
     path.write_bytes(replace(Snapshot.from_json(path.read_bytes(), str(path)), writer_version="java-2.1.0").to_json())
     (warning,) = catalog.table("db.t").compact(full=True).warnings
     assert warning == (
-        "of db.t: its newest snapshots were written by Paimon 1.4 or 2.0, unnamed and 2.1; "
+        "of db.t: its newest snapshots were written by Paimon 1.4 and 2.1; "
         "answers follow 2.1 (the newest writer of its snapshots)"
     )
 

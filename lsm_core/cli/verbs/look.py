@@ -33,7 +33,7 @@ SCORE = "score (0 is healthy)"
 _STATUS = (
     "table", "keys", "partitioned_by", "snapshot", "committed", "buckets", "files", "rows", "bytes", "runs", "score",
     "rank", "costs_most", "level0", "oldest_level0", "last_compaction", "due_bytes", "full_bytes",
-    "changelogs", "trash", "delete_mode", "guarantee", "cannot", "without_effect", "warnings", "error",
+    "changelogs", "trash", "delete_mode", "guarantee", "paimon_version", "cannot", "without_effect", "warnings", "error",
 )  # fmt: skip
 
 
@@ -156,6 +156,8 @@ def _neediest(row: dict[str, Any]) -> tuple[bool, float, int, int, str]:
 
 
 def _show_status(root: str, rows: list[dict[str, Any]]) -> None:
+    from lsm_core.options import PaimonVersion
+
     names = [
         "table",
         "keys",
@@ -188,6 +190,8 @@ def _show_status(root: str, rows: list[dict[str, Any]]) -> None:
     for row in rows:
         if guarantees and row["guarantee"]:
             say(f"{row['table']}: {row['guarantee']}")
+        if (version := row["paimon_version"]) and not version.startswith(str(PaimonVersion.V1_4)):
+            say(f"{row['table']}: follows Paimon {version}")
         if row["without_effect"]:
             say(f"warning: {row['table']} sets options that have no effect here: {', '.join(row['without_effect'])}")
         for warning in row["warnings"]:
@@ -231,6 +235,8 @@ def _status_of(store: TableStore, trash: int) -> dict[str, Any]:
         else None
     )
     warnings += [mixed] if mixed else []
+    judged = paimon_version.evidence(store.file_io, store.snapshot_dir, store.kept) if store.has_primary_key else []
+    version = paimon_version.explained(store.options, store.version_found, judged) if store.has_primary_key else None
     warnings += history_warnings(store)
     other_lock = lock_given_way(store.schema.options, store.options)
     warnings += [other_lock] if other_lock else []
@@ -267,6 +273,7 @@ def _status_of(store: TableStore, trash: int) -> dict[str, Any]:
         "trash": trash,
         "delete_mode": store.options.delete_mode,
         "guarantee": guarantee_text(store.file_io, store.root, store.name, store.options),
+        "paimon_version": version,
         "cannot": unsupported(store, Purpose.COMPACT),
         "without_effect": list(not_acted_on(store.options.raw)),
         "warnings": warnings,

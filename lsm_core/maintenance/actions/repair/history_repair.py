@@ -25,6 +25,7 @@ from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapsh
 from lsm_core.maintenance.action import Declined, MaintenancePlan, Outcome, PlanItem, Report
 from lsm_core.metadata import hints, manifests, snapshots, tags
 from lsm_core.metadata.history_check import wrong_hints
+from lsm_core.metadata.paimon_version import carried_writer
 from lsm_core.metadata.store import TableStore
 
 _USER: Final = "dredge-repair"
@@ -244,7 +245,7 @@ def _bridge(store: TableStore, before: Snapshot, after: Snapshot, item: BridgeIt
         properties={BRIDGE_PROPERTY: f"{item.before + 1}..{item.after - 1}"},
         next_row_id=after.next_row_id,
         others=after.others,
-        writer_version=after.writer_version,
+        writer_version=carried_writer(after),
     )
 
 
