@@ -16,7 +16,7 @@ from lsm_core.format.file_meta import ENTRY_SCHEMA
 from lsm_core.format.partition_path import partition_values
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import manifests
-from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
+from lsm_core.metadata.store import POSTPONE_BUCKET, BucketMode, TableStore
 from lsm_core.metadata.tree_files import bucket_groups, tree_files
 from lsm_core.tree import DataFile
 from lsm_core.types import to_arrow
@@ -143,6 +143,8 @@ def upgraded(store: TableStore, added: pa.Table, scope: Scope) -> pa.Table:
     if not store.schema.primary_keys or not options.get("overwrite-upgrade") or not added.num_rows:
         return added
     parts, level, replaced = [], ENTRY_SCHEMA.field("level"), scope.matcher(store)
+    if moves_hidden_keys(store) and not all(map(replaced, partitions_of(added))):
+        return added  # readers would see a key twice until a compaction hides it where it was
     for partition, bucket, _, group in bucket_groups(added):
         settled = pc.any(pc.greater(group.column("level"), 0)).as_py()  # its writer raised it
         if bucket >= 0 and replaced(partition) and not settled and can_be_raised(tree_files(store, group)):
@@ -150,6 +152,11 @@ def upgraded(store: TableStore, added: pa.Table, scope: Scope) -> pa.Table:
             group = group.set_column(group.schema.get_field_index("level"), level, levels)
         parts.append(group)
     return pa.concat_tables(parts)
+
+
+def moves_hidden_keys(store: TableStore) -> bool:
+    """Return whether keys move between partitions of the table, and readers see such a move only after a compaction."""
+    return store.bucket_mode is BucketMode.CROSS_PARTITION and store.options.batch_scan_skips_level0
 
 
 def can_be_raised(files: Sequence[DataFile]) -> bool:
@@ -183,6 +190,7 @@ __all__: Sequence[str] = [
     "asked_scope",
     "can_be_raised",
     "entries_source",
+    "moves_hidden_keys",
     "overwrite_entries",
     "partition_matcher",
     "scope_of",

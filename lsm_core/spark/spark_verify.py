@@ -20,7 +20,7 @@ from lsm_core.maintenance.actions.compact.compaction import expiry_clock
 from lsm_core.maintenance.recovered import entries_to_compare
 from lsm_core.maintenance.reports import BucketDifference, VerifyReport
 from lsm_core.metadata import snapshots
-from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.metadata.support import require_plain_files, require_readable
 from lsm_core.spark.merged_view import VERSIONS, exact_parts, merged_view
 from lsm_core.spark.spark_columns import expressions, quoted
@@ -232,16 +232,28 @@ def _facts(frames: Sequence[DataFrame | None], parts: Sequence[str]) -> list[dic
 
 
 def _compared(store: TableStore, changed: Sequence[Place], one: pa.Table, two: pa.Table) -> list[_Compared]:
-    """What to compare of the changed places: each, but those together that lie in a partition of another number of buckets."""
+    """Return what to compare of the changed places: each by itself, unless rows may lie in another place later.
+
+    Those of a partition whose number of buckets changed are compared together, as are those of a partition with dynamic buckets,
+    and all places of a table whose keys move between partitions.
+    """
+    moving = {BucketMode.DYNAMIC: "buckets", BucketMode.CROSS_PARTITION: "partitions"}.get(store.bucket_mode, "")
     counts = [_bucket_counts(side) for side in (one, two)]
     rescaled = {p for p in counts[0].keys() & counts[1].keys() if counts[0][p] != counts[1][p]}
     together: dict[tuple[bytes, int | None], list[int]] = {}
     for number, (partition, bucket) in enumerate(changed):
-        together.setdefault((partition, None if partition in rescaled else bucket), []).append(number)
+        scope = b"" if moving == "partitions" else partition
+        together.setdefault((scope, None if moving or partition in rescaled else bucket), []).append(number)
     found = []
     for (partition, single), numbers in together.items():
-        folder = partition_text(store.schema, partition, store.options)
-        if single is None:
+        if moving and len(numbers) == 1:
+            partition, single = changed[numbers[0]]
+        folder = (
+            "" if moving == "partitions" and single is None else partition_text(store.schema, partition, store.options)
+        )
+        if single is None and moving:
+            name = f"{folder}, {len(numbers)} {moving}".removeprefix(", ")
+        elif single is None:
             buckets = " and ".join("/".join(map(str, side[partition])) for side in counts)
             name = f"{folder}, {buckets} buckets".removeprefix(", ")
         else:

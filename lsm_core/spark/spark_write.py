@@ -48,7 +48,7 @@ from lsm_core.spark.spark_tasks import (
 from lsm_core.spark.write_folder import WriteFolder, new_family
 from lsm_core.storage.allocator import keep_small_arrays
 from lsm_core.table.schema_merging import merging_changes
-from lsm_core.table.writing import committed
+from lsm_core.table.writing import committed, show_moved_keys
 from lsm_core.types import from_arrow, kinds_from_text
 from lsm_core.write import BucketHistory, RoutedRows, TableWrite, settle_shared_buckets
 from lsm_core.write.assigner import AssignerRules, assigner_of, number_of_assigners
@@ -338,6 +338,7 @@ class WriteJob:
             if self.overwrite:
                 settle_shared_buckets(self.store, messages)
                 done = committer.overwrite(messages, scope, commit_identifier=number)
+                show_moved_keys(self.store, messages)
             else:
                 done = committer.commit(messages, commit_identifier=number, made_from=self.made_from)
         return done.snapshot_id

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import pyarrow as pa
 
 from lsm_core.commit import BATCH, CommitMessage, Committer, discard_on_failure, messages_of
-from lsm_core.commit.overwrite import asked_scope
-from lsm_core.errors import InvalidOption, UnsupportedFeature
+from lsm_core.commit.overwrite import asked_scope, moves_hidden_keys
+from lsm_core.errors import DredgeError, InvalidOption, UnsupportedFeature
 from lsm_core.format.json_text import require_whole
-from lsm_core.format.partition_path import partition_bytes
+from lsm_core.format.partition_path import partition_bytes, partition_values
 from lsm_core.format.snapshot import MAX_SEQUENCE
 from lsm_core.maintenance.actions.expire_partitions.partition_expiry import ExpiryAtCommit
 from lsm_core.metadata.mark_done import check_end_of_input, mark_end_of_input
@@ -26,6 +27,9 @@ from lsm_core.write.incoming_rows import as_rows
 if TYPE_CHECKING:
     from lsm_core.table.schema_change import AltersTables
     from lsm_core.write import Compactor
+
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 def after_commit(store: TableStore, *, batch: bool) -> None:
@@ -224,9 +228,44 @@ class BatchCommit:
         with discard_on_failure(self._store, mine):
             spec = asked_scope(self._store, partition_spec)
             done = self._committer.overwrite(mine, spec, **told(self._store, watermark, properties)).snapshot_id
+        show_moved_keys(self._store, mine)
         mark_end_of_input(self._store, [message.partition for message in mine])
         self._expiry.after(BATCH)
         return committed(self._store, done)
+
+
+def show_moved_keys(store: TableStore, messages: Sequence[CommitMessage]) -> None:
+    """Compact the buckets of an overwrite that took keys out of other partitions, where readers see compacted rows alone.
+
+    One commit hides the keys where they were and shows them where they are, as the compaction of Java's writers does. A
+    `write-only` table waits for its compaction job. A failure of the compaction is logged, because the overwrite is done.
+
+    Args:
+        store: the table.
+        messages: what the overwrite committed.
+    """
+    moved = any(file.delete_row_count for message in messages for file in message.new_files)
+    if not (moved and moves_hidden_keys(store)):
+        return
+    if store.options.write_only:
+        _LOG.warning(
+            "table %s: rows of this overwrite that came from other partitions are not visible before the next compaction "
+            "(write-only)",
+            store.name,
+        )
+        return
+    from lsm_core.maintenance import apply_plan, plan_compaction
+
+    partitions = {message.partition for message in messages}
+    try:
+        values = [partition_values(store.schema, partition) for partition in sorted(partitions)]
+        apply_plan(store, plan_compaction(store, partitions=values))
+    except (DredgeError, OSError) as error:
+        _LOG.warning(
+            "table %s: the overwrite is committed, but its rows are not visible before the next compaction: %s",
+            store.name,
+            error,
+        )
 
 
 def told(store: TableStore, watermark: int | None, properties: Mapping[str, str] | None) -> dict[str, Any]:
@@ -311,6 +350,7 @@ __all__ = [
     "StreamWrite",
     "after_commit",
     "committed",
+    "show_moved_keys",
     "with_merged_schema",
     "write_once",
 ]

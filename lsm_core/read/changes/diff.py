@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import Final
 
 import numpy as np
@@ -14,6 +16,7 @@ import pyarrow.compute as pc
 
 from lsm_core.arrays import arrow_array, arrow_scalar
 from lsm_core.errors import UnsupportedFeature
+from lsm_core.files import SpilledRun, SpillSpace
 from lsm_core.format.file_meta import DataFileMeta, table_to_entries
 from lsm_core.format.kv_layout import SEQUENCE_NUMBER, VALUE_KIND
 from lsm_core.format.snapshot import Snapshot
@@ -33,6 +36,8 @@ from lsm_core.types import RowKind
 Place = tuple[bytes, int]
 _BEFORE: Final = 0
 _AFTER: Final = 1
+_HELD_BYTES: Final = 32 * 1024 * 1024
+"""Arrow bytes of changed rows that are held before they are spilled."""
 
 
 @dataclass(frozen=True)
@@ -63,22 +68,13 @@ def differences(choice: Choice, before: Snapshot, after: Snapshot) -> Rows:
         if totals.get(partition, side.total_buckets) != side.total_buckets:
             numbers = f"{totals[partition]} and {side.total_buckets}"
             raise UnsupportedFeature(f"comparing versions with {numbers} buckets", choice.store.name)
-    if choice.store.bucket_mode is BucketMode.CROSS_PARTITION:
-        # Twice: a key that moved is gone from one partition before it comes in another, which may be read before.
-        for gone in (True, False):
-            for place in sorted(sides[_BEFORE].keys() | sides[_AFTER].keys()):
-                old, new = (side.get(place, _Side()) for side in sides)
-                with closing(_compared(choice, place, old, new)) as batches:
-                    for batch in batches:
-                        deletes = pc.equal(batch.column(0), arrow_scalar(int(RowKind.DELETE), pa.int8()))
-                        chosen = batch.filter(deletes if gone else pc.invert(deletes))
-                        if chosen.num_rows:
-                            yield chosen
+    if choice.store.bucket_mode in (BucketMode.DYNAMIC, BucketMode.CROSS_PARTITION):
+        yield from _between_buckets(choice, sides[_BEFORE], sides[_AFTER])
         return
     for place in sorted(sides[_BEFORE].keys() | sides[_AFTER].keys()):
         old, new = (side.pop(place, _Side()) for side in sides)
         if choice.store.has_primary_key:
-            rows = _compared(choice, place, old, new)
+            rows = _kept(choice, _compared(choice, place, old, new))
         else:
             known = {name for name, _ in old.files()}
             added = [file for (name, _), file in new.files().items() if name not in known]
@@ -104,8 +100,82 @@ def _buckets(choice: Choice, snapshot: Snapshot) -> dict[Place, _Side]:
     return {(group[0], group[1]): side(group) for group in bucket_groups(entries)}
 
 
+def _between_buckets(choice: Choice, before: Mapping[Place, _Side], after: Mapping[Place, _Side]) -> Rows:
+    """Compare versions of a table whose keys may lie in another bucket of their partition later.
+
+    The buckets are compared one by one; what differs, each bucket's part in the order of keys, is then merged by key over the
+    partition. A row that only moved to another bucket is no change, and a key that changed on the way comes once. Where keys may
+    also move between partitions, all keys that left a partition come before those that came into one.
+    """
+    store = choice.store
+    leaving_first = store.bucket_mode is BucketMode.CROSS_PARTITION
+    with SpillSpace.of(store.options) as space:
+        later: list[SpilledRun] = []
+        for _, places in groupby(sorted(before.keys() | after.keys()), key=itemgetter(0)):
+            rows = _of_partition(choice, space, list(places), before, after)
+            if not leaving_first:
+                yield from _kept(choice, rows)
+                continue
+            arriving: list[pa.RecordBatch] = []
+            waiting = 0
+            with closing(_kept(choice, rows)) as batches:
+                for batch in batches:
+                    leaves = pc.equal(batch.column(0), arrow_scalar(int(RowKind.DELETE), pa.int8()))
+                    if (gone := batch.filter(leaves)).num_rows:
+                        yield gone
+                    if (came := batch.filter(pc.invert(leaves))).num_rows:
+                        arriving.append(came)
+                        waiting += came.nbytes
+                    if waiting > _HELD_BYTES:
+                        later.append(space.spill(arriving, choice.schema))
+                        arriving, waiting = [], 0
+            if arriving:
+                later.append(space.spill(arriving, choice.schema))
+        for run in later:
+            yield from run.batches()
+
+
+def _of_partition(
+    choice: Choice,
+    space: SpillSpace,
+    places: Sequence[Place],
+    before: Mapping[Place, _Side],
+    after: Mapping[Place, _Side],
+) -> Rows:
+    """Return what differs in the buckets of one partition, merged by key: rows that are the same in another bucket drop out."""
+    runs: list[SpilledRun] = []
+    for place in places:
+        rows = _compared(choice, place, before.get(place, _Side()), after.get(place, _Side()))
+        with closing(rows) as batches:
+            first = next(batches, None)
+            if first is not None:
+                runs.append(space.spill(chain([first], batches), first.schema))
+    if len(runs) < 2:
+        for run in runs:
+            yield from run.batches()
+    else:
+        spec = KeySpec(choice.store.schema.trimmed_primary_keys, table=choice.store.name)
+        inputs = [RunInput(run.batches(), 0, age) for age, run in enumerate(runs)]
+        yield from merge_streams(inputs, Differences(spec), key_spec=spec)
+    for run in runs:
+        run.delete()
+
+
+def _kept(choice: Choice, rows: Rows) -> Rows:
+    """Return the chosen columns of rows that pass the filter, their kind first."""
+    with closing(rows) as batches:
+        for batch in batches:
+            kept = choice.keep(batch, batch.column(VALUE_KIND))
+            if kept.num_rows:
+                yield kept
+
+
 def _compared(choice: Choice, place: Place, old: _Side, new: _Side) -> Rows:
-    """Merge both sides, then compare them as two sorted streams; what is the same files on both sides is not opened."""
+    """Merge both sides, then compare them as two sorted streams; what is the same files on both sides is not opened.
+
+    Yields:
+        Whole rows in the order of keys, with keys and system columns; the sequence number is 0 for rows of the older side.
+    """
     olds, news = _unlike(choice.store, old, new)
     if not olds and not news:
         return
@@ -114,10 +184,7 @@ def _compared(choice: Choice, place: Place, old: _Side, new: _Side) -> Rows:
     sides = (merged_rows(whole, place, olds, old.deletions), merged_rows(whole, place, news, new.deletions))
     with closing(sides[0]), closing(sides[1]):
         inputs = [RunInput(_marked(rows, age), 0, age) for age, rows in enumerate(sides)]
-        for batch in merge_streams(inputs, Differences(spec), key_spec=spec):
-            kept = choice.keep(batch, batch.column(VALUE_KIND))
-            if kept.num_rows:
-                yield kept
+        yield from (batch for batch in merge_streams(inputs, Differences(spec), key_spec=spec) if batch.num_rows)
 
 
 def _unlike(store: TableStore, old: _Side, new: _Side) -> tuple[list[DataFileMeta], list[DataFileMeta]]:
