@@ -37,6 +37,7 @@ _COMPARE: Final[dict[str, Callable[[Any, Any], Any]]] = {
 }
 _OPERATORS: Final = (*_COMPARISONS, "in", "not in", "is null", "is not null", "starts with")
 _OPPOSITES: Final = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+_NAN_TESTS: Final = ("is nan", "is not nan")
 _WILD: Final = re.compile(r"[%_\\]")
 _HIGHEST: Final = chr(0x10FFFF)
 ALWAYS: Final = pc.scalar(arrow_scalar(value=True))
@@ -99,7 +100,11 @@ def parse_filter(given: object, schema: TableSchema, table: str) -> Predicate | 
         return _from_expression(given, schema, table)
     if isinstance(given, str):
         return _from_text(given, schema, table)
-    groups = tuple(tuple(_conjunct(item, schema, table) for item in group) for group in _groups(given, table))
+    listed = _groups(given, table)
+    if any(_is_nan_test(item) for group in listed for item in group):
+        alternatives = tuple(Joined("AND", tuple(map(_as_leaf, group))) for group in listed if group)
+        return _from_condition(Joined("OR", alternatives), schema, table)
+    groups = tuple(tuple(_conjunct(item, schema, table) for item in group) for group in listed)
     if not groups:
         return None
     groups = _fewer_groups(groups, schema)
@@ -118,8 +123,28 @@ def _from_text(text: str, schema: TableSchema, table: str) -> Predicate | None:
     condition = _resolved(parse_condition(text, table), schema, table)
     if not _needs_expression(condition):
         return parse_filter(groups_of(condition, table), schema, table)
+    return _from_condition(condition, schema, table)
+
+
+def _from_condition(condition: Condition, schema: TableSchema, table: str) -> Predicate:
+    """Return the predicate of a condition that has tests which alternatives of plain comparisons cannot say."""
     expression, columns = _condition_expression(condition, schema, table)
     return Predicate(expression, tuple(name for name in schema.field_names if name in columns), None)
+
+
+def _is_nan_test(item: object) -> bool:
+    return (
+        isinstance(item, tuple)
+        and 2 <= len(item) <= 3
+        and isinstance(item[1], str)
+        and " ".join(item[1].lower().split()) in _NAN_TESTS
+    )
+
+
+def _as_leaf(item: Any) -> tuple[str, str, Any]:
+    """Return a test of a list of tuples as a condition; `_conjunct` names those that it does not understand."""
+    value = item[2] if len(item) == 3 else None
+    return item[0], " ".join(item[1].lower().split()) if _is_nan_test(item) else item[1], value
 
 
 def _resolved(condition: Condition, schema: TableSchema, table: str) -> Condition:
@@ -171,6 +196,13 @@ def _condition_expression(condition: Condition, schema: TableSchema, table: str)
         joined = _fold([part for part, _ in parts], condition.word.lower())
         return joined, set().union(*(columns for _, columns in parts))
     name, op, value = condition
+    if op in _NAN_TESTS:
+        if not schema.has_field(name):
+            raise ColumnNotFound(table, name, schema.field_names)
+        if value is not None or not pa.types.is_floating(schema.arrow_schema.field(name).type):
+            raise InvalidFilter(f"table {table}, column '{name}': '{op}' takes a floating point column and no value")
+        is_nan = pc.is_nan(pc.field(name))
+        return is_nan if op == "is nan" else ~is_nan, {name}
     if op in ("like", "not like"):
         matches = pc.match_like(pc.field(name), pattern=value)
         return matches if op == "like" else ~matches, {name}
@@ -221,7 +253,7 @@ def _conjunct(item: object, schema: TableSchema, table: str) -> Conjunct:
         raise ColumnNotFound(table, name, schema.field_names)
     if op not in _OPERATORS:
         raise InvalidFilter(
-            f"table {table}, column '{name}': unknown operator {item[1]!r}; known: {', '.join(_OPERATORS)}"
+            f"table {table}, column '{name}': unknown operator {item[1]!r}; known: {', '.join((*_OPERATORS, *_NAN_TESTS))}"
         )
     kind = schema.arrow_schema.field(name).type
     unary = op in ("is null", "is not null")

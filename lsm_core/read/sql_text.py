@@ -44,6 +44,8 @@ _NEGATED: Final = {
     "is not null": "is null",
     "like": "not like",
     "not like": "like",
+    "is nan": "is not nan",
+    "is not nan": "is nan",
 }
 _OPPOSITES: Final = {"not <": ">=", "not <=": ">", "not >": "<=", "not >=": "<"}
 _DEEPEST: Final = 100
@@ -83,7 +85,7 @@ def parse_condition(text: str, table: str = "", what: str = "filter") -> Conditi
     """Parse a condition such as ``(dt > '2024-01-01' OR h IN (1, 2)) AND NOT name LIKE 'a%'``.
 
     Args:
-        text: comparisons of a column with a literal (=, ==, !=, <>, <, <=, >, >=, [NOT] IN, [NOT] BETWEEN, [NOT] LIKE, IS [NOT] NULL),
+        text: comparisons of a column with a literal (=, ==, !=, <>, <, <=, >, >=, [NOT] IN, [NOT] BETWEEN, [NOT] LIKE, IS [NOT] NULL, IS [NOT] NAN),
             joined by AND, OR, NOT and parentheses.
         table: name of the table, for errors.
         what: name of the argument that holds the text, for errors.
@@ -304,11 +306,12 @@ class SqlReader:
         if word == "IS" and not negated:
             negated = self.word() == "NOT"
             self._at += negated
-            if self.word() == "NULL":
-                self.take()
-                return column, "is not null" if negated else "is null", None
+            if self.word() in ("NULL", "NAN"):
+                what = self.take().text.lower()
+                return column, f"is not {what}" if negated else f"is {what}", None
         raise self.wrong(
-            token, "a comparison was expected: =, !=, <, <=, >, >=, [NOT] IN, [NOT] BETWEEN, [NOT] LIKE, IS [NOT] NULL"
+            token,
+            "a comparison was expected: =, !=, <, <=, >, >=, [NOT] IN, [NOT] BETWEEN, [NOT] LIKE, IS [NOT] NULL, IS [NOT] NAN",
         )
 
     def end(self) -> None:

@@ -42,12 +42,39 @@ def find_misfit(array: pa.Array, kind: DataType) -> Misfit | None:
         return _in_row(array, kind)
     if kind.root is TypeRoot.MAP and kind.key is not None and kind.value is not None:
         found = _in_elements(array, array.keys, kind.key.with_nullable(nullable=False), "{key}")
-        return found or _in_elements(array, array.items, kind.value, "{value}")
+        return found or _in_elements(array, array.items, kind.value, "{value}") or _repeated_key(array, kind.key)
     if kind.root is TypeRoot.MULTISET and kind.element is not None:
-        return _in_elements(array, array.keys, kind.element.with_nullable(nullable=False), "{}")
+        found = _in_elements(array, array.keys, kind.element.with_nullable(nullable=False), "{}")
+        return found or _repeated_key(array, kind.element)
     if kind.root is TypeRoot.ARRAY and kind.element is not None:
         return _in_elements(array, array.values, kind.element, "[]")
     return _first(array, kind)
+
+
+def one_nan(array: pa.Array) -> pa.Array:
+    """Return floating point values with one bit pattern for all NaNs, Java's own: keys of others would lie in two buckets."""
+    nan = pc.is_nan(array)
+    return pc.if_else(nan, pa.scalar(float("nan"), array.type), array) if pc.any(nan).as_py() else array
+
+
+def _repeated_key(array: pa.MapArray, kind: DataType) -> Misfit | None:
+    """Return the first key that a map holds twice: Java's maps hold each key once. Keys of nested types are not looked at."""
+    if pa.types.is_nested(array.keys.type):
+        return None
+    lists = list_of(array, array.keys, pa.list_(array.keys.type))
+    keys = lists.flatten()
+    if len(keys) < 2:
+        return None
+    encoded = keys.dictionary_encode()
+    codes = np.asarray(encoded.indices.fill_null(-1)).astype(np.int64) + 1
+    parents = np.asarray(pc.list_parent_indices(lists)).astype(np.int64)
+    pairs = parents * (len(encoded.dictionary) + 1) + codes
+    order = np.argsort(pairs, kind="stable")
+    repeated = order[1:][pairs[order][1:] == pairs[order][:-1]]
+    if not len(repeated):
+        return None
+    place = int(repeated.min())
+    return Misfit(int(parents[place]), "{key}", keys[place].as_py(), kind, "the map has this key already")
 
 
 @lru_cache(maxsize=4096)
@@ -119,4 +146,4 @@ def _first(array: pa.Array, kind: DataType) -> Misfit | None:
     return Misfit(row, "", array[row].as_py(), kind, f"{int(numbers[row])} {what}")
 
 
-__all__ = ["Misfit", "find_misfit"]
+__all__ = ["Misfit", "find_misfit", "one_nan"]

@@ -18,7 +18,7 @@ from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.types import MAX_LENGTH, DataType, TypeRoot, kinds_from_text, to_arrow, to_sql
 from lsm_core.types.casts import CastError, cast_values
 from lsm_core.types.casts.cast_errors import shown
-from lsm_core.types.checks import find_misfit
+from lsm_core.types.checks import find_misfit, one_nan
 from lsm_core.types.nesting import compact, list_of, map_of, refit_table, struct_of
 
 _TEXT: Final = DataType(TypeRoot.VARCHAR, length=MAX_LENGTH)
@@ -157,7 +157,10 @@ def conform(data: pa.Table, schema: TableSchema, table: str, given: RowNumbering
     _require_names(data.column_names, schema, table)
     names = frozenset(data.column_names)  # Arrow makes the list anew at each use
     columns = [_column(data, names, field, table, given) for field in schema.fields]
-    for field, column in zip(schema.fields, columns, strict=True):
+    placing = {*schema.primary_keys, *schema.partition_keys, *schema.bucket_keys}
+    for place, (field, column) in enumerate(zip(schema.fields, columns, strict=True)):
+        if field.name in placing and pa.types.is_floating(column.type):
+            columns[place] = pa.chunked_array(list(map(one_nan, column.chunks)), column.type)
         is_key = field.name in schema.primary_keys
         if column.null_count and (is_key or not field.type.nullable):
             row = given.row(_first(pc.is_null(column)))

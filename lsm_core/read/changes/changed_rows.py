@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.arrays import arrow_array, arrow_scalar, numpy_array, one_array
+from lsm_core.errors import UnsupportedFeature
 from lsm_core.files import open_append, open_kv
 from lsm_core.format.file_meta import DataFileMeta, table_to_entries
 from lsm_core.format.kv_layout import VALUE_KIND
@@ -45,7 +46,13 @@ class Choice:
 
     @staticmethod
     def of(store: TableStore, columns: Sequence[str] | None = None, filter: object = None) -> Choice:  # noqa: A002
-        """Raises ColumnNotFound, InvalidFilter."""
+        """Raises ColumnNotFound, InvalidFilter, UnsupportedFeature for a column that the kinds of changes would hide."""
+        hidden = [name for name in store.schema.field_names if name.upper() == ROW_KIND]
+        if hidden:
+            raise UnsupportedFeature(
+                f"changes of a table with a column '{hidden[0]}', which is the name of their kinds (rename the column)",
+                store.name,
+            )
         return Choice(store, chosen_columns(store, columns), parse_filter(filter, store.schema, store.name))
 
     @cached_property

@@ -25,6 +25,7 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.tree_files import bucket_groups
 from lsm_core.read.compacted import compacted_only
 from lsm_core.read.scan import visible
+from lsm_core.types.checks import one_nan
 
 _WORD = 8
 
@@ -170,7 +171,7 @@ def _typed(column: pa.Array, name: str, kind: pa.DataType, table: str) -> pa.Arr
     if column.null_count:
         raise InvalidFilter(f"table {table}: key column '{name}' holds a null")
     if column.type.equals(kind):
-        return column
+        return one_nan(column) if pa.types.is_floating(kind) else column
     if pa.types.is_null(column.type) and not len(column):
         return arrow_array([], kind)
     whole_to_decimal = pa.types.is_decimal(kind) and pa.types.is_integer(column.type)
@@ -190,6 +191,7 @@ def _typed(column: pa.Array, name: str, kind: pa.DataType, table: str) -> pa.Arr
         before, after = (numpy_array(side).astype(np.float64) for side in (column, cast))
         if not ((before == after) | (np.isnan(before) & np.isnan(after))).all():
             raise InvalidFilter(f"{wrong}: a value that it cannot hold exactly")
+        return one_nan(cast)
     return cast
 
 

@@ -478,12 +478,19 @@ def _replace_tag(table: Table, given: Arguments) -> Iterator[Step]:
 
 
 def _tag_of_time(table: Table, given: Arguments) -> Iterator[Step]:
-    """The oldest snapshot of that time or later."""
-    for snapshot in snapshots.iterate(table.store):
-        if snapshot.time_millis >= given["timestamp"]:
-            yield from _CREATE_TAG(table, {**given, "snapshot": snapshot.id})
-            return
-    raise SnapshotNotFound(f"table {table.name} has no snapshot of {given['timestamp']} (ms) or later")
+    """Tag the oldest snapshot of that time or later, also one that expired and has another tag.
+
+    Source: ``CreateTagFromTimestampProcedure``.
+    """
+    tagged = sorted(tags.list_tags(table.store).values(), key=lambda snapshot: snapshot.id)
+    found = [
+        next((one for one in candidates if one.time_millis >= given["timestamp"]), None)
+        for candidates in (snapshots.iterate(table.store), tagged)
+    ]
+    oldest = min((one for one in found if one is not None), key=lambda snapshot: snapshot.time_millis, default=None)
+    if oldest is None:
+        raise SnapshotNotFound(f"table {table.name} has no snapshot of {given['timestamp']} (ms) or later")
+    yield from _CREATE_TAG(table, {**given, "snapshot": oldest.id})
 
 
 def _rollback(table: Table, given: Arguments) -> Iterator[Step]:

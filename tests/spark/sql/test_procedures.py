@@ -344,3 +344,17 @@ def test_the_platform_knows_no_sql() -> None:
         )
     ]
     assert found == []
+
+
+def test_a_tag_from_a_time_looks_at_tagged_snapshots_too(warehouse: Warehouse) -> None:
+    """As Java: the oldest of that time or later, though it expired and only another tag keeps it."""
+    warehouse.call("create_tag('db.t', 'kept', 1)")
+    first = warehouse.table.tags()["kept"].snapshot
+    clock = warehouse.table.store.clock
+    assert isinstance(clock, FixedClock)
+    clock.advance(1_000)
+    warehouse.table.write(warehouse.table.to_arrow())
+    warehouse.table.expire_snapshots(retain_max=1)
+    assert min(snapshot.id for snapshot in warehouse.table.snapshots()) > 1
+    warehouse.call(f"create_tag_from_timestamp('db.t', 'timed', {first.time_millis})")
+    assert warehouse.table.tags()["timed"].snapshot.id == 1
