@@ -1,8 +1,8 @@
 """The Spark data source `dredge`: `spark.read.format("dredge")`, `df.write.format("dredge")`, and SQL views over both.
 
-It takes filters from Spark where the option `push-filters` asks for it, and not by itself: Spark (4.1 to 4.3) keeps the reader that the
-first filtered query of a DataFrame made and hands it to later queries of that DataFrame which push none, so `df.where("k = 2").count()`
-followed by `df.count()` would count one key. The option `filter` prunes files and rows and means the same every time.
+It takes no filters from Spark, whatever its options: Spark (4.1 to 4.3) keeps the reader that the first filtered query of a DataFrame made,
+and hands it to other queries of that DataFrame, so `df.where("k = 2").count()` followed by `df.count()` would count one key. The option
+`filter` prunes files and rows and means the same every time.
 """
 
 from __future__ import annotations
@@ -45,10 +45,14 @@ if TYPE_CHECKING:
 FORMAT: Final = "dredge"
 _PLACE: Final = ("warehouse", "table")
 PUSH_FILTERS: Final = "push-filters"
-"""Whether Spark's own conditions reach the files: for a frame that one query uses once (see the module)."""
+"""An option of earlier versions that let Spark's own conditions reach the files; it is refused (see the module)."""
+_NO_PUSHED_FILTERS: Final = (
+    "the option 'push-filters', with which frames used twice gave wrong answers: use the option 'filter', "
+    "lsm_core.spark.read_table(..., filter=...) or `dredge sql`, which prune files by a filter too"
+)
 _SHORT: Final = {"tag": "scan.tag-name", "timestamp": "scan.timestamp"}
 """Options of the source for what the table's reading options say, too; a timestamp of digits is epoch ms."""
-READ_OPTIONS: Final = (*_PLACE, "columns", "snapshot-id", *_SHORT, "branch", "filter", "limit", PUSH_FILTERS)
+READ_OPTIONS: Final = (*_PLACE, "columns", "snapshot-id", *_SHORT, "branch", "filter", "limit")
 TABLE_READ_OPTIONS: Final = READING
 """Options of the table that a read may set begin with these (`scan.tag-name`, `incremental-between-scan-mode` ...)."""
 MERGE_ON_READ: Final = "deletion-vectors.merge-on-read"
@@ -132,6 +136,8 @@ def catalog_of(options: Mapping[str, str]) -> Catalog:
 def _check_keys(options: Mapping[str, str], known: Collection[str], accepted: str) -> None:
     if not options or any(key.startswith("option.") for key in options):
         raise UnsupportedFeature(IN_CATALOG)
+    if PUSH_FILTERS in options:
+        raise UnsupportedFeature(_NO_PUSHED_FILTERS, options.get("table", ""))
     for key in options:
         if key not in known and not is_catalog_option(key):
             raise InvalidOption(key, options[key], f"options of the data source: {accepted}, and those of a catalog")
@@ -194,7 +200,7 @@ class TableSource(DataSource):
         if unknown is not None:
             raise InvalidOption(unknown, own[unknown], f"options of streams: {', '.join(OPTIONS)}", name)
         reading = {key: text for key, text in self.options.items() if key not in own}
-        odd = next((key for key in ("snapshot-id", "limit", PUSH_FILTERS) if reading.get(key)), None)
+        odd = next((key for key in ("snapshot-id", "limit") if reading.get(key)), None)
         if odd is not None:
             raise InvalidOption(odd, reading[odd], "nothing in a stream; scan.snapshot-id is where one begins", name)
         table = table_to_read(reading)
@@ -220,17 +226,14 @@ class TableSource(DataSource):
         """
         table = table_to_read(self.options)
         require_schema(schema, self._fields(table), table.name)
-        from lsm_core.spark.table_reader import PushingReader, SystemTableReader, TableReader
+        from lsm_core.spark.table_reader import SystemTableReader, TableReader
 
         found, version = _filter(self.options), _snapshot_id(self.options)
         if not isinstance(table, Table):
             return SystemTableReader(table, _columns(self.options), found, version)
-        pushing = (self.options.get(PUSH_FILTERS) or "false").lower()
-        if pushing not in ("true", "false"):
-            raise InvalidOption(PUSH_FILTERS, pushing, "true or false", table.name)
-        kind, limit = PushingReader if pushing == "true" else TableReader, _limit(self.options)
+        limit = _limit(self.options)
         store, columns, tracked = _asked(table.store, self.options)
-        return kind(store, columns, found, snapshot_id=version, limit=limit, tracked=tracked)
+        return TableReader(store, columns, found, snapshot_id=version, limit=limit, tracked=tracked)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  (Spark's name)
         """Return the reader of this table's changes. What `StreamReader` refuses, and :meth:`reader` of a ``schema`` that was named, its first

@@ -1,41 +1,22 @@
-"""The reader half of the data source `dredge`: the driver plans what each task reads, tasks read splits, changes or the rows of a system table.
-
-Of the conditions of a query `PushingReader` takes those that Dredge tests as Spark does (see `data_source`).
-"""
+"""The reader half of the data source `dredge`: the driver plans what each task reads, tasks read splits, changes or the rows of a system table."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import date, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSourceReader,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    IsNotNull,
-    IsNull,
-    LessThan,
-    LessThanOrEqual,
-    Not,
-    StringStartsWith,
-)
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from lsm_core.errors import InvalidOption
-from lsm_core.format.schema import TableSchema
 from lsm_core.metadata.row_tracking import with_row_ids
 from lsm_core.metadata.store import TableStore
 from lsm_core.read import Split, parse_filter, plan_scan, read_split
 from lsm_core.read.changes import Choice, span_of_options, span_parts, span_values
 from lsm_core.spark.spark_columns import fields_of, spark_arrow_schema, to_spark
-from lsm_core.spark.spark_read import EXACT_TYPES, packed
+from lsm_core.spark.spark_read import packed
 
 if TYPE_CHECKING:
     from lsm_core.table.system.reader import ReadOnlyTable
@@ -114,28 +95,6 @@ class TableReader(DataSourceReader):
                     return
 
 
-class PushingReader(TableReader):
-    """Takes the conditions of the query that Dredge tests as Spark does; the others stay Spark's.
-
-    Spark raises an error of its own unless `spark.sql.python.filterPushdown.enabled` is true.
-    """
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  (Spark's name)
-        """Keep the conditions that can be tested here, and yield those that cannot."""
-        schema = TableStore.from_json(self._store_text).schema
-        taken: list[tuple[str, str, Any]] = []
-        for one in filters:
-            test = spark_test(one, schema)
-            if test is None:
-                yield one
-            else:
-                taken.append(test)
-        if taken:
-            given = self._filter or [[]]
-            groups = given if isinstance(given[0], list) else [given]
-            self._filter = [[*group, *taken] for group in groups]
-
-
 class SystemTableReader(DataSourceReader):
     """Reads a system table ("db.t$files", "sys.tables"): one Spark partition, as its rows are made of metadata."""
 
@@ -157,42 +116,4 @@ class SystemTableReader(DataSourceReader):
             yield from to_spark(batch, target)
 
 
-_COMPARISONS: Final[Mapping[type[Filter], str]] = {
-    EqualTo: "=",
-    GreaterThan: ">",
-    GreaterThanOrEqual: ">=",
-    LessThan: "<",
-    LessThanOrEqual: "<=",
-    In: "in",
-    StringStartsWith: "starts with",
-}
-
-
-def spark_test(given: Filter, schema: TableSchema) -> tuple[str, str, Any] | None:
-    """A condition of Spark's as one test of a filter; None where Spark compares otherwise, or may (`EXACT_TYPES`)."""
-    if isinstance(given, Not):
-        child = given.child
-        return (
-            (child.attribute[0], "is not null", None) if isinstance(child, IsNull) and _is_own(child, schema) else None
-        )
-    if not _is_own(given, schema):
-        return None
-    column = given.attribute[0]
-    if isinstance(given, IsNull | IsNotNull):
-        return column, "is null" if isinstance(given, IsNull) else "is not null", None
-    operator = _COMPARISONS.get(type(given))
-    if operator is None or schema.field(column).type.root not in EXACT_TYPES:
-        return None
-    values = list(given.value) if isinstance(given, In) else [given.value]
-    if not values or any(not isinstance(one, int | str | date) or isinstance(one, bool | datetime) for one in values):
-        return None
-    return column, operator, values if isinstance(given, In) else values[0]
-
-
-def _is_own(given: Any, schema: TableSchema) -> bool:
-    """Whether the condition is on a column, not on a part of one."""
-    path: tuple[str, ...] = getattr(given, "attribute", ())
-    return len(path) == 1 and schema.has_field(path[0])
-
-
-__all__ = ["PushingReader", "SystemTableReader", "TableReader", "spark_test"]
+__all__ = ["SystemTableReader", "TableReader"]

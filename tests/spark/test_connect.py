@@ -131,7 +131,7 @@ def test_every_door_works_through_connect_as_on_a_classic_session(
     assert lines, done.stderr[-6000:]
     assert json.loads(lines[0][7:]) == {
         "streams": [True] * 3,
-        "reads": [2, ["C"], "C", True, 1, 1],
+        "reads": [2, ["C"], 1, 1],
         "procedures": ["tag before of db.filtered names snapshot 2", 1, "TableNotFound", [[2, "two"], [4, "four"]]],
         "queries": [[0, [{"k": 2, "v": None}, {"k": 3, "v": "C"}]], [1, 1]],
         "lives": [STEPS] * len(LIVES),

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from pyspark.sql import datasource as ds
+from pyspark.errors import AnalysisException
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from lsm_core import Catalog, SchemaChange, Table
@@ -19,7 +19,6 @@ from lsm_core.spark import explain_read, read_table, spark_columns, spark_read
 from lsm_core.spark.data_source import TableSource
 from lsm_core.spark.spark_columns import spark_arrow_schema
 from lsm_core.spark.spark_read import condition_of, packed
-from lsm_core.spark.table_reader import PushingReader, spark_test
 from tests.spark.tables import live_paths, make_table, rows, same
 
 MB = 1 << 20
@@ -250,63 +249,23 @@ def test_options_of_the_source_choose_a_version_and_a_number_of_rows(tmp_path: P
         ({"limit": "-1"}, "option 'limit'"),
         ({"limit": "1", "incremental-between": "1,2"}, "nothing where changes are read"),
         ({"branch": "dev", "table": "db.t$branch_dev"}, "option 'branch'"),
-        ({"push-filters": "yes"}, "option 'push-filters'"),
     ):
         with pytest.raises(InvalidOption, match=part):
             reader_of(tmp_path, **options).partitions()
 
 
-def test_filters_that_spark_pushes_prune_files_and_the_others_stay_sparks(tmp_path: Path) -> None:
+def test_frames_used_twice_give_every_row_and_push_filters_is_refused(spark: Any, tmp_path: Path) -> None:
     compacted(tmp_path)
-    assert not isinstance(reader_of(tmp_path), PushingReader)
-    given = [
-        ds.EqualTo(("k",), 5),
-        ds.GreaterThan(("d",), 1.0),
-        ds.IsNotNull(("s",)),
-        ds.StringContains(("s",), "a"),
-        ds.Not(ds.EqualTo(("n",), 3)),
-        ds.Not(ds.IsNull(("day",))),
-        ds.EqualTo(("s", "inner"), 1),
-    ]
-    reader = reader_of(tmp_path, **{"push-filters": "true", "filter": '[[["k", "<", 9]], [["k", ">", 390]]]'})
-    assert list(reader.pushFilters(given)) == [given[1], given[3], given[4], given[6]]
-    assert len(reader.partitions()) == 1
-    assert keys(reader) == [5]
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        (ds.GreaterThanOrEqual(("k",), 5), ("k", ">=", 5)),
-        (ds.LessThan(("day",), dt.date(2024, 1, 2)), ("day", "<", dt.date(2024, 1, 2))),
-        (ds.In(("s",), ("a", "b")), ("s", "in", ["a", "b"])),
-        (ds.In(("s",), ("a", None)), None),
-        (ds.StringStartsWith(("s",), "b"), ("s", "starts with", "b")),
-        (ds.IsNull(("ok",)), ("ok", "is null", None)),
-        (ds.EqualNullSafe(("k",), 5), None),
-        (ds.EqualTo(("ok",), True), None),  # noqa: FBT003
-        (ds.EqualTo(("ts",), dt.datetime(2024, 1, 1)), None),
-        (ds.EqualTo(("zz",), 5), None),
-    ],
-)
-def test_a_filter_of_spark_as_a_test(tmp_path: Path, given: Any, expected: Any) -> None:
-    table = make_table(tmp_path)
-    assert spark_test(given, table.schema) == expected
-    if expected is not None:
-        parse_filter([expected], table.schema, table.name)
-
-
-@pytest.mark.spark
-def test_pushed_filters_are_seen_in_sparks_plan(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    compacted(tmp_path)
+    place = {"warehouse": str(tmp_path), "table": "db.t", "columns": "k"}
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
-        place = {"warehouse": str(tmp_path), "table": "db.t", "columns": "k", "push-filters": "true"}
-        frame = spark.read.format("dredge").options(**place).load().where("k >= 397 AND k % 2 = 1")
-        frame.explain("formatted")
-        told = capsys.readouterr().out
-        assert "PushedFilters" in told and "GreaterThanOrEqual(k,397)" in told, told
-        assert sorted(row.k for row in frame.collect()) == [397, 399]
+        frame = spark.read.format("dredge").options(**place).load()
+        assert frame.where("k >= 397").count() == 3
+        assert frame.count() == 400, "a filter of one query stays in that query"
+        for value in ("true", "false"):
+            with pytest.raises(AnalysisException) as caught:
+                spark.read.format("dredge").options(**place, **{"push-filters": value}).load()
+            assert all(part in str(caught.value) for part in ("'push-filters'", "'filter'", "read_table", "dredge sql"))
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
