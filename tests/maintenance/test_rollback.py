@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lsm_core import Catalog, Table
+from lsm_core import Catalog, SchemaChange, Table
 from lsm_core.errors import (
     CommitConflict,
     CommitUnknown,
@@ -18,13 +18,14 @@ from lsm_core.errors import (
     PlanRefused,
     PlanStale,
     SnapshotNotFound,
+    WriterStale,
 )
 from lsm_core.maintenance import DeleteItem, MaintenancePlan, read_trash
 from lsm_core.maintenance.actions.expire_snapshots import expiry
 from lsm_core.maintenance.trash import TrashRecord
 from lsm_core.metadata import branches, changelogs, snapshots
 from lsm_core.storage import LocalFileIO
-from tests.maintenance.tables import HOUR, NOW, assert_whole, content, keyed, on_disk, rows, strays, with_io
+from tests.maintenance.tables import HOUR, NOW, assert_whole, catalog, content, keyed, on_disk, rows, strays, with_io
 
 
 def history(tmp_path: Path, **options: str) -> Table:
@@ -440,3 +441,37 @@ def test_a_rollback_whose_outcome_is_unknown_is_finished_by_its_plan(tmp_path: P
     assert ids(table) == [1, 2, 3] and content(table) == at_three and snapshots.latest_id(table.store) == 3
     record = json.loads(next((Path(table.store.root) / "dredge" / "trash").glob("*.json")).read_text())
     assert (record["target"], record["target_written"]) == (3, False)
+
+
+def test_a_rollback_over_a_rescale_says_how_writers_go_on(tmp_path: Path) -> None:
+    table = keyed(tmp_path)
+    table.write(rows(range(10)))
+    table.apply(table.plan_maintenance("rescale", bucket_num=3))
+    made = catalog(tmp_path)
+    made.alter_table("db.t", [SchemaChange.set_option("bucket", "3")])
+    table = made.table("db.t")
+    table.write(rows([1], 5))
+    plan = table.plan_maintenance("rollback", snapshot_id=1)
+    (said,) = [item for item in plan.declined if item.reason == "rescaled"]
+    assert "in 1 buckets and the option 'bucket' is 3" in said.text and "until the option is set to 1" in said.text
+    assert said in table.apply(plan).declined
+    with pytest.raises(WriterStale):
+        table.refresh().write(rows([1], 7))
+    made.alter_table("db.t", [SchemaChange.set_option("bucket", "1")])
+    made.table("db.t").write(rows([1], 7))
+    assert made.table("db.t").to_arrow().num_rows == 10
+
+
+def test_a_branch_that_begins_after_a_hole_says_when_it_can_be_forwarded(tmp_path: Path) -> None:
+    table = keyed(tmp_path)
+    for number in range(3):
+        table.write(rows([number]))
+    table.create_tag("later", 3)
+    branch = table.create_branch("dev", "later")
+    table.rollback_to(1)
+    with pytest.raises(PlanRefused, match=r"forward it once the table has snapshot 2, or write its rows instead"):
+        table.fast_forward("dev")
+    table.write(branch, overwrite=True)
+    assert table.to_arrow().num_rows == 3
+    table.fast_forward("dev")
+    assert table.to_arrow().num_rows == 3

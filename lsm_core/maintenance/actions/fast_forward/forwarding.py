@@ -147,7 +147,10 @@ def _change(store: TableStore, branch: TableStore) -> _Change:
     first, last = wanted[0], wanted[-1]
     below = max((number for number in mine if number < first), default=first - 1)
     if below != first - 1:
-        detail = f"the branch begins at snapshot {first}, before which the table has none but up to {below}"
+        detail = (
+            f"the branch begins at snapshot {first}, before which the table has none but up to {below}; forward it once the table has "
+            f"snapshot {first - 1}, or write its rows instead (table.write(branch, overwrite=True))"
+        )
         raise _refused(store, RefusalRule.NO_HOLES_IN_HISTORY, detail)
     told = [number for number in changelogs.list_changelogs(store) if number >= first]
     if told:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any, ClassVar, Final
 
+import pyarrow.compute as pc
+
 from lsm_core.clock import utc_text
 from lsm_core.commit.publish import Outcome as Published
 from lsm_core.commit.publish import Retries, publish
@@ -162,9 +164,26 @@ def plan_rollback(
     return replace(
         plan,
         items=(*items, *deletions),
-        declined=(*held, *_readers_ahead(store, target.id)),
+        declined=(*held, *_readers_ahead(store, target.id), *_other_buckets(store, target)),
         estimate=PlanEstimate(bytes_freed=sum(i.size for i in deletions), files_in=len(deletions), tasks=1),
     )
+
+
+def _other_buckets(store: TableStore, target: Snapshot) -> Iterator[Declined]:
+    """Say how writers go on after a rollback to files in another number of buckets than the table's option says."""
+    wanted = store.options.bucket
+    if wanted <= 0:
+        return
+    totals = pc.unique(
+        manifests.live_entries(store, target, columns=["total_buckets"]).column("total_buckets")
+    ).to_pylist()
+    others = sorted(total for total in totals if total is not None and total > 0 and total != wanted)
+    if others:
+        text = (
+            f"files of snapshot {target.id} are in {others[0]} buckets and the option 'bucket' is {wanted}: after the rollback writers refuse "
+            f"the table until the option is set to {others[0]}, or the table is rescaled to {wanted}"
+        )
+        yield Declined("bucket", "rescaled", text, {"buckets": others[0], "bucket": wanted})
 
 
 def find_target(
