@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from lsm_core.errors import CorruptFile, DredgeError, InvalidSchema
 from lsm_core.format.json_text import ObjectReader, parse_object, pretty
-from lsm_core.types import DataType, parse, to_arrow, to_json
+from lsm_core.types import DataType, TypeRoot, parse_stored, to_arrow, to_json
 
 CURRENT_VERSION = 3
 _VERSION_OF_BUCKET_DEFAULT = 1
@@ -161,6 +161,11 @@ class TableSchema:
         for name in (*schema.partition_keys, *schema.primary_keys, *schema.bucket_keys):
             if not schema.has_field(name):
                 raise CorruptFile(path, f'key column "{name}" is not a column of the table')
+            if schema.field(name).type.root is TypeRoot.UNKNOWN:
+                kind = schema.field(name).type
+                raise CorruptFile(
+                    path, f'key column "{name}" is of type {kind}, which this version of Dredge does not know'
+                )
         return schema
 
 
@@ -168,7 +173,7 @@ def _field(item: Mapping[str, Any], path: str) -> DataField:
     reader = ObjectReader(item, path)
     name = reader.text("name")
     try:
-        column_type = parse(item.get("type"))  # type: ignore[arg-type]
+        column_type = parse_stored(item.get("type"))
     except (DredgeError, TypeError, ValueError, KeyError, RecursionError) as error:
         raise CorruptFile(path, f'type of column "{name}": {error}') from error
     default = item.get("defaultValue")

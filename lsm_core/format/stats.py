@@ -34,6 +34,7 @@ _UNORDERED = NESTED | {
     TypeRoot.BLOB,
     TypeRoot.GEOMETRY,
     TypeRoot.GEOGRAPHY,
+    TypeRoot.UNKNOWN,
 }
 _MAX_ALWAYS_EXACT = 128
 

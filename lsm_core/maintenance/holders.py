@@ -257,7 +257,7 @@ class _Search:
     def _told(self, store: TableStore, snapshot: Snapshot, code: int) -> None:
         """The changelog files of a snapshot."""
         for name, size in self._changelog_list(snapshot):
-            for meta in self._list(store, name, size):
+            for meta in self._list(store, name, size, patient=True):
                 self._entries(store, meta, code, sure=code)
 
     def _tags(self, store: TableStore) -> None:
@@ -321,7 +321,8 @@ class _Search:
         try:
             base = self._list(store, snapshot.base_manifest_list, snapshot.base_manifest_list_size)
             delta = self._list(store, snapshot.delta_manifest_list, snapshot.delta_manifest_list_size)
-            told = [meta for listed in self._changelog_list(snapshot) for meta in self._list(store, *listed)]
+            listed = self._changelog_list(snapshot)
+            told = [meta for name, size in listed for meta in self._list(store, name, size, patient=True)]
             indexes = [entry.file_name for entry in manifests.index_entries(store, snapshot)]
         except CorruptFile:
             if store.file_io.exists(path):

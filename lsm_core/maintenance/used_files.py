@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from lsm_core.arrays import one_array
 from lsm_core.errors import SnapshotNotFound
+from lsm_core.format.manifest import ManifestFileMeta
 from lsm_core.format.schema import TableSchema
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.json_reader import parse_json
@@ -235,16 +236,19 @@ def metadata_names(store: TableStore, snapshot: Snapshot) -> Iterator[str]:
 
 def metadata_files(store: TableStore, snapshot: Snapshot) -> Iterator[tuple[str, str, int]]:
     """(name, kind, size in bytes, 0 when the format does not record it) of one snapshot's manifest-side files."""
-    lists = (
-        (snapshot.base_manifest_list, snapshot.base_manifest_list_size),
-        (snapshot.delta_manifest_list, snapshot.delta_manifest_list_size),
-        (snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size),
-    )
-    for name, size in lists:
-        if not name:
-            continue
+    lists: list[tuple[str, int | None, list[ManifestFileMeta]]] = [
+        (name, size, manifests.read_list(store, name, size))
+        for name, size in (
+            (snapshot.base_manifest_list, snapshot.base_manifest_list_size),
+            (snapshot.delta_manifest_list, snapshot.delta_manifest_list_size),
+        )
+    ]
+    told = manifests.changelog_list(store, snapshot)
+    if snapshot.changelog_manifest_list and told is not None:
+        lists.append((snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size, told))
+    for name, size, metas in lists:
         yield name, "manifest-list", size or 0
-        for meta in manifests.read_list(store, name, size):
+        for meta in metas:
             yield meta.file_name, "manifest", meta.file_size
     if snapshot.index_manifest:
         yield snapshot.index_manifest, "index-manifest", 0

@@ -221,11 +221,31 @@ def delta_entries(store: TableStore, snapshot: Snapshot) -> pa.Table:
     return entries_of(store, delta_list(store, snapshot))
 
 
-def changelog_entries(store: TableStore, snapshot: Snapshot) -> pa.Table:
-    """Return the snapshot's changelog files (`ENTRY_SCHEMA`), empty without a changelog. Raises CorruptFile."""
+def changelog_list(store: TableStore, snapshot: Snapshot) -> list[ManifestFileMeta] | None:
+    """Return the manifests of the snapshot's changelog; empty without a changelog.
+
+    Java's expiry of a snapshot deletes its changelog with the list, also where a tag keeps the snapshot (`SnapshotDeletion`). A
+    rollback to the tag makes it a snapshot again, so that a list that is missing means that the changelog expired.
+
+    Returns:
+        The manifests, None where the list is not there any more.
+
+    Raises:
+        CorruptFile: The list is there and cannot be read.
+    """
     if snapshot.changelog_manifest_list is None:
-        return NO_ENTRIES
-    return entries_of(store, read_list(store, snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size))
+        return []
+    try:
+        return read_list(store, snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size)
+    except CorruptFile as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return None
+        raise
+
+
+def changelog_entries(store: TableStore, snapshot: Snapshot) -> pa.Table:
+    """Return the snapshot's changelog files (`ENTRY_SCHEMA`), empty without a changelog or where it expired. Raises CorruptFile."""
+    return entries_of(store, changelog_list(store, snapshot) or [])
 
 
 def entries_of(store: TableStore, metas: Sequence[ManifestFileMeta]) -> pa.Table:

@@ -355,6 +355,11 @@ class TableStore:
                 return inside(base, f"{local.rpartition('/')[0]}/{name}")
             except CorruptFile:
                 continue
+        if not any(place.strip() for place in declared):
+            outside = (
+                f"data files outside its folder, which 'data-file.external-paths' does not declare ({external_path})"
+            )
+            raise UnsupportedFeature(outside, self.name)
         raise CorruptFile(external_path, "an external path that data-file.external-paths does not declare")
 
     def data_paths(self, partition: bytes, bucket: int, file: DataFileMeta) -> list[str]:

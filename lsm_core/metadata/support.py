@@ -5,7 +5,7 @@ Compacting or writing such a table blindly would lose its changelog, resurrect d
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from enum import IntEnum
 
 import pyarrow as pa
@@ -20,7 +20,10 @@ from lsm_core.metadata.store import POSTPONE_BUCKET, BucketMode, TableStore
 from lsm_core.options import REGISTRY, canonical
 from lsm_core.types import TypeRoot
 
-_REFUSED_TYPES = frozenset({TypeRoot.VARIANT, TypeRoot.BLOB, TypeRoot.VECTOR, TypeRoot.GEOMETRY, TypeRoot.GEOGRAPHY})
+_UNREAD_TYPES = frozenset({TypeRoot.VARIANT, TypeRoot.GEOMETRY, TypeRoot.GEOGRAPHY, TypeRoot.UNKNOWN})
+"""Types of columns that a read may leave out."""
+_REFUSED_TYPES = _UNREAD_TYPES | {TypeRoot.BLOB, TypeRoot.VECTOR}
+"""Those, and types whose values have files of their own."""
 _FORMATS = frozenset({"parquet", "orc", "avro"})
 _FILE_INDEXES = frozenset({"bloom-filter", "bitmap", "bsi", "range-bitmap"})
 _HASH, _VECTORS = "HASH", "DELETION_VECTORS"
@@ -45,8 +48,9 @@ _SET_READ = {
     "scan.fallback-delta-branch": "fallback branches",
     "scan.primary-branch": "fallback branches",
 }
+_EXTERNAL = "data-file.external-paths"
 _SET_WRITE = {
-    "data-file.external-paths": "external data paths",
+    _EXTERNAL: "external data paths",
     "commit.callbacks": "commit callbacks",
     "tag.callbacks": "tag callbacks",
 }
@@ -63,12 +67,21 @@ class Purpose(IntEnum):
     COMPACT = 2
 
 
-def require_readable(store: TableStore, snapshot: Snapshot | None = None) -> None:
+def require_readable(
+    store: TableStore, snapshot: Snapshot | None = None, columns: Collection[str] | None = None
+) -> None:
     """Raise UnsupportedFeature naming feature and table when its rows (at ``snapshot``) cannot be read truthfully.
 
     Reads metadata only.
+
+    Args:
+        store: The table.
+        snapshot: The version, None for the newest.
+        columns: What is read of the rows, filters included (None: all columns). A column of a type that cannot be read is in the
+            way only where it is among them, or where a merge looks at it.
     """
-    require_possible(store, Purpose.READ)
+    for feature in _declared(store, Purpose.READ, columns):
+        raise UnsupportedFeature(feature, store.name)
     require_supported(store, Purpose.READ, snapshots.latest(store) if snapshot is None else snapshot)
 
 
@@ -87,6 +100,33 @@ def require_plain_files(store: TableStore, snapshot: Snapshot, entries: pa.Table
         if [(field.id, field.name, field.type.with_nullable(nullable=True)) for field in written.fields] != today:
             older = f"files written with an older schema (id {written.id}, now {store.schema.id})"
             raise UnsupportedFeature(f"{older} in another engine's reader", store.name)
+
+
+def require_declared_places(store: TableStore, entries: pa.Table) -> None:
+    """Refuse to open data files outside the table's folder, or to rewrite them, where the table declares no place for such files.
+
+    Java's `import_files` leaves entries of this kind.
+
+    Args:
+        store: The table.
+        entries: Manifest entries, with their `external_path`.
+
+    Raises:
+        UnsupportedFeature: There is such a file; the message names it.
+    """
+    outside = _undeclared(store, entries)
+    if outside is not None:
+        raise UnsupportedFeature(outside, store.name)
+
+
+def _undeclared(store: TableStore, entries: pa.Table) -> str | None:
+    """What is said of the first data file outside the table's folder on a table that declares no external paths."""
+    if store.options.get(_EXTERNAL):
+        return None
+    outside = entries.column("external_path").drop_null()
+    if not len(outside):
+        return None
+    return f"data files outside its folder, which '{_EXTERNAL}' does not declare ({len(outside):,}, such as {outside[0].as_py()})"
 
 
 def require_writable(store: TableStore) -> None:
@@ -167,6 +207,9 @@ def unsupported(store: TableStore, purpose: Purpose) -> list[str]:
     used = [] if snapshot is None else list(_in_use(store, purpose, snapshot))
     if snapshot is not None and purpose is Purpose.COMPACT and (doubt := _doubted_version(store, snapshot)):
         used.append(doubt)
+    if snapshot is not None and purpose is Purpose.COMPACT:
+        outside = _undeclared(store, manifests.live_entries(store, snapshot, columns=["external_path"]))
+        used += [] if outside is None else [outside]
     return list(dict.fromkeys([*_declared(store, purpose), *used]))
 
 
@@ -180,15 +223,26 @@ def _doubted_version(store: TableStore, snapshot: Snapshot) -> str | None:
     )
 
 
-def _declared(store: TableStore, purpose: Purpose) -> Iterator[str]:
-    """What schema and options ask for."""
+def _declared(store: TableStore, purpose: Purpose, columns: Collection[str] | None = None) -> Iterator[str]:
+    """What schema and options ask for; ``columns``: what is read of the rows (None: all)."""
     yield from _options(store, purpose)
     for field in store.schema.fields:
-        if any(kind.root in _REFUSED_TYPES for kind in field.type.with_inner()):
+        left_out = columns is not None and field.name not in columns and not _merged_by(store, field.name)
+        refused = _REFUSED_TYPES - _UNREAD_TYPES if left_out else _REFUSED_TYPES
+        if any(kind.root in refused for kind in field.type.with_inner()):
             yield f"column '{field.name}' of type {field.type.with_nullable(nullable=True)}"
     if purpose >= Purpose.WRITE:
         yield from _buckets(store)
         yield from _indexes_by_option(store)
+
+
+def _merged_by(store: TableStore, column: str) -> bool:
+    """Whether a merge looks at ``column`` whatever is read: keys, the order of versions, groups of columns."""
+    decisive = {*store.schema.primary_keys, *store.schema.partition_keys, *store.options.sequence_field}
+    for key in store.options.raw:
+        if key.startswith("fields.") and key.endswith(".sequence-group"):
+            decisive |= {name.strip() for name in key[len("fields.") : -len(".sequence-group")].split(",")}
+    return column in decisive
 
 
 def _in_use(store: TableStore, purpose: Purpose, snapshot: Snapshot) -> Iterator[str]:

@@ -21,7 +21,7 @@ from lsm_core.metadata.indexes import deletion_vectors, require_in_place
 from lsm_core.metadata.manifests import live_entries
 from lsm_core.metadata.row_tracking import tracks_rows, with_row_ids
 from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
-from lsm_core.metadata.support import require_readable
+from lsm_core.metadata.support import require_declared_places, require_readable
 from lsm_core.options import whole_number
 from lsm_core.read.compacted import compacted_only, has_unmarked_levels
 from lsm_core.read.cut import cut
@@ -113,7 +113,6 @@ def plan_version(
     ``level_0``: whether files that wait for a compaction are seen (None: as the table's kind of reads does).
     """
     store, snapshot = version.store, version.snapshot
-    require_readable(store, snapshot)
     if tracks_rows(store):
         with_ids = with_row_ids(store)
         asked = parse_filter(filter, with_ids.schema, store.name)
@@ -123,6 +122,9 @@ def plan_version(
     schema = store.schema
     chosen = chosen_columns(store, columns)
     predicate = parse_filter(filter, schema, store.name)
+    positions = predicate is not None and predicate.by_position
+    looked_at = (*chosen, *(() if predicate is None else predicate.columns))
+    require_readable(version.store, snapshot, None if positions else looked_at)
     wanted, chooser = _partitions(store, partitions)
     if snapshot is None:
         return Scan(None, (), store, chosen, predicate, dictionaries)
@@ -138,8 +140,8 @@ def plan_version(
         choose=manifest_chooser(schema, chooser, predicate),
         keep=partial(visible, store, hidden),
     )
-    looked_at = (*chosen, *(() if predicate is None else predicate.columns))
     named = [name for name in looked_at if schema.has_field(name)]
+    require_declared_places(store, entries)
     require_told(store, pc.unique(entries.column("schema_id")).to_pylist(), named)
     entries = _created_since(store, entries)
     entries = prune_partitions(schema, prune_partitions(schema, entries, chooser), predicate)

@@ -192,7 +192,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, choice: StreamChoice, options: Mapping[str, str]) -> None:
         """Raises InvalidOption, UnsupportedFeature, ColumnNotFound, InvalidFilter."""
         store = choice.store
-        require_readable(store)
+        require_readable(store, columns=Choice.of(store, choice.columns, choice.filter).needed)
         # Spark ships this object to the tasks as it is now: a store's text is small.
         self._store_text, self._columns, self._filter, self._kinds = (
             store.to_json(),

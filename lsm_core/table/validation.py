@@ -32,7 +32,7 @@ _RESERVED: Final = frozenset({"_SEQUENCE_NUMBER", "_VALUE_KIND", "_LEVEL", "rowk
 _KEY_PREFIX: Final = "_KEY_"
 ROW_KIND: Final = "_ROW_KIND"
 """Column of changes that holds their kind: a column of the same name, in any case, would hide it."""
-_NO_KEY: Final = NESTED | {TypeRoot.VARIANT, TypeRoot.BLOB, TypeRoot.GEOMETRY, TypeRoot.GEOGRAPHY}
+_NO_KEY: Final = NESTED | {TypeRoot.VARIANT, TypeRoot.BLOB, TypeRoot.GEOMETRY, TypeRoot.GEOGRAPHY, TypeRoot.UNKNOWN}
 _TIMES: Final = frozenset({TypeRoot.INT, TypeRoot.BIGINT, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ})
 _COUNTED: Final = re.compile(r"dredge\.fields\.(.+)\.count-inputs")
 # Avro's own limits; Java finds them only when the first row is written.

@@ -24,6 +24,7 @@ _ARROW: dict[TypeRoot, pa.DataType] = {
     TypeRoot.BLOB: pa.binary(),
     TypeRoot.GEOMETRY: pa.binary(),
     TypeRoot.GEOGRAPHY: pa.binary(),
+    TypeRoot.UNKNOWN: pa.binary(),
     TypeRoot.VARIANT: pa.struct(
         [pa.field("value", pa.binary(), nullable=False), pa.field("metadata", pa.binary(), nullable=False)]
     ),

@@ -43,6 +43,8 @@ class TypeRoot(Enum):
     MULTISET = "MULTISET"
     MAP = "MAP"
     ROW = "ROW"
+    UNKNOWN = "UNKNOWN"
+    """A type of a newer version of Paimon: its column can be neither read nor written here."""
 
 
 NESTED = frozenset({TypeRoot.ARRAY, TypeRoot.MULTISET, TypeRoot.MAP, TypeRoot.ROW, TypeRoot.VECTOR})
@@ -72,7 +74,7 @@ class DataType:
 
     ``length``: characters or bytes of CHAR.. VARBINARY, elements of VECTOR; ``precision``: digits of DECIMAL, fraction digits
     of TIME and timestamps; ``element`` of ARRAY, MULTISET, VECTOR; ``key`` and ``value`` of MAP; ``fields`` of ROW;
-    ``detail``: what stands in the brackets of GEOMETRY and GEOGRAPHY.
+    ``detail``: what stands in the brackets of GEOMETRY and GEOGRAPHY; the whole text of UNKNOWN, of an object its JSON.
     """
 
     root: TypeRoot
@@ -133,6 +135,8 @@ def _bare_sql(kind: DataType) -> str:
         return f"TIMESTAMP({kind.precision}) WITH LOCAL TIME ZONE"
     if root in (TypeRoot.TIME, TypeRoot.TIMESTAMP):
         return f"{root.value}({kind.precision})"
+    if root is TypeRoot.UNKNOWN:
+        return kind.detail or root.value
     if root in (TypeRoot.GEOMETRY, TypeRoot.GEOGRAPHY):
         return root.value if kind.detail is None else f"{root.value}({kind.detail})"
     if root is TypeRoot.ROW:

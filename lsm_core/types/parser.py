@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -32,6 +33,42 @@ _UNBOUNDED = {"STRING": TypeRoot.VARCHAR, "BYTES": TypeRoot.VARBINARY}
 _MAX_DEPTH = 64
 
 
+_KNOWN = frozenset(
+    {*_SIMPLE, *_LENGTHS, *_UNBOUNDED, "DOUBLE", "DECIMAL", "NUMERIC", "DEC", "TIME", "TIMESTAMP", "TIMESTAMP_LTZ"}
+    | {"ARRAY", "MULTISET", "MAP", "ROW", "VECTOR"}
+)
+_UNKNOWN = re.compile(r"([A-Z_][A-Z0-9_]*)\b(.*?)(\s+NOT\s+NULL|\s+NULL)?\s*", re.IGNORECASE | re.DOTALL)
+_LONGEST = 1024
+
+
+def parse_stored(source: Any) -> DataType:
+    """Return the type of a column in a schema file, which a newer version may have written.
+
+    Args:
+        source: The text or object.
+
+    Returns:
+        As :func:`parse`; a type with a name that is not known here, also inside another one, is of root UNKNOWN and keeps its text.
+
+    Raises:
+        InvalidSchema: The type has a known name and cannot be read, or it is no type.
+    """
+    return _from_json(source, 0, lenient=True)
+
+
+def _unknown(source: str | Mapping[str, Any]) -> DataType | None:
+    """A type of a newer version, None where the text cannot be one."""
+    name = source if isinstance(source, str) else str(source["type"])
+    match = _UNKNOWN.fullmatch(name.strip())
+    if match is None or match[1].upper() in _KNOWN or len(name) > _LONGEST or not name.isprintable():
+        return None
+    nullable = (match[3] or "").upper().split() != ["NOT", "NULL"]
+    detail = f"{match[1]}{match[2]}"
+    if not isinstance(source, str):
+        detail = json.dumps({**source, "type": detail}, sort_keys=True)
+    return DataType(TypeRoot.UNKNOWN, nullable, detail=detail)
+
+
 def parse(source: str | Mapping[str, Any]) -> DataType:
     """Return the type of a JSON string or object as schema files hold it. Raises InvalidSchema naming the text.
 
@@ -41,35 +78,48 @@ def parse(source: str | Mapping[str, Any]) -> DataType:
     return _from_json(source, 0)
 
 
-def _from_json(source: Any, depth: int) -> DataType:
+def _from_json(source: Any, depth: int, *, lenient: bool = False) -> DataType:
     if depth > _MAX_DEPTH:
         raise InvalidSchema(f"type nested deeper than {_MAX_DEPTH} levels")
     if isinstance(source, str):
-        return _Parser(source).whole()
+        try:
+            return _Parser(source).whole()
+        except InvalidSchema:
+            unknown = _unknown(source) if lenient else None
+            if unknown is None:
+                raise
+            return unknown
     if not isinstance(source, Mapping) or not isinstance(source.get("type"), str):
         raise InvalidSchema(f"not a type: {_short(source)}")
+    if lenient and (unknown := _unknown(source)) is not None:
+        return unknown
     words = source["type"].upper().split()
     name, nullable = (words[0] if words else ""), words[1:] != ["NOT", "NULL"]
     if words[1:] not in ([], ["NULL"], ["NOT", "NULL"]):
         raise InvalidSchema(f"not a type: {_short(source)}")
     try:
         if name in ("ARRAY", "MULTISET"):
-            return DataType(TypeRoot[name], nullable, element=_from_json(source["element"], depth + 1))
+            return DataType(TypeRoot[name], nullable, element=_from_json(source["element"], depth + 1, lenient=lenient))
         if name == "VECTOR":
-            element = _from_json(source["element"], depth + 1)
+            element = _from_json(source["element"], depth + 1, lenient=lenient)
             return DataType(TypeRoot.VECTOR, nullable, length=int(source["length"]), element=element)
         if name == "MAP":
-            key, value = _from_json(source["key"], depth + 1), _from_json(source["value"], depth + 1)
+            key, value = (
+                _from_json(source["key"], depth + 1, lenient=lenient),
+                _from_json(source["value"], depth + 1, lenient=lenient),
+            )
             return DataType(TypeRoot.MAP, nullable, key=key, value=value)
         if name == "ROW":
-            return DataType(TypeRoot.ROW, nullable, fields=tuple(_field(f, depth) for f in source["fields"]))
+            return DataType(
+                TypeRoot.ROW, nullable, fields=tuple(_field(f, depth, lenient=lenient) for f in source["fields"])
+            )
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise InvalidSchema(f"{name} type is incomplete: {_short(source)}") from error
     return _Parser(source["type"]).whole()
 
 
-def _field(source: Mapping[str, Any], depth: int) -> RowField:
-    kind = _from_json(source["type"], depth + 1)
+def _field(source: Mapping[str, Any], depth: int, *, lenient: bool = False) -> RowField:
+    kind = _from_json(source["type"], depth + 1, lenient=lenient)
     if isinstance(source["id"], bool) or not isinstance(source["id"], int):
         raise TypeError("a field's id is no whole number")
     return RowField(source["id"], str(source["name"]), kind, source.get("description"), source.get("defaultValue"))
@@ -227,6 +277,9 @@ class _Parser:
 
 def to_json(kind: DataType) -> str | dict[str, Any]:
     """Return the JSON form of schema files: text for atomic types, an object for nested ones."""
+    if kind.root is TypeRoot.UNKNOWN and (kind.detail or "").startswith("{"):
+        members: dict[str, Any] = json.loads(str(kind.detail))
+        return {**members, "type": members["type"] + ("" if kind.nullable else " NOT NULL")}
     if not kind.is_nested:
         return to_sql(kind)
     result: dict[str, Any] = {"type": kind.root.value + ("" if kind.nullable else " NOT NULL")}

@@ -216,3 +216,27 @@ def test_java_reads_and_expires_behind_an_older_version_as_the_newest(java: Java
     assert_whole(table)
     java("compact", full=True, options={"write-only": "false"})
     assert theirs(java, tmp_path) == rows(table)
+
+
+@pytest.mark.paimon_java
+def test_a_tag_whose_changelog_java_expired_is_whole(java: Java, tmp_path: Path) -> None:
+    made(
+        java,
+        write_only="false",
+        changelog_producer="lookup",
+        snapshot__num_retained__min="1",
+        snapshot__num_retained__max="1",
+    )
+    java("write", rows=[{"k": 1, "v": 1}], compact="full")
+    java("tag", name="kept")
+    for value in (2, 3):
+        java("write", rows=[{"k": 1, "v": value}], compact="full")
+    java("expire_snapshots", retain_max=1, retain_min=1, older_than_ms=0)
+    table = opened(tmp_path)
+    kept = table.tags()["kept"].snapshot
+    assert not Path(table.store.manifest_path(str(kept.changelog_manifest_list))).exists()  # what Java's expiry took
+    assert [report.text for report in table.check() if not report.passed] == []
+    table.rollback_to("kept")
+    assert rows(table.refresh()) == theirs(java, tmp_path) == [(1, 1)]
+    table.refresh().delete_tag("kept")
+    assert [report.text for report in table.refresh().check() if not report.passed] == []

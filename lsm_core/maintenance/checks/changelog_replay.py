@@ -93,7 +93,7 @@ def _told_since(question: Question) -> list[Snapshot]:
             before = snapshots.read(store, one.id - 1)
         except SnapshotNotFound:
             break
-        if before.schema_id != newest.schema_id:
+        if before.schema_id != newest.schema_id or manifests.changelog_list(store, one) is None:
             break
         since.append(one)
         one = before

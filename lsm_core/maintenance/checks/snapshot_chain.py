@@ -78,7 +78,10 @@ def _inspect(
     *,
     whole: bool,
 ) -> Iterator[tuple[int, str]]:
-    """How many data files were asked for, and what is wrong ("": nothing), part by part; ``whole``: also those that it took over."""
+    """How many data files were asked for, and what is wrong ("": nothing), part by part; ``whole``: also those that it took over.
+
+    Java's expiry takes the changelog of a snapshot that a tag keeps. A rollback to the tag makes it the oldest snapshot.
+    """
     try:
         parts = manifests.iter_live(store, snapshot) if whole else iter([_own(store, snapshot)])
         for part in parts:
@@ -87,7 +90,10 @@ def _inspect(
                 yield 0, f"{holder}: data file {row['file_name']} of bucket {row['bucket']} is gone"
         if not whole:
             manifests.base_list(store, snapshot)
-        told = added(manifests.changelog_entries(store, snapshot))
+        listed_changes = manifests.changelog_list(store, snapshot)
+        if listed_changes is None and not whole:
+            yield 0, f"{holder}: the list of its changelog, {snapshot.changelog_manifest_list}, is gone"
+        told = added(manifests.entries_of(store, listed_changes or []))
         yield told.num_rows, ""
         for row in missing_entries(store, told, listed):
             yield 0, f"{holder}: changelog file {row['file_name']} of bucket {row['bucket']} is gone"

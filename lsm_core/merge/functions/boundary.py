@@ -319,6 +319,7 @@ _NOT_COMPARABLE = {
     TypeRoot.BLOB,
     TypeRoot.GEOMETRY,
     TypeRoot.GEOGRAPHY,
+    TypeRoot.UNKNOWN,
     TypeRoot.VECTOR,
 }
 _COMPARABLE: Final = "a type with an order (not nested, VARIANT, BLOB or GEO)"

@@ -30,7 +30,7 @@ def incremental(choice: Choice, span: Span) -> Rows:
     there, UnsupportedFeature, CorruptFile. Source classes: ``IncrementalDeltaStartingScanner``, ``IncrementalDiffStartingScanner``.
     """
     store = choice.store
-    require_readable(store)
+    require_readable(store, columns=choice.needed)
     if span.mode is ScanMode.DIFF and not span.empty:
         assert span.start_version is not None
         assert span.end_version is not None
@@ -80,8 +80,20 @@ def removed_files(store: TableStore, snapshot: Snapshot) -> pa.Table:
 
 
 def changelog_files(store: TableStore, snapshot: Snapshot) -> pa.Table:
-    """Entries of the snapshot's changelog files."""
-    return _of_kind(manifests.changelog_entries(store, snapshot), 0)
+    """Return the entries of the snapshot's changelog files.
+
+    Raises:
+        SnapshotNotFound: The changelog expired, as it does of a snapshot that only a tag kept (`expired` is set).
+        CorruptFile: The changelog is there and cannot be read.
+    """
+    listed = manifests.changelog_list(store, snapshot)
+    if listed is None:
+        raise SnapshotNotFound(
+            f"the changelog of snapshot {snapshot.id} of table {store.name} has expired (its list "
+            f"{snapshot.changelog_manifest_list} is gone): read changes from snapshot {snapshot.id + 1} on, or read the snapshot itself",
+            expired=True,
+        )
+    return _of_kind(manifests.entries_of(store, listed), 0)
 
 
 def _of_kind(entries: pa.Table, kind: int) -> pa.Table:

@@ -289,12 +289,12 @@ class StreamScan:
         filter: object = None,  # noqa: A002  (the public name)
     ) -> None:
         """Raises UnsupportedFeature, ColumnNotFound, InvalidFilter, InvalidOption, InvalidData (a hostile consumer id)."""
-        require_readable(store)
         self._store = store
         self.consumer_id = consumer_id if consumer_id is not None else store.options.get("consumer-id")
         if self.consumer_id is not None:
             consumers.consumer_path(store, self.consumer_id)
         self._choice = Choice.of(store, columns, filter)
+        require_readable(store, columns=self._choice.needed)
         self._follower = Follower.of(self._choice)
         self._beginning = Beginning.of(store, self.consumer_id, from_snapshot)
         self._following: int | None = self._beginning.settled()

@@ -242,8 +242,8 @@ def lookup(store: TableStore, keys: Any, columns: Sequence[str] | None = None) -
     version = resolve(store)
     store, snapshot = version.store, version.snapshot
     wanted = LookupKeys.of(store, keys)
-    require_readable(store, snapshot)
     names = chosen_columns(store, columns)
+    require_readable(store, snapshot, names)
     names = (*(name for name in store.schema.primary_keys if name not in names), *names)
     target = pa.schema([store.schema.arrow_schema.field(name) for name in names])
     if snapshot is None or not len(wanted):

@@ -198,9 +198,7 @@ class Manifests(View):
         if snapshot is None:
             return
         metas = manifests.data_manifests(store, snapshot)
-        if snapshot.changelog_manifest_list is not None:
-            size = snapshot.changelog_manifest_list_size
-            metas += manifests.read_list(store, snapshot.changelog_manifest_list, size)
+        metas += manifests.changelog_list(store, snapshot) or []
         columns = {name: [getattr(meta, name) for meta in metas] for name in _SAME}
         table = of_columns(MANIFESTS, columns, store.manifest_dir)
         for side in ("min", "max"):

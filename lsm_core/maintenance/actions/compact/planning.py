@@ -23,7 +23,7 @@ from lsm_core.maintenance.cost import compaction_seconds
 from lsm_core.metadata import manifests, paimon_version, snapshots
 from lsm_core.metadata.indexes import deleted_rows, vector_files
 from lsm_core.metadata.store import POSTPONE_BUCKET, BucketMode, TableStore
-from lsm_core.metadata.support import require_compactable
+from lsm_core.metadata.support import require_compactable, require_declared_places
 from lsm_core.metadata.tree_files import BucketGroup, bucket_groups, tree_files
 from lsm_core.options import PaimonVersion, whole_number
 from lsm_core.read.partition_choice import chosen_partitions
@@ -81,6 +81,7 @@ def plan_compaction(
         return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))
     entries = manifests.live_entries(store, snapshot, partitions=chosen, buckets=wanted)
     waiting = waiting_items(store, entries) if store.bucket_mode is BucketMode.POSTPONE else []
+    require_declared_places(store, entries)
     # postponed rows are in no bucket yet
     groups = bucket_groups(entries.filter(pc.greater_equal(entries.column("bucket"), 0)))
     living, leaving = _split_expired(store, groups, now)

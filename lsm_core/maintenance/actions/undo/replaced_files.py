@@ -206,7 +206,9 @@ def _from_snapshot(store: TableStore, snapshot: Snapshot, latest: Snapshot) -> t
         raise _refused(store, RefusalRule.NOT_A_COMPACTION, f"snapshot {snapshot.id} gave postponed rows their buckets")
     told = set()
     if snapshot.changelog_manifest_list:
-        changes = manifests.changelog_entries(store, snapshot)
+        listed = manifests.changelog_list(store, snapshot)
+        # Which buckets told their changes is unknown where the changelog expired: all may have done so.
+        changes = delta if listed is None else manifests.entries_of(store, listed)
         told = set(zip(changes.column("partition").to_pylist(), changes.column("bucket").to_pylist(), strict=True))
     partitions = sorted(set(delta.column("partition").to_pylist()))
     after = {
