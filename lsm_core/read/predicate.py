@@ -103,7 +103,8 @@ def parse_filter(given: object, schema: TableSchema, table: str) -> Predicate | 
     listed = _groups(given, table)
     if any(_is_nan_test(item) for group in listed for item in group):
         alternatives = tuple(Joined("AND", tuple(map(_as_leaf, group))) for group in listed if group)
-        return _from_condition(Joined("OR", alternatives), schema, table)
+        predicate = _from_condition(Joined("OR", alternatives), schema, table)
+        return predicate if all(listed) else None  # a group without tests is true of every row
     groups = tuple(tuple(_conjunct(item, schema, table) for item in group) for group in listed)
     if not groups:
         return None

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -61,20 +62,18 @@ def _repeated_key(array: pa.MapArray, kind: DataType) -> Misfit | None:
     """Return the first key that a map holds twice: Java's maps hold each key once. Keys of nested types are not looked at."""
     if pa.types.is_nested(array.keys.type):
         return None
-    lists = list_of(array, array.keys, pa.list_(array.keys.type))
-    keys = lists.flatten()
+    keys, rows = _elements(array, array.keys)
     if len(keys) < 2:
         return None
     encoded = keys.dictionary_encode()
     codes = np.asarray(encoded.indices.fill_null(-1)).astype(np.int64) + 1
-    parents = np.asarray(pc.list_parent_indices(lists)).astype(np.int64)
-    pairs = parents * (len(encoded.dictionary) + 1) + codes
+    pairs = rows * (len(encoded.dictionary) + 1) + codes
     order = np.argsort(pairs, kind="stable")
     repeated = order[1:][pairs[order][1:] == pairs[order][:-1]]
     if not len(repeated):
         return None
     place = int(repeated.min())
-    return Misfit(int(parents[place]), "{key}", keys[place].as_py(), kind, "the map has this key already")
+    return Misfit(int(rows[place]), "{key}", keys[place].as_py(), kind, "the map has this key already")
 
 
 @lru_cache(maxsize=4096)
@@ -106,9 +105,18 @@ def _in_row(array: pa.Array, kind: DataType) -> Misfit | None:
 def _in_elements(array: pa.Array, values: pa.Array, kind: DataType, path: str) -> Misfit | None:
     if kind.nullable and not _has_limits(kind):
         return None
+    elements, rows = _elements(array, values)
+    inner = _within(elements, kind, path)
+    return None if inner is None else replace(inner, row=int(rows[inner.row]))
+
+
+def _elements(array: pa.Array, values: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+    """Return the elements of lists or maps, and the row of each. Arrow allows elements beneath a null: they are left out."""
+    valid = np.flatnonzero(np.asarray(array.is_valid()))
     lists = list_of(array, values, pa.list_(values.type))
-    inner = _within(lists.flatten(), kind, path)
-    return None if inner is None else replace(inner, row=pc.list_parent_indices(lists)[inner.row].as_py())
+    if array.null_count:
+        lists = lists.drop_null()
+    return lists.flatten(), valid[np.asarray(pc.list_parent_indices(lists)).astype(np.int64)]
 
 
 def _within(array: pa.Array, kind: DataType, path: str) -> Misfit | None:

@@ -58,6 +58,7 @@ def test_nan_has_tests_of_its_own_in_filters(tmp_path: Path) -> None:
         ([("v", "is nan")], [2]),
         ([("v", "IS NOT NAN")], [1]),
         ([[("v", "is nan")], [("k", "=", 3)]], [2, 3]),
+        ([[("v", "is nan")], []], [1, 2, 3]),
         ("v is nan", [2]),
         ("not v is nan", [1]),
         ("v is not nan or k > 2", [1, 3]),
@@ -81,3 +82,21 @@ def test_a_map_holds_each_key_once(tmp_path: Path, kind: pa.DataType) -> None:
             pa.table({"k": [3, 4], "m": pa.array([[good, good] if inside else good, [bad] if inside else bad], kind)})
         )
     assert table.to_arrow().num_rows == 2
+
+
+def test_keys_beneath_a_null_map_are_no_keys(tmp_path: Path) -> None:
+    columns = pa.schema([("k", pa.int64()), ("m", pa.map_(pa.int32(), pa.int64()))])
+    table = Catalog(tmp_path).create_table("d.t", columns, create_database=True)
+    offsets = pa.py_buffer(np.array([0, 2, 3, 5], np.int32))
+
+    def maps(keys: list[int]) -> pa.Array:
+        entries = pa.StructArray.from_arrays(
+            [pa.array(keys, pa.int32()), pa.array(range(5), pa.int64())],
+            fields=[pa.field("key", pa.int32(), nullable=False), pa.field("value", pa.int64())],
+        )
+        return pa.Array.from_buffers(columns.field("m").type, 3, [pa.py_buffer(b"\x06"), offsets], children=[entries])
+
+    table.write(pa.table({"k": [1, 2, 3], "m": maps([7, 7, 1, 1, 2])}))
+    assert table.to_arrow()["m"].to_pylist() == [None, [(1, 2)], [(1, 3), (2, 4)]]
+    with pytest.raises(InvalidData, match=r"row 2 .*: 4 does not fit.*has this key already"):
+        table.write(pa.table({"k": [1, 2, 3], "m": maps([7, 7, 1, 4, 4])}))
