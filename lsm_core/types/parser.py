@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lsm_core.errors import InvalidSchema
+from lsm_core.json_reader import parse_json
 from lsm_core.types.data_type import MAX_LENGTH, DataType, RowField, TypeRoot, to_sql
 
 _TOKEN = re.compile(r"\s*(?:(`(?:[^`]|``)*`)|('(?:[^']|'')*')|([A-Za-z_][A-Za-z0-9_]*)|([0-9]+)|([(),<>]))")
@@ -278,8 +279,9 @@ class _Parser:
 def to_json(kind: DataType) -> str | dict[str, Any]:
     """Return the JSON form of schema files: text for atomic types, an object for nested ones."""
     if kind.root is TypeRoot.UNKNOWN and (kind.detail or "").startswith("{"):
-        members: dict[str, Any] = json.loads(str(kind.detail))
-        return {**members, "type": members["type"] + ("" if kind.nullable else " NOT NULL")}
+        members = parse_json(str(kind.detail))
+        assert isinstance(members, dict)
+        return {**members, "type": str(members["type"]) + ("" if kind.nullable else " NOT NULL")}
     if not kind.is_nested:
         return to_sql(kind)
     result: dict[str, Any] = {"type": kind.root.value + ("" if kind.nullable else " NOT NULL")}

@@ -192,7 +192,7 @@ def test_a_schema_file_that_is_damaged_or_gone_is_named(catalog: Catalog, tmp_pa
         "no json": b"\x00\xff",
         "nested too deep": whole.replace(b'"STRING"', deep),
         "two columns of one name": whole.replace(b'"v"', b'"k"'),
-        "an unknown type": whole.replace(b'"STRING"', b'"TEXTILE"'),
+        "a type that cannot be read": whole.replace(b'"STRING"', b'"DECIMAL(99)"'),
         "a key that is no column": whole.replace(b'"primaryKeys" : [ "k" ]', b'"primaryKeys" : [ "x" ]'),
     }
     for what, data in damaged.items():
