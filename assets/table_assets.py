@@ -9,7 +9,7 @@ from typing import Any, Final
 import dagster as dg
 
 from orchestration import names
-from orchestration.metadata import table_metadata
+from orchestration.metadata import plain_cell, table_metadata
 from orchestration.ops.layout_ops import PLAN_CONFIG, apply_op, observe_op, plan_op, record_op, verify_op
 from orchestration.partitions import partitions_definition
 from orchestration.quirks import TableAssets, early_features, named_graph
@@ -48,7 +48,7 @@ def _describe_data(card: TableCard) -> str:
     elif card.refusal:
         told.append(f"Dredge reads its metadata and leaves its files alone: {card.refusal}.")
     if card.comment:
-        told.append(card.comment)
+        told.append(plain_cell(card.comment))
     return "\n\n".join(told)
 
 

@@ -15,6 +15,7 @@ import dagster as dg
 
 from lsm_core.maintenance import CheckLimits, CheckReport
 from orchestration import names
+from orchestration.metadata import plain_cell
 from orchestration.partitions import partitions_definition
 from orchestration.policies import Policy
 from orchestration.quirks import TableChecks, early_features, named_op, typed
@@ -131,7 +132,9 @@ def report_metadata(report: CheckReport) -> dict[str, dg.MetadataValue]:
     told |= report.numbers
     found: dict[str, dg.MetadataValue] = {name: _value(value) for name, value in told.items()}
     if report.problems:
-        found["what breaks it"] = dg.MetadataValue.md("\n".join(f"- `{line}`" for line in report.problems[:_SHOWN]))
+        found["what breaks it"] = dg.MetadataValue.md(
+            "\n".join(f"- {plain_cell(line)}" for line in report.problems[:_SHOWN])
+        )
     return found
 
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from checks.definition import declined, failed
 from lsm_core import Table
 from lsm_core.errors import DredgeError
+from orchestration.metadata import plain_cell
 from orchestration.policies.policy import Expectation
 from orchestration.resources.spark_resource import SparkResource
 from orchestration.resources.warehouse import WarehouseResource
@@ -58,7 +59,9 @@ def suite_result(
 def _told(outcomes: Sequence[ExpectationResult], rows: int, where: str) -> dg.AssetCheckResult:
     """Return what became of the expectations, held against so many rows."""
     lines = ["| expectation | rows that break it | |", "|---|--:|---|"]
-    lines += [f"| {item.text} | {item.unexpected:,} | {'ok' if item.passed else 'broken'} |" for item in outcomes]
+    lines += [
+        f"| {plain_cell(item.text)} | {item.unexpected:,} | {'ok' if item.passed else 'broken'} |" for item in outcomes
+    ]
     metadata = {
         "rows looked at": dg.MetadataValue.int(rows),
         "which rows": dg.MetadataValue.text(where),
@@ -68,7 +71,7 @@ def _told(outcomes: Sequence[ExpectationResult], rows: int, where: str) -> dg.As
     }
     broken = [item for item in outcomes if not item.passed]
     if broken:
-        named = [f"- {item.text}: `{row}`" for item in broken for row in item.rows]
+        named = [f"- {plain_cell(item.text)}: {plain_cell(str(row))}" for item in broken for row in item.rows]
         if named:
             metadata["keys that break an expectation"] = dg.MetadataValue.md("\n".join(named))
         worst = next((item for item in broken if not item.warn), broken[0])

@@ -16,6 +16,7 @@ from lsm_core.metadata import snapshots, tags
 from lsm_core.metadata.store import TableStore
 from orchestration import names
 from orchestration.blocked import newest_comparison
+from orchestration.metadata import plain_cell
 from orchestration.ops.kept_for_undo import KeptFiles, kept_for_undo
 from orchestration.ops.layout_ops import bucket_text, judge_undo
 from orchestration.resources.spark_resource import SparkResource
@@ -166,13 +167,13 @@ def judge(found: VerifyReport, note: str = "", kept: KeptFiles | None = None) ->
         )
     lines = ["| bucket | rows before | rows after | digest before | digest after |", "|---|--:|--:|---|---|"]
     lines += [
-        f"| {item.bucket} | {item.rows_a:,} | {item.rows_b:,} | `{item.digest_a}` | `{item.digest_b}` |"
+        f"| {plain_cell(item.bucket)} | {item.rows_a:,} | {item.rows_b:,} | `{item.digest_a}` | `{item.digest_b}` |"
         for item in found.differences[:20]
     ]
     buckets = ", ".join(item.bucket for item in found.differences[:5])
     examples: Sequence[str] = getattr(found, "examples", ())  # only the second path names rows
     if examples:
-        metadata["rows that differ"] = dg.MetadataValue.md("\n".join(f"- `{line}`" for line in examples[:20]))
+        metadata["rows that differ"] = dg.MetadataValue.md("\n".join(f"- {plain_cell(line)}" for line in examples[:20]))
     return dg.AssetCheckResult(
         passed=False,
         severity=dg.AssetCheckSeverity.ERROR,

@@ -7,6 +7,7 @@ import dagster as dg
 from checks.definition import failed
 from lsm_core.maintenance.checks.tree_validity import inspect_tree
 from lsm_core.metadata.store import TableStore
+from orchestration.metadata import plain_cell
 
 _SHOWN = 20
 
@@ -15,7 +16,7 @@ def tree_result(store: TableStore, partition: str | None) -> dg.AssetCheckResult
     """Return what is found of the newest snapshot, in one partition or (None) in all."""
     buckets, files, broken = inspect_tree(store, partition)
     if broken:
-        told = "\n".join(f"- {line}" for line in broken[:_SHOWN])
+        told = "\n".join(f"- {plain_cell(str(line))}" for line in broken[:_SHOWN])
         return failed(f"{len(broken)} broken invariants: {broken[0]}", violations=dg.MetadataValue.md(told))
     return dg.AssetCheckResult(
         passed=True,

@@ -10,6 +10,7 @@ from urllib.parse import quote, urlencode
 import dagster as dg
 import yaml
 
+from lsm_core.cli.render import visible
 from lsm_core.maintenance import BucketHealth, Declined, MaintenancePlan
 from lsm_core.maintenance.action import PlanEstimate, bucket_name, size_text
 from lsm_core.maintenance.cost import Calibration
@@ -66,7 +67,7 @@ def options_table(options: Mapping[str, str]) -> str:
     if not options:
         return "none set: Paimon's defaults hold"
     return "\n".join(
-        ["| option | value |", "|---|---|", *(f"| `{key}` | `{_cell(options[key])}` |" for key in sorted(options))]
+        ["| option | value |", "|---|---|", *(f"| {_cell(key)} | {_cell(options[key])} |" for key in sorted(options))]
     )
 
 
@@ -294,7 +295,7 @@ def number_metadata(numbers: Mapping[str, Any], prefix: str = "") -> dict[str, d
             told[name] = dg.MetadataValue.text(", ".join(plain) or "none")
             for inner, table in value.items():
                 if isinstance(table, Mapping) and table:
-                    rows = [f"| {_cell(str(key))} | `{_cell(str(item))}` |" for key, item in sorted(table.items())]
+                    rows = [f"| {_cell(str(key))} | {_cell(str(item))} |" for key, item in sorted(table.items())]
                     lines = ["| | |", "|---|---|", *rows[:_SHOWN_ITEMS], *_more(len(rows), _SHOWN_ITEMS, "rows")]
                     told[f"{prefix}{inner.replace('_', ' ')}"] = dg.MetadataValue.md("\n".join(lines))
         elif isinstance(value, Sequence) and value and not isinstance(value, str):
@@ -339,12 +340,18 @@ def launch_link(run: dg.DagsterRun, job: str, config: Mapping[str, Any]) -> str:
 
 
 def plain_cell(text: str) -> str:
-    """Return text for a cell of a Markdown table that stays text: no links, no markup and no HTML of names and errors."""
-    return re.sub(r"([\\`*_\[\]<>|~#!&])", r"\\\1", " ".join(text.split()))
+    """Return text for a cell of a Markdown table that stays text.
+
+    Args:
+        text: a name, a value or an error, which strangers may have written.
+
+    Returns:
+        One line without links, markup and HTML, with control, bidi and invisible characters spelled out.
+    """
+    return re.sub(r"([\\`*_\[\]<>|~#!&])", r"\\\1", visible(" ".join(text.split())))
 
 
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+_cell = plain_cell
 
 
 def _more(count: int, shown: int, what: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import sys
 import traceback
@@ -14,7 +15,7 @@ import typer
 from typer.core import TyperCommand
 
 from lsm_core.cli import completion
-from lsm_core.cli.render import visible
+from lsm_core.cli.render import visible, visible_lines
 from lsm_core.cli.verbs.common import taking_catalog_options
 from lsm_core.errors import DredgeError
 
@@ -129,9 +130,19 @@ def _app(verbs: Mapping[str, Callable[..., None]], epilog: str | None, *, comple
     return app
 
 
+class _VisibleLines(logging.Formatter):
+    """Log lines with control, bidi and invisible characters spelled out."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the text of a record."""
+        return visible_lines(super().format(record))
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code; failures go to stderr as one line (DREDGE_DEBUG=1 adds the traceback)."""
     given = list(arguments) or ["--help"]
+    if logging.lastResort is not None:  # warnings of the engine, which name what strangers wrote
+        logging.lastResort.setFormatter(_VisibleLines())
     try:
         if completion.VARIABLE in os.environ:
             return _code(_complete())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -11,16 +12,35 @@ import typer
 
 _WIDE = 2_000
 _UNSEEN = {
-    code: repr(chr(code))[1:-1]
-    for code in (*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+    code: repr(chr(code))[1:-1] if not chr(code).isprintable() else f"\\u{code:04x}"
+    for code in (
+        *range(32),
+        *range(127, 160),
+        *(0xAD, 0x61C, 0x180E, 0x200B, 0x200E, 0x200F, 0xFEFF),
+        *range(0x2028, 0x202F),
+        *range(0x2060, 0x2070),
+        *range(0xFFF9, 0xFFFC),
+        *range(0xE0000, 0xE0080),
+    )
 }
-"""Characters that would steer the terminal or turn its text around, as they are shown instead."""
+"""Characters that would steer the terminal, turn its text around or hide in it, by what is shown instead of them."""
+_UNSEEN_IN_LINES = {code: text for code, text in _UNSEEN.items() if chr(code) != "\n"}
+_UNSEEN_IN_JSON = re.compile("[" + "".join(re.escape(chr(code)) for code in _UNSEEN if code >= 127) + "]")
 
 
 def print_json(value: Any) -> None:
     """Print one JSON document; values without a JSON form (dates, decimals, NaN, infinity) become their text."""
     plain = json.loads(json.dumps(value, default=str), parse_constant=str)
-    typer.echo(_writable(json.dumps(plain, indent=2, ensure_ascii=False)))
+    print_json_text(json.dumps(plain, indent=2, ensure_ascii=False))
+
+
+def print_json_text(text: str) -> None:
+    """Print JSON text; characters that would steer the terminal are escaped as JSON does, so the values stay the same."""
+    typer.echo(_writable(_UNSEEN_IN_JSON.sub(_json_escape, text)))
+
+
+def _json_escape(found: re.Match[str]) -> str:
+    return json.dumps(found[0])[1:-1]
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -43,8 +63,13 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]
 
 
 def visible(text: str) -> str:
-    """``text`` with its control characters spelled out: tables hold what strangers wrote."""
+    """Return text on one line with its control, bidi and invisible characters spelled out: names come from strangers."""
     return _writable(text.translate(_UNSEEN))
+
+
+def visible_lines(text: str) -> str:
+    """Return text as :func:`visible` does, in its own lines."""
+    return _writable(text.translate(_UNSEEN_IN_LINES))
 
 
 def _writable(text: str) -> str:
@@ -61,5 +86,5 @@ def duration_text(span_ms: int) -> str:
 
 
 def say(text: str) -> None:
-    """Print one line."""
-    typer.echo(_writable(text))
+    """Print text in its own lines, with control, bidi and invisible characters spelled out."""
+    typer.echo(visible_lines(text))

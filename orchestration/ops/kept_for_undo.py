@@ -8,6 +8,7 @@ from typing import Final
 
 import dagster as dg
 
+from lsm_core.cli.render import visible
 from lsm_core.errors import DredgeError
 from lsm_core.maintenance import apply_plan, plan_maintenance, read_ledger
 from lsm_core.metadata import snapshots, tags
@@ -53,7 +54,7 @@ def kept_for_undo(store: TableStore, published: int) -> KeptFiles:
         kept = f"{kept}; the ledger cannot be read: {error}"
     warehouse = store.root.rstrip("/").rsplit("/", 2)[0]
     # The answers differ: an undo that must leave them as they are would refuse.
-    command = f"dredge undo {shlex.quote(store.name)} {run or 'RUN'} --allow-changes -w {shlex.quote(warehouse)}"
+    command = f"dredge undo {shlex.quote(store.name)} {shlex.quote(visible(run)) if run else 'RUN'} --allow-changes -w {shlex.quote(warehouse)}"
     where = "" if run else f" (`dredge ledger {store.name}` names the run)"
     later = f"; {newest - published} commits came since" if newest is not None and newest > published else ""
     text = f"{kept}; undo: {command}, then execute this check again{later}"

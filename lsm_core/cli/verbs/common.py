@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from lsm_core.cli.completion import table_names
+from lsm_core.cli.render import visible_lines
 from lsm_core.clock import Clock, clock_from, why_silent
 from lsm_core.errors import DatabaseNotFound, InvalidOption, UnsupportedFeature
 from lsm_core.maintenance.actions import PARTITIONS
@@ -156,7 +157,7 @@ def runner_of(name: RunnerName, plan: MaintenancePlan | None = None) -> Runner |
         nonlocal told
         if progress.seconds - told >= _TELL_SECONDS:
             told = progress.seconds
-            typer.echo(progress.text(), err=True)
+            typer.echo(visible_lines(progress.text()), err=True)
 
     return spark_runner(spark_session(app_name="dredge"), progress=tell, plan=plan)
 

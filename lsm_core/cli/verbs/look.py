@@ -49,7 +49,7 @@ def tables(
         print_json(names)
     else:
         for name in names:
-            say(name)
+            say(visible(name))
     if broken:
         raise DredgeError("; ".join(f"{name}: {error}" for name, error in broken.items()))
 

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from lsm_core.cli.render import print_json
+from lsm_core.cli.render import print_json, visible_lines
 from lsm_core.cli.verbs.common import AsJson, ClockOption, Warehouse, open_catalog
 from lsm_core.cli.verbs.look import table_names
 from lsm_core.errors import DredgeError
@@ -57,7 +57,7 @@ def metrics(
         return
     text = exposition(samples)
     if output is None:
-        typer.echo(text, nl=False)
+        typer.echo(visible_lines(text), nl=False)
     else:
         _replace(Path(output), text)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lsm_core.cli.progress_bar import progress_bar
-from lsm_core.cli.render import print_json, say
+from lsm_core.cli.render import print_json, print_json_text, say, visible
 from lsm_core.cli.verbs.common import (
     AsJson,
     ClockOption,
@@ -48,7 +48,7 @@ def recover(
     chosen = partition_specs(opened, partition)
     if dry_run:
         plan = opened.plan_maintenance("recover", files=files, partitions=chosen)
-        typer.echo(plan.to_json()) if as_json else show_plan(plan)
+        print_json_text(plan.to_json()) if as_json else show_plan(plan)
         return
 
     made: list[RecoveryPass] = []
@@ -64,7 +64,7 @@ def recover(
             report = maintenance.recover(opened.store, passes, files, told, chosen)
     except KeyboardInterrupt:
         done = f"{len(made)} pass{'' if len(made) == 1 else 'es'} done, the one under way is committed as a whole or not at all"
-        typer.echo(f"stopped: {done}; the same command goes on from here", err=True)
+        typer.echo(visible(f"stopped: {done}; the same command goes on from here"), err=True)
         raise
     if as_json:
         print_json(report.to_object())

@@ -1,0 +1,127 @@
+"""Names and values that strangers chose reach neither the terminal nor the Dagster UI raw: a walk through every door."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lsm_core import Catalog, SchemaChange, Table
+from lsm_core.cli import app, render
+from lsm_core.clock import FixedClock
+from lsm_core.maintenance.action import Declined
+
+EVIL = "\x1b]0;pwned\x07\x1b[2J\u202egnp\u200b\u2066`|<b>*x*"
+"""A name that would set the window's title, clear the screen, turn text around, hide, and be code, a cell and HTML in Markdown."""
+STEERING = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+NOW = 1_700_000_000_000
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    """A table whose comment, column, option, partition, tag, branch, consumer and commit user are hostile."""
+    catalog = Catalog(tmp_path / "wh", clock=FixedClock(NOW))
+    columns = pa.schema([("id", pa.int64()), ("dt", pa.string()), (EVIL, pa.string())])
+    made = catalog.create_table(
+        "d.t", columns, primary_keys=["id", "dt"], partition_keys=["dt"], comment=EVIL, create_database=True
+    )
+    catalog.alter_table("d.t", [SchemaChange.set_option(f"my.{EVIL}", EVIL)])
+    made = made.refresh()
+    for number in range(6):
+        made.write([{"id": number, "dt": EVIL, EVIL: EVIL}], properties={EVIL: EVIL})
+    visible_tag = "tag \u202e\u2066"  # control characters are no names of tags
+    made.create_tag(visible_tag, 1)
+    made.create_branch("dev\u202e", visible_tag)
+    root = Path(made.store.root)
+    (root / "README \x1b[2J.md").write_text("x")
+    shutil.copytree(root, root.parent / "x\x1b[2J\u202e")
+    shutil.copytree(root.parent, root.parent.parent / "e\x9b2J\u2066.db")
+    return made
+
+
+def called(capsys: pytest.CaptureFixture[str], verb: str, *given: str) -> str:
+    """What a verb printed, on both streams."""
+    capsys.readouterr()
+    app.run([verb, *given])
+    captured = capsys.readouterr()
+    return captured.out + captured.err
+
+
+def arguments(warehouse: str) -> dict[str, list[list[str]]]:
+    """Calls of every verb that show what is known of the table, by verb; plans and dry runs rather than changes."""
+    where = ["-w", warehouse]
+    table = ["d.t", *where]
+    plain = {verb: [table] for verb in ("health", "snapshots", "files", "holds", "trash", "ledger", "check", "recover")}
+    planned = {
+        "create_tag": [["d.t", "x\u202e", "--dry-run", *where]],
+        "compact": [[*table], [*table, "--full"]],
+    }
+    plain |= {
+        "status": [where, ["d.t", *where]],
+        "tables": [where],
+        "show": [["d.t", "1", *where]],
+        "explain": [["d.t", "id=1", f"dt={EVIL}", *where]],
+        "maintain": [["d", "--dry-run", *where]],
+        "branch": [["list", *table], ["delete", "d.t", "no\u202e", *where]],
+        "consumers": [["list", *table]],
+        "tag": [["list", *table], ["delete", "d.t", "no\u202e", *where]],
+        "sql": [[f"SELECT * FROM d.`{EVIL}`", *where]],
+        "metrics": [where],
+        "doctor": [where],
+        "verify": [["d.t", "1", "2", *where]],
+    }
+    return plain | planned
+
+
+def test_no_verb_lets_a_name_steer_the_terminal(
+    table: Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = arguments(str(tmp_path / "wh"))
+    assert set(app._VERBS) <= known.keys(), "a new verb is walked here, too"
+    for action in app._of_actions():
+        known.setdefault(action.replace("-", "_"), [["d.t", "--help"]])
+    shown = []
+    for verb, calls in known.items():
+        for given in calls:
+            text = called(capsys, verb.replace("_", "-") if verb not in app._VERBS else verb, *given)
+            assert "Traceback" not in text, (verb, given, text)
+            found = STEERING.search(text)
+            assert found is None, (verb, given, repr(text[max(0, found.start() - 80) : found.end() + 20]))
+            shown.append(text)
+    assert any("\\x1b" in text for text in shown) and any("\\u202e" in text for text in shown)
+
+
+def test_json_of_the_command_line_keeps_the_values_and_steers_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    render.print_json({"name": EVIL, "plain": "ü \U0001f600"})
+    text = capsys.readouterr().out
+    assert STEERING.search(text) is None and "ü \U0001f600" in text
+    assert json.loads(text)["name"] == EVIL
+
+
+def test_a_name_is_text_in_markdown() -> None:
+    from orchestration import metadata
+
+    texts = [
+        metadata.options_table({EVIL: EVIL}),
+        metadata.declined_table([Declined(EVIL, EVIL, EVIL, {})]),
+        metadata.plain_cell(EVIL),
+    ]
+    for text in texts:
+        assert STEERING.search(text) is None
+        assert re.search(r"(?<!\\)[`<]", text) is None and "\\`" in text
+        assert re.search(r"(?<!\\)\*x", text) is None
+
+
+def test_what_is_shown_of_a_table_in_dagster_is_text(table: Table) -> None:
+    from orchestration.metadata import table_metadata
+    from orchestration.resources.warehouse import card_of
+
+    card = card_of("d.t", table.store, None)
+    for value in table_metadata(card).values():
+        text = str(value.value)
+        if isinstance(value.value, str):
+            assert re.search(r"(?<!\\)`", text) is None and "\x1b[2J" not in text
