@@ -148,13 +148,13 @@ def stop_server(folder: str | Path, timeout_s: float = 20) -> bool:
 
 
 def _launch(folder: Path, port: int, master: str, conf: Mapping[str, str]) -> ConnectServer:
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     token = secrets.token_urlsafe(32)
     environment = {**os.environ, **launch_variables(), TOKEN_VARIABLE: token}
     for leaked in ("SPARK_REMOTE", REMOTE_VARIABLE, "SPARK_CONNECT_MODE_ENABLED"):
         environment.pop(leaked, None)
     log = folder / _LOG
-    with log.open("wb") as sink:
+    with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as sink:
         process = subprocess.Popen(  # noqa: S603
             _command(port, master, conf, folder),
             stdin=subprocess.DEVNULL,

@@ -141,6 +141,8 @@ def _local(app_name: str, master: str, conf: Mapping[str, str]) -> SparkSession:
         environment = launch_environment() if local else _put_into_environment({"JAVA_HOME": find_java().home})
         builder = session_class.builder.master(master).appName(app_name)
         settings = start_conf(conf) if local else {**_START_CONF, **SESSION_CONF, **conf}
+        if local and not master.startswith("local-cluster"):  # there Spark makes the secret of this one JVM by itself
+            settings = {"spark.authenticate": "true", **settings}
     with environment:
         for key, value in settings.items():
             builder = builder.config(key, value)

@@ -126,9 +126,11 @@ def _card(columns: list[dict[str, Any]], primary_keys: list[str], partition_keys
 def _write(file: Path, listed: Mapping[str, _Listed]) -> None:
     tables = {name: [item.files, dataclasses.asdict(item.card)] for name, item in listed.items()}
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         draft = file.with_suffix(f".{os.getpid()}")
-        draft.write_text(json.dumps({"form": _FORM, "tables": tables}))
+        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)  # columns and options of all tables
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            json.dump({"form": _FORM, "tables": tables}, stream)
         draft.replace(file)  # whole or not at all: other processes load at the same time
     except OSError as error:
         _LOG.warning("the listing of the warehouse cannot be kept in %s: %s", file, error)

@@ -222,3 +222,9 @@ def test_a_run_that_makes_anything_else_finds_all_tables(root: Path) -> None:
     for other in (names.warehouse_health_key(str(root)), dg.AssetKey(["reports", "revenue"])):
         found = build_definitions(environment, only=[layout, other]).resolve_asset_graph().get_all_asset_keys()
         assert {names.layout_key(str(root), name) for name in (ORDERS, PLAIN, LOG)} <= found
+
+
+def test_nobody_else_on_the_machine_reads_the_listing(warehouse: WarehouseResource, file: Path) -> None:
+    described(warehouse, file)
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert file.parent.stat().st_mode & 0o077 == 0

@@ -142,3 +142,11 @@ def test_secrets_that_another_engine_stored_are_masked_wherever_options_are_show
     catalog.alter_table("d.t", [SchemaChange.set_option("snapshot.num-retained.min", "3")])
     texts.append(str(catalog.table("sys.all_table_options").to_arrow().to_pylist()))
     assert all("s3.secret-key" in text and "***" in text and "hunter2" not in text for text in texts)
+
+
+def test_a_local_spark_that_dredge_starts_asks_for_a_secret_on_loopback(spark: object) -> None:
+    """Other users of the machine can connect to its ports, and get nothing without the secret of this JVM."""
+    context = spark.sparkContext  # type: ignore[attr-defined]
+    assert context.getConf().get("spark.authenticate") == "true"
+    assert context.getConf().get("spark.driver.bindAddress") == "127.0.0.1"
+    assert context.getConf().get("spark.ui.enabled") == "false"
