@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from lsm_core import Catalog, SchemaChange, Table
@@ -475,3 +476,20 @@ def test_a_branch_that_begins_after_a_hole_says_when_it_can_be_forwarded(tmp_pat
     assert table.to_arrow().num_rows == 3
     table.fast_forward("dev")
     assert table.to_arrow().num_rows == 3
+
+
+def test_the_rows_of_a_branch_after_a_hole_replace_all_partitions(tmp_path: Path) -> None:
+    columns = pa.schema([("p", pa.int32()), ("k", pa.int64())])
+    table = Catalog(tmp_path).create_table("d.t", columns, partition_keys=["p"], create_database=True)
+    for number in range(3):
+        table.write([{"p": number, "k": number}])
+    table.create_tag("later", 3)
+    branch = table.create_branch("dev", "later")
+    branch.write([{"p": 0, "k": 7}], overwrite=True)
+    branch_rows = sorted(branch.to_arrow()["k"].to_pylist())
+    table.rollback_to(1)
+    with pytest.raises(PlanRefused, match=r'copy\(\{"dynamic-partition-overwrite": "false"\}\)\.write\(branch'):
+        table.fast_forward("dev")
+    table.write([{"p": 9, "k": 9}])
+    table.copy({"dynamic-partition-overwrite": "false"}).write(branch, overwrite=True)
+    assert sorted(table.to_arrow()["k"].to_pylist()) == branch_rows

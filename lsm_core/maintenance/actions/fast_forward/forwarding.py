@@ -147,9 +147,11 @@ def _change(store: TableStore, branch: TableStore) -> _Change:
     first, last = wanted[0], wanted[-1]
     below = max((number for number in mine if number < first), default=first - 1)
     if below != first - 1:
+        # without the option an overwrite keeps the partitions that the branch does not have
+        whole = 'table.copy({"dynamic-partition-overwrite": "false"})' if store.schema.partition_keys else "table"
         detail = (
             f"the branch begins at snapshot {first}, before which the table has none but up to {below}; forward it once the table has "
-            f"snapshot {first - 1}, or write its rows instead (table.write(branch, overwrite=True))"
+            f"snapshot {first - 1}, or write its rows instead ({whole}.write(branch, overwrite=True))"
         )
         raise _refused(store, RefusalRule.NO_HOLES_IN_HISTORY, detail)
     told = [number for number in changelogs.list_changelogs(store) if number >= first]
