@@ -19,7 +19,16 @@ from lsm_core.commit.history import AddedFiles, Lookup, Signatures, find_applied
 from lsm_core.commit.index_changes import IndexChange
 from lsm_core.commit.manifest_merge import NothingToMerge, compacted
 from lsm_core.commit.message import CommitMessage
-from lsm_core.commit.overwrite import Scope, entries_source, overwrite_entries, scope_of, scope_of_drop, upgraded
+from lsm_core.commit.overwrite import (
+    Scope,
+    entries_source,
+    loses_partitions,
+    overwrite_entries,
+    replaced_text,
+    scope_of,
+    scope_of_drop,
+    upgraded,
+)
 from lsm_core.errors import CommitConflict, CommitUnknown, ConflictKind, CorruptFile, InvalidData
 from lsm_core.format.file_meta import ADD
 from lsm_core.format.json_text import require_whole
@@ -27,6 +36,7 @@ from lsm_core.format.manifest import ManifestFileMeta
 from lsm_core.format.side_files import Statistics
 from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
 from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.manifests import NO_ENTRIES
 from lsm_core.metadata.statistics import PREFIX as STATISTICS_PREFIX
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import Purpose, require_possible
@@ -142,11 +152,22 @@ class Committer:
         scope = scope_of(self._store, split(m for m in messages if not m.follows).append, partition_spec)
         added = upgraded(self._store, parts.append, scope)
         ids = []
+        replaced = NO_ENTRIES
         if (added.num_rows or not scope.is_empty) and self._has_work(scope, added):
+            source = entries_source(self._store, added, scope)
+
+            def rescan(latest: Snapshot | None) -> tuple[pa.Table, pa.Table]:
+                nonlocal replaced
+                replaced, change = source(latest)
+                return replaced, change
+
             request = self._request(CommitKind.OVERWRITE, added, commit_identifier, watermark, properties)
             index = replace(parts.append_index, dropped=scope.matcher(self._store))
-            request = replace(request, rescan=entries_source(self._store, added, scope), index=index)
+            request = replace(request, rescan=rescan, index=index)
             ids.append(self._one(request, messages))
+        level = logging.WARNING if loses_partitions(self._store, scope, replaced, added) else logging.INFO
+        number, what = ids[-1] if ids else "none", replaced_text(self._store, scope, replaced)
+        _LOG.log(level, "table %s: overwrite (snapshot %s) replaced %s", self._store.name, number, what)
         if parts.has_compact:
             request = self._request(CommitKind.COMPACT, parts.compact, commit_identifier, watermark, properties)
             ids.append(self._one(replace(request, index=parts.compact_index)))

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from lsm_core.commit.changes import NO_ENTRIES, deletions_of, partitions_of
 from lsm_core.errors import ColumnNotFound, InvalidData, InvalidOption
 from lsm_core.format.file_meta import ENTRY_SCHEMA
-from lsm_core.format.partition_path import partition_values
+from lsm_core.format.partition_path import partition_specs, partition_values
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import manifests
 from lsm_core.metadata.store import POSTPONE_BUCKET, BucketMode, TableStore
@@ -22,6 +22,8 @@ from lsm_core.tree import DataFile
 from lsm_core.types import to_arrow
 
 Values = Mapping[str, Any]
+_NAMED = 5
+"""Partitions that a log line names."""
 
 
 @dataclass(frozen=True)
@@ -166,6 +168,34 @@ def can_be_raised(files: Sequence[DataFile]) -> bool:
     return apart and all(file.delete_row_count == 0 for file in ordered)
 
 
+def loses_partitions(store: TableStore, scope: Scope, live: pa.Table, added: pa.Table) -> bool:
+    """Return whether an overwrite of the whole table empties partitions that get no new file."""
+    whole = scope.partitions is None and not scope.specs and bool(store.schema.partition_keys)
+    return whole and not set(partitions_of(live)) <= set(partitions_of(added))
+
+
+def replaced_text(store: TableStore, scope: Scope, live: pa.Table) -> str:
+    """Return what an overwrite replaced, for people.
+
+    Args:
+        store: The table.
+        scope: What the overwrite replaced.
+        live: The entries that it deleted.
+
+    Returns:
+        "the whole table: 3 files, 10 rows", or at most five partitions in place of the whole table.
+    """
+    named = partitions_of(live) if scope.partitions is None else scope.partitions
+    if (scope.partitions is None and not scope.specs) or not store.schema.partition_keys:
+        what = "the whole table"
+    else:
+        names = partition_specs(store.schema, named[:_NAMED], store.options)
+        more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+        what = f"partitions {', '.join(names)}{more}" if names else "no partition"
+    rows = pc.sum(live.column("row_count")).as_py() or 0
+    return f"{what}: {live.num_rows} files, {rows} rows"
+
+
 def _matcher(store: TableStore, specs: Sequence[Values]) -> Callable[[bytes], bool]:
     def matches(partition: bytes) -> bool:
         values = partition_values(store.schema, partition)
@@ -190,9 +220,11 @@ __all__: Sequence[str] = [
     "asked_scope",
     "can_be_raised",
     "entries_source",
+    "loses_partitions",
     "moves_hidden_keys",
     "overwrite_entries",
     "partition_matcher",
+    "replaced_text",
     "scope_of",
     "scope_of_drop",
     "upgraded",

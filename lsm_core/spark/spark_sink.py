@@ -94,7 +94,8 @@ class TableWriter(DataSourceArrowWriter):
         if self._is_there:
             return
         of_session = max((one.overwrite_mode for one in messages if isinstance(one, TaskMessage)), default="")
-        scope = overwrite_scope(self._job.store, self._overwrite_mode or of_session)
+        # Only what a session sets reaches the tasks. Else it is Spark's own default, as in Paimon's connector.
+        scope = overwrite_scope(self._job.store, self._overwrite_mode, of_session or "static")
         outcomes = self._outcomes(messages)
         self._job.commit(outcomes if not self._stages else self._moved(messages, outcomes), scope)
 

@@ -66,6 +66,8 @@ if TYPE_CHECKING:
     from lsm_core.table import Catalog
 
 OVERWRITE_MODE: Final = "spark.sql.sources.partitionOverwriteMode"
+DYNAMIC_OVERWRITE: Final = "dynamic-partition-overwrite"
+"""The option of a table, and of one write, that says what an overwrite replaces."""
 ROW_KIND: Final = "_row_kind"
 """A column of this name holds the kinds of the rows, unless the table has it."""
 
@@ -405,7 +407,7 @@ def write_table(
     """Write ``df`` as one commit and return its snapshot id (None: there was nothing to write).
 
     Columns are matched by name, where none fits exactly in any case; missing ones take their default or null. ``row_kind_column`` names a column of ``df`` with "+I" "-U"
-    "+U" "-D" per row (default: `_row_kind`, where ``df`` has it and the table has not). ``overwrite``: True or ``{}`` replaces what `overwrite_scope` says, a mapping the partitions with these values.
+    "+U" "-D" per row (default: `_row_kind`, where ``df`` has it and the table has not). ``overwrite``: True or ``{}`` replaces what `overwrite_scope` says (a mode that the session sets decides before the table's option), a mapping the partitions with these values.
     Rows of one key count in the order of ``df`` (its partitions one after the other), so a retry writes the same. The driver sees
     commit messages only.
 
@@ -427,7 +429,7 @@ def write_table(
     if job.is_there:
         return None
     named = overwrite if isinstance(overwrite, Mapping) and overwrite else None
-    scope = named or overwrite_scope(store, str(spark.conf.get(OVERWRITE_MODE)))
+    scope = named or overwrite_scope(store, None, spark.conf.get(OVERWRITE_MODE, None))
     return committed(store, write_frame(df, job, row_kind_column, scope))
 
 
@@ -585,12 +587,25 @@ def numbered_commit(store: TableStore, user: str | None, number: int | str | Non
     return user, named
 
 
-def overwrite_scope(store: TableStore, mode: str) -> dict[str, Any] | None:
-    """What an overwrite of no named partition replaces, for `Committer.overwrite`: None the partitions that get rows, ``{}`` all.
+def overwrite_scope(store: TableStore, mode: str | None, session_mode: str | None) -> dict[str, Any] | None:
+    """Return what an overwrite of no named partition replaces, for `Committer.overwrite`.
 
-    Dynamic when either says so: Spark's ``mode`` ("dynamic"), or the table's option `dynamic-partition-overwrite` (true unless set).
+    The first of these that is set decides: ``mode``, the write's own option `dynamic-partition-overwrite` (`Table.copy`),
+    ``session_mode``, and last the table's stored option (true unless set).
+
+    Args:
+        store: The table, with the write's own options on top.
+        mode: The write's option `partitionOverwriteMode`, "static" or "dynamic"; None without one.
+        session_mode: The session's `spark.sql.sources.partitionOverwriteMode`; None leaves it to the table.
+
+    Returns:
+        None for the partitions that get rows (dynamic), ``{}`` for the whole table (static).
     """
-    scope = None if mode.lower() == "dynamic" else asked_scope(store, None)
+    if mode:
+        return None if mode.lower() == "dynamic" else {}
+    if session_mode and DYNAMIC_OVERWRITE not in store.dynamic_options:
+        return None if session_mode.lower() == "dynamic" else {}
+    scope = asked_scope(store, None)
     return None if scope is None else dict(scope)
 
 

@@ -188,7 +188,8 @@ class Life:
             if door == "write_table":
                 write_table(frame, self.there, overwrite=scope)
             else:
-                frame.write.format("dredge").options(**self._place()).mode("overwrite").save()
+                target = frame.write.format("dredge").options(**self._place())
+                target.option("partitionOverwriteMode", "dynamic").mode("overwrite").save()
 
         self._both(there, lambda: self.here.write(rows, kinds, overwrite=scope))
 

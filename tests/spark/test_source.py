@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from lsm_core import Catalog
+from lsm_core import Catalog, Table
 from lsm_core.errors import ColumnNotFound, CorruptFile, DredgeError, SnapshotNotFound, UnsupportedFeature
 from lsm_core.read import resolve
 from lsm_core.spark import compact_table, expire_snapshots, read_table, write_table
@@ -358,61 +358,87 @@ def test_a_branch_is_written_and_replaced_alone(spark: Any, tmp_path: Path) -> N
 BY_PARTITION = pa.schema([pa.field("p", pa.int32(), nullable=False), pa.field("k", pa.int64(), nullable=False)])
 
 
-def test_overwrite_means_the_same_in_all_three_writers(spark: Any, tmp_path: Path) -> None:
-    """Dynamic when either Spark's mode or the table's option says so: the partitions that get rows are replaced, else all."""
+def by_partition(root: Path, name: str, **options: str) -> Table:
+    """A table with the partitions 1 and 2, of the keys 1 and 2."""
+    told = {"bucket": "1", **options}
+    keys, fields = ["p", "k"], BY_PARTITION
+    table = make_table(root, name, fields=fields, primary_keys=keys, partition_keys=["p"], options=told)
+    table.write(pa.table({"p": [1, 2], "k": [1, 2]}, schema=BY_PARTITION))
+    return table
 
-    def left(writer: str, mode: str, option: str | None, case: int) -> list[int]:
-        chosen = {} if option is None else {"dynamic-partition-overwrite": option}
-        name = f"db.t{case}"
-        table = make_table(
-            tmp_path,
-            name,
-            fields=BY_PARTITION,
-            primary_keys=["p", "k"],
-            partition_keys=["p"],
-            options={"bucket": "1", **chosen},
-        )
-        table.write(pa.table({"p": [1, 2], "k": [1, 2]}, schema=BY_PARTITION))
-        new = pa.table({"p": [2], "k": [20]}, schema=BY_PARTITION)
-        spark.conf.set("spark.sql.sources.partitionOverwriteMode", mode)
-        frame = spark.createDataFrame(new)
-        if writer == "save":
-            target = frame.write.format("dredge").option("warehouse", str(tmp_path)).option("table", name)
-            target.mode("overwrite").save()
-        elif writer == "write_table":
-            write_table(frame, table, overwrite=True)
-        else:
-            table.write(new, overwrite=True)
-        return sorted(table.to_arrow().column("k").to_pylist())
 
-    both, only_new = [1, 20], [20]
+def test_the_writes_own_mode_decides_what_an_overwrite_replaces_then_the_sessions_then_the_tables(
+    spark: Any, tmp_path: Path
+) -> None:
+    key = "dynamic-partition-overwrite"
+    new = pa.table({"p": [2], "k": [20]}, schema=BY_PARTITION)
+    frame = spark.createDataFrame(new)
+    cases: list[tuple[str, str | None, str | None, dict[str, str], list[int]]] = [
+        # how, the session's mode, the table's option, the write's options: the keys that are left
+        ("save", None, "true", {}, [20]),
+        ("save", None, None, {key: "true"}, [1, 20]),
+        ("save", None, "false", {"partitionOverwriteMode": "dynamic", key: "false"}, [1, 20]),
+        ("save", "dynamic", "true", {"partitionOverwriteMode": "static"}, [20]),
+        ("save", "dynamic", "false", {}, [1, 20]),
+        ("save", "static", "true", {}, [20]),
+        ("save", "static", None, {key: "true"}, [1, 20]),
+        ("sql", None, "true", {}, [20]),
+        ("sql", "static", "true", {}, [20]),
+        ("write_table", None, None, {}, [1, 20]),
+        ("write_table", None, "false", {}, [20]),
+        ("write_table", "static", "true", {}, [20]),
+        ("write_table", "static", None, {key: "true"}, [1, 20]),
+        ("write_table", "dynamic", "false", {}, [1, 20]),
+        ("Table.write", "static", None, {}, [1, 20]),
+        ("Table.write", "dynamic", "false", {}, [20]),
+    ]
+    frame.createOrReplaceTempView("new_rows")
     try:
-        cases = [
-            ("save", "static", None, both),
-            ("save", "dynamic", "false", both),
-            ("save", "static", "false", only_new),
-            ("write_table", "static", "true", both),
-            ("write_table", "dynamic", "false", both),
-            ("write_table", "static", "false", only_new),
-            ("Table.write", "static", None, both),
-            ("Table.write", "static", "false", only_new),
-        ]
-        for case, (writer, mode, option, expected) in enumerate(cases):
-            assert left(writer, mode, option, case) == expected, (writer, mode, option)
-        spark.conf.set("spark.sql.sources.partitionOverwriteMode", "static")
-        for options, expected in (
-            ({"partitionOverwriteMode": "dynamic"}, both),
-            ({"dynamic-partition-overwrite": "true"}, both),
-            ({"partitionOverwriteMode": "static"}, only_new),
-        ):
-            table = Catalog(str(tmp_path)).table("db.t2")  # its option is false
-            table.write(pa.table({"p": [1, 2], "k": [1, 2]}, schema=BY_PARTITION), overwrite=True)
-            frame = spark.createDataFrame(pa.table({"p": [2], "k": [20]}, schema=BY_PARTITION))
-            target = frame.write.format("dredge").option("warehouse", str(tmp_path)).option("table", "db.t2")
-            target.options(**options).mode("overwrite").save()
-            assert sorted(table.to_arrow().column("k").to_pylist()) == expected, options
+        for case, (how, mode, option, options, expected) in enumerate(cases):
+            name = f"db.t{case}"
+            table = by_partition(tmp_path, name, **({} if option is None else {key: option}))
+            if mode is not None:
+                spark.conf.set("spark.sql.sources.partitionOverwriteMode", mode)
+            place = {"warehouse": str(tmp_path), "table": name}
+            if how == "save":
+                frame.write.format("dredge").options(**place, **options).mode("overwrite").save()
+            elif how == "sql":
+                text = ", ".join(f"{one} '{value}'" for one, value in place.items())
+                spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW replaced USING dredge OPTIONS ({text})")
+                spark.sql("INSERT OVERWRITE replaced SELECT * FROM new_rows")
+            elif how == "write_table":
+                write_table(frame, table.copy(options), overwrite=True)
+            else:
+                table.write(new, overwrite=True)
+            spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
+            assert sorted(table.to_arrow().column("k").to_pylist()) == expected, cases[case]
     finally:
         spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
+
+
+def test_an_overwrite_by_no_row_empties_the_table_where_it_is_static_and_each_one_is_logged(
+    spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    nothing = spark.createDataFrame(pa.table({"p": [], "k": []}, schema=BY_PARTITION))
+    for mode, saved, expected in (("static", True, 0), ("dynamic", True, 2), ("static", False, 0)):
+        table = by_partition(tmp_path, f"db.{mode}{saved}")
+        place = {"warehouse": str(tmp_path), "table": table.name}
+        if saved:
+            target = nothing.write.format("dredge").options(**place, partitionOverwriteMode=mode)
+            target.mode("overwrite").save()
+        else:
+            write_table(nothing, table.copy({"dynamic-partition-overwrite": "false"}), overwrite=True)
+        assert table.to_arrow().num_rows == expected, (mode, saved)
+    (warning,) = [one for one in caplog.records if "overwrite (" in one.getMessage()]
+    assert (warning.levelname, warning.getMessage()) == (
+        "WARNING",
+        "table db.staticFalse: overwrite (snapshot 2) replaced the whole table: 2 files, 2 rows",
+    )
+    caplog.clear()
+    with caplog.at_level("INFO", logger="lsm_core.commit"):
+        table.write(pa.table({"p": [5], "k": [5]}, schema=BY_PARTITION))
+        table.write(pa.table({"p": [5, 6], "k": [7, 7]}, schema=BY_PARTITION), overwrite=True)
+    assert "overwrite (snapshot 4) replaced partitions p=5, p=6: 1 files, 1 rows" in caplog.text
 
 
 def test_tables_of_sparks_own_catalog_are_refused_and_nothing_of_them_stays(spark: Any, tmp_path: Path) -> None:
