@@ -24,7 +24,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from lsm_core.arrays import arrow_array, one_array
-from lsm_core.errors import InvalidOption, SnapshotNotFound, UnsupportedFeature
+from lsm_core.errors import DredgeError, InvalidOption, SnapshotNotFound, UnsupportedFeature
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import consumers, snapshots
 from lsm_core.metadata.store import BucketMode, TableStore
@@ -33,10 +33,10 @@ from lsm_core.metadata.tree_files import bucket_groups
 from lsm_core.options import memory_size, parse_digits
 from lsm_core.read import Split
 from lsm_core.read.changes.changed_rows import Choice, Rows, file_rows, split_rows
-from lsm_core.read.changes.spans import earliest_kept, next_snapshot
+from lsm_core.read.changes.spans import earliest_kept, expiry_named, next_snapshot
 from lsm_core.read.changes.stream import Beginning, Follower, ends_stream, too_young
 from lsm_core.spark.spark_columns import fields_of, require_schema, spark_arrow_schema, spark_ddl, to_spark
-from lsm_core.spark.spark_tasks import tells
+from lsm_core.spark.spark_tasks import noted, tells
 from lsm_core.types import is_retract, kinds_to_text
 
 ROW_KIND: Final = "_row_kind"
@@ -173,12 +173,13 @@ class _Share:
     size: int
     kind: str
     data: bytes
+    snapshot: int
 
 
 class StreamPartition(InputPartition):
-    """What one task of an epoch reads, in order: pairs of what it is and its bytes."""
+    """What one task of an epoch reads, in order: what it is, its bytes, and the snapshot that it belongs to."""
 
-    def __init__(self, shares: Sequence[tuple[str, bytes]]) -> None:
+    def __init__(self, shares: Sequence[tuple[str, bytes, int]]) -> None:
         super().__init__(tuple(shares))
 
 
@@ -252,7 +253,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         shares = list(self._shares(begin, stop))
         ordered = any(share.place is None for share in shares)
         if ordered or self._store.bucket_mode is BucketMode.CROSS_PARTITION:  # keys may be in any bucket
-            return [StreamPartition([(share.kind, share.data) for share in shares])] if shares else []
+            return [StreamPartition([(share.kind, share.data, share.snapshot) for share in shares])] if shares else []
         places: dict[object, list[_Share]] = {}
         for share in shares:
             places.setdefault(share.place, []).append(share)
@@ -265,7 +266,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 size = 0
             tasks[-1] += together
             size += more
-        return [StreamPartition([(share.kind, share.data) for share in task]) for task in tasks]
+        return [StreamPartition([(share.kind, share.data, share.snapshot) for share in task]) for task in tasks]
 
     @tells
     def commit(self, end: dict[str, Any]) -> None:
@@ -376,19 +377,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _told(self, number: int, offset: StreamOffset | None = None) -> _Told:
         """What tells the changes of a snapshot. Raises SnapshotNotFound, and InvalidOption where ``offset`` counts other files of it."""
         store, follower = self._store, self._follower()
-        snapshot = next_snapshot(store, number)
-        if snapshot is None:
-            raise SnapshotNotFound(
-                f"table {store.name} has no snapshot {number} any more: it was rolled back or made anew"
-            )
-        told = _Told(snapshot, follower.files(snapshot), follower.replaces(snapshot))
+        with expiry_named(store, number):
+            snapshot = next_snapshot(store, number)
+            if snapshot is None:
+                raise SnapshotNotFound(
+                    f"table {store.name} has no snapshot {number} any more: it was rolled back or made anew"
+                )
+            told = _Told(snapshot, follower.files(snapshot), follower.replaces(snapshot))
         if offset is not None and offset.files and not offset.initial and offset.snapshot == number:
             self._require_plan(offset, told.plan)
         return told
 
     def _splits(self, offset: StreamOffset) -> tuple[Split, ...]:
         """The splits of the version that is read as a whole, the same for the same options."""
-        splits = self._follower().splits(snapshots.read(self._store, offset.snapshot))
+        with expiry_named(self._store, offset.snapshot, whole=True):
+            splits = self._follower().splits(snapshots.read(self._store, offset.snapshot))
         if offset.files:
             self._require_plan(offset, _plan_of_splits(splits))
         return splits
@@ -414,7 +417,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 splits = splits[: end.files]
             for turn, split in enumerate(splits[done:]):
                 # rows of no two splits have one key, but later changes of their bucket come after them
-                yield _Share(turn if alone else (split.partition, split.bucket), split.size, "split", split.to_bytes())
+                yield _Share(
+                    turn if alone else (split.partition, split.bucket), split.size, "split", split.to_bytes(), number
+                )
             if end.initial:
                 return
             number, done = number + 1, 0
@@ -425,7 +430,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._require_plan(end, told.plan)
                 stop = end.files
             if told.replaces and done == 0:
-                yield _Share(None, 0, "snapshot", b"%d" % number)
+                yield _Share(None, 0, "snapshot", b"%d" % number, number)
             elif told.entries is not None:
                 yield from self._in_buckets(number, told.entries.slice(done, None if stop is None else stop - done))
             number, done = number + 1, 0
@@ -435,22 +440,32 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for partition, bucket, _, part in bucket_groups(entries):
             sizes = part.column("file_size").to_numpy()
             if self._store.bucket_mode is not BucketMode.UNAWARE:
-                yield _Share((partition, bucket), int(sizes.sum()), "files", _packed(part))
+                yield _Share((partition, bucket), int(sizes.sum()), "files", _packed(part), number)
                 continue
             turns = (np.cumsum(sizes) - sizes) // _TASK_BYTES
             bounds = [0, *(np.flatnonzero(np.diff(turns)) + 1).tolist(), len(sizes)]
             for start, stop in pairwise(bounds):  # one a task
                 place = (number, partition, start)
-                yield _Share(place, int(sizes[start:stop].sum()), "files", _packed(part.slice(start, stop - start)))
+                yield _Share(
+                    place, int(sizes[start:stop].sum()), "files", _packed(part.slice(start, stop - start)), number
+                )
 
     # -- in a task ---------------------------------------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a task in the Arrow types of the stream's columns. Raises CorruptFile."""
+        """Yield the rows of a task in the Arrow types of the stream's columns. Raises CorruptFile, SnapshotNotFound where they expired."""
+        try:
+            yield from self._read(partition)
+        except DredgeError as error:
+            noted(error)
+            raise
+
+    def _read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         choice = Choice.of(self._store, self._columns, self._filter)
         target = StreamChoice(self._store, choice.columns, None, self._kinds).target
-        for kind, data in partition.value:
-            with closing(self._rows(choice, kind, data)) as batches:
+        for kind, data, number in partition.value:
+            named = expiry_named(self._store, number, whole=kind == "split")
+            with named, closing(self._rows(choice, kind, data)) as batches:
                 for batch in batches:
                     found = batch if self._kinds else batch.filter(pc.invert(_retracts(batch)))
                     if found.num_rows:

@@ -33,7 +33,7 @@ from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.spark.spark_columns import names_in_table
 from lsm_core.spark.spark_tasks import Outcome, decode, encode, tells
-from lsm_core.spark.spark_write import WriteJob, kind_column_of, task_number
+from lsm_core.spark.spark_write import WriteJob, kind_column_of, task_number, warn_of_unseen
 from lsm_core.spark.write_folder import WriteFolder
 from lsm_core.table.writing import StreamCommit, after_commit
 from lsm_core.write import BucketHistory
@@ -133,6 +133,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         job.end(found)
         if self._compaction != "none":
             self._compact()
+        elif batchId == 0 and not self._overwrite:
+            warn_of_unseen(self._store, found)
 
     def _publish(self, found: list[CommitMessage], of: EpochMessage, epoch: int) -> None:
         store, user = self._store, self._named or of.query

@@ -154,12 +154,18 @@ def tells(method: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return method(*given, **named)
         except DredgeError as error:
-            note = marked(error).removeprefix(f"{error} ")
-            if note not in getattr(error, "__notes__", ()):
-                error.add_note(note)
+            noted(error)
             raise
 
     return call
+
+
+def noted(error: DredgeError) -> DredgeError:
+    """Return ``error`` with the note by which `typed` finds it in a trace of Spark."""
+    note = marked(error).removeprefix(f"{error} ")
+    if note not in getattr(error, "__notes__", ()):
+        error.add_note(note)
+    return error
 
 
 def await_query(query: StreamingQuery, timeout_s: float | None = None) -> bool:
@@ -460,6 +466,7 @@ __all__ = [
     "encode",
     "failure",
     "marked",
+    "noted",
     "raise_first",
     "require_workers",
     "run_tasks",

@@ -9,6 +9,7 @@ its tasks hand their rows to one writer, beside the driver (`write_folder`).
 
 from __future__ import annotations
 
+import logging
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,6 +30,7 @@ from lsm_core.format.schema import TableSchema
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.metadata.support import require_writable
 from lsm_core.options import parse_digits, whole_number
+from lsm_core.read.compacted import compacted_only
 from lsm_core.spark.spark_columns import SESSION_ZONE, arrow_of, in_frames, in_session_zone, names_in_table
 from lsm_core.spark.spark_tasks import (
     ANSWER_DDL,
@@ -68,6 +70,7 @@ if TYPE_CHECKING:
 OVERWRITE_MODE: Final = "spark.sql.sources.partitionOverwriteMode"
 DYNAMIC_OVERWRITE: Final = "dynamic-partition-overwrite"
 """The option of a table, and of one write, that says what an overwrite replaces."""
+_LOG = logging.getLogger(__name__)
 ROW_KIND: Final = "_row_kind"
 """A column of this name holds the kinds of the rows, unless the table has it."""
 
@@ -343,6 +346,7 @@ class WriteJob:
                 show_moved_keys(self.store, messages)
             else:
                 done = committer.commit(messages, commit_identifier=number, made_from=self.made_from)
+        warn_of_unseen(self.store, messages)
         return done.snapshot_id
 
     def end(self, messages: Sequence[CommitMessage] = (), *, failed: bool = False) -> None:
@@ -431,6 +435,26 @@ def write_table(
     named = overwrite if isinstance(overwrite, Mapping) and overwrite else None
     scope = named or overwrite_scope(store, None, spark.conf.get(OVERWRITE_MODE, None))
     return committed(store, write_frame(df, job, row_kind_column, scope))
+
+
+def warn_of_unseen(store: TableStore, messages: Sequence[CommitMessage]) -> None:
+    """Log a warning where readers see nothing of what was written until the next compaction.
+
+    Args:
+        store: The table.
+        messages: The messages of a commit that is made.
+    """
+    if not compacted_only(store):
+        return
+    rows = sum(file.row_count for message in messages for file in message.new_files if file.level == 0)
+    if rows:
+        _LOG.warning(
+            "table %s: batch reads see none of the %d rows just written before the next compaction, since they skip "
+            "level 0 (%s): run compact_table(spark, table), or read with 'deletion-vectors.merge-on-read' where the table has vectors",
+            store.name,
+            rows,
+            "merge engine first-row" if store.options.merge_engine == "first-row" else "deletion vectors",
+        )
 
 
 def tasks_of(spark: SparkSession) -> int:
@@ -767,6 +791,7 @@ __all__ = [
     "sent",
     "task_number",
     "tasks_of",
+    "warn_of_unseen",
     "write_frame",
     "write_table",
 ]

@@ -12,9 +12,13 @@ import pytest
 from pyspark.sql.types import StructType
 
 from lsm_core import Catalog, SchemaChange, Table
-from lsm_core.errors import InvalidOption, InvalidSchema, SnapshotNotFound, UnsupportedFeature
+from lsm_core.errors import CorruptFile, InvalidOption, InvalidSchema, SnapshotNotFound, UnsupportedFeature
 from lsm_core.metadata import consumers
+from lsm_core.read.changes import spans
+from lsm_core.read.changes.stream import Follower
+from lsm_core.spark import spark_stream_read
 from lsm_core.spark.data_source import TableSource
+from lsm_core.table import validation
 from tests.spark.streams import FIELDS, epochs, place_of, reader, rows
 from tests.spark.tables import make_table
 
@@ -222,6 +226,52 @@ def test_a_whole_version_that_expires_while_it_is_read_is_named(tmp_path: Path) 
         list(epochs(reader(table), begin))
 
 
+@pytest.mark.parametrize("where", ["planning", "tasks"])
+@pytest.mark.parametrize("start", [{}, {"scan__snapshot_id": "2"}])
+def test_a_file_that_expired_is_named_as_an_expiry_and_one_that_is_lost_as_damage(
+    tmp_path: Path, where: str, start: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = a_life(tmp_path, "none")
+    source = reader(table, **start)
+    end, *_ = epochs(source)
+    monkeypatch.setattr(spans, "_ASKED_AGAIN_S", 0.0)
+    parts = source.partitions(*end)
+    lost = parts[0].value[0][2]
+    assert lost == (2 if start else 8)
+    missing = str(tmp_path / "lost.parquet")
+
+    def is_lost(*_: Any, **__: Any) -> Any:
+        raise FileNotFoundError(2, "No such file or directory", missing)
+
+    for name in ("files", "splits") if where == "planning" else ():
+        monkeypatch.setattr(Follower, name, is_lost)
+    for name in ("file_rows", "split_rows") if where == "tasks" else ():
+        monkeypatch.setattr(spark_stream_read, name, is_lost)
+
+    def run() -> None:
+        for part in source.partitions(*end) if where == "planning" else parts:
+            list(source.read(part))
+
+    with pytest.raises(CorruptFile, match=r"lost\.parquet: the file is missing") as damage:
+        run()
+    assert damage.value.__notes__, "Spark finds it by its note"
+    monkeypatch.setattr(spans.snapshots, "exists", lambda _store, number: number != lost)
+    with pytest.raises(SnapshotNotFound, match=f"snapshot {lost} of table db.t expired while it was read") as expiry:
+        run()
+    assert expiry.value.expired and expiry.value.__notes__
+
+
+def test_the_engines_own_stream_names_a_bare_missing_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = a_life(tmp_path, "none")
+
+    def is_lost(*_: Any) -> Any:
+        raise FileNotFoundError(2, "No such file or directory", "/lost.parquet")
+
+    monkeypatch.setattr(Follower, "changes", is_lost)
+    with pytest.raises(CorruptFile, match=r"/lost\.parquet: the file is missing"):
+        table.new_stream_scan(from_snapshot=7).next()
+
+
 def test_a_checkpoint_of_another_table_or_history_is_refused(tmp_path: Path) -> None:
     table, other = a_life(tmp_path / "a", "none"), a_life(tmp_path / "b", "none")
     *_, (_, at) = epochs(reader(table))
@@ -280,7 +330,8 @@ def test_options_of_a_stream_are_checked(tmp_path: Path, options: dict[str, str]
         reader(table, **options)
 
 
-def test_system_tables_and_a_column_in_the_way_are_refused(tmp_path: Path) -> None:
+def test_system_tables_and_a_column_in_the_way_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(validation, "ROW_KIND", "")  # another engine may have made such a table
     table = make_table(tmp_path, fields=FIELDS.append(pa.field("_row_kind", pa.string())))
     with pytest.raises(UnsupportedFeature, match=r"read\.changelog beside a column called '_row_kind'"):
         reader(table, read__changelog="true")

@@ -397,3 +397,19 @@ def test_wide_rows_cross_to_and_from_spark_in_frames(spark: Any, tmp_path: Path)
     for found in (read_table(spark, table), spark.read.format("dredge").options(**place).load()):
         told = found.selectExpr("k", "length(v) AS n", "v = repeat(char(97 + k), length(v)) AS same").collect()
         assert {(row.k, row.n, row.same) for row in told} == {(k, (20 if k == 7 else 2) << 20, True) for k in range(12)}
+
+
+@pytest.mark.parametrize("options", [{"merge-engine": "first-row"}, {"deletion-vectors.enabled": "true"}, {}])
+def test_a_write_whose_rows_readers_do_not_see_yet_says_so_once(
+    spark: Any, tmp_path: Path, options: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    table = make_table(tmp_path, options={"bucket": "2", **options})
+    with caplog.at_level("WARNING", logger="lsm_core.spark"):
+        write_table(spark.createDataFrame(rows([1, 2, 3])), table)
+    hidden = table.to_arrow().num_rows == 0
+    assert hidden is bool(options)
+    told = [one.getMessage() for one in caplog.records if "batch reads see none of the 3 rows" in one.getMessage()]
+    assert len(told) == int(hidden)
+    assert not hidden or next(iter(options.values())).removesuffix("true") in told[0]
+    table.compact()
+    assert table.to_arrow().num_rows == 3

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from lsm_core.errors import InvalidOption, SnapshotNotFound, UnsupportedFeature
+from lsm_core.errors import CorruptFile, InvalidOption, SnapshotNotFound, UnsupportedFeature
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import changelogs, snapshots, tags
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import whole_number
 from lsm_core.read.table_versions import BETWEEN, TIMES, Mode, Startup, pair_of, startup, times_of
+
+_ASKED_AGAIN: Final = 5
+_ASKED_AGAIN_S: Final = 0.2
+"""How often, and after how many seconds, a snapshot of which a file is missing is asked for again."""
 
 
 def read_kept(store: TableStore, snapshot_id: int) -> Snapshot:
@@ -50,6 +57,39 @@ def next_snapshot(store: TableStore, snapshot_id: int) -> Snapshot | None:
 def is_gone(store: TableStore, snapshot_id: int) -> bool:
     """Whether neither the snapshot nor its changelog is there."""
     return not (snapshots.exists(store, snapshot_id) or changelogs.exists(store, snapshot_id))
+
+
+@contextmanager
+def expiry_named(store: TableStore, snapshot_id: int, *, whole: bool = False) -> Iterator[None]:
+    """Name the expiry of a snapshot where one of its files turns out to be missing inside the block.
+
+    An expiry deletes files before the snapshot that names them: the snapshot is asked for again for a moment, unless it is the newest,
+    which no expiry takes.
+
+    Args:
+        store: The table.
+        snapshot_id: The snapshot whose files are read.
+        whole: Whether the version is read; else its changes, which its changelog may keep.
+
+    Raises:
+        SnapshotNotFound: The snapshot has expired (``expired`` is set).
+        CorruptFile: A file is missing, or damaged, and the snapshot is there.
+    """
+    try:
+        yield
+    except (CorruptFile, FileNotFoundError) as error:
+        if isinstance(error, CorruptFile) and store.file_io.exists(error.path):
+            raise
+        attempts = _ASKED_AGAIN if snapshot_id < (snapshots.latest_id(store) or 0) else 1
+        for attempt in range(attempts):
+            if not snapshots.exists(store, snapshot_id) and (whole or is_gone(store, snapshot_id)):
+                why = f"snapshot {snapshot_id} of table {store.name} expired while it was read: begin again with one that is kept"
+                raise SnapshotNotFound(why, expired=True) from error
+            if attempt + 1 < attempts:
+                time.sleep(_ASKED_AGAIN_S)
+        if isinstance(error, FileNotFoundError):
+            raise CorruptFile(str(error.filename or store.root), "the file is missing") from error
+        raise
 
 
 def earliest_kept(store: TableStore) -> int | None:
@@ -204,6 +244,7 @@ __all__ = [
     "Span",
     "Version",
     "earliest_kept",
+    "expiry_named",
     "first_since",
     "is_gone",
     "next_snapshot",

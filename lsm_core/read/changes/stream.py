@@ -10,7 +10,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.errors import CorruptFile, InvalidOption, InvalidSchema, SnapshotNotFound
+from lsm_core.errors import CorruptFile, InvalidOption, InvalidSchema
 from lsm_core.format.kv_layout import VALUE_KIND
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.metadata import consumers, snapshots
@@ -20,7 +20,7 @@ from lsm_core.metadata.support import require_readable
 from lsm_core.options import parse_digits, whole_number
 from lsm_core.read.changes.changed_rows import ROW_KIND, Choice, Rows, file_rows, removed_rows, split_rows
 from lsm_core.read.changes.incremental import added_files, changelog_files, removed_files
-from lsm_core.read.changes.spans import earliest_kept, first_since, is_gone, next_snapshot
+from lsm_core.read.changes.spans import earliest_kept, expiry_named, first_since, next_snapshot
 from lsm_core.read.scan import plan_version
 from lsm_core.read.splits import Split
 from lsm_core.read.table_versions import Mode, Startup, Version, millis, newest_compacted, replaced_column, startup
@@ -335,12 +335,12 @@ class StreamScan:
                     snapshot = unit.snapshot
                     kinds, table = kinds_to_text(rows.column(VALUE_KIND)), rows.remove_column(0)
                     return ChangeBatch(snapshot.id, kinds, table, unit.initial, last, snapshot.watermark)
-        except CorruptFile as error:
+        except (CorruptFile, FileNotFoundError):
             number = self._following if unit is None else unit.snapshot.id
-            if number is not None and is_gone(self._store, number):
-                why = f"snapshot {number} of table {self._store.name} expired while it was read"
-                raise SnapshotNotFound(why, expired=True) from error
-            raise
+            if number is None:
+                raise
+            with expiry_named(self._store, number):
+                raise
 
     def checkpoint(self) -> int | None:
         """Id of the snapshot that comes next, to be given to :meth:`restore`; None before the first version was read to its end.
