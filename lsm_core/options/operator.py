@@ -11,12 +11,14 @@ import posixpath
 import re
 from collections.abc import Mapping
 from typing import Final
+from urllib.parse import parse_qsl, unquote
 
 ALLOWED_PLACES: Final = "DREDGE_ALLOWED_PLACES"
 """Environment variable: JDBC addresses and folders, separated by commas, that tables may name in their own options."""
 MASK: Final = "***"
 _SECRET: Final = re.compile(
-    r"secret|passw(or)?d|token|credential|private[-._]?key|access[-._]?key|account[-._]?key|sas[-._]?(key|token)",
+    r"secret|passw(or)?d|passphrase|pwd|token|credential|jaas|sas[-._]?(key|token)"
+    r"|(private|access|account|api|ssl|encryption)[-._]?key",
     re.IGNORECASE,
 )
 _PLACE: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^/]+")
@@ -29,14 +31,17 @@ def is_allowed_place(address: str) -> bool:
         address: JDBC address, path, or address of a folder in an object store.
 
     Returns:
-        True for a JDBC address of :data:`ALLOWED_PLACES` (parameters aside), and for a folder of it or one below.
+        True for a JDBC address of :data:`ALLOWED_PLACES` (the user aside), and for a folder of it or one below.
     """
     allowed = [place.strip() for place in os.environ.get(ALLOWED_PLACES, "").split(",") if place.strip()]
     if address.startswith("jdbc:"):
-        return address.partition("?")[0] in {place.partition("?")[0] for place in allowed}
-    wanted = _folder(address)
+        return _database(address) in {_database(place) for place in allowed}
     folders = [_folder(place) for place in allowed if not place.startswith("jdbc:")]
-    return any(wanted == folder or wanted.startswith(folder.rstrip("/") + "/") for folder in folders)
+    # An address of a file is decoded before it is opened, so "%2e%2e" leads up as ".." does.
+    return all(
+        any(wanted == folder or wanted.startswith(folder.rstrip("/") + "/") for folder in folders)
+        for wanted in (_folder(address), _folder(unquote(address)))
+    )
 
 
 def is_secret(key: str) -> bool:
@@ -49,11 +54,19 @@ def mask_secrets(options: Mapping[str, str]) -> dict[str, str]:
     return {key: MASK if is_secret(key) else value for key, value in options.items()}
 
 
+def _database(address: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """Return a JDBC address in one form: parameters such as `sslmode` decide who reads the password, the user does not."""
+    place, _, query = address.partition("?")
+    return place, tuple(sorted(pair for pair in parse_qsl(query, keep_blank_values=True) if pair[0] != "user"))
+
+
 def _folder(address: str) -> str:
-    """Return a path or folder address in one form, without `.` and `..`."""
+    """Return a path or folder address in one form, without `.` and `..`; a relative path as it is opened."""
     plain = address.removeprefix("file://")
     place = _PLACE.match(plain)
     head = place.group() if place else ""
+    if not place:
+        plain = os.path.abspath(plain)
     return head + posixpath.normpath("/" + plain[len(head) :].lstrip("/"))
 
 

@@ -105,6 +105,11 @@ def test_what_a_caller_gave_is_known_after_a_copy_and_a_pickle() -> None:
         ("file:///data/locks", "/data/locks", True),
         ("jdbc:postgresql://h/d?user=x", "jdbc:postgresql://h/d", True),
         ("jdbc:postgresql://h/d2", "jdbc:postgresql://h/d", False),
+        ("jdbc:postgresql://h/d?sslmode=disable", "jdbc:postgresql://h/d?sslmode=verify-full", False),
+        ("jdbc:postgresql://h/d?sslrootcert=/t/schema/x", "jdbc:postgresql://h/d", False),
+        ("jdbc:postgresql://h/d?user=x&sslmode=require", "jdbc:postgresql://h/d?sslmode=require", True),
+        ("file:///data/locks/%2e%2e/home", "/data/locks", False),
+        ("data/locks", "/data/locks", False),
         ("/data", "", False),
     ],
 )
@@ -115,7 +120,16 @@ def test_an_address_is_allowed_by_itself_or_by_a_folder_above(
     assert is_allowed_place(address) is expected
 
 
-SECRETS = ["s3.secret-key", "s3.access-key", "fs.oss.accessKeySecret", "my.PASSWORD", "sas.token", "private_key"]
+SECRETS = [
+    "s3.secret-key",
+    "s3.access-key",
+    "fs.oss.accessKeySecret",
+    "my.PASSWORD",
+    "sas.token",
+    "private_key",
+    "ssl.passphrase",
+    "api-key",
+]
 
 
 @pytest.mark.parametrize("key", SECRETS)
@@ -150,3 +164,11 @@ def test_a_local_spark_that_dredge_starts_asks_for_a_secret_on_loopback(spark: o
     assert context.getConf().get("spark.authenticate") == "true"
     assert context.getConf().get("spark.driver.bindAddress") == "127.0.0.1"
     assert context.getConf().get("spark.ui.enabled") == "false"
+
+
+def test_doctor_masks_secrets_of_a_table(tmp_path: Path) -> None:
+    from lsm_core.cli.verbs.doctor import _options_of_table
+
+    store = forged(tmp_path, {"s3.secret-key": "hunter2", "api-key": "hunter2"}).store
+    values = {option.option: option.value for option in _options_of_table(store)}
+    assert "hunter2" not in values.values() and {"s3.secret-key", "api-key"} <= values.keys()

@@ -254,12 +254,14 @@ def _guarantees(catalog: Catalog, store: TableStore | None) -> Iterator[Finding]
 def _options_of_table(store: TableStore | None) -> Iterator[OptionInForce]:
     if store is None:
         return
-    from lsm_core.options import REGISTRY
+    from lsm_core.options import REGISTRY, mask_secrets
 
-    stored = store.schema.options
+    stored, shown = store.schema.options, mask_secrets(store.options.raw)
     for key, value in sorted(store.options.raw.items()):
         own = stored.get(key) == value
-        yield OptionInForce(key, value, f"the table (schema {store.schema.id})" if own else "the catalog's options")
+        yield OptionInForce(
+            key, shown[key], f"the table (schema {store.schema.id})" if own else "the catalog's options"
+        )
     for key in sorted(name for name in REGISTRY if name.startswith("dredge.") and not store.options.is_set(name)):
         yield OptionInForce(key, str(REGISTRY[key].default or "-"), "default")
 
