@@ -152,7 +152,7 @@ def test_what_later_commits_used_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_newer_levels_above_an_older_compaction_are_refused(tmp_path: Path) -> None:
     table = keyed(tmp_path, num_levels="6")
-    table.write(rows(range(3000)))
+    table.write(rows(range(20_000)))
     table.compact(full=True)
     for number in range(5):
         table.write(rows(range(number, number + 3), v=number))
