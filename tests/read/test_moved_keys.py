@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from lsm_core import Catalog, Table
+from lsm_core.errors import InvalidOption
 from lsm_core.maintenance import CheckLimits
 
 COLUMNS = pa.schema([("p", pa.int32()), ("k", pa.int64()), ("v", pa.int64())])
@@ -118,3 +119,17 @@ def test_a_key_that_an_overwrite_takes_from_another_partition_is_read_once(
     assert rows == moved
     (unique,) = table.check(["unique_keys"], CheckLimits())
     assert unique.passed, unique.text
+
+
+def test_a_compaction_of_one_partition_takes_the_buckets_along_that_keys_left(tmp_path: Path) -> None:
+    table = made(tmp_path, "cross", deletion_vectors__enabled="true")
+    table.write([{"p": 0, "k": key, "v": 1} for key in range(4)])
+    table.write([{"p": 2, "k": 9, "v": 1}])
+    table.compact(full=True)
+    table.write([{"p": 1, "k": 1, "v": 2}])
+    with pytest.raises(InvalidOption, match=r"commit_every.*one commit"):
+        table.compact(commit_every=1)
+    report = table.compact(partitions=[{"p": 1}])
+    assert report.snapshot_id is not None
+    rows = sorted((row["k"], row["p"], row["v"]) for row in table.to_arrow().to_pylist())
+    assert rows == [(0, 0, 1), (1, 1, 2), (2, 0, 1), (3, 0, 1), (9, 2, 1)]

@@ -10,6 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.commit.overwrite import moves_hidden_keys
 from lsm_core.errors import InvalidOption
 from lsm_core.format.file_meta import ENTRY_SCHEMA
 from lsm_core.format.partition_path import partition_bytes, partition_text
@@ -80,12 +81,24 @@ def plan_compaction(
         _missing_places(store, (), None, wanted, ENTRY_SCHEMA.empty_table)
         return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))
     entries = manifests.live_entries(store, snapshot, partitions=chosen, buckets=wanted)
+    beside = _places_keys_left(store, snapshot) if moves_hidden_keys(store) else frozenset()
+    if beside and commit_every is not None:
+        accepted = "None: keys that moved between partitions are hidden and shown by one commit"
+        raise InvalidOption("commit_every", commit_every, accepted, store.name)
+    extra = beside - {(partition, bucket) for partition, bucket, _, _ in bucket_groups(entries)}
+    if extra:
+        more = manifests.live_entries(store, snapshot, partitions=sorted({partition for partition, _ in extra}))
+        parts = [part for partition, bucket, _, part in bucket_groups(more) if (partition, bucket) in extra]
+        entries = pa.concat_tables([entries, *parts])
     waiting = waiting_items(store, entries) if store.bucket_mode is BucketMode.POSTPONE else []
     require_declared_places(store, entries)
     # postponed rows are in no bucket yet
     groups = bucket_groups(entries.filter(pc.greater_equal(entries.column("bucket"), 0)))
     living, leaving = _split_expired(store, groups, now)
-    outcomes = [*leaving, *_units(store, snapshot, living, full, now, (chosen, wanted), order)]
+    outcomes = [
+        *leaving,
+        *_units(store, snapshot, living, full, now, (None, None) if extra else (chosen, wanted), order),
+    ]
     found = {(partition, bucket) for partition, bucket, _, _ in groups}
     found |= {(item.partition, POSTPONE_BUCKET) for item in waiting}
     listing = partial(manifests.live_entries, store, snapshot, partitions=chosen, columns=_PLACE_COLUMNS)
@@ -103,6 +116,17 @@ def plan_compaction(
         seconds=round(compaction_seconds(sum(item.bytes_in for item in items), len(items)) + seconds_of(waiting), 2),
     )
     return replace(plan, base_snapshot=snapshot.id, items=tuple(work), declined=tuple(declined), estimate=estimate)
+
+
+def _places_keys_left(store: TableStore, snapshot: Snapshot) -> frozenset[tuple[bytes, int]]:
+    """Return the buckets whose level 0 takes keys away that moved to another partition.
+
+    Readers who see compacted rows alone would see such a key twice, if only the bucket where it is now were compacted.
+    """
+    columns = ["partition", "bucket", "level", "delete_row_count"]
+    fresh = manifests.live_entries(store, snapshot, levels=[0], columns=columns)
+    leaving = fresh.filter(pc.greater(pc.fill_null(fresh.column("delete_row_count"), 1), 0))
+    return frozenset(zip(*(leaving.column(name).to_pylist() for name in ("partition", "bucket")), strict=True))
 
 
 def plan_units(store: TableStore, plan: MaintenancePlan) -> MaintenancePlan:
