@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from lsm_core.spark.spark_verify import verify_table as verify_table
     from lsm_core.spark.spark_write import write_table as write_table
     from lsm_core.spark.sql.procedures import call as call
+    from lsm_core.spark.table_views import create_view as create_view
+    from lsm_core.spark.table_views import query_tables as query_tables
+    from lsm_core.spark.table_views import refresh as refresh
 
 _WHERE = {
     "ConnectServer": "connect",
@@ -42,13 +45,16 @@ _WHERE = {
     "await_server": "connect",
     "call": "sql.procedures",
     "compact_table": "spark_maintenance",
+    "create_view": "table_views",
     "deep_read": "spark_check",
     "delete_keys": "spark_changes",
     "delete_where": "spark_changes",
     "expire_snapshots": "spark_maintenance",
     "explain_read": "spark_read",
     "find_java": "java",
+    "query_tables": "table_views",
     "read_table": "spark_read",
+    "refresh": "table_views",
     "register": "data_source",
     "remove_orphan_files": "spark_maintenance",
     "rescale_table": "spark_maintenance",
@@ -70,13 +76,16 @@ __all__ = [
     "await_server",
     "call",
     "compact_table",
+    "create_view",
     "deep_read",
     "delete_keys",
     "delete_where",
     "expire_snapshots",
     "explain_read",
     "find_java",
+    "query_tables",
     "read_table",
+    "refresh",
     "register",
     "remove_orphan_files",
     "rescale_table",

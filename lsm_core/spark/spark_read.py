@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from lsm_core.errors import InvalidOption
+from lsm_core.errors import InvalidOption, SnapshotNotFound
 from lsm_core.files.formats import open_source
 from lsm_core.format.kv_layout import append_arrow_schema, kv_arrow_schema
 from lsm_core.format.schema import TableSchema
+from lsm_core.metadata import tags
 from lsm_core.metadata.row_tracking import stores_row_ids, with_row_ids
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import TableOptions, whole_number
@@ -496,7 +497,32 @@ def _merged(
     rows = [pa.array(numbers, pa.int32()), pa.array([one.to_bytes() for task in tasks for one in task], pa.binary())]
     listed = spark.createDataFrame(pa.table(rows, names=["task", "split"])).repartitionById(len(tasks), "task")
     tracked = stores_row_ids(store.schema)
-    return listed.mapInArrow(Shipped(_merged_rows, store.to_json(), scan.columns, scan.filter, tracked, limit), ddl)
+    number = None if scan.snapshot is None else scan.snapshot.id
+    return listed.mapInArrow(
+        Shipped(_merged_rows, store.to_json(), scan.columns, scan.filter, tracked, limit, number), ddl
+    )
+
+
+def require_kept(store: TableStore, snapshot_id: int | None) -> None:
+    """Refuse to read for a frame whose snapshot has expired: its rows would be old ones, as long as their files happen to be there.
+
+    Args:
+        store: The table.
+        snapshot_id: The snapshot that the frame was planned on; None where nothing was committed.
+
+    Raises:
+        SnapshotNotFound: The snapshot has expired, and no tag keeps it.
+    """
+    if snapshot_id is None:
+        return
+    try:
+        tags.find_snapshot(store, snapshot_id)
+    except SnapshotNotFound as error:
+        why = (
+            f"this frame of table {store.name} was planned on snapshot {snapshot_id}, which has expired: "
+            "load the table again, or call lsm_core.spark.read_table or refresh again"
+        )
+        raise SnapshotNotFound(why, error.expired) from error
 
 
 def _merged_rows(
@@ -505,9 +531,11 @@ def _merged_rows(
     predicate: Predicate | None,
     tracked: bool,
     limit: int | None,
+    snapshot_id: int | None,
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     store = TableStore.from_json(store_text)
+    require_kept(store, snapshot_id)
     store = with_row_ids(store) if tracked else store
     target = spark_arrow_schema(fields_of(store.schema, columns, store.name), store.name)
     left = limit
@@ -523,4 +551,14 @@ def _merged_rows(
                     return
 
 
-__all__ = ["EXACT_TYPES", "ReadPlan", "condition_of", "explain_read", "packed", "parquet", "read_table", "stored_rows"]
+__all__ = [
+    "EXACT_TYPES",
+    "ReadPlan",
+    "condition_of",
+    "explain_read",
+    "packed",
+    "parquet",
+    "read_table",
+    "require_kept",
+    "stored_rows",
+]

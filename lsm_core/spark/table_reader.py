@@ -10,23 +10,24 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from lsm_core.errors import InvalidOption
+from lsm_core.errors import DredgeError, InvalidOption
 from lsm_core.metadata.row_tracking import with_row_ids
 from lsm_core.metadata.store import TableStore
 from lsm_core.read import Split, parse_filter, plan_scan, read_split
 from lsm_core.read.changes import Choice, span_of_options, span_parts, span_values
 from lsm_core.spark.spark_columns import fields_of, spark_arrow_schema, to_spark
-from lsm_core.spark.spark_read import packed
+from lsm_core.spark.spark_read import packed, require_kept
+from lsm_core.spark.spark_tasks import noted
 
 if TYPE_CHECKING:
     from lsm_core.table.system.reader import ReadOnlyTable
 
 
 class SplitPartition(InputPartition):
-    """Splits of the scan that one task reads, as bytes; none for an empty table."""
+    """Splits of the scan that one task reads, as bytes (none for an empty table), and the snapshot that they are of."""
 
-    def __init__(self, splits: tuple[bytes, ...] = ()) -> None:
-        super().__init__(splits)
+    def __init__(self, splits: tuple[bytes, ...] = (), snapshot_id: int | None = None) -> None:
+        super().__init__((splits, snapshot_id))
 
 
 class SpanPartition(InputPartition):
@@ -68,11 +69,22 @@ class TableReader(DataSourceReader):
             store, snapshot_id=self._snapshot_id, columns=self._columns, filter=self._filter, limit=self._limit
         )
         tasks = packed(scan.splits, os.cpu_count() or 1, scan.store.options) if self._limit is None else [scan.splits]
-        found = [SplitPartition(tuple(split.to_bytes() for split in splits)) for splits in tasks if splits]
+        number = None if scan.snapshot is None else scan.snapshot.id
+        found = [SplitPartition(tuple(split.to_bytes() for split in splits), number) for splits in tasks if splits]
         return found or [SplitPartition()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one partition in the Arrow types of `TableSource.schema`, filters applied."""
+        """Yield the rows of one partition in the Arrow types of `TableSource.schema`, filters applied.
+
+        Raises SnapshotNotFound where the snapshot that the frame was planned on has expired, CorruptFile.
+        """
+        try:
+            yield from self._read(partition)
+        except DredgeError as error:
+            noted(error)
+            raise
+
+    def _read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         store = TableStore.from_json(self._store_text)
         store = with_row_ids(store) if self._tracked else store
         target = spark_arrow_schema(fields_of(store.schema, self._columns, store.name), store.name)
@@ -85,7 +97,9 @@ class TableReader(DataSourceReader):
             return
         predicate = parse_filter(self._filter, store.schema, store.name)
         left = self._limit
-        for data in partition.value:
+        splits, number = partition.value
+        require_kept(store, number)
+        for data in splits:
             if left is not None and left <= 0:
                 return
             for batch in read_split(store, Split.from_bytes(data), self._columns, predicate):
