@@ -11,6 +11,9 @@
       CorruptFile             a file is missing, cut short or says something impossible
       StorageFull             the disk has no room left
       StorageRefused          the file system lets nothing be created, moved or removed there (read-only, no permission)
+      StorageFailed           a file or a store cannot be reached or read now (also an OSError)
+      OutOfMemory             the memory does not suffice; no file is damaged
+      InvalidArgument         a verb was called with a value of a type that it does not take (also a TypeError)
       UnsupportedFeature      the table uses something Dredge does not keep up yet
       RetractNotSupported     a merge engine or aggregate met a -U or -D
       ArithmeticOverflow      exact arithmetic left the type's range
@@ -34,6 +37,7 @@ Spark workers raise these across processes, so all of them pickle: positional ar
 
 from __future__ import annotations
 
+import errno as _errno
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, Final, Self
@@ -150,6 +154,96 @@ class StorageRefused(DredgeError):
     def __init__(self, path: str, reason: str, verb: str = "create") -> None:
         self.path, self.reason, self.verb = path, reason, verb
         super().__init__(f"cannot {verb} {path}: {reason}")
+
+
+class StorageFailed(DredgeError, OSError):
+    """A file or store that cannot be reached now.
+
+    Attributes:
+        subject: what was asked, such as "Table.write of db.t".
+        path: file or address; "" where it is unknown.
+        reason: what the system said.
+    """
+
+    def __init__(self, subject: str, path: str, reason: str, number: int = _errno.EIO) -> None:
+        self.subject, self.path, self.reason = subject, path, reason
+        at = f" at {path}" if path else ""
+        self._text = f"{subject} failed{at}: {reason}"
+        super().__init__(number, self._text)
+        self.errno = number
+
+    def __str__(self) -> str:
+        return self._text
+
+
+class OutOfMemory(DredgeError):
+    """Memory that does not suffice for ``subject``; what is stored is as it was.
+
+    Attributes:
+        subject: what was asked, or the file that was read.
+        reason: what the allocator said.
+    """
+
+    def __init__(self, subject: str, reason: str = "") -> None:
+        self.subject, self.reason = subject, reason
+        why = f" ({reason})" if reason else ""
+        super().__init__(f"not enough memory for {subject}{why}: nothing is damaged; try again with more memory")
+
+
+class InvalidArgument(DredgeError, TypeError):
+    """An argument of a type that a verb does not take.
+
+    Attributes:
+        subject: what was asked, such as "Table.write of db.t".
+        reason: what does not fit.
+    """
+
+    def __init__(self, subject: str, reason: str) -> None:
+        self.subject, self.reason = subject, reason
+        super().__init__(f"{subject} cannot take these arguments: {reason}")
+
+
+def is_panic(error: BaseException) -> bool:
+    """Tell whether a library written in Rust failed inside, which is no Exception.
+
+    Args:
+        error: what was raised.
+
+    Returns:
+        True for a `PanicException` of any such library.
+    """
+    return type(error).__name__ == "PanicException"
+
+
+_REFUSALS: Final = frozenset({_errno.EACCES, _errno.EPERM, _errno.EROFS})
+
+
+def typed_failure(error: BaseException, subject: str) -> DredgeError | None:
+    """Turn a failure of the system or of a library into one of Dredge's errors.
+
+    Args:
+        error: what was raised.
+        subject: what was asked, which the text names.
+
+    Returns:
+        The error to raise instead; None for Dredge's own errors, interrupts and anything that is a defect of the program.
+    """
+    if isinstance(error, DredgeError):
+        return None
+    if is_panic(error):
+        return StorageFailed(subject, "", f"a library failed inside: {_shortened(str(error))}")
+    if isinstance(error, MemoryError):
+        return OutOfMemory(subject, str(error))
+    if isinstance(error, OSError):
+        path = error.filename if isinstance(error.filename, str) else ""
+        reason = error.strerror or str(error) or type(error).__name__
+        if error.errno in _REFUSALS:
+            return StorageRefused(path or subject, f"{reason} ({subject})", "reach")
+        return StorageFailed(subject, path, reason, error.errno or _errno.EIO)
+    of_arrow = any(kind.__name__ == "ArrowException" for kind in type(error).__mro__)
+    if isinstance(error, TypeError | AttributeError) or of_arrow:
+        return InvalidArgument(subject, " ".join(str(error).split()) or type(error).__name__)
+    return None
 
 
 class UnsupportedFeature(DredgeError):
@@ -394,6 +488,7 @@ __all__ = [
     "DatabaseExists",
     "DatabaseNotFound",
     "DredgeError",
+    "InvalidArgument",
     "InvalidData",
     "InvalidFilter",
     "InvalidOption",
@@ -403,12 +498,14 @@ __all__ = [
     "LockRequired",
     "LockTimeout",
     "MetastoreFailed",
+    "OutOfMemory",
     "PlanRefused",
     "PlanStale",
     "PortInUse",
     "RetractNotSupported",
     "SnapshotNotFound",
     "SparkFailed",
+    "StorageFailed",
     "StorageFull",
     "StorageRefused",
     "TableExists",

@@ -17,7 +17,7 @@ from typer.core import TyperCommand
 from lsm_core.cli import completion
 from lsm_core.cli.render import visible, visible_lines
 from lsm_core.cli.verbs.common import taking_catalog_options
-from lsm_core.errors import DredgeError
+from lsm_core.errors import DredgeError, is_panic, typed_failure
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -52,6 +52,8 @@ _AT_LENGTH: Final = frozenset({"maintain", "sql", "recover", "check", "verify"})
 FAILED: Final = 1
 MISUSED: Final = 2
 _INTERRUPTED: Final = 130
+_STOPPED: Final = "interrupted; what was committed before stays"
+_OF_THE_SYSTEM: Final = (OSError, MemoryError)
 _OBJECTS_A_COLLECTION: Final = 100_000
 """Imports make half a million objects that stay: looking through them every 700 is a tenth of a short command's time."""
 
@@ -159,13 +161,19 @@ def run(arguments: Sequence[str]) -> int:
         epilog = f"Also: {', '.join(sorted(plugins))} (dredge VERB --help)." if plugins else None
         return _code(_app(verbs, epilog, completes=True)(args=given, prog_name="dredge", standalone_mode=False))
     except (typer.Abort, KeyboardInterrupt):
-        return _fail("interrupted", _INTERRUPTED)
+        return _fail(_STOPPED, _INTERRUPTED)
     except DredgeError as error:
         return _fail(str(error), FAILED)
-    except OSError as error:
-        where = f": {error.filename}" if error.filename else ""
-        return _fail(f"{error.strerror or type(error).__name__}{where}", FAILED)
-    except Exception as error:  # noqa: BLE001  (the last line of defence: people get no tracebacks)
+    except (SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:  # noqa: BLE001  (the last line of defence: people get no tracebacks; panics are no Exception)
+        own = (
+            typed_failure(error, " ".join(["dredge", *given[:2]]))
+            if isinstance(error, _OF_THE_SYSTEM) or is_panic(error)
+            else None
+        )
+        if own is not None:
+            return _fail(str(own), FAILED)
         usage = getattr(error, "format_message", None)  # a wrong option or argument
         if callable(usage):
             return _fail(f"{usage()} (see dredge {'' if given[0].startswith('-') else f'{given[0]} '}--help)", MISUSED)
@@ -239,7 +247,9 @@ class _NoPandas:
 
 
 def _code(result: Any) -> int:
-    return result if isinstance(result, int) else 0
+    """The exit code that a command's result means; Typer makes a bare code of an interrupt, and says nothing."""
+    code = result if isinstance(result, int) else 0
+    return _fail(_STOPPED, _INTERRUPTED) if code == _INTERRUPTED else code
 
 
 def _fail(message: str, code: int) -> int:
@@ -256,6 +266,14 @@ def _on_spark(arguments: Sequence[str]) -> bool:
 
 def main() -> None:
     """Entry point of the console script."""
+    try:
+        _run_process()
+    except KeyboardInterrupt:  # before or after the verb itself
+        sys.exit(_fail(_STOPPED, _INTERRUPTED))
+
+
+def _run_process() -> None:
+    """Prepare this process for the verb of its command line, run it, and exit."""
     if sys.argv[1:2] and sys.argv[1] in _VERBS and sys.argv[1] not in _AT_LENGTH:
         gc.disable()  # what only looks is over before there is much to collect
     gc.set_threshold(_OBJECTS_A_COLLECTION)

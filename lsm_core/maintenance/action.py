@@ -408,6 +408,8 @@ class Action(ABC):
     commits: ClassVar[bool] = False
     runs_tasks: ClassVar[bool] = False
     plans_with_tasks: ClassVar[bool] = False
+    one_of: ClassVar[tuple[str, ...]] = ()
+    """Names of arguments of which exactly one must be given."""
 
     @abstractmethod
     def item_types(self) -> tuple[type[PlanItem], ...]:

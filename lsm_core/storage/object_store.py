@@ -27,7 +27,7 @@ from obstore.exceptions import (
 )
 from obstore.store import from_url
 
-from lsm_core.errors import CorruptFile, InvalidOption, StorageRefused, UnsupportedFeature
+from lsm_core.errors import CorruptFile, InvalidOption, StorageRefused, UnsupportedFeature, is_panic
 from lsm_core.options.catalog_options import S3_ENDPOINT, S3_PATH_STYLE, S3_REGION, STORAGE_OPTIONS
 from lsm_core.storage import trace
 from lsm_core.storage.file_io import Buffer, Deleted, FileStatus, Guarantee
@@ -68,7 +68,7 @@ class _NotAnswered(OSError):
     """A request failed, or its answer was lost: whether it was carried out is not known."""
 
     def __init__(self, path: str, reason: str) -> None:
-        super().__init__(errno.EIO, reason, path)
+        super().__init__(errno.EIO, f"the store does not answer as it should: {reason}", path)
 
 
 @contextmanager
@@ -89,11 +89,15 @@ def _step(name: str, path: str, verb: str = "read") -> Iterator[None]:
             if any(part in str(error) for part in _MACHINES_ROLE):
                 raise StorageRefused(path, f"{_NO_KEYS}, and this machine has no role that gives any", verb) from error
             raise _NotAnswered(path, _said(error)) from error
+        except BaseException as error:
+            if is_panic(error):
+                raise _NotAnswered(path, f"the library that reaches it failed ({_said(error)})") from error
+            raise
 
 
 def _said(error: BaseException) -> str:
-    """What the library says of a failure, on one line."""
-    text = " ".join(str(error).split())
+    """What the library says of a failure, on one line, without the dump of its own types."""
+    text = " ".join(str(error).partition("Debug source:")[0].split())
     return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}..."
 
 
@@ -154,6 +158,17 @@ class ObjectStoreFileIO:
         return store, key.strip("/")
 
     def _connected(self, place: str, scheme: str, authority: str) -> Any:
+        try:
+            return self._connect(place, scheme, authority)
+        except (BaseError, ValueError) as error:
+            raise StorageRefused(place, f"its address or settings cannot be used: {_said(error)}", "reach") from error
+        except BaseException as error:
+            if is_panic(error):
+                why = f"its address or settings cannot be used: {_said(error)}"
+                raise StorageRefused(place, why, "reach") from error
+            raise
+
+    def _connect(self, place: str, scheme: str, authority: str) -> Any:
         connect: Any = from_url  # its overloads know the keys of each kind of store
         common: dict[str, Any] = {
             "retry_config": {"max_retries": _RETRIES, "retry_timeout": _RETRY_TIMEOUT},
@@ -163,6 +178,9 @@ class ObjectStoreFileIO:
             return connect(place, **common)
         endpoint = self.options.get(S3_ENDPOINT)
         given = endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL", "")
+        if given and urlsplit(given).scheme not in ("http", "https"):
+            variable = "AWS_ENDPOINT_URL_S3" if os.environ.get("AWS_ENDPOINT_URL_S3") else "AWS_ENDPOINT_URL"
+            raise InvalidOption(variable, given, "an address with its scheme, such as https://s3.example.com")
         _require_keys(place, given)
         config: dict[str, Any] = {}
         if S3_REGION in self.options:

@@ -28,8 +28,9 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import Purpose, require_writable, unsupported
 from lsm_core.options import CatalogOptions, TableOptions, not_acted_on
 from lsm_core.storage import Guarantee, file_io_for, is_link
+from lsm_core.table.boundary import with_typed_errors
 from lsm_core.table.metastore import FolderMetastore
-from lsm_core.table.names import SYSTEM_DATABASE, TableName
+from lsm_core.table.names import SYSTEM_DATABASE, TableName, checked_new
 
 if (
     TYPE_CHECKING
@@ -45,6 +46,7 @@ _LOG = logging.getLogger(__name__)
 _ALTER_ATTEMPTS = 100
 
 
+@with_typed_errors
 class Catalog:
     """The tables of ``warehouse`` (a path, or the address of a folder or of an object store: ``s3://bucket/folder``). ``clock`` stamps what its tables write (default: the system's).
 
@@ -165,7 +167,7 @@ class Catalog:
         from lsm_core.table.definition import as_definition, new_table_schema
 
         schema = as_definition(name, schema, primary_keys, partition_keys, options, comment)
-        parsed = self._plain(name, "creating")
+        parsed = checked_new(self._plain(name, "creating"))
         schema = replace(schema, options={**self.options.table_defaults, **schema.options})
         first = new_table_schema(schema, str(parsed), self.clock)
         if create_database:
@@ -350,7 +352,7 @@ class Catalog:
     def rename_table(self, name: str, to: str, ignore_if_not_exists: bool = False) -> None:
         """Rename a table; its directory moves with it, branches too. Raises TableNotFound, TableExists, DatabaseNotFound, StorageRefused."""
         path = self._existing(name, ignore_if_not_exists, "renaming")
-        target = self._plain(to, "renaming")
+        target = checked_new(self._plain(to, "renaming"))
         self._table_path(target)
         if path is None:
             return

@@ -12,6 +12,7 @@ from lsm_core.storage import check_name
 DATABASE_SUFFIX: Final = ".db"
 # The database of the tables about the whole catalog ("sys.tables"); it has no directory.
 SYSTEM_DATABASE: Final = "sys"
+_PATTERN_SIGNS: Final = "*?["
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,27 @@ class TableName:
                 f"{text!r} is no table name; write it as database.table, database.table$branch_name or database.table$system"
             )
         return TableName(checked_database(database), _plain(table, text), system, _plain(branch, text))
+
+
+def checked_new(name: TableName) -> TableName:
+    """Return the name of a table that is to be made.
+
+    Args:
+        name: name that :meth:`TableName.parse` returned.
+
+    Returns:
+        The same name.
+
+    Raises:
+        InvalidSchema: the table begins with a dot, with a blank or ends with one, or holds a sign of patterns.
+    """
+    table = name.table
+    if table.startswith(".") or table != table.strip() or any(sign in table for sign in _PATTERN_SIGNS):
+        raise InvalidSchema(
+            f"{str(name)!r} cannot be the name of a new table: '{table}' must not begin with '.', "
+            f"begin or end with a blank, or hold one of {' '.join(_PATTERN_SIGNS)} (signs of patterns)"
+        )
+    return name
 
 
 def checked_database(name: str) -> str:

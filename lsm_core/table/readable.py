@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from lsm_core.table.boundary import with_typed_errors
 from lsm_core.table.question import Answer, Question
 
 if TYPE_CHECKING:  # the libraries of frames are the caller's own: nothing here needs them before a method is called
@@ -19,6 +20,7 @@ if TYPE_CHECKING:  # the libraries of frames are the caller's own: nothing here 
     from lsm_core.table.lazy_scan import TableScan
 
 
+@with_typed_errors
 class Readable(ABC):
     """Rows that can be read as one Arrow table, as a stream of batches, as a frame, or lazily by a query engine."""
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from lsm_core import maintenance
 from lsm_core.metadata import branches, consumers, mark_done, snapshots, tags
+from lsm_core.table.boundary import with_typed_errors
 from lsm_core.table.question import Answer, Question
 from lsm_core.table.readable import Readable
 
@@ -54,6 +55,7 @@ if (
     from lsm_core.write import Rows
 
 
+@with_typed_errors
 class Table(Readable):
     """One table of a catalog. Immutable: :meth:`refresh` opens it again after a schema change.
 

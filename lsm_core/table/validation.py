@@ -50,6 +50,7 @@ def validate(
     """
     _check_texts(schema, table)
     check_columns(schema.fields, table)
+    _check_rows([field for field in schema.fields if before is None or field not in before.fields], table)
     _check_keys(schema, table)
     for field in schema.fields:
         check_default(field, table)
@@ -93,6 +94,13 @@ def check_columns(fields: Sequence[DataField], table: str) -> None:
                 raise InvalidSchema(f"table {table}: a column{' of ' + path if path else ''} has a blank name")
             if counts[name] > 1:
                 raise InvalidSchema(f"table {table}: column '{path + '.' if path else ''}{name}' is given twice")
+
+
+def _check_rows(fields: Sequence[DataField], table: str) -> None:
+    """Raise InvalidSchema for a ROW without fields, which no Parquet file can hold."""
+    for path, names in _groups((), fields):
+        if path and not names:
+            raise InvalidSchema(f"table {table}: column '{path}' is a ROW without fields, which no file can hold")
 
 
 def _check_texts(schema: TableSchema, table: str) -> None:

@@ -16,7 +16,7 @@ import typer
 from lsm_core.cli.completion import table_names
 from lsm_core.cli.render import visible_lines
 from lsm_core.clock import Clock, clock_from, why_silent
-from lsm_core.errors import DatabaseNotFound, InvalidOption, UnsupportedFeature
+from lsm_core.errors import DatabaseNotFound, InvalidOption, UnsupportedFeature, typed_failure
 from lsm_core.maintenance.actions import PARTITIONS
 
 if TYPE_CHECKING:  # `dredge --help` starts in a third of a second: the engine is imported by the verb that runs
@@ -107,7 +107,14 @@ def open_catalog(warehouse: str, clock: str | None = None) -> Catalog:
     from lsm_core.table import Catalog
 
     catalog = Catalog(warehouse, _catalog_options(), clock=_time(clock))
-    if not catalog.file_io.exists(catalog.root):
+    try:
+        there = catalog.file_io.exists(catalog.root)
+    except BaseException as error:
+        own = typed_failure(error, f"opening the warehouse {catalog.root}")
+        if own is None:
+            raise
+        raise own from error
+    if not there:
         raise DatabaseNotFound(f"there is no warehouse at {catalog.root}")
     return catalog
 

@@ -15,7 +15,7 @@ import typer
 
 from lsm_core.cli.completion import table_names
 from lsm_core.cli.progress_bar import progress_bar
-from lsm_core.cli.render import print_json, print_table, say
+from lsm_core.cli.render import print_json, print_table, say, visible_lines
 from lsm_core.cli.verbs.common import (
     AsJson,
     ClockOption,
@@ -30,7 +30,7 @@ from lsm_core.cli.verbs.common import (
     runner_of,
 )
 from lsm_core.clock import utc_text
-from lsm_core.errors import DredgeError, InvalidOption
+from lsm_core.errors import DredgeError, InvalidOption, StorageFull, StorageRefused
 from lsm_core.maintenance.action import (
     Action,
     Argument,
@@ -120,12 +120,16 @@ def _plan_verb() -> Callable[..., None]:
         def keep(opened: Table) -> Any:
             with progress_bar(f"plan {opened.name}: {chosen.name}", hidden=as_json):
                 made = opened.plan_maintenance(chosen.name, **_arguments(chosen, opened, given))
+            unsaved = ""
             if save and made.items:
-                opened.save_plan(made)
+                unsaved = _unsaved(opened, made)
             if not as_json:
                 show_plan(made)
+            if unsaved:
+                typer.echo(visible_lines(f"dredge: {unsaved}"), err=True)
             return json.loads(made.to_json())
 
+        _require_one_of(chosen, given)
         _for_tables(warehouse, table, given, as_json, keep)
 
     names = ", ".join(action_names())
@@ -139,6 +143,16 @@ def _plan_verb() -> Callable[..., None]:
         *_SHARED,
     ]
     return _with_signature(plan, parameters)
+
+
+def _unsaved(opened: Table, made: MaintenancePlan) -> str:
+    """Save a plan, and return why that was impossible; "" where it was saved."""
+    try:
+        opened.save_plan(made)
+    except (StorageFull, StorageRefused, OSError) as error:
+        how = "`dredge plan --json` prints it, and `dredge apply --file` takes that once the table can be written"
+        return f"the plan of {opened.name} cannot be saved: {error}; {how}"
+    return ""
 
 
 def show_plan(made: MaintenancePlan) -> None:
@@ -320,6 +334,7 @@ def _verb(action: Action) -> Callable[..., None]:
             require_done(report)
             return report.to_object()
 
+        _require_one_of(action, given)
         _for_tables(warehouse, table, given, as_json, carry_out)
 
     verb.__doc__ = action.help
@@ -383,6 +398,17 @@ def matching_tables(catalog: Catalog, pattern: str) -> list[str] | None:
 
 def _flags(action: Action) -> list[Argument]:
     return [argument for argument in action.arguments if argument.kind in _TYPES]
+
+
+def _require_one_of(action: Action, given: Mapping[str, Any]) -> None:
+    """Raise BadParameter unless exactly one of the flags is given that exclude each other."""
+    flags = [argument for argument in _flags(action) if argument.name in action.one_of]
+    chosen = [argument.option for argument in flags if given.get(argument.name) is not None]
+    if flags and len(chosen) != 1:
+        options = ", ".join(argument.option for argument in flags)
+        raise typer.BadParameter(
+            f"{action.name} takes exactly one of {options}; given: {', '.join(chosen) or 'none of them'}"
+        )
 
 
 def _parameter(argument: Argument, note: str | None = None) -> tuple[str, Any, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import io
+import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
@@ -12,9 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from lsm_core.arrays import numpy_array
-from lsm_core.errors import CorruptFile, StorageFull
+from lsm_core.errors import CorruptFile, OutOfMemory, StorageFull
 from lsm_core.storage import FileIO
 
+_SIZE_ASKED: Final = re.compile(r"size (-?\d+)")
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -30,11 +33,22 @@ class named:  # noqa: N801 - reads as a statement where it is used
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, FileNotFoundError):
             raise CorruptFile(self._path, "the file is missing") from error
+        if isinstance(error, MemoryError) and not _beyond_any_file(error):
+            raise OutOfMemory(f"reading {self._path}", str(error)) from error
         if isinstance(error, pa.ArrowException) or (isinstance(error, OSError) and error.errno is None):
             raise CorruptFile(self._path, f"not a readable {self._kind} file: {error}") from error
         # What Arrow's decoders say of forged lengths, counts and text.
         if isinstance(error, MemoryError | OverflowError | UnicodeDecodeError):
             raise CorruptFile(self._path, f"not a readable {self._kind} file: {error!r}") from error
+
+
+def _beyond_any_file(error: MemoryError) -> bool:
+    """Whether more was asked for than this machine has: only a forged length does that, not a lack of free memory."""
+    asked = _SIZE_ASKED.search(str(error))
+    if asked is None:
+        return False
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return int(asked[1]) < 0 or int(asked[1]) > memory
 
 
 @contextmanager

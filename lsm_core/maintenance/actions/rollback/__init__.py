@@ -21,6 +21,7 @@ class Rollback(BuiltInAction):
         Argument("watermark", ArgumentKind.NUMBER, "The newest snapshot with a watermark (epoch ms) of this or less."),
         NOW,
     )
+    one_of = ("snapshot_id", "tag", "timestamp_ms", "watermark")
     items = ("actions.rollback.rolling_back.TakeBackItem", "trash.DeleteItem")
     planned_by = "actions.rollback.rolling_back.plan_rollback"
     applied_by = "actions.rollback.rolling_back.apply_rollback"

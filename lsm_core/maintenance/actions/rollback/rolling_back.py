@@ -196,7 +196,8 @@ def find_target(
     """The snapshot to go back to, by exactly one of the four; see :func:`plan_rollback`. Raises InvalidOption, SnapshotNotFound, CorruptFile."""
     given = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
     if sum(value is not None for value in given.values()) != 1:
-        raise InvalidOption("rollback", given, f"exactly one of {', '.join(given)}", store.name)
+        chosen = ", ".join(name for name, value in given.items() if value is not None)
+        raise InvalidOption("rollback", chosen or None, f"exactly one of {', '.join(given)}", store.name)
     if snapshot_id is not None:
         return tags.find_snapshot(store, whole_number(snapshot_id, "snapshot_id", store.name))
     if watermark is not None:
