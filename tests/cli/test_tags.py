@@ -76,4 +76,4 @@ def test_a_rollback_from_the_shell(shell: Shell) -> None:
     assert shell("apply", "db.t", plan["hash"], "--json").json["snapshots"] == [6]
     assert "nothing was rolled back" in shell("rollback", "db.t", "--snapshot", "5").out
     refused = shell("rollback", "db.t")
-    assert refused.code == 1 and "exactly one of snapshot_id, tag, timestamp_ms" in refused.err
+    assert refused.code == 2 and "exactly one of --snapshot, --tag, --timestamp" in refused.err

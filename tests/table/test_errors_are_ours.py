@@ -189,7 +189,7 @@ def test_a_failing_store_is_one_of_dredges_errors(
     facade: type, fault: str, template: Path, broken: tuple[BrokenStore, Path]
 ) -> None:
     store, place = broken
-    verbs: dict[str, Callable[[Any], Any]] = TABLE if facade is Table else CATALOG  # type: ignore[assignment]
+    verbs: dict[str, Callable[[Any], Any]] = TABLE if facade is Table else CATALOG
     assert verbs.keys() == _verbs(facade), "a verb without its place in this sweep"
     wrong = []
     for name, call in verbs.items():

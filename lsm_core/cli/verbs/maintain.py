@@ -30,7 +30,7 @@ from lsm_core.cli.verbs.common import (
     runner_of,
 )
 from lsm_core.clock import utc_text
-from lsm_core.errors import DredgeError, InvalidOption, StorageFull, StorageRefused
+from lsm_core.errors import DredgeError, InvalidOption, StorageFull, StorageRefused, typed_failure
 from lsm_core.maintenance.action import (
     Action,
     Argument,
@@ -369,8 +369,9 @@ def _for_tables(
         try:
             answers.append({"table": name, **work(open_table(warehouse, name, given["clock"], given["settings"]))})
         except Exception as error:  # noqa: BLE001  (one table stops no other)
-            kind = "" if isinstance(error, DredgeError) else f"{type(error).__name__}: "
-            failures.append(f"{name}: {kind}{error}")
+            own = typed_failure(error, name) or error
+            kind = "" if isinstance(own, DredgeError) else f"{type(own).__name__}: "
+            failures.append(f"{name}: {kind}{own}")
     if as_json:
         print_json(answers)
     if failures:
