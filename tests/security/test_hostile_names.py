@@ -37,7 +37,7 @@ def table(tmp_path: Path) -> Table:
     made.create_tag(visible_tag, 1)
     made.create_branch("dev\u202e", visible_tag)
     root = Path(made.store.root)
-    (root / "README \x1b[2J.md").write_text("x")
+    (root / "README \x1b[2J").write_text("x")
     shutil.copytree(root, root.parent / "x\x1b[2J\u202e")
     shutil.copytree(root.parent, root.parent.parent / "e\x9b2J\u2066.db")
     return made
