@@ -40,13 +40,15 @@ def data_asset(card: TableCard, warehouse_path: str) -> dg.AssetSpec:
 
 def _describe_data(card: TableCard) -> str:
     """Return what the asset page says first."""
-    kind = "append-only table" if card.append_only else f"primary-key table ({', '.join(card.primary_keys)})"
-    parted = f", partitioned by {', '.join(card.partition_keys)}" if card.partitioned else ""
-    told = [f"{card.name}: {kind}{parted}."]
+    kind = (
+        "append-only table" if card.append_only else f"primary-key table ({plain_cell(', '.join(card.primary_keys))})"
+    )
+    parted = f", partitioned by {plain_cell(', '.join(card.partition_keys))}" if card.partitioned else ""
+    told = [f"{plain_cell(card.name)}: {kind}{parted}."]
     if card.unreadable:
-        told = [f"{card.name} cannot be opened: {card.refusal}."]
+        told = [f"{plain_cell(card.name)} cannot be opened: {plain_cell(str(card.refusal))}."]
     elif card.refusal:
-        told.append(f"Dredge reads its metadata and leaves its files alone: {card.refusal}.")
+        told.append(f"Dredge reads its metadata and leaves its files alone: {plain_cell(card.refusal)}.")
     if card.comment:
         told.append(plain_cell(card.comment))
     return "\n\n".join(told)
@@ -58,9 +60,9 @@ def layout_asset(card: TableCard, warehouse_path: str) -> dg.AssetsDefinition:
     data = names.data_key(warehouse_path, card.name)
     database, _ = names.split(card.name)
     description = (
-        f"Layout of {card.name}: maintenance declines: {card.refusal}."
+        f"Layout of {plain_cell(card.name)}: maintenance declines: {plain_cell(card.refusal)}."
         if card.refusal
-        else f"Layout of {card.name}: how its rows lie in files. Materialize it to merge all that there is to merge now; sensors do it by "
+        else f"Layout of {plain_cell(card.name)}: how its rows lie in files. Materialize it to merge all that there is to merge now; sensors do it by "
         "the table's own rules when sorted runs pile up. A compaction never changes what the table says, and the blocking check merged_view_unchanged proves it."
     )
 

@@ -14,6 +14,7 @@ from lsm_core.maintenance import apply_plan, plan_maintenance, read_ledger
 from lsm_core.metadata import snapshots, tags
 from lsm_core.metadata.store import TableStore
 from orchestration import names
+from orchestration.metadata import plain_cell
 
 _LOOKED_AT: Final = 50
 """Among so many of the newest runs of the ledger the one that published is looked for."""
@@ -54,12 +55,13 @@ def kept_for_undo(store: TableStore, published: int) -> KeptFiles:
         kept = f"{kept}; the ledger cannot be read: {error}"
     warehouse = store.root.rstrip("/").rsplit("/", 2)[0]
     # The answers differ: an undo that must leave them as they are would refuse.
-    command = f"dredge undo {shlex.quote(store.name)} {shlex.quote(visible(run)) if run else 'RUN'} --allow-changes -w {shlex.quote(warehouse)}"
-    where = "" if run else f" (`dredge ledger {store.name}` names the run)"
+    name = shlex.quote(visible(store.name))
+    command = f"dredge undo {name} {shlex.quote(visible(run)) if run else 'RUN'} --allow-changes -w {shlex.quote(visible(warehouse))}"
+    where = "" if run else " (`dredge ledger TABLE` names the run)"
     later = f"; {newest - published} commits came since" if newest is not None and newest > published else ""
     text = f"{kept}; undo: {command}, then execute this check again{later}"
-    accept = f"Who accepts what snapshot {published} says deletes the tag before that: `dredge tag delete {shlex.quote(store.name)} {tag}`."
-    page = f"{kept}{later}.\n\nTake the compaction back{where}, then execute this check again:\n\n```\n{command}\n```\n\n{accept}\n\nMore: docs/platform.md, *When something is wrong*."
+    accept = f"Who accepts what snapshot {published} says deletes the tag before that: {plain_cell(f'dredge tag delete {name} {tag}')}."
+    page = f"{plain_cell(kept)}{later}.\n\nTake the compaction back{where}, then execute this check again:\n\n```\n{command}\n```\n\n{accept}\n\nMore: docs/platform.md, *When something is wrong*."
     told: dict[str, dg.MetadataValue] = {
         "undo": dg.MetadataValue.md(page),
         names.COMPARED: dg.MetadataValue.int(published),

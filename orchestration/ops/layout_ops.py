@@ -719,7 +719,7 @@ def record_op() -> dg.OpDefinition:
                 metadata |= cost_metadata(done.predicted, done.numbers, learned)
             metadata["ledger"] = dg.MetadataValue.path(warehouse.store(card.name).ledger_dir)
             metadata["runbook"] = dg.MetadataValue.md(
-                f"`dredge ledger {card.name}` lists the runs, `dredge undo {card.name} RUN` takes one back; more in docs/platform.md, *When something is wrong*"
+                f"`dredge ledger TABLE` lists the runs of {plain_cell(card.name)}, `dredge undo TABLE RUN` takes one back; more in docs/platform.md, *When something is wrong*"
             )
         version = dg.DataVersion(str(now.snapshot)) if now.snapshot is not None else None
         with early_features():  # data_version of an output is beta
@@ -769,7 +769,9 @@ def undo_metadata(context: dg.OpExecutionContext, table: str, done: AppliedPlan)
     context.instance.add_run_tags(context.run_id, {names.TAG_UNDO: done.ledger_run})
     link = launch_link(context.run, "undo", asked)
     return {
-        "undo": dg.MetadataValue.md(f"[launch the job undo]({link}) of {plain_cell(table)}: run_id `{done.ledger_run}`")
+        "undo": dg.MetadataValue.md(
+            f"[launch the job undo]({link}) of {plain_cell(table)}: run_id {plain_cell(str(done.ledger_run))}"
+        )
     }
 
 

@@ -14,6 +14,7 @@ from queue import SimpleQueue
 from typing import Any, Final, Protocol
 from urllib.parse import unquote, urlsplit
 
+from lsm_core.cli.render import visible
 from lsm_core.errors import InvalidOption
 
 WEBHOOK_VARIABLE: Final = "DREDGE_ALERT_WEBHOOK"
@@ -39,7 +40,7 @@ class Alert:
     @property
     def subject(self) -> str:
         """``Dredge flights: 2 new, 1 over, 3 in all``."""
-        return f"Dredge {self.warehouse}: {len(self.new)} new, {len(self.over)} over, {self.standing} in all"
+        return f"Dredge {visible(self.warehouse)}: {len(self.new)} new, {len(self.over)} over, {self.standing} in all"
 
     @property
     def text(self) -> str:
@@ -49,7 +50,12 @@ class Alert:
 
 def _named(before: str, lines: Sequence[str]) -> list[str]:
     more = [f"... and {len(lines) - _MOST_NAMED} more: see the newest tick of the sensor watch"]
-    return [*(f"{before}{line}" for line in lines[:_MOST_NAMED]), *(more if len(lines) > _MOST_NAMED else [])]
+    return [*(f"{before}{visible(line)}" for line in lines[:_MOST_NAMED]), *(more if len(lines) > _MOST_NAMED else [])]
+
+
+def _chat_text(text: str) -> str:
+    """Return text in which Slack finds no link and no mention: those need ``<``, ``>`` and ``&``, which Slack spells so."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 class Channel(Protocol):
@@ -87,7 +93,7 @@ class Webhook:
             respect_retry_after_header=False, raise_on_status=False,
         )  # fmt: skip
         content: dict[str, Any] = {
-            "text": alert.text,
+            "text": _chat_text(alert.text),
             "warehouse": alert.warehouse,
             "new": list(alert.new),
             "over": list(alert.over),

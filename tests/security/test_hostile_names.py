@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shutil
@@ -82,8 +83,17 @@ def test_no_verb_lets_a_name_steer_the_terminal(
 ) -> None:
     known = arguments(str(tmp_path / "wh"))
     assert set(app._VERBS) <= known.keys(), "a new verb is walked here, too"
+    where = ["-w", str(tmp_path / "wh")]
+    # Each as it refuses or plans, and with hostile arguments: a new action needs no line here.
     for action in app._of_actions():
-        known.setdefault(action.replace("-", "_"), [["d.t", "--help"]])
+        known.setdefault(action.replace("-", "_"), []).extend(
+            [
+                ["d.t", "--dry-run", *where],
+                [f"no{EVIL}", *where],
+                ["d.t", f"--x{EVIL}", *where],
+                ["d.t", f"x{EVIL}", "--dry-run", *where],
+            ]
+        )
     shown = []
     for verb, calls in known.items():
         for given in calls:
@@ -125,3 +135,40 @@ def test_what_is_shown_of_a_table_in_dagster_is_text(table: Table) -> None:
         text = str(value.value)
         if isinstance(value.value, str):
             assert re.search(r"(?<!\\)`", text) is None and "\x1b[2J" not in text
+
+
+def test_an_alert_mentions_nobody_and_steers_no_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    import requests
+
+    from orchestration.sensors.alert_channels import Alert, Webhook
+
+    sent: list[dict[str, object]] = []
+
+    def post(self: requests.Session, url: str, **given: object) -> requests.Response:
+        sent.append(given["json"])  # type: ignore[arg-type]
+        response = requests.Response()
+        response.status_code, response.raw = 200, io.BytesIO()
+        return response
+
+    monkeypatch.setattr(requests.Session, "post", post)
+    alert = Alert(f"wh{EVIL}\n", [f"d.t{EVIL}\n <!channel> <https://evil.example|status>"], [EVIL], 1)
+    Webhook("https://chat.example/x").send(alert)
+    text = str(sent[0]["text"])
+    assert STEERING.search(text) is None and STEERING.search(alert.subject) is None and "\n" not in alert.subject
+    assert "<" not in text and "&lt;!channel&gt;" in text
+    assert len(alert.text.splitlines()) == 3
+
+
+def test_the_page_of_an_undo_holds_a_name_as_text(tmp_path: Path) -> None:
+    from orchestration.ops.kept_for_undo import kept_for_undo
+
+    made = Catalog(tmp_path / "wh").create_table("d.t", pa.schema([("a", pa.int64())]), create_database=True)
+    made.write([{"a": 1}])
+    made.write([{"a": 2}])
+    store = made.store
+    store.name = f"d.{EVIL}"
+    page = str(kept_for_undo(store, 2).metadata["undo"].value)
+    prose, command, accept = page.split("\n```\n")
+    assert STEERING.search(page) is None and "\n" not in command
+    for text in (prose, accept):
+        assert re.search(r"(?<!\\)<b", text) is None and re.search(r"(?<!\\)\*x", text) is None
