@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lsm_core.commit import BATCH, CommitMessage, Committer, discard_on_failure, messages_of
 from lsm_core.commit.overwrite import asked_scope, moves_hidden_keys
-from lsm_core.errors import DredgeError, InvalidOption, UnsupportedFeature
+from lsm_core.errors import DredgeError, InvalidOption, InvalidSchema, UnsupportedFeature
 from lsm_core.format.json_text import require_whole
 from lsm_core.format.partition_path import partition_bytes, partition_values
 from lsm_core.format.snapshot import MAX_SEQUENCE
@@ -335,6 +335,11 @@ def with_merged_schema(
     typed = [
         field for field in rows.schema if not pa.types.is_null(field.type)
     ]  # a column of nulls has no type to merge
+    for field in rows.schema:
+        if pa.types.is_null(field.type) and not store.schema.has_field(field.name):
+            raise InvalidSchema(
+                f"table {store.name}: new column '{field.name}' holds only nulls; give it a type, or leave it out"
+            )
     kinds = {field.name: as_type(field, store.name, (field.name,)) for field in typed}
     changes = merging_changes(store.schema, kinds, store.name)
     if changes:

@@ -88,8 +88,12 @@ def as_rows(data: Rows, table: str) -> pa.Table | pa.RecordBatchReader:
             return pa.Table.from_batches([data])
         if kind.__module__.startswith("pandas.") and kind.__name__ == "DataFrame":
             return _rows_of_pandas(data)
-        if kind.__module__.startswith("polars.") and kind.__name__ == "LazyFrame":
-            return _rows_of_lazy_frame(data)
+        if kind.__module__.startswith("polars.") and kind.__name__ in ("LazyFrame", "DataFrame"):
+            frame: Any = data
+            _require_no_objects(frame.collect_schema())
+            return (
+                _rows_of_lazy_frame(frame) if kind.__name__ == "LazyFrame" else pa.RecordBatchReader.from_stream(frame)
+            )
         if isinstance(data, (list, tuple)):
             return _rows_of_list(data)
         if any(base.__module__ == "pyarrow._dataset" for base in kind.__mro__):
@@ -98,7 +102,7 @@ def as_rows(data: Rows, table: str) -> pa.Table | pa.RecordBatchReader:
         if hasattr(data, "__arrow_c_stream__"):
             return pa.RecordBatchReader.from_stream(data)
         return pa.table(data)
-    except (TypeError, ValueError, pa.ArrowException) as error:
+    except (OverflowError, TypeError, ValueError, pa.ArrowException) as error:
         reason = (
             f"rows of type {kind.__name__} cannot be read as a table: {error}. Write an Arrow table, a pandas or Polars "
             "frame, a dictionary of columns or a list of dictionaries"
@@ -112,6 +116,13 @@ def _rows_of_pandas(frame: Any) -> pa.Table:
     if levels:
         frame = (frame.reset_index(level=unnamed, drop=True) if unnamed else frame).reset_index()
     return pa.Table.from_pandas(frame, preserve_index=False)
+
+
+def _require_no_objects(schema: Mapping[str, Any]) -> None:
+    """Raise TypeError for a column of Python objects, which Polars exports as addresses in memory."""
+    for name, kind in schema.items():
+        if str(kind) == "Object":
+            raise TypeError(f"column {name!r} holds Python objects; give it a type")
 
 
 def _rows_of_lazy_frame(frame: Any) -> pa.RecordBatchReader:
@@ -349,6 +360,24 @@ def _shaped(array: pa.Array, kind: DataType) -> pa.Array:
         if pa.types.is_list(array.type):
             array = compact(array)
             return list_of(array, _shaped(array.values, kind.element), target)
+    return _cast(array, target)
+
+
+def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Cast values that are not nested; what Arrow would spoil without a word is an error. Raises ArrowException."""
+    if pa.types.is_dictionary(array.type) and array.type.value_type in (pa.string_view(), pa.binary_view()):
+        plain = pa.string() if array.type.value_type == pa.string_view() else pa.binary()
+        array = pa.DictionaryArray.from_arrays(array.indices, array.dictionary.cast(plain))  # Arrow decodes no views
+    if pa.types.is_floating(array.type) and pa.types.is_floating(target):
+        cast = array.cast(target)
+        if pc.any(pc.and_(pc.is_inf(cast), pc.is_finite(array))).as_py():  # Arrow rounds to infinity without a word
+            raise pa.ArrowInvalid("the number is too large")
+        return cast
+    if pa.types.is_timestamp(array.type) and pa.types.is_date(target):
+        cast = array.cast(target)
+        if pc.any(pc.not_equal(cast.cast(array.type), array)).as_py():  # Arrow cuts the time of day off without a word
+            raise pa.ArrowInvalid("it has a time of day")
+        return cast
     if pa.types.is_integer(array.type) and pa.types.is_decimal(target):
         # Arrow would refuse by the type alone; only values decide.
         return array.cast(_WIDE).cast(target)

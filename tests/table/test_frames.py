@@ -248,3 +248,24 @@ def test_many_alternatives_are_an_expression_and_deep_ones_an_error(filled: Tabl
     for wrong in ("(" * 200 + "id = 1" + ")" * 200, "", "id = 1; drop", "v like 'x'", "id = 'x'", "id = other"):
         with pytest.raises(InvalidFilter, match=r"table d\.t"):
             filled.to_arrow(filter=wrong)
+
+
+def test_values_that_arrow_would_spoil_without_a_word_are_refused(tmp_path: Path) -> None:
+    columns = pa.schema([("id", pa.int64()), ("f", pa.float32()), ("d", pa.date32()), ("s", pa.string())])
+    table = Catalog(tmp_path).create_table("d.t", columns, primary_keys=["id"], create_database=True)
+    for rows, words in (
+        ([{"id": 1, "f": 1e300}], r"column 'f'.*row 0 .*too large"),
+        ([{"id": 1, "d": dt.datetime(2024, 1, 1, 5)}], r"column 'd'.*row 0 .*time of day"),
+        ([{"id": 2**70}], "cannot be read as a table"),
+        (pl.DataFrame({"id": [1], "s": [object()]}), "'s' holds Python objects"),
+    ):
+        with pytest.raises(InvalidData, match=words):
+            table.write(rows)
+    with pytest.raises(InvalidSchema, match="holds only nulls"):
+        table.write([{"id": 1, "new": None}], schema_mode="merge")
+    assert table.latest_snapshot() is None
+    table.write([{"id": 1, "f": float("inf"), "d": dt.datetime(2024, 1, 1)}])
+    table.write(pl.DataFrame({"id": [2], "s": pl.Series(["a"], dtype=pl.Enum(["a"]))}))
+    assert table.to_arrow(["id", "s"]).to_pylist() == [{"id": 1, "s": None}, {"id": 2, "s": "a"}]
+    for nothing in ([], {}, [{}], pd.DataFrame(), pl.DataFrame(), pa.table({})):
+        assert table.write(nothing) is None
