@@ -104,7 +104,7 @@ def read_lineages(
         if record.action == EXPIRED_CHANGELOGS:
             found += _told(f"{holder} changelog", kept, pending=True)
         else:
-            found += split_at_gaps([as_it_is(store, one) for one in kept], f"{holder} snapshot", pending=True)
+            found += split_at_gaps(store, [as_it_is(store, one) for one in kept], f"{holder} snapshot", pending=True)
         for path, data in record.snapshot_files():
             name = path.rpartition("/")[2]
             one = Snapshot.from_json(data, f"{record.trash_id}: {name}")
@@ -128,7 +128,7 @@ def branch_lineages(
     ids = snapshots.list_ids(store)
     keeps = store.options.changelog_decoupled
     kept = _read_all(store, [number for number in ids if number not in without and number not in dropped])
-    found = split_at_gaps(kept, f"{prefix}snapshot", deltas=keeps and changelogs.keeps_deltas(store))
+    found = split_at_gaps(store, kept, f"{prefix}snapshot", deltas=keeps and changelogs.keeps_deltas(store))
     tagged = [(name, tag) for name, tag in sorted(tags.list_tags(store).items()) if name not in without_tags]
     found += [Lineage(f"{prefix}tag {name}", (as_it_is(store, tag),)) for name, tag in tagged]
     turning = set(without) & set(ids) if keeps else set()
@@ -153,7 +153,7 @@ def deleted_branch_lineages(store: TableStore, record: TrashRecord, holder: str)
             kinds[kind].append(Snapshot.from_json(data, f"{record.trash_id}: {name}"))
     deltas = options.changelog_decoupled and changelogs.keeps_deltas(view)
     ordered = sorted((as_it_is(view, one) for one in kinds["snapshot"]), key=lambda one: one.id)
-    found = split_at_gaps(ordered, f"{holder} snapshot", deltas=deltas, pending=True)
+    found = split_at_gaps(view, ordered, f"{holder} snapshot", deltas=deltas, pending=True)
     found += [Lineage(f"{holder} tag", (as_it_is(view, one),), pending=True) for one in kinds["tag"]]
     found += _told(f"{holder} changelog", kinds["changelog"], pending=True)
     return [replace(one, store=view) for one in found]
@@ -316,13 +316,40 @@ def _told(holder: str, found: Sequence[Snapshot], *, pending: bool = False) -> l
 
 
 def split_at_gaps(
-    found: Sequence[Snapshot], holder: str, *, deltas: bool = False, pending: bool = False
+    store: TableStore, found: Sequence[Snapshot], holder: str, *, deltas: bool = False, pending: bool = False
 ) -> list[Lineage]:
-    """Lines of history: deltas only add up between neighbours, so every gap starts a new line."""
+    """Split snapshots into lines of history, within which the delta of each adds up to the next.
+
+    Neighbours in number are not always neighbours in history: after a rollback or a fast-forward a snapshot may follow one that it was
+    not made from. So a line goes on only where the base of a snapshot is exactly what the snapshot before it left. A snapshot
+    that merged manifests begins a line, too, which costs a look at all of its entries.
+
+    Args:
+        store: the table or branch that the snapshots are of.
+        found: the snapshots, by number.
+        holder: how the lines are called.
+        deltas: whether what writers' snapshots dropped counts as used.
+        pending: whether the snapshots wait in the trash.
+
+    Returns:
+        The lines, in order.
+
+    Raises:
+        CorruptFile: a manifest list cannot be read.
+    """
     lines: list[list[Snapshot]] = []
+    left: set[str] = set()
     for snapshot in found:
-        if lines and lines[-1][-1].id + 1 == snapshot.id:
+        base, delta = (
+            {meta.file_name for meta in manifests.read_list(store, name, size)}
+            for name, size in (
+                (snapshot.base_manifest_list, snapshot.base_manifest_list_size),
+                (snapshot.delta_manifest_list, snapshot.delta_manifest_list_size),
+            )
+        )
+        if lines and lines[-1][-1].id + 1 == snapshot.id and base == left:
             lines[-1].append(snapshot)
         else:
             lines.append([snapshot])
+        left = base | delta
     return [Lineage(holder, tuple(line), deltas=deltas, pending=pending) for line in lines]

@@ -10,9 +10,11 @@ import pyarrow as pa
 import pytest
 
 from lsm_core import Catalog, Schema, Table
+from lsm_core.clock import FixedClock
 from lsm_core.errors import PlanStale
 from lsm_core.metadata import snapshots
 from lsm_core.storage import LocalFileIO
+from tests.maintenance.tables import HOUR, assert_whole, catalog, keyed, rows
 
 FIELDS = pa.schema([("v", pa.int64())])
 
@@ -119,3 +121,40 @@ def test_a_fast_forward_that_gives_up_brings_no_expired_snapshot_back(
         table.fast_forward("b")
     assert met
     assert [values(table, snapshot_id=snapshot.id) for snapshot in table.snapshots()] == [[4]]
+
+
+@pytest.mark.parametrize("keyed_table", [True, False])
+@pytest.mark.parametrize("way", ["rollback", "two branches"])
+def test_files_of_a_history_with_a_seam_outlive_the_branch_that_brought_them(
+    tmp_path: Path, keyed_table: bool, way: str
+) -> None:
+    """A snapshot may follow one in number that it was not made from: what only the older history added is still needed."""
+    if keyed_table:
+        table = keyed(tmp_path)
+    else:
+        columns = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("s", pa.string())])
+        table = catalog(tmp_path).create_table("db.a", columns)
+    for key in (1, 2, 3):
+        table.write(rows([key]))
+    branch = table.create_branch("b", from_snapshot=3)
+    assert branch.to_arrow().num_rows == 3
+    if way == "rollback":
+        table.rollback_to(1)
+        table.write(rows([9]))
+    else:
+        other = table.create_branch("c", from_snapshot=1)
+        other.write(rows([8]))
+        other.write(rows([9]))
+        table.fast_forward("c")
+    table.fast_forward("b")
+    assert sorted(table.to_arrow()["k"].to_pylist()) == [1, 2, 3]
+    for name in ("b", "c"):
+        if name in table.branches():
+            table.delete_branch(name)
+    clock = table.store.clock
+    assert isinstance(clock, FixedClock)
+    for _ in range(3):
+        clock.advance(3 * 24 * HOUR)
+        table.sweep_trash()
+    assert sorted(table.to_arrow()["k"].to_pylist()) == [1, 2, 3]
+    assert_whole(table)

@@ -133,3 +133,13 @@ def test_a_compaction_of_one_partition_takes_the_buckets_along_that_keys_left(tm
     assert report.snapshot_id is not None
     rows = sorted((row["k"], row["p"], row["v"]) for row in table.to_arrow().to_pylist())
     assert rows == [(0, 0, 1), (1, 1, 2), (2, 0, 1), (3, 0, 1), (9, 2, 1)]
+
+
+def test_a_key_of_fixed_buckets_may_be_in_each_partition(tmp_path: Path) -> None:
+    """Where the key lacks the partition and buckets are fixed, each partition has its own rows."""
+    table = Catalog(tmp_path).create_table(
+        "d.t", COLUMNS, primary_keys=["k"], partition_keys=["p"], options={"bucket": "1"}, create_database=True
+    )
+    table.write([{"p": 0, "k": 1, "v": 0}, {"p": 1, "k": 1, "v": 0}])
+    (unique,) = table.check(["unique_keys"], CheckLimits())
+    assert unique.passed, unique.text

@@ -30,6 +30,7 @@ _MOST_KEYS: Final = 200_000
 _SPREAD: Final = np.uint64(0x9E3779B97F4A7C15)
 _BUCKET: Final = "(bucket)"
 _FILE: Final = "(file)"
+_PARTITION: Final = "(partition)"
 
 
 def unique_keys(question: Question) -> CheckReport:
@@ -56,6 +57,8 @@ def unique_keys(question: Question) -> CheckReport:
     expected = sum(split.row_count for split in splits)
     limit = None if expected <= _MOST_KEYS else np.uint64(_MOST_KEYS / expected * ((1 << 64) - 1))
     read, problems = 0, []
+    moving = store.bucket_mode is BucketMode.CROSS_PARTITION
+    numbers_of: dict[bytes, int] = {}
     kept: list[pa.RecordBatch] = []
     for split in splits:
         with closing(read_split(scan.store, split, keys)) as batches:
@@ -66,14 +69,17 @@ def unique_keys(question: Question) -> CheckReport:
                     ranks = np.asarray(hash_rows(columns, types)).view(np.uint32) * np.uint64(question.seed) * _SPREAD
                     batch = batch.filter(arrow_array(ranks < limit))
                 lies = arrow_array(np.full(batch.num_rows, split.bucket, np.int32))
-                kept.append(batch.append_column(_BUCKET, lies))
+                # Only keys that move between partitions are there once in the whole table.
+                apart = 0 if moving else numbers_of.setdefault(split.partition, len(numbers_of))
+                where = arrow_array(np.full(batch.num_rows, apart, np.int32))
+                kept.append(batch.append_column(_BUCKET, lies).append_column(_PARTITION, where))
                 if fixed and sample.totals[split.partition]:
                     problems += _misplaced(
                         question, batch, split.partition, split.bucket, sample.totals[split.partition]
                     )
     looked_at = sum(batch.num_rows for batch in kept)
     if kept:
-        grouped = pa.Table.from_batches(kept).group_by(keys, use_threads=False)
+        grouped = pa.Table.from_batches(kept).group_by([*keys, _PARTITION], use_threads=False)
         counts = grouped.aggregate([(_BUCKET, "count"), (_BUCKET, "distinct")])
         twice = counts.filter(pc.greater(counts.column(f"{_BUCKET}_count"), 1))
         for row in twice.slice(0, 20).to_pylist():

@@ -202,7 +202,7 @@ def _refused(store: TableStore, rule: RefusalRule, detail: str) -> PlanRefused:
 
 def _freed(store: TableStore, change: _Change) -> list[DeleteItem]:
     """Files that only what goes needed. The branch itself, as all others, is asked."""
-    lines = split_at_gaps(list(change.snapshots.values()), "snapshot")
+    lines = split_at_gaps(store, list(change.snapshots.values()), "snapshot")
     lines += [Lineage(f"tag {name}", (tag,)) for name, tag in change.tags.items()]
     candidates = {item.path: item for item in needed_files(store, lines, "belonged to the history that went")}
     free, _ = split_used(store, list(candidates.values()), without_tags=set(change.tags), dropped=set(change.snapshots))
