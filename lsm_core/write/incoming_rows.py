@@ -370,18 +370,22 @@ def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
         array = pa.DictionaryArray.from_arrays(array.indices, array.dictionary.cast(plain))  # Arrow decodes no views
     if pa.types.is_floating(array.type) and pa.types.is_floating(target):
         cast = array.cast(target)
-        if pc.any(pc.and_(pc.is_inf(cast), pc.is_finite(array))).as_py():  # Arrow rounds to infinity without a word
+        if _any(pc.and_(pc.is_inf(cast), pc.is_finite(array))):  # Arrow rounds to infinity without a word
             raise pa.ArrowInvalid("the number is too large")
         return cast
     if pa.types.is_timestamp(array.type) and pa.types.is_date(target):
         cast = array.cast(target)
-        if pc.any(pc.not_equal(cast.cast(array.type), array)).as_py():  # Arrow cuts the time of day off without a word
+        if _any(pc.not_equal(cast.cast(array.type), array)):  # Arrow cuts the time of day off without a word
             raise pa.ArrowInvalid("it has a time of day")
         return cast
     if pa.types.is_integer(array.type) and pa.types.is_decimal(target):
         # Arrow would refuse by the type alone; only values decide.
         return array.cast(_WIDE).cast(target)
     return array.cast(target)
+
+
+def _any(mask: pa.Array) -> bool:
+    return bool(np.asarray(mask.fill_null(False), bool).any())  # noqa: FBT003
 
 
 def _first_failure(array: pa.Array, kind: DataType, error: Exception) -> tuple[int, str]:
