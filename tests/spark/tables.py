@@ -90,9 +90,12 @@ def dying(table: Table, place: str) -> Table:
 
 
 def saved(frame: Any, table: Table, mode: str = "append") -> None:
-    """Write ``frame`` into ``table`` through the data source."""
+    """Write ``frame`` into ``table`` through the data source; an overwrite replaces the partitions of its rows."""
     warehouse = str(Path(table.store.root).parents[1])
-    frame.write.format("dredge").option("warehouse", warehouse).option("table", table.name).mode(mode).save()
+    writer = frame.write.format("dredge").option("warehouse", warehouse).option("table", table.name).mode(mode)
+    if mode == "overwrite":
+        writer = writer.option("partitionOverwriteMode", "dynamic")
+    writer.save()
 
 
 def rows(keys: Sequence[int], tag: str = "a") -> pa.Table:
