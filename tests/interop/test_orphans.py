@@ -13,6 +13,7 @@ import pytest
 
 from lsm_core import Catalog
 from lsm_core.maintenance import DeleteItem
+from lsm_core.options import ALLOWED_PLACES
 
 Java = Callable[..., dict[str, Any]]
 DAY = 86_400
@@ -73,7 +74,10 @@ def rows(read: list[dict[str, Any]]) -> list[tuple[int, int, int]]:
 
 @pytest.mark.paimon_java
 @pytest.mark.parametrize("kind", KINDS)
-def test_both_take_the_same_files_and_read_what_the_other_leaves(tmp_path: Path, java: Java, kind: str) -> None:
+def test_both_take_the_same_files_and_read_what_the_other_leaves(
+    tmp_path: Path, java: Java, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ALLOWED_PLACES, str(tmp_path / "external"))
     root = tmp_path / "db.db" / "t"
     Catalog(tmp_path).create_database("db")
     dirty(java, root, kind)

@@ -108,7 +108,7 @@ def test_a_reports_numbers_plot_and_the_rest_is_text() -> None:
         "x: digest": "ab",
         "x: rows dropped": "1,234 superseded",
         "x: verification": "V2 level, 7 keys checked, by another",
-        "x: digests": "| | |\n|---|---|\n| dt=a\\|b/bucket-0 | `ff` |",
+        "x: digests": "| | |\n|---|---|\n| dt=a\\|b/bucket-0 | ff |",
     }
 
 
