@@ -12,7 +12,7 @@
       StorageFull             the disk has no room left
       StorageRefused          the file system lets nothing be created, moved or removed there (read-only, no permission)
       StorageFailed           a file or a store cannot be reached or read now (also an OSError)
-      OutOfMemory             the memory does not suffice; no file is damaged
+      OutOfMemory             the memory does not suffice; no sign of damage
       InvalidArgument         a verb was called with a value of a type that it does not take (also a TypeError)
       UnsupportedFeature      the table uses something Dredge does not keep up yet
       RetractNotSupported     a merge engine or aggregate met a -U or -D
@@ -187,7 +187,7 @@ class OutOfMemory(DredgeError):
     def __init__(self, subject: str, reason: str = "") -> None:
         self.subject, self.reason = subject, reason
         why = f" ({reason})" if reason else ""
-        super().__init__(f"not enough memory for {subject}{why}: nothing is damaged; try again with more memory")
+        super().__init__(f"not enough memory for {subject}{why}: this is no sign of damage; try again with more memory")
 
 
 class InvalidArgument(DredgeError, TypeError):

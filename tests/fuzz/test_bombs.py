@@ -24,7 +24,7 @@ _REFUSED = {
     "a list of a billion numbers": "ValueTooLarge",
     "a list of a billion numbers after a million": "ValueTooLarge",
     "134 million empty texts": "ValueTooLarge",
-    "a page that claims 2 GiB": "OutOfMemory",
+    "a page that claims 2 GiB": "CorruptFile",
     "200 columns of 8 MiB": "ValueTooLarge",
 }
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.arrays import arrow_array, numpy_array
-from lsm_core.errors import CorruptFile, InvalidOption, UnsupportedFeature, ValueTooLarge
+from lsm_core.errors import CorruptFile, InvalidOption, OutOfMemory, UnsupportedFeature, ValueTooLarge
 from lsm_core.files.formats.gather import ValueGatherer
 from lsm_core.files.formats.guard import (
     TailOutput,
@@ -39,7 +39,7 @@ from lsm_core.files.formats.parquet_footer import (
     plain_sizes,
     stored_footer,
 )
-from lsm_core.files.formats.parquet_pages import LARGEST_VALUE, fitting, rows_at_once
+from lsm_core.files.formats.parquet_pages import LARGEST_VALUE, fitting, require_possible_pages, rows_at_once
 from lsm_core.files.formats.parquet_reader import iter_batches, open_reader
 from lsm_core.files.formats.parquet_schema import as_java, int96_as_bytes
 from lsm_core.files.formats.protocol import FileFormat
@@ -373,8 +373,12 @@ class ParquetSource:
             stream = iter_batches(file, batch_rows, groups, leaves)
             raw = self._raw_stream([name for name in columns if name in self._wide], batch_rows, groups)
         while True:
-            with named(self.path, "Parquet"):
-                batch = next(stream, None)
+            try:
+                with named(self.path, "Parquet"):
+                    batch = next(stream, None)
+            except OutOfMemory:
+                require_possible_pages(source, self.path, self._footer, groups, leaves)
+                raise
             if batch is None:
                 break
             if raw is not None:

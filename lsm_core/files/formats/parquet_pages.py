@@ -107,6 +107,30 @@ def rows_at_once(
     return found
 
 
+def require_possible_pages(
+    source: pa.NativeFile, path: str, footer: Footer, groups: Sequence[int], leaves: Sequence[int]
+) -> None:
+    """Check that no page claims more bytes than its codec can unpack it to; asked after memory ran out, not on every read.
+
+    Args:
+        source: the open file.
+        path: its path, for the error.
+        footer: its footer.
+        groups: row groups that were read.
+        leaves: indexes of the leaf columns that were read.
+
+    Raises:
+        CorruptFile: a page has a forged size: the lack of memory is the file's fault.
+    """
+    for group in (footer.groups[number] for number in groups):
+        for place in leaves:
+            leaf, chunk = footer.leaves[place], group.chunks[place]
+            for page in _pages(source, path, leaf, chunk):
+                if page.plain > page.stored * _RATIOS.get(chunk.codec, 1 << 40):
+                    text = f"column '{leaf.name}' has a page of {page.stored:,} bytes that claims to unpack to {page.plain:,}"
+                    raise CorruptFile(path, text)
+
+
 def fitting(batch: pa.RecordBatch, path: str) -> Iterator[pa.RecordBatch]:
     """``batch`` in slices of which each takes about `BATCH_BYTES` with the texts of its dictionaries in every row.
 
@@ -378,4 +402,4 @@ def _as_column(
     return iter_batches(open_reader(pa.BufferReader(data)), 1 << 16)
 
 
-__all__ = ["BATCH_BYTES", "LARGEST_VALUE", "fitting", "rows_at_once"]
+__all__ = ["BATCH_BYTES", "LARGEST_VALUE", "fitting", "require_possible_pages", "rows_at_once"]
