@@ -50,24 +50,28 @@ class BucketMode(StrEnum):
 
 
 _METADATA_FOLDERS: Final = (
-    *("snapshot", "schema", "manifest", "index", "statistics", "tag", "changelog", "consumer", "branch"),
-    *("dredge", "dredge/trash", "dredge/plans", "dredge/ledger", "dredge/lock"),
+    *("snapshot", "schema", "manifest", "index", "statistics", "tag", "tag/tag-success-file"),
+    *("changelog", "consumer", "branch"),
+    *("dredge", "dredge/trash", "dredge/plans", "dredge/ledger", "dredge/lock", "dredge/staged", "dredge/deep-check"),
 )
+_BRANCH_FOLDERS: Final = ("", "/snapshot", "/schema", "/tag", "/changelog", "/consumer")
+"""Folders of a branch that hold metadata, below its own."""
 
 
 def _require_no_links(root: str, branch: str, name: str) -> None:
     """Refuse a table whose metadata folders are symbolic links: they may lead into another table's metadata.
+
+    Args:
+        root: the table's folder.
+        branch: the branch whose folders are looked at beside those of the table.
+        name: the table's name, for the error.
 
     Raises:
         StorageRefused: a folder below ``root`` is a symbolic link.
     """
     if place_of(root):
         return
-    own = (
-        []
-        if branch == "main"
-        else [f"branch/branch-{branch}", *(f"branch/branch-{branch}/{one}" for one in ("snapshot", "schema", "tag"))]
-    )
+    own = [] if branch == "main" else [f"branch/branch-{branch}{folder}" for folder in _BRANCH_FOLDERS]
     for folder in (*_METADATA_FOLDERS, *own):
         if is_link(f"{root}/{folder}"):
             reason = (
@@ -278,6 +282,20 @@ class TableStore:
             StorageRefused: a folder on the way is a symbolic link.
         """
         return self.file_io.delete(PathBelow.of(self.root, path))
+
+    def delete_dir(self, path: str) -> bool:
+        """Delete a folder of the table with everything in it, through no symbolic link below its root.
+
+        Args:
+            path: absolute path of the folder.
+
+        Returns:
+            Whether the folder existed.
+
+        Raises:
+            StorageRefused: a folder on the way is a symbolic link.
+        """
+        return self.file_io.delete_dir(PathBelow.of(self.root, path))
 
     def manifest_path(self, name: str) -> str:
         """Return the path of a manifest, manifest list or index manifest. Raises InvalidData for a hostile name."""

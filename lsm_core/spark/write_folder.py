@@ -62,7 +62,7 @@ class WriteFolder:
                 inside = [] if found.mtime_ms else store.file_io.list_dir(found.path)  # object stores date files alone
                 newest = max((one.mtime_ms for one in inside), default=found.mtime_ms)
                 if found.is_dir and newest < store.clock.now_ms() - _KEPT_MS:
-                    store.file_io.delete_dir(found.path)
+                    store.delete_dir(found.path)
         folder = f"{parent}/{uuid.uuid4()}"
         store.file_io.overwrite(f"{folder}/{_OPEN}", b"", durable=False)
         return cls(store, folder)
@@ -206,7 +206,7 @@ class WriteFolder:
     def remove(self) -> None:
         """Delete the folder and all it holds, as far as possible."""
         with suppress(OSError, DredgeError):
-            self.store.file_io.delete_dir(self.folder)
+            self.store.delete_dir(self.folder)
 
 
 __all__ = ["WriteFolder", "new_family"]

@@ -17,9 +17,11 @@ from lsm_core import Catalog, Table
 from lsm_core.clock import FixedClock
 from lsm_core.errors import CorruptFile, DredgeError, PlanStale, StorageRefused
 from lsm_core.maintenance import MaintenancePlan, all_actions
+from lsm_core.maintenance.checks import stored_pages
 from lsm_core.maintenance.own_files import OwnFiles
 from lsm_core.maintenance.trash import DeleteItem
 from lsm_core.options import ALLOWED_PLACES
+from lsm_core.spark.write_folder import WriteFolder
 
 COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.string())])
 UUID = "01234567-89ab-cdef-0123-456789abcdef"
@@ -207,6 +209,29 @@ def test_a_folder_that_is_a_link_loses_nothing(scene: Scene) -> None:
             assert not lost, name
         (scene.root / name).unlink()
         kept.rename(scene.root / name)
+
+
+def test_folders_of_dredge_that_are_links_lose_nothing(scene: Scene) -> None:
+    """The folders of old writes are removed with all that is in them, and a deep check keeps its position in a file."""
+    old = scene.home / "old"
+    old.mkdir()
+    (old / "letter").write_text("dear")
+    for path in (old / "letter", old):
+        os.utime(path, (1, 1))
+    (scene.home / "main.json").write_text("{}")
+    before = scene.state()
+    for name in ("staged", "deep-check"):
+        link = scene.root / "dredge" / name
+        link.symlink_to(scene.home)
+        with pytest.raises(StorageRefused, match="symbolic link"):
+            scene.catalog.table("d.mine")
+        store = scene.table.store  # opened before
+        with suppress(DredgeError, OSError):
+            WriteFolder.plan(store)
+        assert old.exists()
+        stored_pages._forget(store, stored_pages.progress_path(store))
+        link.unlink()
+        assert {path: data for path, data in scene.state().items() if path in before} == before, name
 
 
 def test_a_link_swapped_in_while_files_are_swept_removes_nothing_outside(scene: Scene) -> None:

@@ -291,7 +291,7 @@ def _forget(store: TableStore, path: str) -> str:
     """Remove the position at the end of a pass. Returns what the report adds."""
     try:
         if store.file_io.exists(path):
-            store.file_io.delete(path)
+            store.delete(path)
     except (DredgeError, OSError) as error:
         return f"; its position cannot be removed: {error}"
     return ""
