@@ -28,7 +28,7 @@ from lsm_core.maintenance.action import (
     find_action,
 )
 from lsm_core.maintenance.deletions import deletable_path
-from lsm_core.maintenance.own_files import require_own_files
+from lsm_core.maintenance.own_files import OwnFiles
 from lsm_core.maintenance.record import (
     DONE,
     FAILED,
@@ -160,8 +160,9 @@ def _require_planned(store: TableStore, plan: MaintenancePlan) -> None:
     items = plan.items_of(DeleteItem)
     if not items:
         return
+    own = OwnFiles.of(store)
     try:
-        require_own_files(store, [item.path for item in items], f"<plan {plan.hash} of table {store.name}>")
+        own.require((item.path for item in items), f"<plan {plan.hash} of table {store.name}>")
     except CorruptFile as error:
         raise PlanStale(f"it is no plan that {plan.action} makes: {error}", store.name) from error
     if not plan.read_back or plan.action == "trash":  # a sweep deletes what deletion records name, which are checked

@@ -75,18 +75,18 @@ class OwnFiles:
     @staticmethod
     def of(store: TableStore) -> OwnFiles:
         """Read the schemas of a table. Raises CorruptFile."""
-        found: list[tuple[TableSchema, TableOptions]] = [(store.schema, store.options)]
+        versions: list[tuple[TableSchema, TableOptions]] = [(store.schema, store.options)]
         for branch in (branches.MAIN, *branches.list_branches(store)):
             for number in schemas.list_schema_ids(store.file_io, store.root, branch):
                 schema = schemas.load_schema(store.file_io, store.root, number, branch)
-                found.append((schema, TableOptions(schema.options, store.name, stored=True)))
-        below = {str(options.get(BELOW) or "").strip("/") for _, options in found}
+                versions.append((schema, TableOptions(schema.options, store.name, stored=True)))
+        below = {str(options.get(BELOW) or "").strip("/") for _, options in versions}
         return OwnFiles(
             Names(
-                frozenset(str(options.get("data-file.prefix")) for _, options in found),
-                frozenset(str(options.get("changelog-file.prefix")) for _, options in found),
+                frozenset(str(options.get("data-file.prefix")) for _, options in versions),
+                frozenset(str(options.get("changelog-file.prefix")) for _, options in versions),
             ),
-            tuple(sorted({schema.partition_keys for schema, _ in found})),
+            tuple(sorted({schema.partition_keys for schema, _ in versions})),
             tuple(sorted(below)),
             tuple(external_places(store)),
             tuple(allowed_external_places(store)),
@@ -101,7 +101,7 @@ class OwnFiles:
         Returns:
             The reason by path; empty when all are files of this table that may be deleted.
         """
-        found: dict[str, str] = {}
+        reasons: dict[str, str] = {}
         folders: dict[str, list[str]] = {}
         for path in dict.fromkeys(paths):
             folder, _, name = path.rpartition("/")
@@ -122,8 +122,24 @@ class OwnFiles:
                     why = reason or (
                         "it is never deleted" if kind is FileKind.STAYS else "no file of a table has that name"
                     )
-                    found[f"{folder}/{name}" if folder else name] = why
-        return found
+                    reasons[f"{folder}/{name}" if folder else name] = why
+        return reasons
+
+    def require(self, paths: Iterable[str], where: str) -> None:
+        """Refuse paths that no deletion in this table may name.
+
+        Args:
+            paths: paths relative to the table's root, or absolute ones in a declared external place.
+            where: the file or plan that names them, for the error.
+
+        Raises:
+            CorruptFile: a path is no file of this table that may be deleted; nothing of ``where`` is acted on.
+        """
+        reasons = self.strangers(paths)
+        if reasons:
+            path, why = next(iter(reasons.items()))
+            more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+            raise CorruptFile(where, f"it names {path!r}{more} for deletion: {why}; nothing of it is carried out")
 
     def _place(self, folder: str) -> tuple[Place | None, str]:
         """Return what a folder is for, or None and why no deletion reaches into it."""
@@ -164,24 +180,4 @@ class OwnFiles:
         return None, "it is no folder of the table's partitions and buckets"
 
 
-def require_own_files(store: TableStore, paths: Sequence[str], where: str) -> None:
-    """Refuse paths that no deletion in this table may name.
-
-    Args:
-        store: the table.
-        paths: paths relative to the table's root, or absolute ones in a declared external place.
-        where: the file or plan that names them, for the error.
-
-    Raises:
-        CorruptFile: a path is no file of this table that may be deleted; nothing of ``where`` is acted on.
-    """
-    if not paths:
-        return
-    strangers = OwnFiles.of(store).strangers(paths)
-    if strangers:
-        path, why = next(iter(strangers.items()))
-        more = f" (and {len(strangers) - 1} more)" if len(strangers) > 1 else ""
-        raise CorruptFile(where, f"it names {path!r}{more} for deletion: {why}; nothing of it is carried out")
-
-
-__all__ = ["OwnFiles", "allowed_external_places", "external_places", "is_absolute", "require_own_files"]
+__all__ = ["OwnFiles", "allowed_external_places", "is_absolute"]

@@ -5,15 +5,16 @@ from __future__ import annotations
 import base64
 import json
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from pathlib import PurePosixPath
 from typing import Any, ClassVar, Final
 
 from lsm_core.errors import CorruptFile, InvalidData, InvalidOption
 from lsm_core.json_reader import parse_json, time_of
 from lsm_core.maintenance.action import Declined, PlanItem
-from lsm_core.maintenance.own_files import require_own_files
+from lsm_core.maintenance.own_files import OwnFiles
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import check_name
 
@@ -204,12 +205,13 @@ class Trash:
 
 def read_trash(store: TableStore) -> Trash:
     """Every deletion record of the table; one that cannot be read hides no other."""
+    own = cache(partial(OwnFiles.of, store))  # read once for all records, and not at all without any
     names = sorted(status.name for status in store.file_io.list_dir(store.trash_dir) if status.name.endswith(_RECORD))
     records: list[TrashRecord] = []
     unreadable: list[CorruptFile] = []
     for name in names:
         try:
-            record = _read(store, f"{store.trash_dir}/{name}")
+            record = _read(store, f"{store.trash_dir}/{name}", own)
         except CorruptFile as error:
             unreadable.append(error)
             continue
@@ -217,20 +219,21 @@ def read_trash(store: TableStore) -> Trash:
     return Trash(tuple(sorted(records, key=lambda r: (r.created_ms, r.trash_id))), tuple(unreadable))
 
 
-def _read(store: TableStore, path: str) -> TrashRecord | None:
+def _read(store: TableStore, path: str, own: Callable[[], OwnFiles]) -> TrashRecord | None:
     try:
         record = TrashRecord.from_json(store.file_io.read_bytes(path), path)
-        require_own_files(store, [file.path for file in record.files], path)
-        return record
     except FileNotFoundError:
         # Swept or restored between the listing and this read.
         return None
+    if record.files:
+        own().require((file.path for file in record.files), path)
+    return record
 
 
 def find_record(store: TableStore, trash_id: str) -> TrashRecord:
     """The record called ``trash_id``; raises InvalidOption when there is none (never was, swept, or restored already)."""
     try:
-        record = _read(store, record_path(store, trash_id))
+        record = _read(store, record_path(store, trash_id), partial(OwnFiles.of, store))
     except InvalidData:  # no file can have such a name
         record = None
     if record is None:

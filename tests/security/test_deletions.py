@@ -19,7 +19,8 @@ from lsm_core.errors import CorruptFile, DredgeError, PlanStale, StorageRefused
 from lsm_core.maintenance import MaintenancePlan, all_actions
 from lsm_core.maintenance.checks import stored_pages
 from lsm_core.maintenance.own_files import OwnFiles
-from lsm_core.maintenance.trash import DeleteItem
+from lsm_core.maintenance.trash import DeleteItem, read_trash
+from lsm_core.metadata.store import TableStore
 from lsm_core.options import ALLOWED_PLACES
 from lsm_core.spark.write_folder import WriteFolder
 
@@ -309,3 +310,19 @@ def test_external_places_are_deleted_in_only_where_the_operator_allows_it(
     assert scene.state() == before
     forged_record(scene, [str(stray)], action="orphans")
     assert table.sweep_trash().files_deleted == 1 and not stray.exists()
+
+
+def test_the_schemas_are_read_once_for_all_deletion_records(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = forged_record(scene, [f"bucket-0/data-{UUID}-0.parquet"]).read_text()
+    for number in range(3):
+        other = f"expire-1-1-forged{number}"
+        (scene.root / "dredge" / "trash" / f"{other}.json").write_text(data.replace("expire-1-1-forged", other))
+    reads: list[TableStore] = []
+    read_schemas = OwnFiles.of
+
+    def counted(store: TableStore) -> OwnFiles:
+        reads.append(store)
+        return read_schemas(store)
+
+    monkeypatch.setattr(OwnFiles, "of", counted)
+    assert len(read_trash(scene.table.store).records) == 4 and len(reads) == 1
