@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from typing import Any, ClassVar, Final
 
 from lsm_core.errors import CorruptFile, InvalidData, InvalidOption
-from lsm_core.json_reader import parse_json, time_of
+from lsm_core.json_reader import LATEST_MS, parse_json, time_of
 from lsm_core.maintenance.action import Declined, PlanItem
 from lsm_core.maintenance.own_files import OwnFiles
 from lsm_core.metadata.store import TableStore
@@ -88,6 +88,10 @@ class TrashRecord:
     target: int | None = None
     target_written: bool = False
     came: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # A grace of thousands of years would end after the last time that a record may name, and the record could not be read again.
+        object.__setattr__(self, "not_before_ms", min(self.not_before_ms, LATEST_MS))
 
     @property
     def size(self) -> int:

@@ -16,7 +16,7 @@ from lsm_core.errors import (
     RefusalRule,
     SnapshotNotFound,
 )
-from lsm_core.maintenance import DeleteItem, ExpireItem, apply_plan, plan_expiry
+from lsm_core.maintenance import DeleteItem, ExpireItem, apply_plan, plan_expiry, read_trash
 from lsm_core.storage import LocalFileIO
 from lsm_core.table import Catalog, Table
 from tests.maintenance.tables import HOUR, assert_whole, content, keyed, on_disk, rows, strays, tag, with_io
@@ -322,6 +322,18 @@ def test_a_record_cannot_reach_outside_the_table(tmp_path: Path) -> None:
         with pytest.raises(CorruptFile, match="it names"):
             table.restore(path.stem)
         assert outside.read_text() == "keep me"
+
+
+def test_a_record_whose_grace_ends_after_the_year_9999_can_be_read_and_restored(tmp_path: Path) -> None:
+    table = keyed(tmp_path, dredge__trash_grace="3000000 d")
+    for number in range(3):
+        table.write(rows(range(4), v=number))
+    before = content(table)
+    trash_id = table.expire_snapshots(retain_max=1).trash_id
+    assert trash_id is not None and not read_trash(table.store).unreadable
+    assert not table.sweep_trash().unreadable
+    table.restore(trash_id)
+    assert content(table) == before and [snapshot.id for snapshot in table.snapshots()] == [1, 2, 3]
 
 
 def test_symbolic_links_are_not_followed(tmp_path: Path) -> None:
