@@ -86,7 +86,10 @@ def apply_plan(
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         if not plan.read_back:
             raise
-        raise PlanStale(f"it is no plan that {plan.action} makes: {error!r}; plan again", store.name) from error
+        # Values of a forged or damaged plan; the run is recorded, because it may have begun.
+        stale = PlanStale(f"it is no plan that {plan.action} makes: {error!r}; plan again", store.name)
+        _record(store, plan, run_id, approved_by, None, stale, time.perf_counter() - started)
+        raise stale from error
     report = replace(outcome.report, seconds=round(time.perf_counter() - started, 3))
     if plan.items and not report.changed and report.applied_before is None:
         report = replace(report, applied_before=applied_before(store, plan))

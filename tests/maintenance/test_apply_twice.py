@@ -13,7 +13,7 @@ import pytest
 from lsm_core import Catalog
 from lsm_core.compact import BucketResult, BucketTask
 from lsm_core.errors import InvalidOption, PlanStale
-from lsm_core.maintenance import apply_plan, read_trash, record
+from lsm_core.maintenance import MaintenancePlan, Outcome, apply_plan, read_trash, record
 from lsm_core.maintenance.actions.compact.execution import local_runner
 from lsm_core.maintenance.actions.expire_snapshots import expiry
 from lsm_core.metadata.store import TableStore
@@ -25,6 +25,26 @@ def _five_runs(tmp_path: Path) -> Any:
     for i in range(5):
         table.write(rows(range(i * 10, i * 10 + 30), v=i))
     return table
+
+
+def test_a_plan_of_wrong_values_that_was_read_back_leaves_a_line_in_the_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = keyed(tmp_path)
+    for number in range(3):
+        table.write(rows([number]))
+    plan = table.plan_maintenance("expire_snapshots", retain_max=1)
+
+    def fails(*_: Any, **__: Any) -> Outcome:
+        raise ValueError("a value of the plan")
+
+    monkeypatch.setattr(expiry, "apply_expiry", fails)
+    with pytest.raises(PlanStale, match="no plan that expire_snapshots makes"):
+        table.apply(MaintenancePlan.from_json(plan.to_json()))
+    (entry,) = table.ledger()
+    assert entry.error is not None and "a value of the plan" in entry.error
+    with pytest.raises(ValueError, match="a value of the plan"):
+        table.apply(plan)
 
 
 def test_two_at_once_compact_once_and_the_loser_names_the_snapshot(tmp_path: Path) -> None:
