@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ import pytest
 
 from lsm_core import Table
 from lsm_core.errors import InvalidOption, SparkFailed
+from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance import CheckLimits, CheckReport, DeepRead, PageProblem, check_table, run_check
 from lsm_core.maintenance.checks import stored_pages
 from lsm_core.maintenance.checks.stored_pages import progress_path, read_pages
@@ -106,6 +108,19 @@ def test_rounds_keep_few_files_in_memory_and_leave_none_out(tmp_path: Path, monk
     table, reader = lived(tmp_path), Counting()
     assert check(table, DeepRead(reader=reader)).passed
     assert reader.names == names_of(table)
+
+
+def test_rounds_of_few_bytes_share_one_look_at_the_manifests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, reader, looks = lived(tmp_path), Counting(), []
+    iterate = manifests.iter_live
+
+    def counted(store: TableStore, snapshot: Snapshot) -> Iterator[pa.Table]:
+        looks.append(snapshot.id)
+        return iterate(store, snapshot)
+
+    monkeypatch.setattr(manifests, "iter_live", counted)
+    assert check(table, DeepRead(reader=reader, round_bytes=1)).passed
+    assert reader.names == names_of(table) and len(looks) == 1
 
 
 @pytest.mark.parametrize(

@@ -46,8 +46,8 @@ class _Progress:
         position: name of the last file that was read, "" before the first.
         files: data files read so far.
         bytes: their stored bytes.
-        damaged: names of damaged files met so far.
-        unread: files met so far that use a feature that Dredge does not read.
+        damaged: names of the damaged files among them.
+        unread: number of files among them that use a feature that Dredge does not read.
     """
 
     position: str = ""
@@ -91,6 +91,7 @@ def read_pages(store: TableStore, files: pa.Table) -> list[PageProblem]:
 
 
 def _read_file(store: TableStore, file: dict[str, Any]) -> PageProblem | None:
+    """Decode every page of one file; None where all can be read."""
     name = file["file_name"]
     try:
         path = store.data_path(file["partition"], file["bucket"], name, file["external_path"])
@@ -144,23 +145,29 @@ def _deep(question: Question, deep: DeepRead) -> CheckReport:
     store, reader = question.store, deep.reader or read_pages
     path = progress_path(store)
     progress = _load(store, path)
-    resumed, again, note = progress.files, progress.damaged, ""
+    resumed, note = progress.files, ""
+    again = progress.damaged
     progress = replace(progress, damaged=())
     problems: list[PageProblem] = []
     left = deep.bytes
+    window = _Window(FILES_TO_READ.empty_table(), FILES_TO_READ.empty_table(), 0, more=True)
     while True:
-        files, live, more = _next_files(question, progress.position, again, deep.round_bytes, left)
-        met = reader(store, files)
-        problems += met
-        fresh = files.filter(pc.greater(files.column("file_name"), progress.position))
-        size = int(pc.sum(fresh.column("file_size")).as_py() or 0)
+        if not window.files.num_rows:
+            window = _next_window(question, progress.position, again)
+        files, later = _split(window.files, deep.round_bytes if left is None else min(deep.round_bytes, left))
+        round_problems = reader(store, pa.concat_tables([files, window.repeated]))
+        problems += round_problems
+        size = int(pc.sum(files.column("file_size")).as_py() or 0)
+        damaged = [problem.file_name for problem in round_problems if problem.damaged]
         progress = _Progress(
-            pc.max(fresh.column("file_name")).as_py() or progress.position,
-            progress.files + fresh.num_rows,
+            pc.max(files.column("file_name")).as_py() or progress.position,
+            progress.files + files.num_rows,
             progress.bytes + size,
-            tuple([*progress.damaged, *(one.file_name for one in met if one.damaged)][:_MOST_DAMAGED]),
-            progress.unread + sum(not one.damaged for one in met),
+            (*progress.damaged, *damaged)[:_MOST_DAMAGED],
+            progress.unread + len(round_problems) - len(damaged),
         )
+        more = window.more or later.num_rows > 0
+        window = replace(window, files=later, repeated=window.repeated.slice(0, 0))
         again, left = (), None if left is None else left - size
         if not more:
             note = note or _forget(store, path)
@@ -171,43 +178,61 @@ def _deep(question: Question, deep: DeepRead) -> CheckReport:
     if resumed:
         note = f"; resumed after {resumed:,} files of an earlier call{note}"
     if more:
-        note = f"; {live - progress.files:,} files are left: the next call goes on{note}"
-    return _report(question, progress, _still_live(store, question, problems), live, note)
+        note = f"; {window.live - progress.files:,} files are left: the next call goes on{note}"
+    return _report(question, progress, _still_live(store, question, problems), window.live, note)
 
 
-def _next_files(
-    question: Question, after: str, again: tuple[str, ...], round_bytes: int, left: int | None
-) -> tuple[pa.Table, int, bool]:
-    """Return the next files by name, how many files are live, and whether files remain after these.
+@dataclass(frozen=True)
+class _Window:
+    """The next files of a pass, which one look at all live files finds for several rounds.
 
-    Files named in ``again`` come too, wherever their names are.
+    Attributes:
+        files: files that are not read yet, in the order of their names (`FILES_TO_READ`).
+        repeated: files to read again with the next round, wherever their names are.
+        live: number of live files of the snapshot.
+        more: whether live files remain after these.
     """
-    best, repeated, live, waiting = FILES_TO_READ.empty_table(), [FILES_TO_READ.empty_table()], 0, 0
+
+    files: pa.Table
+    repeated: pa.Table
+    live: int
+    more: bool
+
+
+def _next_window(question: Question, after: str, again: tuple[str, ...]) -> _Window:
+    """Return the files whose names come next after ``after``, and those named in ``again``."""
+    files, repeated, live, waiting = FILES_TO_READ.empty_table(), [FILES_TO_READ.empty_table()], 0, 0
     for part in _live(question):
         live += part.num_rows
         before = part.filter(pc.less_equal(part.column("file_name"), after))
         repeated.append(before.filter(pc.is_in(before.column("file_name"), pa.array(again, pa.string()))))
         part = part.filter(pc.greater(part.column("file_name"), after))
         waiting += part.num_rows
-        best = pa.concat_tables([best, part])
-        if best.num_rows > 2 * _ROUND_FILES:
-            best = _first(best)
-    best = _first(best)
-    most = round_bytes if left is None else max(0, min(round_bytes, left))
-    sizes = numpy_array(best.column("file_size").combine_chunks())
-    # The first file comes whatever its size: each call makes progress.
-    count = max(1, int(np.searchsorted(np.cumsum(sizes), most, side="right")))
-    if count < best.num_rows:
-        best = best.filter(pc.less_equal(best.column("file_name"), best.column("file_name")[count - 1]))
-    return pa.concat_tables([best, *repeated]), live, waiting > best.num_rows
+        files = pa.concat_tables([files, part])
+        if files.num_rows > 2 * _ROUND_FILES:
+            files = _first(files)
+    files = _first(files)
+    return _Window(files, pa.concat_tables(repeated), live, more=waiting > files.num_rows)
 
 
 def _first(files: pa.Table) -> pa.Table:
-    """Return the first files by name; those of one name stay together, since a position is a name."""
+    """Return the first files by name."""
     files = files.sort_by("file_name")
-    if files.num_rows <= _ROUND_FILES:
-        return files
-    return files.filter(pc.less_equal(files.column("file_name"), files.column("file_name")[_ROUND_FILES - 1]))
+    return files if files.num_rows <= _ROUND_FILES else _split_at(files, _ROUND_FILES)[0]
+
+
+def _split(files: pa.Table, most: int) -> tuple[pa.Table, pa.Table]:
+    """Split files in the order of their names behind the first ``most`` bytes, but at least behind one file: each call makes progress."""
+    sizes = numpy_array(files.column("file_size").combine_chunks())
+    count = max(1, int(np.searchsorted(np.cumsum(sizes), most, side="right")))
+    return (files, files.slice(files.num_rows)) if count >= files.num_rows else _split_at(files, count)
+
+
+def _split_at(files: pa.Table, count: int) -> tuple[pa.Table, pa.Table]:
+    """Split files in the order of their names behind ``count`` of them; those of one name stay together, since a position is a name."""
+    names = files.column("file_name")
+    count = pc.sum(pc.less_equal(names, names[count - 1])).as_py()
+    return files.slice(0, count), files.slice(count)
 
 
 # -- what both share ---------------------------------------------------------------------------------------------------
@@ -224,15 +249,15 @@ def _still_live(store: TableStore, question: Question, problems: list[PageProble
     if latest is None or latest.id == question.snapshot.id:
         return problems
     names: set[str] = set()
-    wanted = pa.array([one.file_name for one in problems], pa.string())
+    suspects = pa.array([problem.file_name for problem in problems], pa.string())
     for part in manifests.iter_live(store, latest):
         column = part.column("file_name")
-        names |= set(column.filter(pc.is_in(column, wanted)).to_pylist())
-    return [one for one in problems if one.file_name in names]
+        names |= set(column.filter(pc.is_in(column, suspects)).to_pylist())
+    return [problem for problem in problems if problem.file_name in names]
 
 
 def _report(question: Question, progress: _Progress, problems: list[PageProblem], live: int, note: str) -> CheckReport:
-    damaged = [one for one in problems if one.damaged]
+    damaged = [problem for problem in problems if problem.damaged]
     numbers = {
         "files_read": progress.files,
         "files": live,
@@ -242,7 +267,7 @@ def _report(question: Question, progress: _Progress, problems: list[PageProblem]
     }
     if damaged:
         text = f"{len(damaged)} of {progress.files:,} files read are damaged: {damaged[0].reason}{note}"
-        return question.fails(text, [one.reason for one in damaged], **numbers)
+        return question.fails(text, [problem.reason for problem in damaged], **numbers)
     unread = f", {numbers['files_not_read']} of them of a kind that is not read" if numbers["files_not_read"] else ""
     text = f"every page of {progress.files:,} of {live:,} files can be read, {progress.bytes:,} bytes{unread}{note}"
     return question.passes(text, **numbers)
