@@ -36,6 +36,7 @@ from bench import (
     spark_writing,
     vectors,
     wide_columns,
+    wide_rows,
     writing,
 )
 from bench.harness import ROUNDS, Result, table
@@ -83,6 +84,7 @@ BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
         wide_columns.run,
         "CPU time of writing and compacting 100 rows of 1,000, 2,000 and 10,000 columns; --rows is the rows",
     ),
+    "wide-rows": (wide_rows.run, "peak RSS of compacting rows of 50 MB against the bytes of the rows"),
     "checksums": (checksums.run, "writing, compacting and reading with page checksums against the same without"),
     "write-memory": (writing.memory, "peak RSS of writing one commit of 10 M rows and of 2 M rows"),
     "write-spark": (

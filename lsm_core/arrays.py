@@ -1,4 +1,4 @@
-"""Arrow arrays and the NumPy arrays behind them: making them, joining chunks, reading buffers without a copy, ragged slices.
+"""Arrow arrays and the NumPy arrays behind them: making them, joining chunks, choosing rows, reading buffers without a copy, ragged slices.
 
 Every room may use this; nothing here knows tables, files or options.
 """
@@ -9,7 +9,7 @@ import datetime as dt
 from collections.abc import Sequence
 from itertools import chain
 from types import NoneType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 U8 = npt.NDArray[np.uint8]
 Bools = npt.NDArray[np.bool_]
+Values = TypeVar("Values", pa.Array, pa.RecordBatch)
 
 _DECIMAL_BYTES = 16
 _MOST_OFFSET: Final = 2**31 - 1
@@ -179,6 +180,21 @@ def one_array(column: pa.Array | pa.ChunkedArray, kind: pa.DataType | None = Non
         else:
             column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
     return column if kind is None or column.type == kind else column.cast(kind)
+
+
+def chosen_rows(values: Values, places: pa.Array) -> Values:
+    """Return the rows at ``places``, copied only if that saves memory: rows may be tens of megabytes wide.
+
+    Args:
+        values: array or record batch.
+        places: int64 row numbers, ascending and each once.
+
+    Returns:
+        ``values`` itself where all of its rows are chosen and its buffers hold little else; otherwise a copy of the rows.
+    """
+    if len(places) == len(values) and values.get_total_buffer_size() <= 2 * values.nbytes:
+        return values
+    return values.take(places)
 
 
 # -- buffers -----------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from lsm_core.arrays import (
     arrow_array,
     arrow_scalar,
     big_endian_digits,
+    chosen_rows,
     decimal_limbs,
     empty_table,
     limbs_from_big_endian,
@@ -191,3 +192,14 @@ def test_decimals_take_the_bytes_that_java_gives_them_and_come_back(numbers: lis
     limbs = limbs_from_big_endian(digits, ends - sizes, sizes)
     again = pa.Array.from_buffers(array.type, len(numbers), [None, pa.py_buffer(limbs)])
     assert again.equals(array)
+
+
+def test_rows_are_copied_only_where_that_frees_memory() -> None:
+    wide = pa.array(["a" * 5_000, None, "b" * 5_000])
+    batch = pa.record_batch({"k": [1, 2, 3], "v": wide})
+    every = pa.array([0, 1, 2])
+    assert chosen_rows(batch, every) is batch and chosen_rows(wide, every) is wide
+    assert chosen_rows(batch, pa.array([0, 2])).equals(batch.take([0, 2]))
+    part = pa.array(["c" * 5_000] * 100).slice(40, 3)
+    copied = chosen_rows(part, every)
+    assert copied.equals(part) and copied.get_total_buffer_size() < part.get_total_buffer_size() / 10

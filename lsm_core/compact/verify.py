@@ -10,6 +10,7 @@ from typing import Self
 
 import pyarrow as pa
 
+from lsm_core.arrays import chosen_rows
 from lsm_core.compact.changes import ProducedChangelog
 from lsm_core.compact.content import Content, content_of
 from lsm_core.compact.output_digest import RowGroupDigest
@@ -211,7 +212,7 @@ class _SecondReading:
                 column = keys[name] if name in keys else self._column(source, name, group)
                 found.add_column(name, column, 0)
                 if wanted is not None:
-                    kept[name] = column.take(wanted)
+                    kept[name] = chosen_rows(column, wanted)
 
         read(self._source, self._keys)
         if self._helper is None:
@@ -238,7 +239,7 @@ class _SecondReading:
             if self._keys:
                 wanted = self._check_keys(typed.select(self._keys), groups[0] if groups else None)
                 if wanted is not None and self._witness is not None:
-                    self._witness.output(self._file, typed.take(wanted))
+                    self._witness.output(self._file, chosen_rows(typed, wanted))
         if groups is None:
             self.finish()
         return found

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.arrays import chosen_rows
 from lsm_core.compact import BucketTask
 from lsm_core.compact.changes import changelog_rules
 from lsm_core.compact.content import Content, content_of
@@ -104,7 +105,7 @@ class ReferenceJudge:
                 witness.input(file, batch)
         for file in outputs:
             for _, batch in witness.place.batches(file, store.schema.field_names):
-                witness.output(file, batch.take(witness.wanted(file, batch)))
+                witness.output(file, chosen_rows(batch, witness.wanted(file, batch)))
         return witness.verdict(outputs, drop_delete)
 
 
@@ -309,7 +310,7 @@ class _SampledRows:
     def of(tables: Sequence[tuple[pa.Table | None, int, int]]) -> _SampledRows:
         """The rows of all files, given with the file's level and age."""
         there = [(table, level, age) for table, level, age in tables if table is not None]
-        whole = pa.concat_tables([table for table, _, _ in there]).combine_chunks() if there else None
+        whole = pa.concat_tables([table for table, _, _ in there]) if there else None
         levels = chain.from_iterable(repeat(level, table.num_rows) for table, level, _ in there)
         ages = chain.from_iterable(repeat(age, table.num_rows) for table, _, age in there)
         return _SampledRows(whole, list(levels), list(ages))
@@ -402,12 +403,17 @@ def _compare_picked(store: TableStore, inputs: _SampledRows, found: _SampledRows
 
     compared = _compare(store, mine, theirs, drop_delete, same)
     if pairs and inputs.table is not None and found.table is not None:
-        one, two = inputs.table.combine_chunks(), found.table.combine_chunks()  # or each `take` would join the chunks
+        one, two = inputs.table, found.table
         step = max(1, _COMPARED_BYTES * two.num_rows // max(1, two.nbytes))  # rows may be wide
+        if step > 1:
+            one, two = one.combine_chunks(), two.combine_chunks()  # or each `take` would join the chunks
         for start in range(0, len(pairs), step):
             some = pairs[start : start + step]
-            ours = one.take(pa.array([picked.values[0] for picked, _ in some]))
-            other = two.take(pa.array([stored.values[0] for _, stored in some]))
+            if step == 1:  # a row that large is not copied
+                ours, other = (side.slice(row.values[0], 1) for side, row in zip((one, two), some[0], strict=True))
+            else:
+                ours = one.take(pa.array([picked.values[0] for picked, _ in some]))
+                other = two.take(pa.array([stored.values[0] for _, stored in some]))
             wrong = np.flatnonzero(unequal_rows(ours, other, store.schema))
             _refuse(
                 store, [f"key {_key_text(some[place][0].key)} has another version or value" for place in wrong[:_SHOWN]]
@@ -420,7 +426,7 @@ def unequal_rows(one: pa.Table, other: pa.Table, schema: TableSchema) -> npt.NDA
     wrong = np.zeros(one.num_rows, dtype=bool)
     one, other = _flat(one, schema), _flat(other, schema)
     for name in schema.field_names:
-        mine, theirs = (_bits(_numbers(side.column(name))).combine_chunks() for side in (one, other))
+        mine, theirs = (_bits(_numbers(side.column(name))) for side in (one, other))
         if mine.equals(theirs):
             continue
         differ = pc.fill_null(pc.not_equal(mine, theirs), fill_value=False)

@@ -346,7 +346,7 @@ class Merger:
         """One row, copied out, so that it does not keep its whole window alive."""
         source = rows.piece_at(row)
         at = row - int(rows.offsets[rows.piece_of(np.array([row], np.int64))[0]])
-        batch = source.batch.slice(at, 1).take(arrow_array([0]))
+        batch = source.batch if source.batch.num_rows == 1 else source.batch.slice(at, 1).take(arrow_array([0]))
         return Piece(batch, self.spec.keys(batch), source.level, source.age)
 
 

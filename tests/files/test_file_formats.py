@@ -364,3 +364,18 @@ def test_dictionaries_can_be_switched_off_and_numbers_leave_them_on_as_in_java(
     group = pq.ParquetFile(next(tmp_path.rglob("data-*.parquet"))).metadata.row_group(0)
     assert any(group.column(place).has_dictionary_page for place in range(group.num_columns)) is wanted
     assert Catalog(tmp_path).table("db.t").to_arrow().num_rows == 2000
+
+
+def test_columns_of_huge_values_get_null_counts_and_no_bounds(tmp_path: Path) -> None:
+    """Arrow would copy such bounds six times, and leave them out of the footer in the end."""
+    texts = ["a" * 200_000, None, "b" * 200_000]
+    rows = pa.table({"k": [1, 2, 3], "wide": texts, "listed": [[text] for text in texts], "text": ["x", None, None]})
+    _, values = write(tmp_path / "wide.parquet", rows, "parquet")
+    assert {name: stats.null_count for name, stats in values.items()} == {"k": 0, "wide": 1, "text": 2}
+    assert values["wide"].minimum.to_pylist() == values["wide"].maximum.to_pylist() == [None]
+    assert values["k"].maximum.to_pylist() == [3] and values["text"].minimum.to_pylist() == ["x"]
+    chunks = pq.read_metadata(tmp_path / "wide.parquet").row_group(0)
+    assert [chunks.column(place).statistics is None for place in range(4)] == [False, True, True, False]
+    source = open_source(IO, str(tmp_path / "wide.parquet"))
+    assert pa.Table.from_batches(list(source.batches(rows.column_names, 10))).equals(rows)
+    source.close()

@@ -85,7 +85,7 @@ def codec_of(name: str, table: str = "") -> str:
 
 
 _WIDE_VALUE: Final = 64 << 10
-"""Average bytes of a value from which a column gets no dictionary, whose page has a megabyte at most."""
+"""Average bytes of a value from which a column gets no dictionary, whose page has a megabyte at most, and no statistics."""
 
 
 def repeating_columns(rows: pa.Table, always: Sequence[str], never: Sequence[str]) -> list[str]:
@@ -97,7 +97,7 @@ def repeating_columns(rows: pa.Table, always: Sequence[str], never: Sequence[str
         column = rows.column(name)
         if name in chosen or name in never or pa.types.is_boolean(column.type) or pa.types.is_nested(column.type):
             continue
-        if column.nbytes > _WIDE_VALUE * max(1, rows.num_rows):  # none of these fits into a dictionary page
+        if _has_wide_values(column):  # none of these fits into a dictionary page
             continue
         if pa.types.is_dictionary(column.type):
             whole = joined(column.chunks)
@@ -105,6 +105,10 @@ def repeating_columns(rows: pa.Table, always: Sequence[str], never: Sequence[str
         if len(pc.unique(column.take(spread))) <= count * _DISTINCT_SHARE:
             chosen.append(name)
     return chosen
+
+
+def _has_wide_values(column: pa.ChunkedArray) -> bool:
+    return bool(column.nbytes > _WIDE_VALUE * max(1, len(column)))
 
 
 class ParquetSink:
@@ -140,9 +144,11 @@ class ParquetSink:
         stored = pa.schema([map_field(field, _plain_integer) for field in self._schema]) if wide else self._schema
         self._stored = as_dictionaries(stored, self._coded)
         floats = [field.name for field in sample.schema if pa.types.is_floating(field.type)]
-        self._gathered = ValueGatherer(
-            floats, only_nulls=[name for name in wide if _is_wide(sample.schema.field(name).type)]
-        )
+        # Arrow copies the bounds of a column six times and then leaves those beyond 4 KiB out of the footer, as Java does.
+        large = [name for name in sample.column_names if _has_wide_values(sample.column(name))]
+        only_nulls = [name for name in wide if _is_wide(sample.schema.field(name).type)]
+        only_nulls += [name for name in large if not pa.types.is_nested(sample.schema.field(name).type)]
+        self._gathered = ValueGatherer(floats, only_nulls=only_nulls)
         with creating(file_io, path) as self._output:
             self._held = TailOutput(self._output)
             # Arrow hands over every page by itself: gathered here, or each would wait for Python's lock.
@@ -159,6 +165,7 @@ class ParquetSink:
                 # Arrow looks up the distinct values of every such batch of a dictionary, for its statistics.
                 write_batch_size=_batch_rows(sample, self._coded, page_size) if self._coded else None,
                 column_encoding=dict.fromkeys(delta, "DELTA_BINARY_PACKED") or None,
+                write_statistics=[name for name in sample.column_names if name not in large] if large else True,
                 write_page_index=True,
                 write_page_checksum=True,
                 store_decimal_as_integer=True,

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.arrays import chosen_rows
 from lsm_core.files import open_kv
 from lsm_core.files.formats import FileSource
 from lsm_core.format.file_meta import DataFileMeta
@@ -182,7 +183,7 @@ class Catch:
         with self._adding:
             chosen = self.choose(name, batch)
             if len(chosen):
-                self.keep(name, batch.take(chosen))
+                self.keep(name, chosen_rows(batch, chosen))
 
     def choose(self, name: str, keys: pa.RecordBatch) -> pa.Array:
         """Positions of rows of the file ``name`` that :meth:`keep` takes next; ``keys`` has at least its key columns."""
@@ -256,9 +257,7 @@ class Catch:
         for name, parts in self._parts.items():
             looked_at = [(sample.chosen(ranks), ranks, batch) for ranks, batch in parts]
             self._parts[name] = [
-                (ranks[kept], batch if len(kept) == len(ranks) else batch.take(pa.array(kept)))
-                for kept, ranks, batch in looked_at
-                if len(kept)
+                (ranks[kept], chosen_rows(batch, pa.array(kept))) for kept, ranks, batch in looked_at if len(kept)
             ]
         self._rows = sum(len(ranks) for parts in self._parts.values() for ranks, _ in parts)
         self._bytes = sum(batch.nbytes for parts in self._parts.values() for _, batch in parts)
