@@ -141,8 +141,9 @@ class Table(Readable):
                 `dynamic-partition-overwrite` is false), a mapping replaces that partition.
             watermark: as :meth:`BatchCommit.commit` takes it (epoch ms).
             properties: as :meth:`BatchCommit.commit` takes them.
-            schema_mode: "merge" adds columns that only ``data`` has and widens types before the write; the new schema stays when
-                the write then fails, and :meth:`refresh` opens it. None refuses such columns.
+            schema_mode: "merge" adds columns that only ``data`` has, and gives columns the types of ``data`` where those are
+                wider, before the write; the new schema stays when a value then does not fit, and :meth:`refresh` opens it. None
+                refuses such columns.
 
         Returns:
             The id of the snapshot, or None without rows.
@@ -156,12 +157,18 @@ class Table(Readable):
             UnsupportedFeature: the table needs a feature that is not offered.
             CommitConflict: another commit changed the same rows.
         """
-        from lsm_core.table.writing import with_merged_schema, write_once
+        from lsm_core.table.writing import write_once
 
-        store = self.store
-        if schema_mode is not None:
-            store, data = with_merged_schema(self._catalog, store, data, schema_mode)
-        return write_once(store, data, row_kinds, overwrite, watermark, properties)
+        return write_once(
+            self.store,
+            data,
+            row_kinds,
+            overwrite,
+            watermark,
+            properties,
+            schema_mode=schema_mode,
+            catalog=self._catalog,
+        )
 
     def delete(self, filter: object) -> int | None:  # noqa: A002  (the public name)
         """Delete the rows for which ``filter`` is true, in one commit; returns its snapshot id, None when there were none.

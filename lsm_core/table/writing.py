@@ -19,10 +19,10 @@ from lsm_core.maintenance.actions.expire_partitions.partition_expiry import Expi
 from lsm_core.metadata.mark_done import check_end_of_input, mark_end_of_input
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import whole_number
-from lsm_core.table.altering import as_type
+from lsm_core.table.altering import as_type, changed
 from lsm_core.table.schema_merging import merging_changes
 from lsm_core.write import Rows, StreamTableWrite, TableWrite
-from lsm_core.write.incoming_rows import as_rows
+from lsm_core.write.incoming_rows import as_rows, require_columns
 
 if TYPE_CHECKING:
     from lsm_core.table.schema_change import AltersTables
@@ -289,12 +289,31 @@ def write_once(
     overwrite: bool | Mapping[str, Any] | None,
     watermark: int | None = None,
     properties: Mapping[str, str] | None = None,
+    *,
+    schema_mode: str | None = None,
+    catalog: AltersTables | None = None,
 ) -> int | None:
-    """One batch write and its commit; nothing is left behind when either fails for certain."""
+    """Write rows and commit them; nothing is left behind when either fails for certain.
+
+    Args:
+        store: the table.
+        data: the rows.
+        row_kinds: as :meth:`Table.write` takes them, as are the following arguments.
+        overwrite: what is replaced.
+        watermark: epoch ms.
+        properties: texts by name.
+        schema_mode: "merge" to merge the schema of ``data`` into the table's first.
+        catalog: the catalog of the table, which ``schema_mode`` needs.
+
+    Returns:
+        The id of the snapshot, or None without rows.
+    """
     if not (overwrite is None or isinstance(overwrite, (bool, Mapping))):
         raise InvalidOption("overwrite", overwrite, "True, or a mapping of partition columns to values", store.name)
     replacing = overwrite is not None and overwrite is not False
     told(store, watermark, properties)
+    if schema_mode is not None:
+        store, data = with_merged_schema(catalog, store, data, schema_mode)
     with BatchWrite(store, overwrite=replacing) as writer:
         writer.write(data, row_kinds)
         messages = writer.prepare_commit()
@@ -308,7 +327,9 @@ def write_once(
 def with_merged_schema(
     catalog: AltersTables | None, store: TableStore, data: Rows, mode: str
 ) -> tuple[TableStore, pa.Table | pa.RecordBatchReader]:
-    """Add the columns that only ``data`` has to the table, and widen its types where values of ``data`` need it.
+    """Add the columns that only ``data`` has to the table, and take the types of ``data`` where they are wider.
+
+    A type that is not known, of nulls or empty lists, changes no column.
 
     Args:
         catalog: the catalog of the table.
@@ -322,7 +343,8 @@ def with_merged_schema(
     Raises:
         InvalidOption: ``mode`` is not "merge".
         UnsupportedFeature: no catalog opened the table.
-        InvalidSchema: types cannot be merged.
+        InvalidSchema: types cannot be merged, or a new column has no type.
+        InvalidData: no row of ``data`` can be written, whatever it holds; the schema is as it was.
     """
     if mode != "merge":
         raise InvalidOption(
@@ -332,20 +354,43 @@ def with_merged_schema(
         raise UnsupportedFeature("schema_mode of a table that no catalog opened (use Catalog.table)", store.name)
     rows = as_rows(data, store.name)
     store = store.refresh()
-    typed = [
-        field for field in rows.schema if not pa.types.is_null(field.type)
-    ]  # a column of nulls has no type to merge
+    kinds = {}
     for field in rows.schema:
-        if pa.types.is_null(field.type) and not store.schema.has_field(field.name):
+        kind = _known_type(field.type)
+        if not store.schema.has_field(field.name) and kind != field.type:
             raise InvalidSchema(
                 f"table {store.name}: new column '{field.name}' holds only nulls; give it a type, or leave it out"
             )
-    kinds = {field.name: as_type(field, store.name, (field.name,)) for field in typed}
+        if kind is not None:
+            kinds[field.name] = as_type(field.with_type(kind), store.name, (field.name,))
     changes = merging_changes(store.schema, kinds, store.name)
     if changes:
+        require_columns(rows.schema, changed(store.schema, changes, store.name, None), store.name)
         catalog.alter_table(store.name, changes)
         store = store.refresh()
     return store, rows
+
+
+def _known_type(kind: pa.DataType) -> pa.DataType | None:
+    """Return a type without the fields of its structs that hold only nulls; None where nothing is known of it."""
+    if pa.types.is_null(kind):
+        return None
+    if pa.types.is_struct(kind):
+        known = [(field, _known_type(field.type)) for field in kind]
+        fields = [field.with_type(inner) for field, inner in known if inner is not None]
+        return pa.struct(fields) if fields or not known else None
+    if pa.types.is_map(kind):
+        key, item = _known_type(kind.key_type), _known_type(kind.item_type)
+        return (
+            None
+            if key is None or item is None
+            else kind
+            if (key, item) == (kind.key_type, kind.item_type)
+            else pa.map_(key, item)
+        )
+    if pa.types.is_nested(kind):
+        return None if _known_type(kind.value_type) is None else kind
+    return kind
 
 
 __all__ = [
@@ -356,6 +401,5 @@ __all__ = [
     "after_commit",
     "committed",
     "show_moved_keys",
-    "with_merged_schema",
     "write_once",
 ]

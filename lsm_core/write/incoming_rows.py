@@ -86,17 +86,16 @@ def as_rows(data: Rows, table: str) -> pa.Table | pa.RecordBatchReader:
     try:
         if isinstance(data, pa.RecordBatch):
             return pa.Table.from_batches([data])
-        if kind.__module__.startswith("pandas.") and kind.__name__ == "DataFrame":
+        if _is_of(kind, "pandas", "DataFrame"):
             return _rows_of_pandas(data)
-        if kind.__module__.startswith("polars.") and kind.__name__ in ("LazyFrame", "DataFrame"):
+        lazy = _is_of(kind, "polars", "LazyFrame")
+        if lazy or _is_of(kind, "polars", "DataFrame"):
             frame: Any = data
             _require_no_objects(frame.collect_schema())
-            return (
-                _rows_of_lazy_frame(frame) if kind.__name__ == "LazyFrame" else pa.RecordBatchReader.from_stream(frame)
-            )
+            return _rows_of_lazy_frame(frame) if lazy else pa.RecordBatchReader.from_stream(frame)
         if isinstance(data, (list, tuple)):
             return _rows_of_list(data)
-        if any(base.__module__ == "pyarrow._dataset" for base in kind.__mro__):
+        if _is_of(kind, "pyarrow", "Dataset") or _is_of(kind, "pyarrow", "Scanner"):
             dataset: Any = data
             return (dataset if hasattr(dataset, "to_reader") else dataset.scanner()).to_reader()
         if hasattr(data, "__arrow_c_stream__"):
@@ -108,6 +107,11 @@ def as_rows(data: Rows, table: str) -> pa.Table | pa.RecordBatchReader:
             "frame, a dictionary of columns or a list of dictionaries"
         )
         raise InvalidData(table, "", reason) from error
+
+
+def _is_of(kind: type, package: str, name: str) -> bool:
+    """Return whether a type is a class of a package that need not be installed, or derived from it."""
+    return any(base.__name__ == name and base.__module__.partition(".")[0] == package for base in kind.__mro__)
 
 
 def _rows_of_pandas(frame: Any) -> pa.Table:
@@ -196,7 +200,7 @@ def require_columns(given: pa.Schema, schema: TableSchema, table: str) -> None:
         try:
             if _nesting(kind) != _nesting(to_arrow(field.type)) and not pa.types.is_null(kind):
                 raise pa.ArrowNotImplementedError("one of them is nested in another way")
-            _shaped(pa.array([], kind), field.type)
+            _shaped(pa.nulls(0, kind), field.type)
         except pa.ArrowException as error:
             reason = f"values of type {kind} do not fit {to_sql(field.type)}: {str(error).splitlines()[0]}"
             raise InvalidData(table, field.name, reason) from error

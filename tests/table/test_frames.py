@@ -277,3 +277,45 @@ def test_values_that_arrow_would_spoil_without_a_word_are_refused(tmp_path: Path
     assert table.to_arrow(["id", "s"]).to_pylist() == [{"id": 1, "s": None}, {"id": 2, "s": "a"}]
     for nothing in ([], {}, [{}], pd.DataFrame(), pl.DataFrame(), pa.table({})):
         assert table.write(nothing) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"data": [{"more": 1}]}, InvalidData),
+        ({"data": [{"id": 1, "more": 1}], "overwrite": "yes"}, InvalidOption),
+        ({"data": [{"id": 1, "more": 1}], "watermark": "noon"}, InvalidOption),
+        ({"data": [{"id": 1, "more": {"a": None}}]}, InvalidSchema),
+    ],
+)
+def test_a_write_that_no_row_can_pass_leaves_the_schema_as_it_was(
+    table: Table, arguments: dict[str, Any], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        table.write(**arguments, schema_mode="merge")
+    assert table.refresh().schema.id == 0 and table.latest_snapshot() is None
+
+
+def test_nested_values_of_unknown_type_change_no_column(tmp_path: Path) -> None:
+    table = Catalog(tmp_path).create_table(
+        "d.t", pa.schema([("id", pa.int64()), ("r", pa.struct([("a", pa.int32())]))]), create_database=True
+    )
+    table.write([{"id": 1, "r": {"a": None, "b": 2}}, {"id": 2, "r": {"a": None, "b": None}}], schema_mode="merge")
+    merged = table.refresh()
+    assert merged.to_arrow().schema.field("r").type == pa.struct([("a", pa.int32()), ("b", pa.int64())])
+    merged.write([{"id": 3, "r": {"a": None, "b": None}}], schema_mode="merge")
+    assert merged.refresh().schema.id == 1
+    assert merged.to_arrow(["r"])["r"].to_pylist()[::2] == [{"a": None, "b": 2}, {"a": None, "b": None}]
+
+
+def test_derived_frames_and_scanners_are_rows(table: Table) -> None:
+    class Derived(pd.DataFrame):
+        pass
+
+    table.write(Derived(FRAME[:1]))
+    table.write(pads.dataset(pa.table(FRAME[1:2])).scanner())
+    table.write(pads.dataset(pa.table(FRAME[2:])))
+    assert table.to_arrow(["id"])["id"].to_pylist() == [1, 2, 3]
+    unions = pa.UnionArray.from_sparse(pa.array([0], pa.int8()), [pa.array(["x"])])
+    with pytest.raises(InvalidData, match="column 's'"):
+        table.write(pa.table({"id": pa.array([4], pa.int64()), "s": unions}))
