@@ -15,6 +15,7 @@ from decimal import Decimal
 from typing import Any, Final, TypeAlias
 
 from lsm_core.errors import InvalidFilter, InvalidOption
+from lsm_core.types import TypeRoot
 
 Literal: TypeAlias = "str | int | Decimal | bool | tuple[Literal, ...] | Mapping[str, Literal] | None"
 Group: TypeAlias = "list[tuple[str, str, Any]]"
@@ -54,6 +55,11 @@ MOST_TESTS: Final = 2_000
 _MOST: Final = 65_536
 """Characters of a text."""
 
+
+EXACT_TYPES: Final = frozenset(
+    {TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT, TypeRoot.VARCHAR, TypeRoot.DATE}
+)
+"""Types whose values the literals of SQL say, and compare, as a table does."""
 
 Condition: TypeAlias = "tuple[str, str, Any] | Joined"
 """A comparison (column, operator, value), or several that are joined."""
@@ -331,6 +337,7 @@ def _number(text: str) -> int | Decimal:
 
 
 __all__ = [
+    "EXACT_TYPES",
     "MOST_TESTS",
     "Condition",
     "Group",

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from lsm_core.spark.spark_maintenance import spark_runner as spark_runner
     from lsm_core.spark.spark_read import explain_read as explain_read
     from lsm_core.spark.spark_read import read_table as read_table
+    from lsm_core.spark.spark_sql import call as call
     from lsm_core.spark.spark_tasks import await_query as await_query
     from lsm_core.spark.spark_verify import verify_table as verify_table
     from lsm_core.spark.spark_write import write_table as write_table
-    from lsm_core.spark.sql.procedures import call as call
     from lsm_core.spark.table_views import create_view as create_view
     from lsm_core.spark.table_views import query_tables as query_tables
     from lsm_core.spark.table_views import refresh as refresh
@@ -43,7 +43,7 @@ _WHERE = {
     "ConnectServer": "connect",
     "await_query": "spark_tasks",
     "await_server": "connect",
-    "call": "sql.procedures",
+    "call": "spark_sql",
     "compact_table": "spark_maintenance",
     "create_view": "table_views",
     "deep_read": "spark_check",

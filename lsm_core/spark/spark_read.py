@@ -22,6 +22,7 @@ from lsm_core.options import TableOptions, whole_number
 from lsm_core.read import Predicate, Scan, Split, plan_scan, read_split
 from lsm_core.read.changes import Choice, Span, span_of_options, span_parts, span_values
 from lsm_core.read.predicate import Conjunct
+from lsm_core.read.sql_text import EXACT_TYPES
 from lsm_core.read.table_versions import BETWEEN
 from lsm_core.spark.spark_columns import fields_of, quoted, spark_arrow_schema, spark_ddl, to_spark
 from lsm_core.spark.spark_tasks import DEFAULT_SLOTS, Shipped, slots_of, store_of, translated, use_this_python
@@ -396,12 +397,6 @@ def condition_of(predicate: Predicate, schema: TableSchema) -> str | None:
     return " OR ".join(sides)
 
 
-EXACT_TYPES: Final = frozenset(
-    {TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT, TypeRoot.VARCHAR, TypeRoot.DATE}
-)
-"""Types whose values Spark SQL's literals say, and compare, as the format does."""
-
-
 def _test_text(test: Conjunct, schema: TableSchema) -> str | None:
     """One test in Spark SQL; None where it cannot be said exactly."""
     column, field = quoted(test.column), schema.field(test.column)
@@ -552,7 +547,6 @@ def _merged_rows(
 
 
 __all__ = [
-    "EXACT_TYPES",
     "ReadPlan",
     "condition_of",
     "explain_read",

@@ -85,7 +85,8 @@ def query_tables(spark: SparkSession, catalog: Catalog, text: str) -> DataFrame:
         TableNotFound: A table of the query is not there.
         SparkFailed: Spark refuses the query.
     """
-    from lsm_core.spark.sql.queries import framed, planned_query
+    from lsm_core.spark.spark_queries import framed
+    from lsm_core.sql.queries import planned_query
 
     return framed(spark, planned_query(catalog, text))
 

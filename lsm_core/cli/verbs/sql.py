@@ -13,7 +13,7 @@ from lsm_core.cli.verbs.maintain import require_done, show_plan, show_report
 from lsm_core.errors import InvalidOption
 
 if TYPE_CHECKING:
-    from lsm_core.spark.sql.procedures import CallResult
+    from lsm_core.sql.procedures import CallResult
 
 _MOST_ROWS = 1_000
 
@@ -43,11 +43,11 @@ def sql(
     clock: ClockOption = None,
 ) -> None:
     """Answer a query over the warehouse's tables, or plan (--apply: apply) a procedure of Paimon's."""
-    from lsm_core.spark.sql.call_statement import is_call
+    from lsm_core.sql.call_statement import is_call
 
     catalog = open_catalog(warehouse, clock)
     if is_call(statement):
-        from lsm_core.spark.sql.procedures import prepare_call
+        from lsm_core.sql.procedures import prepare_call
 
         if explain:
             raise InvalidOption("--explain", statement, "a query; CALL prints its plan anyway")
@@ -61,11 +61,12 @@ def sql(
     if apply or approved_by:
         raise InvalidOption("--apply" if apply else "--approved-by", statement, "CALL sys.procedure(...)")
     from lsm_core.spark.session import spark_session
-    from lsm_core.spark.sql.queries import answered, planned_query
+    from lsm_core.spark.spark_queries import answered, explain_query
+    from lsm_core.sql.queries import planned_query
 
     query = planned_query(catalog, statement)
     if explain:
-        told = query.lines()
+        told = explain_query(query)
         print_json({"reads": told}) if as_json else say("\n".join(told))
         return
     with answered(spark_session(app_name="dredge sql"), query) as frame:

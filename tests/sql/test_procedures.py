@@ -19,7 +19,7 @@ from lsm_core.errors import (
     UnsupportedFeature,
 )
 from lsm_core.maintenance import CompactionReport
-from lsm_core.spark.sql.procedures import PROCEDURES, CallResult, Kind, prepare_call
+from lsm_core.sql.procedures import PROCEDURES, CallResult, Kind, prepare_call
 
 NOW = 1_700_000_000_000
 FIELDS = pa.schema(
@@ -325,13 +325,13 @@ def test_planned_procedures_name_actions_and_arguments_that_exist(warehouse: War
 
 
 def test_the_page_names_every_procedure_as_it_is_called() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "spark.md").read_text("utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text("utf-8")
     assert [form for form in (one.form for one in PROCEDURES.values()) if f"* `{form}`\n" not in page] == []
 
 
 def test_the_platform_knows_no_sql() -> None:
     """What strangers reach through a web server runs no statement that they write; the import contract sees modules only."""
-    root = Path(__file__).parents[3]
+    root = Path(__file__).parents[2]
     found = [
         path
         for room in ("orchestration", "assets", "checks")
@@ -339,8 +339,8 @@ def test_the_platform_knows_no_sql() -> None:
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.ImportFrom)
         and (
-            str(node.module).startswith("lsm_core.spark.sql")
-            or (node.module == "lsm_core.spark" and "call" in {one.name for one in node.names})
+            str(node.module).startswith(("lsm_core.sql", "lsm_core.spark.spark_sql", "lsm_core.spark.spark_queries"))
+            or (node.module == "lsm_core.spark" and {"call", "sql"} & {one.name for one in node.names})
         )
     ]
     assert found == []

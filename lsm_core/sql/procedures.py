@@ -6,7 +6,6 @@ and applied step by step; what a step does is the plan of an action (`plan_maint
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,24 +17,16 @@ from lsm_core.errors import DredgeError, InvalidOption, SnapshotNotFound, Unsupp
 from lsm_core.maintenance.action import MaintenancePlan, Report, Runner, plan_maintenance
 from lsm_core.maintenance.apply import apply_plan
 from lsm_core.metadata import consumers, snapshots, tags
-from lsm_core.options import duration, parse_catalog_options, parse_digits
+from lsm_core.options import duration, parse_digits
 from lsm_core.read.partition_choice import chosen_partitions, without_null_name
 from lsm_core.read.sql_text import Literal
 from lsm_core.read.table_versions import millis
-from lsm_core.spark.sql.call_statement import CallStatement, parse_call
+from lsm_core.sql.call_statement import CallStatement, parse_call
 from lsm_core.table import Catalog
 from lsm_core.table.names import TableName
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from lsm_core.table import Table
-
-WAREHOUSE_SETTING: Final = "spark.dredge.warehouse"
-"""The session's setting that names the warehouse of `call`."""
-_WAREHOUSE_VARIABLE: Final = "DREDGE_WAREHOUSE"
-_CATALOG_VARIABLE: Final = "DREDGE_CATALOG_OPTIONS"
-
 
 _COMMIT_EVERY: Final = "commit_every"
 
@@ -255,35 +246,6 @@ def prepare_call(catalog: Catalog, statement: str | CallStatement) -> PreparedCa
     if found is None:
         raise InvalidOption("CALL", f"sys.{read.procedure}", f"one of {', '.join(PROCEDURES)}")
     return PreparedCall(found, catalog, _bound(found, read))
-
-
-def call(
-    spark: SparkSession,
-    statement: str,
-    *,
-    catalog: Catalog | str | None = None,
-    approved_by: str | None = None,
-) -> CallResult:
-    """Run a procedure by Paimon's name, arguments and defaults ("sys.compact(table => 'db.t')", also by position); compactions are Spark jobs.
-
-    ``catalog``: a Catalog or the warehouse's path; default: the session's setting `WAREHOUSE_SETTING`, else the environment's
-    DREDGE_WAREHOUSE (with DREDGE_CATALOG_OPTIONS). A true `dry_run` returns the plans and changes nothing. Raises InvalidOption naming a
-    procedure or argument, and what planning and applying raise; DredgeError after the last of several steps for those that failed.
-    """
-    from lsm_core.spark.spark_maintenance import spark_runner
-
-    prepared = prepare_call(_catalog_of(spark, catalog), statement)
-    return prepared.apply(spark_runner(spark), approved_by)
-
-
-def _catalog_of(spark: SparkSession, given: Catalog | str | None) -> Catalog:
-    if isinstance(given, Catalog):
-        return given
-    named = given or spark.conf.get(WAREHOUSE_SETTING, None) or os.environ.get(_WAREHOUSE_VARIABLE)
-    if not named:
-        accepted = f"the warehouse's path: pass catalog=, or set {WAREHOUSE_SETTING} or {_WAREHOUSE_VARIABLE}"
-        raise InvalidOption("catalog", None, accepted)
-    return Catalog(str(named), parse_catalog_options(os.environ.get(_CATALOG_VARIABLE, ""), _CATALOG_VARIABLE))
 
 
 # -- arguments -----------------------------------------------------------------------------------------------------------
@@ -762,7 +724,6 @@ PROCEDURES: Final[Mapping[str, Procedure]] = {
 
 __all__ = [
     "PROCEDURES",
-    "WAREHOUSE_SETTING",
     "CallResult",
     "DirectStep",
     "Kind",
@@ -771,6 +732,5 @@ __all__ = [
     "PreparedCall",
     "Procedure",
     "StepResult",
-    "call",
     "prepare_call",
 ]

@@ -13,7 +13,8 @@ import pytest
 from lsm_core import Catalog, Schema
 from lsm_core.cli.app import run
 from lsm_core.errors import DredgeError, InvalidOption, SnapshotNotFound, SparkFailed, TableNotFound, UnsupportedFeature
-from lsm_core.spark.sql.queries import answered, planned_query
+from lsm_core.spark.spark_queries import answered, explain_query
+from lsm_core.sql.queries import planned_query
 
 FIELDS = pa.schema(
     [
@@ -154,7 +155,7 @@ def test_what_a_query_needs(
     assert query.with_views([f"V{number}" for number in range(len(query.reads))]) == rewritten
     assert [read.columns for read in query.reads] == columns
     assert [read.tests for read in query.reads] == tests
-    assert query.lines()
+    assert explain_query(query)
 
 
 @pytest.mark.parametrize(

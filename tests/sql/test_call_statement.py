@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lsm_core.errors import InvalidOption
-from lsm_core.spark.sql.call_statement import is_call, parse_call
+from lsm_core.sql.call_statement import is_call, parse_call
 
 
 @pytest.mark.parametrize(

@@ -9,42 +9,28 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-import uuid
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+from sqlglot.tokens import TokenType
 
 from lsm_core.errors import DatabaseNotFound, InvalidOption, TableNotFound, UnsupportedFeature
 from lsm_core.format.schema import TableSchema
-from lsm_core.metadata import snapshots
 from lsm_core.metadata.row_tracking import COLUMNS as ROW_TRACKING
 from lsm_core.metadata.row_tracking import tracks_rows
 from lsm_core.read import resolve
+from lsm_core.read.sql_text import EXACT_TYPES
 from lsm_core.read.table_versions import millis
-from lsm_core.spark.spark_columns import quoted
-from lsm_core.spark.spark_read import EXACT_TYPES, explain_read, read_table
-from lsm_core.spark.spark_tasks import translated
 from lsm_core.table import Catalog
 from lsm_core.table.names import TableName
 from lsm_core.table.system.reader import ReadOnlyTable
 from lsm_core.types import TypeRoot
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-try:
-    import sqlglot
-    from sqlglot import exp
-    from sqlglot.errors import SqlglotError
-    from sqlglot.tokens import TokenType
-except ImportError as missing:
-    raise UnsupportedFeature(f"queries without the package sqlglot ({missing}): install dredge[spark]") from missing
-
 Test = tuple[str, str, Any]
-_PLANNED: Final = 5
-"""How often the tables of a query are planned at most, for all mentions of a table to have one snapshot."""
 _INNER: Final = frozenset({"", "INNER", "CROSS"})
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
 _SYSTEM_NAME: Final = re.compile(r"(?<![\w`$])(\w+)\.(\w+(?:\$\w+)+)")
@@ -74,114 +60,17 @@ class Query:
     text: str
     reads: tuple[TableRead, ...] = field(default=())
 
-    def lines(self) -> list[str]:
-        """What is read for each mention of a table, and how, for people (`explain_read`)."""
-        found: list[str] = []
-        for read in self.reads:
-            if isinstance(read.table, ReadOnlyTable):
-                found.append(f"{read.table.name}: a system table, columns {', '.join(read.columns)}")
-            else:
-                found += explain_read(read.table, columns=read.columns, filter=list(read.tests) or None).lines()
-        return found or ["no table is read"]
-
     def with_views(self, names: Sequence[str]) -> str:
         """The text with these views in the place of the tables."""
         parts, at = [], 0
         for read, name in zip(self.reads, names, strict=True):
-            parts += [self.text[at : read.start], name, f" AS {quoted(read.alias)}" if read.alias else ""]
+            parts += [self.text[at : read.start], name, f" AS {_quoted(read.alias)}" if read.alias else ""]
             at = read.end
         return "".join([*parts, self.text[at:]])
 
 
-@contextmanager
-def answered(spark: SparkSession, query: Query) -> Iterator[DataFrame]:
-    """The answer of ``query`` as a frame, to be collected inside; the views that it needs are gone afterwards. Raises SparkFailed and as `read_table`."""
-    made: list[str] = []
-    with translated("answering the query"), _spark_logs_silent():
-        try:
-            yield _answer(spark, query, made)
-        finally:
-            for name in made:
-                spark.catalog.dropTempView(name)
-
-
-def framed(spark: SparkSession, query: Query) -> DataFrame:
-    """Return the answer of a query as a frame that outlives this call.
-
-    Args:
-        spark: The session that answers. A Connect session keeps the query's views to its end: there frames name them when they are used.
-        query: The query; its tables are planned here.
-
-    Returns:
-        The answer.
-
-    Raises:
-        SparkFailed: Spark refuses the query.
-        DredgeError: As `read_table`.
-    """
-    made: list[str] = []
-    classic = False
-    with translated("planning the query"):
-        try:
-            frame = _answer(spark, query, made)
-            classic = hasattr(frame, "_jdf")
-            return frame
-        finally:
-            for name in made if classic else ():
-                spark.catalog.dropTempView(name)
-
-
-def _answer(spark: SparkSession, query: Query, made: list[str]) -> DataFrame:
-    """The answer of ``query`` by temporary views, whose names are added to ``made``."""
-    prefix = f"dredge_{uuid.uuid4().hex[:12]}"
-    names = [f"{prefix}_{number}" for number in range(len(query.reads))]
-    for name, frame in zip(names, _frames(spark, query), strict=True):
-        frame.createOrReplaceTempView(name)
-        made.append(name)
-    return spark.sql(query.with_views(names))
-
-
-def _frames(spark: SparkSession, query: Query) -> list[DataFrame]:
-    """The frame of each mention; all mentions of one table without a version have one snapshot.
-
-    The newest version is read with the schema of today, a snapshot that is named with that of its time: so the tables are planned again
-    where another commit came meanwhile, and snapshots are named where commits come all the time.
-    """
-    newest = [read.table for read in query.reads if not read.version and not isinstance(read.table, ReadOnlyTable)]
-    counts = Counter(table.name for table in newest)
-    repeated = {table.name: table.store for table in newest if counts[table.name] > 1}
-    for attempt in range(_PLANNED):
-        before = {name: snapshots.latest_id(store) for name, store in repeated.items()}
-        named = before if attempt + 1 == _PLANNED else {}
-        frames = [
-            read_table(
-                spark,
-                read.table,
-                columns=read.columns,
-                filter=list(read.tests) or None,
-                snapshot_id=read.snapshot_id if read.version else named.get(read.table.name, read.snapshot_id),
-            )
-            for read in query.reads
-        ]
-        if named or before == {name: snapshots.latest_id(store) for name, store in repeated.items()}:
-            break
-    return frames
-
-
-@contextmanager
-def _spark_logs_silent() -> Iterator[None]:
-    """Spark's Python side logs a query's error with the JVM's whole stack; the error itself is raised, and says what is wrong."""
-    from pyspark.logger import PySparkLogger
-
-    loggers = [PySparkLogger.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")]
-    before = [logger.disabled for logger in loggers]
-    for logger in loggers:
-        logger.disabled = True
-    try:
-        yield
-    finally:
-        for logger, disabled in zip(loggers, before, strict=True):
-            logger.disabled = disabled
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
 
 
 def planned_query(catalog: Catalog, text: str) -> Query:
@@ -392,4 +281,4 @@ def _value(literal: exp.Expr, kind: TypeRoot) -> int | str | dt.date | None:
     return -int(literal.name) if negative else int(literal.name)
 
 
-__all__ = ["Query", "TableRead", "answered", "framed", "planned_query"]
+__all__ = ["Query", "TableRead", "planned_query"]

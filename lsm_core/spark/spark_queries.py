@@ -1,0 +1,126 @@
+"""Queries answered by Spark: each table that a query names becomes a temporary view of the columns and rows that the query can need."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from lsm_core.metadata import snapshots
+from lsm_core.spark.spark_read import explain_read, read_table
+from lsm_core.spark.spark_tasks import translated
+from lsm_core.sql.queries import Query
+from lsm_core.table.system.reader import ReadOnlyTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_PLANNED: Final = 5
+"""How often the tables of a query are planned at most, for all mentions of a table to have one snapshot."""
+
+
+def explain_query(query: Query) -> list[str]:
+    """Return lines for people about what is read for each mention of a table, and how (`explain_read`); needs no Spark."""
+    found: list[str] = []
+    for read in query.reads:
+        if isinstance(read.table, ReadOnlyTable):
+            found.append(f"{read.table.name}: a system table, columns {', '.join(read.columns)}")
+        else:
+            found += explain_read(read.table, columns=read.columns, filter=list(read.tests) or None).lines()
+    return found or ["no table is read"]
+
+
+@contextmanager
+def answered(spark: SparkSession, query: Query) -> Iterator[DataFrame]:
+    """The answer of ``query`` as a frame, to be collected inside; the views that it needs are gone afterwards. Raises SparkFailed and as `read_table`."""
+    made: list[str] = []
+    with translated("answering the query"), _spark_logs_silent():
+        try:
+            yield _answer(spark, query, made)
+        finally:
+            for name in made:
+                spark.catalog.dropTempView(name)
+
+
+def framed(spark: SparkSession, query: Query) -> DataFrame:
+    """Return the answer of a query as a frame that outlives this call.
+
+    Args:
+        spark: The session that answers. A Connect session keeps the query's views to its end: there frames name them when they are used.
+        query: The query; its tables are planned here.
+
+    Returns:
+        The answer.
+
+    Raises:
+        SparkFailed: Spark refuses the query.
+        DredgeError: As `read_table`.
+    """
+    made: list[str] = []
+    classic = False
+    with translated("planning the query"):
+        try:
+            frame = _answer(spark, query, made)
+            classic = hasattr(frame, "_jdf")
+            return frame
+        finally:
+            for name in made if classic else ():
+                spark.catalog.dropTempView(name)
+
+
+def _answer(spark: SparkSession, query: Query, made: list[str]) -> DataFrame:
+    """The answer of ``query`` by temporary views, whose names are added to ``made``."""
+    prefix = f"dredge_{uuid.uuid4().hex[:12]}"
+    names = [f"{prefix}_{number}" for number in range(len(query.reads))]
+    for name, frame in zip(names, _frames(spark, query), strict=True):
+        frame.createOrReplaceTempView(name)
+        made.append(name)
+    return spark.sql(query.with_views(names))
+
+
+def _frames(spark: SparkSession, query: Query) -> list[DataFrame]:
+    """The frame of each mention; all mentions of one table without a version have one snapshot.
+
+    The newest version is read with the schema of today, a snapshot that is named with that of its time: so the tables are planned again
+    where another commit came meanwhile, and snapshots are named where commits come all the time.
+    """
+    newest = [read.table for read in query.reads if not read.version and not isinstance(read.table, ReadOnlyTable)]
+    counts = Counter(table.name for table in newest)
+    repeated = {table.name: table.store for table in newest if counts[table.name] > 1}
+    for attempt in range(_PLANNED):
+        before = {name: snapshots.latest_id(store) for name, store in repeated.items()}
+        named = before if attempt + 1 == _PLANNED else {}
+        frames = [
+            read_table(
+                spark,
+                read.table,
+                columns=read.columns,
+                filter=list(read.tests) or None,
+                snapshot_id=read.snapshot_id if read.version else named.get(read.table.name, read.snapshot_id),
+            )
+            for read in query.reads
+        ]
+        if named or before == {name: snapshots.latest_id(store) for name, store in repeated.items()}:
+            break
+    return frames
+
+
+@contextmanager
+def _spark_logs_silent() -> Iterator[None]:
+    """Spark's Python side logs a query's error with the JVM's whole stack; the error itself is raised, and says what is wrong."""
+    from pyspark.logger import PySparkLogger
+
+    loggers = [PySparkLogger.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        yield
+    finally:
+        for logger, disabled in zip(loggers, before, strict=True):
+            logger.disabled = disabled
+
+
+__all__ = ["answered", "explain_query", "framed"]
