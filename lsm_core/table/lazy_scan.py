@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -9,59 +10,58 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
+import pyarrow.fs as pafs
 
-from lsm_core.format.schema import TableSchema
-from lsm_core.read import parse_filter
+from lsm_core.errors import UnsupportedFeature
+from lsm_core.table.boundary import with_typed_errors
 from lsm_core.table.question import Answer, Question
 
 if TYPE_CHECKING:
     import duckdb
     import polars as pl
 
-_NAN: Final = re.compile(r"\bnan\b", re.IGNORECASE)
+_INEXACT: Final = re.compile(r"\bnan\b|\bis_in\(", re.IGNORECASE)
+"""Conditions on floating point that Arrow answers otherwise than Polars: no number compares with NaN, and 0.0 is not in [-0.0]."""
 
 
-class TableScan(pads.Dataset):
+@with_typed_errors
+class TableScan(pads.FileSystemDataset):
     """One version of a table, read when a query runs.
 
-    Whatever reads pyarrow datasets reads it: ``polars.scan_pyarrow_dataset(scan)``, a DuckDB query that names the Python
-    variable, ``pyarrow.dataset``. Each run of a query reads the same version; it fails once that version has expired.
+    Libraries that call the methods of a pyarrow dataset read it: ``polars.scan_pyarrow_dataset(scan)``, a DuckDB query that
+    names the Python variable. Each run of a query reads the same version; it fails once that version has expired. What Arrow
+    reads in C++ without these methods (`join`, `sort_by`, a dataset of several scans) is refused: use :meth:`to_table` there.
 
     Attributes:
+        name: name of the table.
         schema: Arrow schema of the rows that the scan offers.
     """
 
     def __init__(
         self,
         name: str,
-        table: TableSchema,
         answer: Answer,
-        columns: Sequence[str] | None,
-        filter: object,  # noqa: A002
+        schema: pa.Schema,
+        filter: pc.Expression | None = None,  # noqa: A002
     ) -> None:
         """Prepare a scan.
 
         Args:
-            name: name of the table, for errors.
-            table: schema of the version.
+            name: name of the table.
             answer: function that reads the version.
-            columns: columns that the scan offers; None for all.
-            filter: condition on all rows of the scan, or None.
-
-        Raises:
-            ColumnNotFound: a column of ``columns`` or ``filter`` does not exist.
-            InvalidFilter: the filter is not understood.
+            schema: Arrow schema of the columns that the scan offers.
+            filter: expression that is true for all rows of the scan, or None.
         """
-        self._name, self._answer = name, answer
-        predicate = parse_filter(filter, table, name)
-        self._filter: pc.Expression | None = None if predicate is None else predicate.expression
-        self._schema = answer(Question(columns, None, 0, {}))[0]
+        # Without a file Arrow's part of the dataset is a null pointer, and join, sort_by and others end the process.
+        fragment = pads.IpcFileFormat().make_fragment(_NoFile(name))
+        super().__init__([fragment], schema, pads.IpcFileFormat(), pafs.LocalFileSystem())
+        self.name, self._answer, self._schema, self._filter = name, answer, schema, filter
 
     def __reduce__(self) -> Any:
-        raise TypeError(f"the scan of {self._name} cannot be pickled; open the table in the other process")
+        raise TypeError(f"the scan of {self.name} cannot be pickled; open the table in the other process")
 
     def __repr__(self) -> str:
-        return f"TableScan({self._name!r})"
+        return f"TableScan({self.name!r})"
 
     @property
     def schema(self) -> pa.Schema:
@@ -86,6 +86,10 @@ class TableScan(pads.Dataset):
         by_name = columns is None or not isinstance(columns, Mapping)
         reader = self._reader(columns if by_name else None, filter)  # type: ignore[arg-type]
         return pads.Scanner.from_batches(reader, **({} if by_name else {"columns": columns}))
+
+    def filter(self, expression: pc.Expression) -> TableScan:
+        """Return a scan of those rows for which ``expression`` is true."""
+        return TableScan(self.name, self._answer, self._schema, _both(self._filter, expression))
 
     def to_reader(
         self,
@@ -142,11 +146,33 @@ class TableScan(pads.Dataset):
         return target.register(name, self)
 
     def _reader(self, columns: Sequence[str] | None, pushed: pc.Expression | None) -> pa.RecordBatchReader:
-        wanted = self._schema.names if columns is None else list(columns)
-        parts = [part for part in (self._filter, pushed) if part is not None]
-        condition = parts[0] & parts[1] if len(parts) == 2 else parts[0] if parts else None
-        schema, batches = self._answer(Question(wanted, condition, None, {}))
+        names = self._schema.names if columns is None else list(columns)
+        schema, batches = self._answer(Question(names, _both(self._filter, pushed), None, {}))
         return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def _both(first: pc.Expression | None, second: pc.Expression | None) -> pc.Expression | None:
+    if first is None or second is None:
+        return second if first is None else first
+    return first & second
+
+
+class _NoFile(io.RawIOBase):
+    """The file that Arrow's own part of a :class:`TableScan` names; reading it is an error."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, *_: Any) -> int:
+        raise UnsupportedFeature(
+            "reading a scan by Arrow's own code: take scan.to_table() or scan.to_reader() there", self._name
+        )
 
 
 class _Capture(pads.Dataset):
@@ -167,7 +193,7 @@ class _Capture(pads.Dataset):
 
 
 def _pushed(schema: pa.Schema, predicate: pl.Expr) -> pc.Expression | None:
-    """Return an Arrow expression that is true for all rows for which ``predicate`` may be; None where Polars has none.
+    """Return an Arrow expression that is true for all rows for which ``predicate`` may be; None where there is none.
 
     Polars counts NaN as equal to itself and above all numbers, Arrow as neither. So rows with NaN in a column of the
     condition are read too, and Polars decides.
@@ -177,11 +203,17 @@ def _pushed(schema: pa.Schema, predicate: pl.Expr) -> pc.Expression | None:
     capture = _Capture(schema)
     pl.scan_pyarrow_dataset(capture).filter(predicate).collect()
     pushed = capture.filter
-    if pushed is None or _NAN.search(str(pushed)):  # in Arrow no number compares with NaN
+    if pushed is None:
         return None
-    for name in predicate.meta.root_names():
-        if pa.types.is_floating(schema.field(name).type):
-            pushed |= pc.is_nan(pc.field(name))
+    floating = [name for name in predicate.meta.root_names() if pa.types.is_floating(schema.field(name).type)]
+    if floating and _INEXACT.search(str(pushed)):
+        return None
+    for name in floating:
+        pushed |= pc.is_nan(pc.field(name))
+    try:
+        schema.empty_table().filter(pushed)
+    except pa.ArrowException:  # Polars writes `&` of whole numbers as that of conditions
+        return None
     return pushed
 
 

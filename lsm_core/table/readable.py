@@ -176,10 +176,14 @@ class Readable(ABC):
             ColumnNotFound: a column of ``columns`` or ``filter`` does not exist.
             InvalidFilter: the filter is not understood.
         """
+        from lsm_core.read import parse_filter
         from lsm_core.table.lazy_scan import TableScan
 
         version = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
-        return TableScan(self.name, *self._fixed(version), columns, filter)
+        table, answer = self._fixed(version)
+        predicate = parse_filter(filter, table, self.name)
+        offered = answer(Question(columns, None, 0, {}))[0]
+        return TableScan(self.name, answer, offered, None if predicate is None else predicate.expression)
 
 
 __all__ = ["Readable"]
