@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from lsm_core.arrays import arrow_array, arrow_scalar, empty_table
 from lsm_core.errors import ColumnNotFound, InvalidFilter
 from lsm_core.format.schema import TableSchema
-from lsm_core.read.sql_text import MOST_TESTS, Condition, Joined, groups_of, parse_condition
+from lsm_core.read.sql_text import MOST_TESTS, OPPOSITES, Condition, Joined, groups_of, parse_condition
 
 _COMPARISONS: Final = {"=": "equal", "==": "equal", "!=": "not_equal", "<>": "not_equal"} | {
     "<": "less",
@@ -35,9 +35,9 @@ _COMPARE: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "greater": operator.gt,
     "greater_equal": operator.ge,
 }
-_OPERATORS: Final = (*_COMPARISONS, "in", "not in", "is null", "is not null", "starts with")
-_OPPOSITES: Final = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 _NAN_TESTS: Final = ("is nan", "is not nan")
+_UNARY: Final = ("is null", "is not null", *_NAN_TESTS)
+_OPERATORS: Final = (*_COMPARISONS, "in", "not in", "starts with", *_UNARY)
 _WILD: Final = re.compile(r"[%_\\]")
 _HIGHEST: Final = chr(0x10FFFF)
 ALWAYS: Final = pc.scalar(arrow_scalar(value=True))
@@ -46,7 +46,7 @@ _NEVER: Final = pc.scalar(arrow_scalar(value=False))
 
 @dataclass(frozen=True)
 class Conjunct:
-    """One test `column op value`; ``value`` is an Arrow scalar, an Arrow array (in, not in) or None (null tests).
+    """One test `column op value`; ``value`` is an Arrow scalar, an Arrow array (in, not in) or None (tests for null and NaN).
 
     ``others``: values of an `in` that the column's type cannot hold exactly, compared one by one; ``value`` is None then.
     """
@@ -84,28 +84,34 @@ class Predicate:
         return batch.filter(reduce(pc.or_kleene, groups))
 
 
-def parse_filter(given: object, schema: TableSchema, table: str) -> Predicate | None:
-    """Understand a filter of engine.md: tuples, lists of lists of tuples, SQL text, an Arrow expression, or None.
+def parse_filter(condition: object, schema: TableSchema, table: str) -> Predicate | None:
+    """Parse a filter of engine.md.
 
     Floating point compares as in Arrow and SQL on IEEE numbers: NaN is neither equal, less nor greater, -0.0 equals 0.0 (Java
     orders NaN above all and -0.0 below 0.0; keys and partitions are told apart that way here, too).
 
-    Raises :class:`InvalidFilter` (or its child :class:`ColumnNotFound`) naming the table and the part not understood.
+    Args:
+        condition: a tuple (column, operator, value), a list of and-ed tuples, a list of or-ed lists, SQL text, an Arrow expression,
+            or a filter that is parsed already.
+        schema: schema of the table.
+        table: name of the table, for errors.
+
+    Returns:
+        The filter; None without a condition, and for an empty list.
+
+    Raises:
+        InvalidFilter: a part is not understood.
+        ColumnNotFound: a column does not exist.
     """
-    if given is None:
+    if condition is None:
         return None
-    if isinstance(given, Predicate):
-        return given
-    if isinstance(given, pc.Expression):
-        return _from_expression(given, schema, table)
-    if isinstance(given, str):
-        return _from_text(given, schema, table)
-    listed = _groups(given, table)
-    if any(_is_nan_test(item) for group in listed for item in group):
-        alternatives = tuple(Joined("AND", tuple(map(_as_leaf, group))) for group in listed if group)
-        predicate = _from_condition(Joined("OR", alternatives), schema, table)
-        return predicate if all(listed) else None  # a group without tests is true of every row
-    groups = tuple(tuple(_conjunct(item, schema, table) for item in group) for group in listed)
+    if isinstance(condition, Predicate):
+        return condition
+    if isinstance(condition, pc.Expression):
+        return _from_expression(condition, schema, table)
+    if isinstance(condition, str):
+        return _from_text(condition, schema, table)
+    groups = tuple(tuple(_conjunct(item, schema, table) for item in group) for group in _groups(condition, table))
     if not groups:
         return None
     groups = _fewer_groups(groups, schema)
@@ -124,28 +130,8 @@ def _from_text(text: str, schema: TableSchema, table: str) -> Predicate | None:
     condition = _resolved(parse_condition(text, table), schema, table)
     if not _needs_expression(condition):
         return parse_filter(groups_of(condition, table), schema, table)
-    return _from_condition(condition, schema, table)
-
-
-def _from_condition(condition: Condition, schema: TableSchema, table: str) -> Predicate:
-    """Return the predicate of a condition that has tests which alternatives of plain comparisons cannot say."""
     expression, columns = _condition_expression(condition, schema, table)
     return Predicate(expression, tuple(name for name in schema.field_names if name in columns), None)
-
-
-def _is_nan_test(item: object) -> bool:
-    return (
-        isinstance(item, tuple)
-        and 2 <= len(item) <= 3
-        and isinstance(item[1], str)
-        and " ".join(item[1].lower().split()) in _NAN_TESTS
-    )
-
-
-def _as_leaf(item: Any) -> tuple[str, str, Any]:
-    """Return a test of a list of tuples as a condition; `_conjunct` names those that it does not understand."""
-    value = item[2] if len(item) == 3 else None
-    return item[0], " ".join(item[1].lower().split()) if _is_nan_test(item) else item[1], value
 
 
 def _resolved(condition: Condition, schema: TableSchema, table: str) -> Condition:
@@ -160,12 +146,10 @@ def _resolved(condition: Condition, schema: TableSchema, table: str) -> Conditio
         name = same[0]
     kind = schema.arrow_schema.field(name).type
     floating = pa.types.is_floating(kind)
-    if floating and isinstance(value, (decimal.Decimal, int)) and not isinstance(value, bool):
-        value = float(value)
-    elif floating and isinstance(value, list):
-        value = [float(item) if isinstance(item, decimal.Decimal) else item for item in value]
-    if op.startswith("not ") and op[4:] in _OPPOSITES and not floating:  # NaN is neither below nor above a number
-        op = _OPPOSITES[op[4:]]
+    if floating:
+        value = [_as_float(item) for item in value] if isinstance(value, list) else _as_float(value)
+    else:  # of floating point a NaN is neither below nor above a number
+        op = OPPOSITES.get(op, op)
     if op in ("like", "not like"):
         if not pa.types.is_string(kind):
             raise InvalidFilter(f"table {table}, column '{name}': LIKE needs a text column, and this one is {kind}")
@@ -174,6 +158,17 @@ def _resolved(condition: Condition, schema: TableSchema, table: str) -> Conditio
             op = {"like": "=", "not like": "!="}[op] if prefix == value else "starts with"
             value = prefix
     return name, op, value
+
+
+def _as_float(value: Any) -> Any:
+    """Return a number of a SQL text as a float; one beyond the range of DOUBLE stays as it is, and compares with no column."""
+    if isinstance(value, bool) or not isinstance(value, (decimal.Decimal, int)):
+        return value
+    try:
+        number = float(value)
+    except OverflowError:
+        return value
+    return number if math.isfinite(number) else value
 
 
 def _needs_expression(condition: Condition) -> bool:
@@ -197,17 +192,10 @@ def _condition_expression(condition: Condition, schema: TableSchema, table: str)
         joined = _fold([part for part, _ in parts], condition.word.lower())
         return joined, set().union(*(columns for _, columns in parts))
     name, op, value = condition
-    if op in _NAN_TESTS:
-        if not schema.has_field(name):
-            raise ColumnNotFound(table, name, schema.field_names)
-        if value is not None or not pa.types.is_floating(schema.arrow_schema.field(name).type):
-            raise InvalidFilter(f"table {table}, column '{name}': '{op}' takes a floating point column and no value")
-        is_nan = pc.is_nan(pc.field(name))
-        return is_nan if op == "is nan" else ~is_nan, {name}
     if op in ("like", "not like"):
         matches = pc.match_like(pc.field(name), pattern=value)
         return matches if op == "like" else ~matches, {name}
-    negated = op.removeprefix("not ") in _OPPOSITES and op.startswith("not ")
+    negated = op in OPPOSITES
     test = _conjunct((name, op.removeprefix("not ") if negated else op, value), schema, table)
     if negated and isinstance(test.value, pa.Scalar) and test.value.is_valid:
         return ~_expression(test), {name}
@@ -217,32 +205,32 @@ def _condition_expression(condition: Condition, schema: TableSchema, table: str)
 def _fewer_groups(groups: Groups, schema: TableSchema) -> Groups:
     """The same filter with groups that are one `=` each joined into one `in` a column, as Arrow evaluates long lists fast."""
     listed: dict[str, list[pa.Scalar]] = {}
-    rest = []
+    others = []
     for group in groups:
         (test, *more) = group or (None,)
         if more or test is None or test.op not in ("=", "==") or not isinstance(test.value, pa.Scalar):
-            rest.append(group)
+            others.append(group)
         elif test.value.is_valid:  # `= null` is never true
             listed.setdefault(test.column, []).append(test.value)
     if sum(map(len, listed.values())) < 2:
         return groups
     kinds = schema.arrow_schema
     joined = [(_listed(name, "in", values, kinds.field(name).type),) for name, values in listed.items()]
-    return (*joined, *rest)
+    return (*joined, *others)
 
 
-def _groups(given: object, table: str) -> list[list[Any]]:
-    if not isinstance(given, (list, tuple)):
+def _groups(condition: object, table: str) -> list[list[Any]]:
+    if not isinstance(condition, (list, tuple)):
         raise InvalidFilter(
-            f"table {table}: a filter is a list of tuples or an Arrow expression, not {type(given).__name__}"
+            f"table {table}: a filter is a list of tuples, SQL text or an Arrow expression, not {type(condition).__name__}"
         )
-    if isinstance(given, tuple) and given and isinstance(given[0], str):
-        return [[given]]
-    if all(isinstance(item, tuple) for item in given):
-        return [list(given)] if given else []
-    if all(isinstance(item, list) for item in given):
-        return [list(item) for item in given]
-    raise InvalidFilter(f"table {table}: a filter mixes tuples and lists: {given!r}")
+    if isinstance(condition, tuple) and condition and isinstance(condition[0], str):
+        return [[condition]]
+    if all(isinstance(item, tuple) for item in condition):
+        return [list(condition)] if condition else []
+    if all(isinstance(item, list) for item in condition):
+        return [list(item) for item in condition]
+    raise InvalidFilter(f"table {table}: a filter mixes tuples and lists: {condition!r}")
 
 
 def _conjunct(item: object, schema: TableSchema, table: str) -> Conjunct:
@@ -254,13 +242,15 @@ def _conjunct(item: object, schema: TableSchema, table: str) -> Conjunct:
         raise ColumnNotFound(table, name, schema.field_names)
     if op not in _OPERATORS:
         raise InvalidFilter(
-            f"table {table}, column '{name}': unknown operator {item[1]!r}; known: {', '.join((*_OPERATORS, *_NAN_TESTS))}"
+            f"table {table}, column '{name}': unknown operator {item[1]!r}; known: {', '.join(_OPERATORS)}"
         )
     kind = schema.arrow_schema.field(name).type
-    unary = op in ("is null", "is not null")
+    unary = op in _UNARY
     if len(item) == 2 and not unary:
         raise InvalidFilter(f"table {table}, column '{name}': {item!r} lacks the value to compare with")
     if unary:
+        if op in _NAN_TESTS and not pa.types.is_floating(kind):
+            raise InvalidFilter(f"table {table}, column '{name}': '{op}' takes a floating point column, not {kind}")
         if value is not None:
             raise InvalidFilter(f"table {table}, column '{name}': '{op}' takes no value, not {value!r}")
         return Conjunct(name, op, None)
@@ -373,6 +363,8 @@ def _expression(test: Conjunct) -> pc.Expression:
         return column.is_null()
     if test.op == "is not null":
         return column.is_valid()
+    if test.op in _NAN_TESTS:
+        return pc.is_nan(column) if test.op == "is nan" else ~pc.is_nan(column)
     if test.op in ("in", "not in"):
         inside = _fold([column == o for o in test.others], "or") if test.others else column.isin(test.value)
         return inside if test.op == "in" else column.is_valid() & ~inside
@@ -395,6 +387,8 @@ def _mask(test: Conjunct, batch: pa.RecordBatch) -> pa.Array:
         return pc.is_null(column)
     if test.op == "is not null":
         return pc.is_valid(column)
+    if test.op in _NAN_TESTS:
+        return pc.is_nan(column) if test.op == "is nan" else pc.invert(pc.is_nan(column))
     if test.op in ("in", "not in"):
         inside = (
             reduce(pc.or_kleene, [pc.equal(column, other) for other in test.others])

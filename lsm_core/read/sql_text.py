@@ -48,7 +48,8 @@ _NEGATED: Final = {
     "is nan": "is not nan",
     "is not nan": "is nan",
 }
-_OPPOSITES: Final = {"not <": ">=", "not <=": ">", "not >": "<=", "not >=": "<"}
+OPPOSITES: Final = {"not <": ">=", "not <=": ">", "not >": "<=", "not >=": "<"}
+"""Negated comparisons by the ones that mean the same where no value is NaN."""
 _DEEPEST: Final = 100
 MOST_TESTS: Final = 2_000
 """Tests in one filter: Arrow walks them recursively, and tens of thousands end the process."""
@@ -126,7 +127,7 @@ def condition_groups(text: str, table: str = "", what: str = "where") -> list[Gr
         InvalidFilter: the text is no such condition, or has more than 2,000 comparisons once it is written as alternatives.
     """
     groups = groups_of(parse_condition(text, table, what), table)
-    return [[(column, _OPPOSITES.get(op, op), value) for column, op, value in group] for group in groups]
+    return [[(column, OPPOSITES.get(op, op), value) for column, op, value in group] for group in groups]
 
 
 def groups_of(condition: Condition, table: str = "") -> list[Group]:
@@ -176,7 +177,8 @@ class SqlReader:
 
     def __init__(self, text: str, what: str) -> None:
         if not isinstance(text, str) or len(text) > _MOST:
-            raise InvalidOption(what, text, f"a text of at most {_MOST} characters")
+            shown = text[:40] if isinstance(text, str) else text
+            raise InvalidOption(what, shown, f"a text of at most {_MOST} characters")
         self._what, self._text = what, text
         self._tokens, self._at = list(tokens(text)), 0
 
@@ -219,7 +221,10 @@ class SqlReader:
         if token.kind == "text":
             return unquoted(token.text)
         if token.kind == "number":
-            return _number(token.text)
+            try:
+                return _number(token.text)
+            except (ValueError, ArithmeticError) as error:
+                raise self.wrong(token, "the number is too long") from error
         word = token.text.lower() if token.kind == "name" else ""
         if word in _WORDS:
             return _WORDS[word]
@@ -339,6 +344,7 @@ def _number(text: str) -> int | Decimal:
 __all__ = [
     "EXACT_TYPES",
     "MOST_TESTS",
+    "OPPOSITES",
     "Condition",
     "Group",
     "Joined",
