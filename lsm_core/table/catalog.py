@@ -116,8 +116,8 @@ class Catalog:
 
     # -- tables ----------------------------------------------------------------------------------------------------
 
-    def _table_path(self, name: TableName) -> str:
-        if not self._metastore.has_database(name.database):
+    def _table_path(self, name: TableName, *, in_new_database: bool = False) -> str:
+        if not in_new_database and not self._metastore.has_database(name.database):
             known = ", ".join(self.list_databases()) or "none"
             raise DatabaseNotFound(f"database {name.database} is not in {self.root}; it has: {known}")
         return f"{self._metastore.database_path(name.database)}/{name.table}"
@@ -140,7 +140,7 @@ class Catalog:
         comment: str | None = None,
         create_database: bool = False,
     ) -> Table:
-        """Create a table; everything is checked before anything is written.
+        """Create a table; everything is checked before anything is written, also before a database is created.
 
         Options that are not acted on here (`options.not_acted_on`) are logged as a warning.
 
@@ -170,11 +170,11 @@ class Catalog:
         parsed = checked_new(self._plain(name, "creating"))
         schema = replace(schema, options={**self.options.table_defaults, **schema.options})
         first = new_table_schema(schema, str(parsed), self.clock)
-        if create_database:
-            self.create_database(parsed.database, ignore_if_exists=True)
-        path = self._table_path(parsed)
+        path = self._table_path(parsed, in_new_database=create_database)
         store = TableStore(self.file_io, path, str(parsed), first, None, self.clock, dynamic_options=self._locking)
         require_writable(store)
+        if create_database:
+            self.create_database(parsed.database, ignore_if_exists=True)
         there = self._metastore.has_table(parsed)
         if not there:
             with self._locked(store):

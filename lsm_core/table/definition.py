@@ -73,14 +73,11 @@ def as_definition(
             f"table {name}: the schema must be a Schema or a pyarrow.Schema, not {type(schema).__name__}"
         )
     for key in ("primary_keys", "partition_keys"):
-        names = getattr(definition, key)
-        if (
-            isinstance(names, str)
-            or not isinstance(names, Iterable)
-            or not all(isinstance(part, str) for part in names)
-        ):
-            raise InvalidSchema(f'table {name}: {key} must be a list of column names such as ["id"], not {names!r}')
-        definition = replace(definition, **{key: tuple(names)})  # type: ignore[arg-type]
+        value = getattr(definition, key)
+        names = tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (None,)
+        if not all(isinstance(part, str) for part in names):
+            raise InvalidSchema(f'table {name}: {key} must be a list of column names such as ["id"], not {value!r}')
+        definition = replace(definition, **{key: names})  # type: ignore[arg-type]
     if not isinstance(definition.options, Mapping):
         raise InvalidSchema(f"table {name}: options must be a mapping of texts, not {definition.options!r}")
     return definition
