@@ -67,7 +67,11 @@ def options_table(options: Mapping[str, str]) -> str:
     if not options:
         return "none set: Paimon's defaults hold"
     return "\n".join(
-        ["| option | value |", "|---|---|", *(f"| {_cell(key)} | {_cell(options[key])} |" for key in sorted(options))]
+        [
+            "| option | value |",
+            "|---|---|",
+            *(f"| {plain_cell(key)} | {plain_cell(options[key])} |" for key in sorted(options)),
+        ]
     )
 
 
@@ -193,7 +197,7 @@ def score_table(buckets: Sequence[BucketHealth]) -> str:
     if not worst:
         return "healthy: no sign of anything"
     rows = [
-        f"| {part.name} | {points:g} | {part.weight:g} | {_cell(bucket_name(bucket.partition_text, bucket.bucket))} | {_cell(part.text)} |"
+        f"| {part.name} | {points:g} | {part.weight:g} | {plain_cell(bucket_name(bucket.partition_text, bucket.bucket))} | {plain_cell(part.text)} |"
         for points, part, bucket in sorted(worst.values(), key=lambda one: (-one[0], one[1].name))
     ]
     return "\n".join(["| part | points | at most | bucket | why |", "|---|--:|--:|---|---|", *rows])
@@ -211,7 +215,7 @@ def bucket_table(buckets: Sequence[BucketHealth]) -> str:
     for bucket in worst[:_WORST_BUCKETS]:
         name = f"{bucket.partition_text}/{bucket.bucket}" if bucket.partition_text else str(bucket.bucket)
         lines.append(
-            f"| {_cell(name)} | {bucket.sorted_runs} | {bucket.level0_files} | {bucket.files} | {size_text(bucket.total_bytes)} "
+            f"| {plain_cell(name)} | {bucket.sorted_runs} | {bucket.level0_files} | {bucket.files} | {size_text(bucket.total_bytes)} "
             f"| {bucket.rows:,} | {bucket.deletes:,} | {bucket.overlap_max} | {bucket.overlap_mean:g} |"
         )
     return "\n".join([*lines, *_more(len(worst), _WORST_BUCKETS, "buckets")])
@@ -257,7 +261,7 @@ def items_table(plan: MaintenancePlan) -> str:
     tables = []
     for kind in dict.fromkeys(type(item) for item in plan.items):
         items = plan.items_of(kind)
-        rows = [f"| {' | '.join(_cell(str(cell)) for cell in item.cells())} |" for item in items[:_SHOWN_ITEMS]]
+        rows = [f"| {' | '.join(plain_cell(str(cell)) for cell in item.cells())} |" for item in items[:_SHOWN_ITEMS]]
         head = [f"{kind.title}:\n", f"| {' | '.join(kind.columns)} |", f"|{'---|' * len(kind.columns)}"]
         tables.append("\n".join([*head, *rows, *_more(len(items), _SHOWN_ITEMS, "items")]))
     return "\n\n".join(tables) or "nothing to do"
@@ -269,7 +273,8 @@ def declined_table(declined: Sequence[Declined]) -> str:
         return "nothing was declined"
     lines = ["| what | why | |", "|---|---|---|"]
     lines += [
-        f"| {_cell(item.subject)} | {_cell(item.text)} | {_cell(item.reason)} |" for item in declined[:_SHOWN_ITEMS]
+        f"| {plain_cell(item.subject)} | {plain_cell(item.text)} | {plain_cell(item.reason)} |"
+        for item in declined[:_SHOWN_ITEMS]
     ]
     return "\n".join([*lines, *_more(len(declined), _SHOWN_ITEMS, "lines")])
 
@@ -295,7 +300,9 @@ def number_metadata(numbers: Mapping[str, Any], prefix: str = "") -> dict[str, d
             told[name] = dg.MetadataValue.text(", ".join(plain) or "none")
             for inner, table in value.items():
                 if isinstance(table, Mapping) and table:
-                    rows = [f"| {_cell(str(key))} | {_cell(str(item))} |" for key, item in sorted(table.items())]
+                    rows = [
+                        f"| {plain_cell(str(key))} | {plain_cell(str(item))} |" for key, item in sorted(table.items())
+                    ]
                     lines = ["| | |", "|---|---|", *rows[:_SHOWN_ITEMS], *_more(len(rows), _SHOWN_ITEMS, "rows")]
                     told[f"{prefix}{inner.replace('_', ' ')}"] = dg.MetadataValue.md("\n".join(lines))
         elif isinstance(value, Sequence) and value and not isinstance(value, str):
@@ -349,9 +356,6 @@ def plain_cell(text: str) -> str:
         One line without links, markup and HTML, with control, bidi and invisible characters spelled out.
     """
     return re.sub(r"([\\`*_\[\]<>|~#!&])", r"\\\1", visible(" ".join(text.split())))
-
-
-_cell = plain_cell
 
 
 def _more(count: int, shown: int, what: str) -> list[str]:
