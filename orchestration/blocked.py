@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
+import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
@@ -22,6 +22,7 @@ from orchestration.quirks import (
 
 _LOOK_BACK = 50
 _AT_WORK: Final = 500
+_NAME_HOLDS_SECONDS: Final = 300.0
 IN_A_ROW: Final = 3
 """So many failed runs of a table, one after the other and whatever their plans, suspend it."""
 _MAINTAINING: Final = ("compact", "compact full", "recover")
@@ -170,13 +171,13 @@ def started_before(instance: dg.DagsterInstance, run_id: str, table: str, layout
         record.dagster_run.run_id: record
         for record in instance.get_run_records(dg.RunsFilter(statuses=statuses), limit=_AT_WORK)
     }
-    named = dg.RunsFilter(tags={names.TAG_TABLE: table}, statuses=statuses)
+    named = dg.RunsFilter(tags={names.TAG_TABLE: names.table_value(table)}, statuses=statuses)
     records |= {record.dagster_run.run_id: record for record in instance.get_run_records(named)}
     began = {
         found: (record.start_time or 0.0, found)
         for found, record in records.items()
         if found == run_id
-        or record.dagster_run.tags.get(names.TAG_TABLE) == table
+        or names.table_of(record.dagster_run.tags) == table
         or layout in (record.dagster_run.asset_selection or ())
     }
     mine = began.pop(run_id, (float("inf"), run_id))
@@ -238,7 +239,7 @@ def suspension(instance: dg.DagsterInstance, table: str) -> Suspension | None:
     Runs before it was last resumed do not count, and neither do canceled ones.
     """
     ended = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE]
-    tags: dict[str, str | list[str]] = {names.TAG_TABLE: table, names.TAG_ACTION: list(_MAINTAINING)}
+    tags: dict[str, str | list[str]] = {names.TAG_TABLE: names.table_value(table), names.TAG_ACTION: list(_MAINTAINING)}
     records = instance.get_run_records(dg.RunsFilter(tags=tags, statuses=ended), limit=_LOOK_BACK)
     failed = list(takewhile(lambda record: record.dagster_run.status is dg.DagsterRunStatus.FAILURE, records))
     if len(failed) < IN_A_ROW:
@@ -256,8 +257,12 @@ def suspensions(instance: dg.DagsterInstance) -> dict[str, Suspension]:
     """Return the suspended tables, by name, found by the newest 500 failed runs of all tables."""
     tags: dict[str, str | list[str]] = {names.TAG_ACTION: list(_MAINTAINING)}
     failed = instance.get_runs(dg.RunsFilter(tags=tags, statuses=[dg.DagsterRunStatus.FAILURE]), limit=_FAILED_RUNS)
-    counted = Counter(run.tags[names.TAG_TABLE] for run in failed if names.TAG_TABLE in run.tags)
-    found = {table: suspension(instance, table) for table, number in counted.items() if number >= IN_A_ROW}
+    counted = Counter(names.table_of(run.tags) for run in failed)
+    found = {
+        table: suspension(instance, table)
+        for table, number in counted.items()
+        if table is not None and number >= IN_A_ROW
+    }
     return {table: one for table, one in found.items() if one is not None}
 
 
@@ -275,7 +280,9 @@ class RunsAtWork:
     def _of_table(self) -> Mapping[str, list[dg.DagsterRun]]:
         found: dict[str, list[dg.DagsterRun]] = {}
         for run in self._newest:
-            found.setdefault(run.tags.get(names.TAG_TABLE, ""), []).append(run)
+            table = names.table_of(run.tags)
+            if table is not None:
+                found.setdefault(table, []).append(run)
         return found
 
     @cached_property
@@ -288,7 +295,7 @@ class RunsAtWork:
 
     def tables(self) -> set[str]:
         """Return the tables that runs are at work on, of the newest 500 runs."""
-        return {name for name in self._of_table if name}
+        return set(self._of_table)
 
     def of(
         self, table: str, layout: dg.AssetKey, partition: str | None = None, *, anywhere: bool = False
@@ -305,7 +312,9 @@ class RunsAtWork:
                 return run.run_id
         if len(self._newest) < _AT_WORK:
             return None
-        tags: dict[str, str | list[str]] = {names.TAG_TABLE: table}  # more are at work: the older ones by name
+        tags: dict[str, str | list[str]] = {
+            names.TAG_TABLE: names.table_value(table)
+        }  # more are at work: the older ones by name
         if partition is not None:
             tags[names.PARTITION_TAG] = partition
         older = self._instance.get_runs(dg.RunsFilter(tags=tags, statuses=_WORKING), limit=1)
@@ -324,16 +333,58 @@ def other_warehouse(instance: dg.DagsterInstance, warehouse_path: str) -> str | 
     Returns:
         What to do, for people, or None where no other warehouse reported under this name or an operator chose the name.
     """
-    if os.environ.get(names.NAME_VARIABLE, "").strip():
+    if names.chosen_name():
         return None
-    event = instance.get_latest_materialization_event(names.warehouse_health_key(warehouse_path))
-    materialization = None if event is None else event.asset_materialization
-    told = None if materialization is None else materialization.metadata.get(names.WAREHOUSE_PATH)
-    path = None if told is None else str(told.value)
-    if path is None or path.rstrip("/") == warehouse_path.rstrip("/"):
+    ranking = instance.get_latest_materialization_event(names.warehouse_health_key(warehouse_path))
+    return other_in(ranking, warehouse_path)
+
+
+def other_in(ranking: dg.EventLogEntry | None, warehouse_path: str) -> str | None:
+    """Return what `other_warehouse` does, from the event that it would ask Dagster for.
+
+    Args:
+        ranking: newest materialisation of `warehouse_health` under this warehouse's name, None before the first.
+        warehouse_path: path or address of this warehouse.
+    """
+    materialization = None if ranking is None else ranking.asset_materialization
+    path = None if materialization is None else materialization.metadata.get(names.WAREHOUSE_PATH)
+    if names.chosen_name() or path is None or str(path.value).rstrip("/") == warehouse_path.rstrip("/"):
         return None
     return (
-        f"nothing is done: the warehouse {path} reports to this Dagster instance under the same name "
+        f"nothing is done: the warehouse {path.value} reports to this Dagster instance under the same name "
         f"({names.warehouse_name(warehouse_path)}) as {warehouse_path}; set {names.NAME_VARIABLE} to another name for one of them "
         "(or to the same name, if the warehouse only moved)"
     )
+
+
+@dataclass
+class NameCheck:
+    """Answer of `other_warehouse` as this process knows it, so that a tick asks Dagster nothing more for it.
+
+    Queries about other assets carry the ranking's key along (`learn`). Without any, the answer is asked for again once it is five minutes old, or names
+    another warehouse.
+
+    Attributes:
+        clock: seconds that only go forward.
+        answer: newest answer; None also before the first.
+        asked_s: time of the newest answer, None before the first.
+    """
+
+    clock: Callable[[], float] = time.monotonic
+    answer: str | None = None
+    asked_s: float | None = None
+
+    def learn(self, answer: str | None) -> str | None:
+        """Remember an answer of now, and return it."""
+        self.answer, self.asked_s = answer, self.clock()
+        return answer
+
+    def before_a_tick(self, instance: dg.DagsterInstance, warehouse_path: str) -> str | None:
+        """Return the answer, asked for again where it is old; None where nothing is known yet."""
+        if self.asked_s is None or (self.answer is None and self.clock() - self.asked_s < _NAME_HOLDS_SECONDS):
+            return None
+        return self.learn(other_warehouse(instance, warehouse_path))
+
+    def before_an_answer(self, instance: dg.DagsterInstance, warehouse_path: str) -> str | None:
+        """Return the answer, asked for where nothing is known yet: a tick is about to give Dagster work."""
+        return self.answer if self.asked_s is not None else self.learn(other_warehouse(instance, warehouse_path))

@@ -342,7 +342,7 @@ def launch_link(run: dg.DagsterRun, job: str, config: Mapping[str, Any]) -> str:
         place = location if name == WHOLE_LOCATION else f"{name}@{location}"
     asked = {"config": yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)}
     if "table" in config:
-        asked |= {"tags[0][key]": names.TAG_TABLE, "tags[0][value]": str(config["table"])}
+        asked |= {"tags[0][key]": names.TAG_TABLE, "tags[0][value]": names.table_value(str(config["table"]))}
     return f"/locations/{place}/jobs/{quote(job, safe='')}/playground/setup?{urlencode(asked, quote_via=quote)}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections.abc import Mapping
 from typing import Final
 
 import dagster as dg
@@ -17,7 +18,7 @@ TAG_PLAN: Final = "dredge/plan"
 TAG_ACTION: Final = "dredge/action"
 TAG_REASON: Final = "dredge/reason"
 TAG_BYTES: Final = "dredge/bytes"
-"""What a run that a sensor started was expected to read."""
+"""How the run tag begins that says what a run that a sensor started was expected to read: `bytes_tag`."""
 TAG_UNDO: Final = "dredge/undo"
 """The run's entry in the table's ledger, which the job `undo` takes back."""
 TAG_WAITS: Final = "dredge/waits"
@@ -57,7 +58,7 @@ BACKLOG_CHECK: Final = "level0_backlog"
 SUITE_CHECK: Final = "expectations"
 
 NAME_VARIABLE: Final = "DREDGE_WAREHOUSE_NAME"
-"""First part of all asset keys, where two warehouses in one Dagster instance have folders of the same name."""
+"""Name of the warehouse, where several share one Dagster instance: first part of all asset keys, and part of what names tables elsewhere."""
 WAREHOUSE_PATH: Final = "warehouse"
 """Metadata of `warehouse_health`: path or address of the warehouse that the ranking is of."""
 WAREHOUSE_HEALTH: Final = "warehouse_health"
@@ -102,8 +103,19 @@ def warehouse_name(path: str) -> str:
     Returns:
         One safe part of a Dagster name.
     """
-    chosen = os.environ.get(NAME_VARIABLE, "").strip()
-    return part(chosen or path.rstrip("/").rsplit("/", 1)[-1] or "warehouse")
+    return chosen_name() or part(path.rstrip("/").rsplit("/", 1)[-1] or "warehouse")
+
+
+def chosen_name() -> str:
+    """Return the name that an operator gave the warehouse with `DREDGE_WAREHOUSE_NAME`, as one safe part of a Dagster name; "" for none."""
+    text = os.environ.get(NAME_VARIABLE, "").strip()
+    return part(text) if text else ""
+
+
+def _of_warehouse(text: str, separator: str) -> str:
+    """Return text that no other warehouse in the same Dagster instance uses, once this one has a name of its own."""
+    name = chosen_name()
+    return f"{name}{separator}{text}" if name else text
 
 
 def table_part(name: str) -> str:
@@ -152,13 +164,13 @@ def op_name(verb: str, table: str) -> str:
 
 def partitions_name(table: str) -> str:
     """Return the name of the table's dynamic partitions."""
-    return table
+    return _of_warehouse(table, "/")
 
 
 def table_pool(table: str) -> str:
     """Return the pool (limit 1) that lets one change of the table run at a time."""
     database, name = split(table)
-    return f"table/{part(database)}/{part(name)}"
+    return f"table/{_of_warehouse(f'{part(database)}/{part(name)}', '/')}"
 
 
 def published_tag(table: str) -> str:
@@ -170,7 +182,39 @@ def published_tag(table: str) -> str:
 def resumed_tag(table: str) -> str:
     """Return the run tag of a run of `resume` that ended the suspension of ``table``."""
     database, name = split(table)
-    return f"dredge/resumed.{part(database)}.{part(name)}"
+    return f"dredge/resumed.{_of_warehouse(f'{part(database)}.{part(name)}', '.')}"
+
+
+def bytes_tag() -> str:
+    """Return the run tag that holds the bytes which a run of this warehouse was expected to read."""
+    return TAG_BYTES if not chosen_name() else f"{TAG_BYTES}.{chosen_name()}"
+
+
+def table_value(table: str) -> str:
+    """Return the value of the run tag `TAG_TABLE` of runs that work on a table of this warehouse.
+
+    Dagster's queue lets one run of each value start at a time, so the value differs from that of a table of the same name in another warehouse.
+
+    Args:
+        table: name of the table, ``db.table``.
+
+    Returns:
+        The table's name, behind the warehouse's own name and ``/`` where an operator chose one.
+    """
+    return _of_warehouse(table, "/")
+
+
+def table_of(tags: Mapping[str, str]) -> str | None:
+    """Return the table that a run works on.
+
+    Args:
+        tags: tags of the run.
+
+    Returns:
+        The table's name, ``db.table``, or None for a run of no single table or of another warehouse.
+    """
+    warehouse, _, table = tags.get(TAG_TABLE, "").rpartition("/")
+    return table if table and warehouse == chosen_name() else None
 
 
 def tag_value(text: str) -> str:
@@ -187,5 +231,5 @@ def run_key(table: str, partition: str | None, snapshot: int, plan_hash: str, nu
 
 def run_tags(table: str, partition: str | None, plan_hash: str, action: str, reason: str) -> dict[str, str]:
     """Return the tags by which a run is found again; a reason is cut to what fits a tag."""
-    tags = {TAG_TABLE: table, TAG_PLAN: plan_hash, TAG_ACTION: action, TAG_REASON: reason[:_MAX_TAG]}
+    tags = {TAG_TABLE: table_value(table), TAG_PLAN: plan_hash, TAG_ACTION: action, TAG_REASON: reason[:_MAX_TAG]}
     return {**tags, TAG_PARTITION: partition} if partition else tags

@@ -226,7 +226,7 @@ def said_in_one_line(table: str) -> Iterator[None]:
 def begin(context: dg.OpExecutionContext, warehouse: WarehouseResource, table: str) -> TableStore:
     """Open the table for this run. Raises dg.Failure where another run is at work on it, TableNotFound and the like."""
     store = ruled_store(warehouse, table)
-    context.instance.add_run_tags(context.run_id, {names.TAG_TABLE: table})
+    context.instance.add_run_tags(context.run_id, {names.TAG_TABLE: names.table_value(table)})
     other = started_before(context.instance, context.run_id, table, names.layout_key(warehouse.path, table))
     if other is not None:
         text = f"{table}: run {other[:8]} is at work on it: nothing was done; launch this again when it has ended"

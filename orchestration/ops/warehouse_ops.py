@@ -104,7 +104,7 @@ def maintain_op(tell_checks: TellChecks) -> dg.OpDefinition:
             return dg.Output(None)
         if asked.unattended:  # what it reads is no longer left for sensors to start within this hour
             context.instance.add_run_tags(
-                context.run_id, {names.TAG_BYTES: str(sum(item.bytes_in for item in plan.items))}
+                context.run_id, {names.bytes_tag(): str(sum(item.bytes_in for item in plan.items))}
             )
 
         def maintain(item: CombinedItem) -> None:
@@ -196,7 +196,7 @@ def budget_left(instance: dg.DagsterInstance, policies: Policies, at_work: RunsA
     limit, spent = policies.bytes_an_hour, 0
     if limit is not None:
         since = datetime.datetime.fromtimestamp(now_ms / 1000 - _HOUR_SECONDS, datetime.UTC)
-        tags = [run.tags.get(names.TAG_BYTES, "") for run in instance.get_runs(dg.RunsFilter(created_after=since))]
+        tags = [run.tags.get(names.bytes_tag(), "") for run in instance.get_runs(dg.RunsFilter(created_after=since))]
         spent = sum(int(one) for one in tags if one.isdigit())
     return Budget(limit, policies.concurrent_tables, spent, frozenset(at_work.tables()))
 

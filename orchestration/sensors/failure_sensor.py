@@ -23,7 +23,7 @@ def failure_sensor(settings: Settings) -> dg.SensorDefinition:
     )
     def failures(context: dg.RunFailureSensorContext, ledger: LedgerResource) -> dg.SkipReason:
         run = context.dagster_run
-        table = run.tags.get(names.TAG_TABLE)
+        table = names.table_of(run.tags)
         if table is None:
             return dg.SkipReason(f"run {run.run_id[:8]} of {run.job_name} failed; it belongs to no single table")
         try:

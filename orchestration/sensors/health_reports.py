@@ -21,7 +21,7 @@ from lsm_core.clock import SystemClock
 from lsm_core.format.partition_path import partition_names
 from lsm_core.metadata import manifests, snapshots
 from orchestration import names
-from orchestration.blocked import blocking_failure, ever_evaluated, latest_evaluation
+from orchestration.blocked import blocking_failure, ever_evaluated, latest_evaluation, other_in
 from orchestration.health import PartitionHealth, changes_data, version_text
 from orchestration.metadata import data_metadata, health_metadata, plotted_metadata
 from orchestration.quirks import (
@@ -58,36 +58,43 @@ class HealthReporter:
         version = (table.health.snapshot, table.health.commit)
         return known is None or known[0] != version or bool(self._unfilled.get(table.name))
 
-    def events(self, tables: Sequence[OpenTable], instance: dg.DagsterInstance) -> Iterator[AssetEvent]:
+    def last_reports(self, tables: Sequence[OpenTable], instance: dg.DagsterInstance) -> LastReports:
+        """Return what Dagster holds of the tables, for `events`; its storage is asked when the first answer is needed."""
+        return LastReports(instance, self._path, tables)
+
+    def events(self, tables: Sequence[OpenTable], reports: LastReports) -> Iterator[AssetEvent]:
         """Yield materialisations of changed data, health of every changed layout, and an evaluation of the alert; at most 100 partitions a table and look.
 
-        An alert that passes is told again only from half of its limit on, with a materialisation of the layout, or after a day.
+        An alert that passes is repeated only from half of its limit on, with a materialisation of the layout, or after a day.
+
+        Args:
+            tables: tables that changed since this process looked last.
+            reports: what `last_reports` returned for these tables.
         """
-        told = _Told(instance, self._path, tables)
         for table in tables:
             if self.has_news(table):
-                yield from self._events_and_alert(table, told)
+                yield from self._events_and_alert(table, reports)
 
-    def _events_and_alert(self, table: OpenTable, told: _Told) -> Iterator[AssetEvent]:
+    def _events_and_alert(self, table: OpenTable, reports: LastReports) -> Iterator[AssetEvent]:
         layout, layout_materialised = names.layout_key(self._path, table.name), False
-        for event in self._events(table, told, layout):
+        for event in self._events(table, reports, layout):
             layout_materialised |= isinstance(event, dg.AssetMaterialization) and event.asset_key == layout
             yield event
         if table.refusal is not None or is_off(table.policy, names.BACKLOG_CHECK):
             return
         found = alert(table, layout)
         files, limit = (int(str(found.metadata[name].value)) for name in (LEVEL0_FILES, THRESHOLD))
-        if layout_materialised or not found.passed or 2 * files >= limit or not told.backlog_passes(layout):
+        if layout_materialised or not found.passed or 2 * files >= limit or not reports.backlog_passes(layout):
             yield found
 
-    def _events(self, table: OpenTable, told: _Told, layout: dg.AssetKey) -> Iterator[AssetEvent]:
+    def _events(self, table: OpenTable, reports: LastReports, layout: dg.AssetKey) -> Iterator[AssetEvent]:
         health, known = table.health, self._seen.get(table.name)
         before = known[1] if known is not None else {}
         shapes = {item.text: hash(item.shape) for item in health.partitions}
         self._seen[table.name] = ((health.snapshot, health.commit), shapes)
         changed = {text for text, shape in shapes.items() if before.get(text) != shape}
         data = names.data_key(self._path, table.name)
-        reported = self._written(table, told, data, set(shapes)) if shapes else set()
+        reported = self._written(table, reports, data, set(shapes)) if shapes else set()
         # The newest first: they are what people look for, and an unbounded first tick would be too much for the daemon.
         due = sorted(
             (item for item in health.partitions if item.text in changed | reported),
@@ -95,9 +102,9 @@ class HealthReporter:
         )
         self._unfilled[table.name] = {item.text for item in due[_EVENTS_A_TABLE:]} & reported
         if health.partitions and not table.card.partitioned:
-            yield from self._whole_table(table, told, data, layout, new_data="" in reported)
+            yield from self._whole_table(table, reports, data, layout, new_data="" in reported)
         else:
-            filled = told.partitions(layout) if reported else set()
+            filled = reports.partitions(layout) if reported else set()
             for state in due[:_EVENTS_A_TABLE]:
                 if state.text in reported:
                     yield self._materialised(table, data, state.text)
@@ -107,13 +114,13 @@ class HealthReporter:
                 else:
                     yield observation(table, layout, state)
 
-    def _written(self, table: OpenTable, told: _Told, data: dg.AssetKey, partitions: set[str]) -> set[str]:
+    def _written(self, table: OpenTable, reports: LastReports, data: dg.AssetKey, partitions: set[str]) -> set[str]:
         """The partitions ("" for a whole table) whose data are to be materialised: those that writers touched since Dagster was told last."""
         missing = set(self._unfilled.get(table.name, ()))
-        last = told.materialised.get(data)
+        last = reports.materialised.get(data)
         version = extract_data_version_from_entry(last) if last is not None else None
         if table.card.partitioned and table.name not in self._unfilled:  # the first look of this process
-            missing |= partitions - told.partitions(data)
+            missing |= partitions - reports.partitions(data)
         said = version.value if version is not None else None
         if last is not None and (said == table.health.data_commit or not table.health.data_commit):
             return missing & partitions
@@ -128,7 +135,7 @@ class HealthReporter:
         )
 
     def _whole_table(
-        self, table: OpenTable, told: _Told, data: dg.AssetKey, layout: dg.AssetKey, *, new_data: bool
+        self, table: OpenTable, reports: LastReports, data: dg.AssetKey, layout: dg.AssetKey, *, new_data: bool
     ) -> Iterator[AssetEvent]:
         """A table without partitions: its layout is shown as current as long as it needs nothing.
 
@@ -139,13 +146,13 @@ class HealthReporter:
         if new_data:
             yield self._materialised(table, data, None)
         (state,) = table.health.partitions
-        last = told.materialised.get(layout)
+        last = reports.materialised.get(layout)
         current = last is not None and (not last.run_id or not new_data)
         if current or table.refusal is not None or not needs_nothing(table, state):
             yield observation(table, layout, state)
             return
         buckets, files, broken = inspect_tree(table.store, None)
-        if broken or blocking_failure(told.instance, layout, evaluated=told.evaluated) is not None:
+        if broken or blocking_failure(reports.instance, layout, evaluated=reports.evaluated) is not None:
             yield observation(table, layout, state)  # for the checks themselves to tell, with a run
             return
         yield dg.AssetMaterialization(layout, HEALTHY, metadata=health_metadata(table.health))
@@ -154,9 +161,9 @@ class HealthReporter:
         for check in condition_checks(table.card, table.policy):
             if check != names.BACKLOG_CHECK:  # told after every look
                 yield evaluation_of(layout, condition_result(table.store, table.health, table.policy, check))
-        if dg.AssetCheckKey(layout, names.MERGED_VIEW_CHECK) not in told.evaluated:
+        if dg.AssetCheckKey(layout, names.MERGED_VIEW_CHECK) not in reports.evaluated:
             return
-        compared = latest_evaluation(told.instance, layout, names.MERGED_VIEW_CHECK)
+        compared = latest_evaluation(reports.instance, layout, names.MERGED_VIEW_CHECK)
         if compared is not None:
             yield dg.AssetCheckEvaluation(
                 asset_key=layout,
@@ -168,18 +175,29 @@ class HealthReporter:
             )
 
 
-class _Told:
-    """What Dagster was told of some tables: one question for all of them, asked when the first answer is wanted."""
+class LastReports:
+    """Newest reports that Dagster holds of some tables and of the ranking of the warehouse: one query for all of them, made when the first answer is needed.
+
+    Attributes:
+        instance: Dagster instance that is asked.
+    """
 
     def __init__(self, instance: dg.DagsterInstance, warehouse_path: str, tables: Sequence[OpenTable]) -> None:
         self.instance = instance
+        self._path = warehouse_path
         self._data = [names.data_key(warehouse_path, table.name) for table in tables]
         self._layouts = [names.layout_key(warehouse_path, table.name) for table in tables]
+        self._ranking = names.warehouse_health_key(warehouse_path)
 
     @cached_property
     def materialised(self) -> Mapping[dg.AssetKey, dg.EventLogEntry | None]:
-        """The newest materialisation of the data and of the layout of each table; none of what never was."""
-        return self.instance.event_log_storage.get_latest_materialization_events([*self._data, *self._layouts])
+        """The newest materialisation of the data and of the layout of each table, and of the ranking; none of what never was."""
+        keys = [*self._data, *self._layouts, self._ranking]
+        return self.instance.event_log_storage.get_latest_materialization_events(keys)
+
+    def other_warehouse(self) -> str | None:
+        """Return what `orchestration.blocked.other_warehouse` does."""
+        return other_in(self.materialised.get(self._ranking), self._path)
 
     @cached_property
     def evaluated(self) -> frozenset[dg.AssetCheckKey]:
@@ -255,4 +273,4 @@ def alert_lines(table: OpenTable) -> list[str]:
     return [] if found.passed else [f"{table.name}: {names.BACKLOG_CHECK}: {found.description}"]
 
 
-__all__ = ["HEALTHY", "HealthReporter", "alert_lines", "needs_nothing", "touched_since"]
+__all__ = ["HEALTHY", "HealthReporter", "LastReports", "alert_lines", "needs_nothing", "touched_since"]

@@ -123,7 +123,7 @@ class RunDesk:
             run_config={"ops": {names.node_name(self.warehouse.path, name): {"config": config}}},
             tags={
                 **names.run_tags(name, partition, plan.hash, action, decision.text),
-                names.TAG_BYTES: str(decision.cost),
+                names.bytes_tag(): str(decision.cost),
             },
             partition_key=partition,
         )
@@ -192,4 +192,7 @@ def _tries(instance: dg.DagsterInstance, table: str, partition: str | None, plan
 
 
 def _tags(table: str, partition: str | None) -> dict[str, str | list[str]]:
-    return {names.TAG_TABLE: table, **({} if partition is None else {names.PARTITION_TAG: partition})}
+    return {
+        names.TAG_TABLE: names.table_value(table),
+        **({} if partition is None else {names.PARTITION_TAG: partition}),
+    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from lsm_core.clock import SystemClock, utc_text
 from lsm_core.errors import DredgeError, InvalidOption
 from lsm_core.json_reader import parse_json
 from orchestration import names
-from orchestration.blocked import other_warehouse
+from orchestration.blocked import NameCheck
 from orchestration.partitions import usable_keys
 from orchestration.policies import Asked, Decision, Outcome, Policies, PolicySource, Subject, decide, subjects
 from orchestration.policies.budgets import Budget
@@ -109,6 +109,10 @@ class Telling:
         )
 
 
+class _NameTaken(Exception):
+    """Another warehouse reports to the same Dagster instance under this one's name."""
+
+
 @dataclass(frozen=True)
 class TableSweep:
     """One sensor's walk over all tables, tick by tick.
@@ -125,6 +129,7 @@ class TableSweep:
     telling: Telling = field(default_factory=Telling)
     known_partitions: dict[str, Hashable] = field(default_factory=dict)
     """By table, the commit all of whose partitions Dagster had when it was asked: as long as that is the newest it is not asked again."""
+    name_check: NameCheck = field(default_factory=NameCheck)
 
     def tick(self, context: dg.SensorEvaluationContext, warehouse: WarehouseResource) -> dg.SensorResult:
         """Look at as many tables as the budget allows, at least one, and answer with runs, events and reasons."""
@@ -136,10 +141,9 @@ class TableSweep:
             except InvalidOption as error:  # no age can be told: said once a tick, not as trouble of every table
                 stopped = str(error)
         if stopped is None:
-            stopped = other_warehouse(context.instance, warehouse.path)
+            stopped = self.name_check.before_a_tick(context.instance, warehouse.path)
         if stopped is not None:
-            context.log.info(stopped)
-            return dg.SensorResult(skip_reason=stopped, cursor=cursor.write())
+            return _stopped(context, stopped, cursor)
         if not self.cards:
             return dg.SensorResult(
                 skip_reason=f"the warehouse {warehouse.path} holds no table yet", cursor=cursor.write()
@@ -149,7 +153,14 @@ class TableSweep:
         # It starts where the last tick stopped, so that slow tables starve nobody.
         start = next((index for index, card in enumerate(self.cards) if card.name == cursor.next_table), 0)
         waiting = deque([*self.cards[start:], *self.cards[:start]])
-        self._look_at(context.instance, warehouse, policies, waiting, answer)
+        try:
+            self._look_at(context.instance, warehouse, policies, waiting, answer)
+            if answer.requests or answer.partitions:
+                stopped = self.name_check.before_an_answer(context.instance, warehouse.path)
+        except _NameTaken as error:
+            stopped = str(error)
+        if stopped is not None:
+            return _stopped(context, stopped, cursor)
         lines = [*([policies.trouble] if policies.trouble else []), *self.telling.lines(answer.lines)]
         for line in lines:
             context.log.info(line)
@@ -193,10 +204,10 @@ class TableSweep:
             news_since = news_since if news else now
             news.append(table)
             if len(news) >= _TOGETHER or time.monotonic() - news_since >= _TOGETHER_SECONDS:
-                answer.events += self.reporter.events(news, instance)
+                answer.events += self._events(self.reporter, news, instance)
                 news = []
         if news and self.reporter is not None:
-            answer.events += self.reporter.events(news, instance)
+            answer.events += self._events(self.reporter, news, instance)
         self._request_within(desk, policies, answer, began + 2 * budget)
         if waiting:
             why = (
@@ -205,6 +216,16 @@ class TableSweep:
                 else f"after {len(answer.events):,} events"
             )
             answer.lines.append(f"{len(waiting)} tables had no turn {why}: next is {waiting[0].name}")
+
+    def _events(
+        self, reporter: HealthReporter, tables: Sequence[OpenTable], instance: dg.DagsterInstance
+    ) -> Iterator[AssetEvent]:
+        """Yield what is new of the tables. Raises _NameTaken, before anything counts as reported, where another warehouse has the name."""
+        reports = reporter.last_reports(tables, instance)
+        other = self.name_check.learn(reports.other_warehouse())
+        if other is not None:
+            raise _NameTaken(other)
+        yield from reporter.events(tables, reports)
 
     def _request_within(self, desk: RunDesk, policies: Policies, answer: TickAnswer, until: float) -> None:
         """Ask for runs of what is due, the most useful first, as far as the budgets go; all else is declined with its numbers."""
@@ -265,6 +286,12 @@ class TableSweep:
                 for key in refused
             ]
         return table
+
+
+def _stopped(context: dg.SensorEvaluationContext, why: str, cursor: Cursor) -> dg.SensorResult:
+    """Return the answer of a tick that does nothing."""
+    context.log.info(why)
+    return dg.SensorResult(skip_reason=why, cursor=cursor.write())
 
 
 def decision_lines(decisions: Sequence[Decision]) -> list[str]:

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partialmethod
 from pathlib import Path
 
 import dagster as dg
 import pytest
 
 from orchestration import names
-from orchestration.blocked import other_warehouse
+from orchestration.blocked import (
+    IN_A_ROW,
+    NameCheck,
+    RunsAtWork,
+    other_warehouse,
+    resumed_ms,
+    started_before,
+    suspension,
+    suspensions,
+)
+from orchestration.ops.warehouse_ops import budget_left
+from orchestration.policies import policy_source
+from orchestration.quirks import ASSET_JOB
+from orchestration.sensors.looks import wall_ms
 from tests.support.platform import House, commit, keyed_table, open_house
 
 ORDERS = "shop.orders"
@@ -62,3 +76,73 @@ def test_a_second_warehouse_of_the_same_folder_name_does_nothing_until_it_has_a_
     named = House(second, house.instance)
     assert names.data_key(str(second), ORDERS) == dg.AssetKey(["south", "shop", "orders"])
     assert named.tick(names.SORTED_RUN_SENSOR).run_requests
+
+
+@pytest.mark.parametrize("sensor", [names.SORTED_RUN_SENSOR, names.IDLE_SENSOR])
+def test_another_warehouse_that_reports_later_is_noticed(
+    house: House, monkeypatch: pytest.MonkeyPatch, sensor: str
+) -> None:
+    """At once by a tick that reports or has asked nothing yet, else within minutes; and once it is gone, all is reported that was not."""
+    moment = 0.0
+    monkeypatch.setattr(NameCheck, "__init__", partialmethod(NameCheck.__init__, lambda: moment))
+    house.load()
+    house.tick(sensor)
+    ranking = names.warehouse_health_key(str(house.root))
+    other = dg.AssetMaterialization(ranking, metadata={names.WAREHOUSE_PATH: "/elsewhere/lake"})
+    house.instance.report_runless_asset_event(other)
+    if sensor == names.SORTED_RUN_SENSOR:
+        commit(house.warehouse.table(ORDERS), 5)
+    moment = 301.0 if sensor == names.IDLE_SENSOR else 1.0
+    for _ in range(2):
+        tick = house.tick(sensor)
+        assert "/elsewhere/lake" in (tick.skip_message or "")
+        assert not tick.run_requests and not tick.asset_events and not tick.dynamic_partitions_requests
+    house.instance.wipe_assets([ranking])
+    tick = house.tick(sensor)
+    assert "/elsewhere/lake" not in (tick.skip_message or "")
+    if sensor == names.SORTED_RUN_SENSOR:
+        assert len(tick.run_requests) == 1
+        assert names.data_key(str(house.root), ORDERS) in {event.asset_key for event in tick.asset_events}
+
+
+@pytest.mark.parametrize("name", ["north", ""])
+def test_runs_of_one_warehouse_count_for_no_table_of_the_same_name_in_another(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """At work, failed, resumed, within the budget of bytes, in the queue, in pools and among partitions."""
+    started, instance = dg.DagsterRunStatus.STARTED, house.instance
+    monkeypatch.setenv("DREDGE_WAREHOUSE_NAME", name)
+    commit(house.warehouse.table(ORDERS), 5)
+    house.load()
+    (request,) = house.tick(names.SORTED_RUN_SENSOR).run_requests
+    tags = dict(request.tags)
+    first = instance.add_run(dg.DagsterRun(job_name=ASSET_JOB, tags=tags, status=started))
+    assert RunsAtWork(instance).tables() == {ORDERS} == {names.table_of(tags)}
+    for _ in range(IN_A_ROW):
+        instance.add_run(dg.DagsterRun(job_name=ASSET_JOB, tags=tags, status=dg.DagsterRunStatus.FAILURE))
+    assert suspension(instance, ORDERS) is not None and set(suspensions(instance)) == {ORDERS}
+    resumed = {names.resumed_tag(ORDERS): "yes"}
+    instance.add_run(dg.DagsterRun(job_name=names.RESUME_JOB, tags=resumed, status=dg.DagsterRunStatus.SUCCESS))
+    assert resumed_ms(instance, ORDERS) > 0
+    limits = tmp_path / "policies.yaml"
+    limits.write_text("budget: {bytes_an_hour: 1000000}")
+    policies = policy_source(str(limits)).current()
+    assert budget_left(instance, policies, RunsAtWork(instance), wall_ms()).spent > 0
+    shared = {names.table_pool(ORDERS), names.partitions_name(ORDERS), tags[names.TAG_TABLE]}
+
+    monkeypatch.setenv("DREDGE_WAREHOUSE_NAME", "south")
+    root = tmp_path / "other" / "lake"
+    commit(keyed_table(root, ORDERS), 6)
+    south = House(root, instance)
+    layout = south.layout(ORDERS)
+    assert RunsAtWork(instance).tables() == set() and names.table_of(tags) is None
+    mine = instance.add_run(dg.DagsterRun(job_name="compact", tags={names.TAG_TABLE: names.table_value(ORDERS)}))
+    assert started_before(instance, mine.run_id, ORDERS, layout) is None
+    instance.delete_run(mine.run_id)
+    assert suspension(instance, ORDERS) is None and suspensions(instance) == {} and resumed_ms(instance, ORDERS) == 0
+    assert budget_left(instance, policies, RunsAtWork(instance), wall_ms()).spent == 0
+    assert not south.instance.get_dynamic_partitions(names.partitions_name(ORDERS))
+    (request,) = south.tick(names.SORTED_RUN_SENSOR).run_requests
+    assert request.tags[names.TAG_TABLE] != first.tags[names.TAG_TABLE]
+    assert not shared & {names.table_pool(ORDERS), names.partitions_name(ORDERS), request.tags[names.TAG_TABLE]}
+    assert south.run(request).success
