@@ -11,7 +11,7 @@ from functools import cache
 import dagster as dg
 from pydantic import Field
 
-from checks.definition import evaluation_of, is_off, named, under_policy
+from checks.definition import evaluation_of, is_off, named, show_verdict, under_policy
 from checks.merged_view import compare, judge
 from lsm_core.errors import CorruptFile, SnapshotNotFound, UnsupportedFeature
 from lsm_core.format.partition_path import partition_text
@@ -165,10 +165,7 @@ def verify_op() -> dg.OpDefinition:
         context.instance.add_run_tags(context.run_id, {names.TAG_ACTION: names.VERIFY_JOB})
         with said_in_one_line(asked.table):
             result = judge(_compare(warehouse, spark, asked))
-        context.log.info("%s: %s", asked.table, result.description)
-        context.add_output_metadata({**(result.metadata or {}), "verdict": str(result.description)})
-        if not result.passed:
-            raise dg.Failure(f"{asked.table}: {result.description}", allow_retries=False)
+        show_verdict(context, asked.table, result)
 
     return compare_snapshots
 

@@ -19,6 +19,7 @@ from checks.definition import (
     limits_of,
     named,
     result_of,
+    show_verdict,
     switched_off,
     under_policy,
     wanted,
@@ -129,12 +130,9 @@ def deep_check_op() -> dg.OpDefinition:
             limits = replace(limits_of(policy), deep=_deep_read(spark, config.bytes))
             report = run_check(warehouse.store(config.table), PAGES_CHECK, limits)
         result = under_policy(result_of(report), policy)
-        context.log.info("%s: %s", config.table, result.description)
         evaluation = evaluation_of(names.data_key(warehouse.path, card.name), result)
         context.log_event(evaluation)  # type: ignore[arg-type]  # stored at once; Dagster's type leaves evaluations out
-        context.add_output_metadata({**(result.metadata or {}), "verdict": str(result.description)})
-        if not result.passed:
-            raise dg.Failure(f"{config.table}: {result.description}", allow_retries=False)
+        show_verdict(context, config.table, result)
 
     return read_every_page
 

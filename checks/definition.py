@@ -104,7 +104,14 @@ def wanted(context: dg.AssetCheckExecutionContext) -> tuple[dg.AssetKey, list[st
 
 
 def limits_of(policy: Policy) -> CheckLimits:
-    """Return from where on checks fail, as the policy says."""
+    """Return the limits of the engine's checks under a policy.
+
+    Args:
+        policy: policy of one table.
+
+    Returns:
+        Thresholds in files, bytes and milliseconds; a policy with off-peak hours lets work wait for a day.
+    """
     hours = _WITHIN_A_DAY if policy.off_peak is not None else _WITHIN_HOURS
     return CheckLimits(
         level0_warn=policy.level0_warn,
@@ -127,15 +134,22 @@ def result_of(report: CheckReport, **metadata: Any) -> dg.AssetCheckResult:
 
 
 def report_metadata(report: CheckReport) -> dict[str, dg.MetadataValue]:
-    """Return the numbers of a report, the snapshot, and a list of what breaks the promise."""
-    told: dict[str, Any] = {"snapshot": report.snapshot_id} if report.snapshot_id is not None else {}
-    told |= report.numbers
-    found: dict[str, dg.MetadataValue] = {name: _value(value) for name, value in told.items()}
+    """Return the metadata of an evaluation: the snapshot, the numbers of the report, and a list of its problems.
+
+    Args:
+        report: result of one check of the engine.
+
+    Returns:
+        Values by their label; at most the first problems, as text without markup.
+    """
+    numbers: dict[str, Any] = {"snapshot": report.snapshot_id} if report.snapshot_id is not None else {}
+    numbers |= report.numbers
+    metadata: dict[str, dg.MetadataValue] = {name: _value(value) for name, value in numbers.items()}
     if report.problems:
-        found["what breaks it"] = dg.MetadataValue.md(
+        metadata["what breaks it"] = dg.MetadataValue.md(
             "\n".join(f"- {plain_cell(line)}" for line in report.problems[:_SHOWN])
         )
-    return found
+    return metadata
 
 
 def _value(value: float | str) -> dg.MetadataValue:
@@ -204,6 +218,23 @@ def evaluation_of(
 def declined(card: TableCard, check: str | None = None) -> dg.AssetCheckResult:
     """Return the result of a check over a table that maintenance leaves alone: nothing was done, so nothing can be wrong."""
     return dg.AssetCheckResult(check_name=check, passed=True, description=f"not maintained: {card.refusal}")
+
+
+def show_verdict(context: dg.OpExecutionContext, table: str, result: dg.AssetCheckResult) -> None:
+    """Log the result of a check that a job made of one table, and show it as metadata of the op.
+
+    Args:
+        context: context of the op.
+        table: name of the table.
+        result: result under the table's policy.
+
+    Raises:
+        dg.Failure: the check failed; the run is not retried.
+    """
+    context.log.info("%s: %s", table, result.description)
+    context.add_output_metadata({**(result.metadata or {}), "verdict": str(result.description)})
+    if not result.passed:
+        raise dg.Failure(f"{table}: {result.description}", allow_retries=False)
 
 
 def failed(text: str, *, warn: bool = False, **metadata: Any) -> dg.AssetCheckResult:
