@@ -44,14 +44,14 @@ def _describe_data(card: TableCard) -> str:
         "append-only table" if card.append_only else f"primary-key table ({plain_cell(', '.join(card.primary_keys))})"
     )
     parted = f", partitioned by {plain_cell(', '.join(card.partition_keys))}" if card.partitioned else ""
-    told = [f"{plain_cell(card.name)}: {kind}{parted}."]
+    paragraphs = [f"{plain_cell(card.name)}: {kind}{parted}."]
     if card.unreadable:
-        told = [f"{plain_cell(card.name)} cannot be opened: {plain_cell(str(card.refusal))}."]
+        paragraphs = [f"{plain_cell(card.name)} cannot be opened: {plain_cell(str(card.refusal))}."]
     elif card.refusal:
-        told.append(f"Dredge reads its metadata and leaves its files alone: {plain_cell(card.refusal)}.")
+        paragraphs.append(f"Dredge reads its metadata and leaves its files alone: {plain_cell(card.refusal)}.")
     if card.comment:
-        told.append(plain_cell(card.comment))
-    return "\n\n".join(told)
+        paragraphs.append(plain_cell(card.comment))
+    return "\n\n".join(paragraphs)
 
 
 def layout_asset(card: TableCard, warehouse_path: str) -> dg.AssetsDefinition:

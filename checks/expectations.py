@@ -42,9 +42,20 @@ def suite_result(
     declared: Sequence[Expectation] = (),
     spark: SparkResource | None = None,
 ) -> dg.AssetCheckResult:
-    """Hold one table to its suite: all its rows in ``spark``'s session, None: a sample in this process. ``declared``: what the policy expects besides.
+    """Return the result of a table's suite of expectations.
 
-    Raises ``SuiteCrashed`` and what reading the table raises.
+    Args:
+        warehouse: warehouse of the table.
+        card: description of the table.
+        declared: expectations of the policy, beside those that follow from the schema.
+        spark: session that checks all rows, or None to check a sample in this process.
+
+    Returns:
+        Counts and keys of rows that break an expectation, as text without markup; a pass for a table that maintenance leaves alone.
+
+    Raises:
+        SuiteCrashed: an expectation could not be evaluated.
+        DredgeError: the table cannot be read.
     """
     if card.refusal is not None:
         return declined(card)

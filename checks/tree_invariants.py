@@ -16,8 +16,8 @@ def tree_result(store: TableStore, partition: str | None) -> dg.AssetCheckResult
     """Return what is found of the newest snapshot, in one partition or (None) in all."""
     buckets, files, broken = inspect_tree(store, partition)
     if broken:
-        told = "\n".join(f"- {plain_cell(str(line))}" for line in broken[:_SHOWN])
-        return failed(f"{len(broken)} broken invariants: {broken[0]}", violations=dg.MetadataValue.md(told))
+        listed = "\n".join(f"- {plain_cell(str(line))}" for line in broken[:_SHOWN])
+        return failed(f"{len(broken)} broken invariants: {broken[0]}", violations=dg.MetadataValue.md(listed))
     return dg.AssetCheckResult(
         passed=True,
         description=f"{files} files in {buckets} buckets lie as they should",

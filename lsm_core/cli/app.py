@@ -141,7 +141,14 @@ class _VisibleLines(logging.Formatter):
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command and return its exit code; failures go to stderr as one line (DREDGE_DEBUG=1 adds the traceback)."""
+    """Run one command; failures are one line on standard error (DREDGE_DEBUG=1 adds the traceback).
+
+    Args:
+        arguments: command line without the name of the program; none means ``--help``.
+
+    Returns:
+        The exit code: 0, `FAILED`, `MISUSED` for a wrong command line, or 130 after an interrupt.
+    """
     given = list(arguments) or ["--help"]
     if logging.lastResort is not None:  # warnings of the engine, which name what strangers wrote
         logging.lastResort.setFormatter(_VisibleLines())
@@ -247,7 +254,7 @@ class _NoPandas:
 
 
 def _code(result: Any) -> int:
-    """The exit code that a command's result means; Typer makes a bare code of an interrupt, and says nothing."""
+    """Return the exit code of a command's result. Typer turns an interrupt into the number 130 without a message, so the message is printed here."""
     code = result if isinstance(result, int) else 0
     return _fail(_STOPPED, _INTERRUPTED) if code == _INTERRUPTED else code
 

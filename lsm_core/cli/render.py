@@ -39,8 +39,8 @@ def print_json_text(text: str) -> None:
     typer.echo(_writable(_UNSEEN_IN_JSON.sub(_json_escape, text)))
 
 
-def _json_escape(found: re.Match[str]) -> str:
-    return json.dumps(found[0])[1:-1]
+def _json_escape(match: re.Match[str]) -> str:
+    return json.dumps(match[0])[1:-1]
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

@@ -100,21 +100,31 @@ def taking_catalog_options(verb: Callable[..., None]) -> Callable[..., None]:
 
 
 def open_catalog(warehouse: str, clock: str | None = None) -> Catalog:
-    """The warehouse, with the options of its catalog that the command or `CATALOG_VARIABLE` gives.
+    """Open a warehouse with the catalog options of the command and of `CATALOG_VARIABLE`.
 
-    Raises DatabaseNotFound when it does not exist: a typing error must not look like an empty one.
+    Args:
+        warehouse: path or address of the warehouse.
+        clock: text of ``--clock``, or None for the system's clock.
+
+    Returns:
+        The catalog of an existing warehouse.
+
+    Raises:
+        DatabaseNotFound: there is no such warehouse; a typing error must not look like an empty one.
+        InvalidOption: a catalog option or the clock is wrong.
+        DredgeError: the storage cannot be reached.
     """
     from lsm_core.table import Catalog
 
     catalog = Catalog(warehouse, _catalog_options(), clock=_time(clock))
     try:
-        there = catalog.file_io.exists(catalog.root)
+        exists = catalog.file_io.exists(catalog.root)
     except BaseException as error:
         own = typed_failure(error, f"opening the warehouse {catalog.root}")
         if own is None:
             raise
         raise own from error
-    if not there:
+    if not exists:
         raise DatabaseNotFound(f"there is no warehouse at {catalog.root}")
     return catalog
 
@@ -150,20 +160,29 @@ def _time(spec: str | None) -> Clock:
 
 
 def runner_of(name: RunnerName, plan: MaintenancePlan | None = None) -> Runner | None:
-    """What executes the tasks of ``plan`` (None: of any); None: threads of this process. Of Spark's jobs standard error tells how far they are, every few seconds.
+    """Return the runner for the tasks of a plan; a runner on Spark prints its progress on standard error every few seconds.
 
-    Raises JavaNotFound, SparkFailed.
+    Args:
+        name: value of ``--runner``.
+        plan: the plan to run, or None for any plan.
+
+    Returns:
+        The runner, or None to use threads of this process.
+
+    Raises:
+        JavaNotFound: Spark needs Java, which is not installed.
+        SparkFailed: no session can be started.
     """
     if name is RunnerName.PROCESS:
         return None
     from lsm_core.spark import spark_runner, spark_session
 
-    told = 0.0
+    printed_s = 0.0
 
     def tell(progress: JobProgress) -> None:
-        nonlocal told
-        if progress.seconds - told >= _TELL_SECONDS:
-            told = progress.seconds
+        nonlocal printed_s
+        if progress.seconds - printed_s >= _TELL_SECONDS:
+            printed_s = progress.seconds
             typer.echo(visible_lines(progress.text()), err=True)
 
     return spark_runner(spark_session(app_name="dredge"), progress=tell, plan=plan)

@@ -105,7 +105,7 @@ def _plan_verb() -> Callable[..., None]:
         for argument in _flags(action):
             offered.setdefault(argument.option, (argument, []))[1].append(action.name)
 
-    def plan(warehouse: str, table: str, action: str, save: bool, as_json: bool, **given: Any) -> None:
+    def plan(warehouse: str, table: str, action: str, save: bool, as_json: bool, **values: Any) -> None:
         """Say what maintenance would do and why, and keep that plan for `apply`."""
         try:
             chosen = find_action(action)
@@ -113,24 +113,22 @@ def _plan_verb() -> Callable[..., None]:
             raise typer.BadParameter(f"{action!r} is no action; actions: {error.accepted}") from error
         taken = [argument.option for argument in _flags(chosen)]
         for option, (argument, takers) in offered.items():
-            if given.get(argument.name) and option not in taken:
+            if values.get(argument.name) and option not in taken:
                 accepted = f"{chosen.name} takes {', '.join(taken) or 'no flags'}"
                 raise typer.BadParameter(f"{option} is for {', '.join(takers)}; {accepted}")
 
         def keep(opened: Table) -> Any:
             with progress_bar(f"plan {opened.name}: {chosen.name}", hidden=as_json):
-                made = opened.plan_maintenance(chosen.name, **_arguments(chosen, opened, given))
-            unsaved = ""
-            if save and made.items:
-                unsaved = _unsaved(opened, made)
+                made = opened.plan_maintenance(chosen.name, **_arguments(chosen, opened, values))
+            unsaved = _unsaved(opened, made) if save and made.items else ""
             if not as_json:
                 show_plan(made)
             if unsaved:
                 typer.echo(visible_lines(f"dredge: {unsaved}"), err=True)
             return json.loads(made.to_json())
 
-        _require_one_of(chosen, given)
-        _for_tables(warehouse, table, given, as_json, keep)
+        _require_one_of(chosen, values)
+        _for_tables(warehouse, table, values, as_json, keep)
 
     names = ", ".join(action_names())
     keep = typer.Option(help="Keep the plan in the table, so that apply finds it by hash.")
@@ -314,17 +312,17 @@ def _show_declined(title: str, declined: Sequence[Declined]) -> None:
 def _verb(action: Action) -> Callable[..., None]:
     """The verb that plans and applies ``action`` at once, for one table or for all whose names match a pattern."""
 
-    def verb(warehouse: str, table: str, dry_run: bool, as_json: bool, **given: Any) -> None:
+    def verb(warehouse: str, table: str, dry_run: bool, as_json: bool, **values: Any) -> None:
         def carry_out(opened: Table) -> Any:
-            workers = runner_of(given["runner"]) if action.plans_with_tasks else None
-            hidden = as_json or (action.runs_tasks and given["runner"] is not RunnerName.PROCESS)  # Spark tells itself
+            workers = runner_of(values["runner"]) if action.plans_with_tasks else None
+            hidden = as_json or (action.runs_tasks and values["runner"] is not RunnerName.PROCESS)  # Spark tells itself
             with progress_bar(f"{action.verb} {opened.name}: planning", hidden=hidden):
-                made = plan_maintenance(opened.store, action.name, workers, **_arguments(action, opened, given))
+                made = plan_maintenance(opened.store, action.name, workers, **_arguments(action, opened, values))
             if dry_run:
                 if not as_json:
                     show_plan(made)
                 return json.loads(made.to_json())
-            runner = runner_of(given["runner"], made) if action.runs_tasks else None
+            runner = runner_of(values["runner"], made) if action.runs_tasks else None
             with progress_bar(f"{action.verb} {opened.name}", hidden=hidden):
                 report = opened.apply(made, runner=runner)
             if not as_json:
@@ -334,8 +332,8 @@ def _verb(action: Action) -> Callable[..., None]:
             require_done(report)
             return report.to_object()
 
-        _require_one_of(action, given)
-        _for_tables(warehouse, table, given, as_json, carry_out)
+        _require_one_of(action, values)
+        _for_tables(warehouse, table, values, as_json, carry_out)
 
     verb.__doc__ = action.help
     parameters = [
@@ -350,15 +348,15 @@ def _verb(action: Action) -> Callable[..., None]:
 
 
 def _for_tables(
-    warehouse: str, pattern: str, given: Mapping[str, Any], as_json: bool, work: Callable[[Table], Any]
+    warehouse: str, pattern: str, values: Mapping[str, Any], as_json: bool, work: Callable[[Table], Any]
 ) -> None:
     """Do ``work``, which prints for people and answers for programs, on one table, or on all that match a pattern.
 
     One table's error keeps no other waiting. JSON: the table's answer; of a pattern a list of them, each with its "table".
     """
-    names = matching_tables(open_catalog(warehouse, given["clock"]), pattern)
+    names = matching_tables(open_catalog(warehouse, values["clock"]), pattern)
     if names is None:
-        answer = work(open_table(warehouse, pattern, given["clock"], given["settings"]))
+        answer = work(open_table(warehouse, pattern, values["clock"], values["settings"]))
         if as_json:
             print_json(answer)
         return
@@ -367,7 +365,7 @@ def _for_tables(
         if not as_json:
             say(f"{name}:")
         try:
-            answers.append({"table": name, **work(open_table(warehouse, name, given["clock"], given["settings"]))})
+            answers.append({"table": name, **work(open_table(warehouse, name, values["clock"], values["settings"]))})
         except Exception as error:  # noqa: BLE001  (one table stops no other)
             own = typed_failure(error, name) or error
             kind = "" if isinstance(own, DredgeError) else f"{type(own).__name__}: "
@@ -401,10 +399,10 @@ def _flags(action: Action) -> list[Argument]:
     return [argument for argument in action.arguments if argument.kind in _TYPES]
 
 
-def _require_one_of(action: Action, given: Mapping[str, Any]) -> None:
-    """Raise BadParameter unless exactly one of the flags is given that exclude each other."""
+def _require_one_of(action: Action, values: Mapping[str, Any]) -> None:
+    """Raise BadParameter unless the command line has exactly one of the flags that exclude each other."""
     flags = [argument for argument in _flags(action) if argument.name in action.one_of]
-    chosen = [argument.option for argument in flags if given.get(argument.name) is not None]
+    chosen = [argument.option for argument in flags if values.get(argument.name) is not None]
     if flags and len(chosen) != 1:
         options = ", ".join(argument.option for argument in flags)
         raise typer.BadParameter(
@@ -434,11 +432,11 @@ def _with_signature(body: Callable[..., None], parameters: Iterable[tuple[str, A
     return body
 
 
-def _arguments(action: Action, table: Table, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What was given on the command line, as the action's plan takes it. Raises InvalidOption naming a flag."""
+def _arguments(action: Action, table: Table, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the flags' values as the action's plan takes them. Raises InvalidOption naming a flag."""
     found: dict[str, Any] = {}
     for argument in _flags(action):
-        value = given.get(argument.name)
+        value = values.get(argument.name)
         if value is None or value == []:
             continue
         if argument.kind is ArgumentKind.COLUMNS:
