@@ -155,7 +155,7 @@ class Story:
         ended = -1
         while True:  # a busy machine is slow, not stuck: patience begins anew with every run that ends
             for _ in _until("the end of the maintenance runs"):
-                runs = [run for run in self.client.runs() if names.TAG_TABLE in run.tags and run.created > since]
+                runs = [run for run in self.client.runs() if names.table_of(run.tags) and run.created > since]
                 if all(run.finished for run in runs):
                     return [self._succeeded(run) for run in runs]
                 before, ended = ended, sum(run.finished for run in runs)
@@ -413,8 +413,8 @@ class Story:
 
 def _subject(run: Run) -> str:
     """The table of a maintenance run, and the partition if it is about one."""
-    table, partition = run.tags[names.TAG_TABLE], run.tags.get(names.TAG_PARTITION)
-    return table if partition is None else f"{table}/{partition}"
+    table, partition = names.table_of(run.tags), run.tags.get(names.TAG_PARTITION)
+    return str(table) if partition is None else f"{table}/{partition}"
 
 
 def _until(what: str) -> Iterator[None]:
