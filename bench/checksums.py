@@ -19,9 +19,14 @@ COMMITS = 5
 TARGET = 1.03
 
 
-def run(wanted: int | None, rounds: int) -> list[Result]:
-    """Return the ratio of each act with checksums to the same act without, medians of alternating rounds."""
-    total = wanted or ROWS
+def run(rows: int | None, rounds: int) -> list[Result]:
+    """Return the ratio of each act with checksums to the same act without, medians of alternating rounds.
+
+    Args:
+        rows: rows of all commits together, or None for `ROWS`.
+        rounds: rounds of each act.
+    """
+    total = rows or ROWS
     data = list(commits(total, COMMITS))
     results: list[Result] = []
     with tempfile.TemporaryDirectory(prefix="dredge-bench-") as folder:

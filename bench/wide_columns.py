@@ -10,18 +10,24 @@ import numpy as np
 import pyarrow as pa
 
 from bench.harness import Result
+from lsm_core import Catalog, Table
 
 COLUMNS = (1_000, 2_000, 10_000)
 ROWS = 100
 
 
-def run(rows_wanted: int | None, _rounds: int) -> list[Result]:
-    """Write twice and compact; the cost of a column in the widest table is held against that of the narrowest."""
+def run(rows: int | None, _rounds: int) -> list[Result]:
+    """Return CPU times of writing twice and compacting, and the cost of a column in the widest table against one in the narrowest.
+
+    Args:
+        rows: rows of each table, or None for `ROWS`.
+        _rounds: not used; CPU time needs no repetition.
+    """
     results: list[Result] = []
     costs: dict[str, list[float]] = {}
     _once(100, ROWS)  # what is imported and compiled once is not measured
     for columns in COLUMNS:
-        for name, seconds in _once(columns, rows_wanted or ROWS).items():
+        for name, seconds in _once(columns, rows or ROWS).items():
             costs.setdefault(name, []).append(seconds / columns)
             results.append(Result("wide-columns", f"{name}, {columns:,} columns", seconds, "s CPU", None))
     for name, shares in costs.items():
@@ -31,8 +37,6 @@ def run(rows_wanted: int | None, _rounds: int) -> list[Result]:
 
 
 def _once(columns: int, rows: int) -> dict[str, float]:
-    from lsm_core import Catalog
-
     schema = pa.schema([("id", pa.int64()), *((f"c{number}", pa.int64()) for number in range(columns))])
     values = pa.array(np.arange(rows))
     data = pa.table([values] * (columns + 1), schema=schema)
@@ -43,7 +47,7 @@ def _once(columns: int, rows: int) -> dict[str, float]:
         )
         for name, act in (
             ("write", lambda: table.write(data)),
-            ("write again and compact", lambda: _compact(table, data)),
+            ("write again and compact", lambda: _write_and_compact(table, data)),
         ):
             start = time.process_time()
             act()
@@ -51,6 +55,6 @@ def _once(columns: int, rows: int) -> dict[str, float]:
     return seconds
 
 
-def _compact(table: object, data: pa.Table) -> None:
-    table.write(data)  # type: ignore[attr-defined]
-    table.compact(full=True)  # type: ignore[attr-defined]
+def _write_and_compact(table: Table, data: pa.Table) -> None:
+    table.write(data)
+    table.compact(full=True)

@@ -172,7 +172,7 @@ def _pages_without_checksums(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files as Dredge wrote them once: a changed byte is another value, not a file that cannot be read."""
     writer = pq.ParquetWriter
     monkeypatch.setattr(
-        pq, "ParquetWriter", lambda *given, **named: writer(*given, **{**named, "write_page_checksum": False})
+        pq, "ParquetWriter", lambda *args, **kwargs: writer(*args, **{**kwargs, "write_page_checksum": False})
     )
 
 
