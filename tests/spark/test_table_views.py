@@ -10,9 +10,8 @@ import pytest
 
 from lsm_core import Catalog, SchemaChange, Table
 from lsm_core.errors import InvalidOption, SnapshotNotFound
-from lsm_core.spark import create_view, query_tables, read_table, refresh
+from lsm_core.spark import create_view, query_tables, read_table, refresh, spark_queries
 from lsm_core.spark.spark_tasks import translated
-from lsm_core.spark.sql import queries
 from tests.spark.tables import make_table
 
 pytestmark = pytest.mark.spark
@@ -92,7 +91,7 @@ def test_all_mentions_of_a_table_in_a_query_have_one_snapshot(
             add(table, 1000 - left[0])
         return frame
 
-    monkeypatch.setattr(queries, "read_table", overtaken)
+    monkeypatch.setattr(spark_queries, "read_table", overtaken)
     text = "SELECT (SELECT count(*) FROM db.t) AS a, (SELECT count(k) FROM db.t) AS b"
     ((one, other),) = query_tables(spark, Catalog(str(tmp_path)), text).collect()
     assert one == other > 1
