@@ -16,7 +16,7 @@ from lsm_core.maintenance.action import PlanEstimate, bucket_name, size_text
 from lsm_core.maintenance.cost import Calibration
 from lsm_core.maintenance.ranking import score_of
 from lsm_core.maintenance.score import Part
-from lsm_core.options import not_acted_on
+from lsm_core.options import misnamed, not_acted_on
 from orchestration import names
 from orchestration.health import TableHealth
 from orchestration.quirks import WHOLE_LOCATION
@@ -53,6 +53,10 @@ def table_metadata(card: TableCard) -> dict[str, dg.MetadataValue]:
     idle = not_acted_on(card.options)
     if idle:
         told["options without effect"] = dg.MetadataValue.text(f"kept but not acted on here: {', '.join(idle)}")
+    wrong = misnamed(card.options)
+    if wrong:
+        lines = (f"{name}: {advice}" for name, advice in wrong.items())
+        told["options with another right name"] = dg.MetadataValue.text("; ".join(lines))
     if card.root:
         told["location"] = dg.MetadataValue.path(card.root)
     if columns:

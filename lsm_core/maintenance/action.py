@@ -80,7 +80,7 @@ class ArgumentKind(StrEnum):
 class Argument:
     """One argument of :meth:`Action.plan`: a bool, int, list of int, str, list of column names, list of partitions, or epoch ms.
 
-    ``flag``: how the command line calls it (default: ``--name``). An AGE is epoch ms in Python and an age such as "1 h" there; a TIME
+    ``flag``: how the command line calls it (default: ``--name``), ``aliases``: other flags that mean the same. An AGE is epoch ms in Python and an age such as "1 h" there; a TIME
     (epoch ms) is not offered there. ``required`` ones have no default; the action's own verb takes them without their flag.
     """
 
@@ -89,6 +89,7 @@ class Argument:
     help: str
     flag: str = ""
     required: bool = False
+    aliases: tuple[str, ...] = ()
 
     @property
     def option(self) -> str:

@@ -37,6 +37,8 @@ from lsm_core.progress import reached, stage
 _VERSION: Final = 1
 ROUTINE: Final = ("compact", "expire_snapshots", "trash")
 """What a table is looked after by where nothing else is asked for, in this order."""
+MODES: Final = ("divided", "combined")
+"""Ways to take many tables, in Paimon's words: each by itself, by name, or all by one plan, the worst first."""
 Opening = Callable[[str], TableStore]
 """Opens a table by its name. Raises what opening raises."""
 
@@ -354,6 +356,7 @@ def _apply_item(
 
 
 __all__ = [
+    "MODES",
     "ROUTINE",
     "CombinedItem",
     "CombinedLine",

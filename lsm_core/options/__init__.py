@@ -5,6 +5,7 @@ from __future__ import annotations
 from lsm_core.options.catalog_options import STORAGE_OPTIONS, CatalogOptions, is_catalog_option, parse_catalog_options
 from lsm_core.options.changing import CREATION_ONLY, check_change
 from lsm_core.options.keys import ENUMS, FAMILIES, FLINK_READING, READING, Effect, Family, Key
+from lsm_core.options.misnamed import misnamed
 from lsm_core.options.operator import ALLOWED_PLACES, is_allowed_place, is_secret, mask_secrets
 from lsm_core.options.paimon_version import (
     PaimonVersion,
@@ -16,7 +17,7 @@ from lsm_core.options.paimon_version import (
 )
 from lsm_core.options.registry import ALIASES, REGISTRY, canonical, find_key, mistyped_reading, not_acted_on
 from lsm_core.options.table_options import TableOptions
-from lsm_core.options.units import duration, memory_size, parse_digits, whole_number
+from lsm_core.options.units import duration, duration_text, memory_size, parse_digits, whole_number
 
 __all__ = [
     "ALIASES",
@@ -38,12 +39,14 @@ __all__ = [
     "canonical",
     "check_change",
     "duration",
+    "duration_text",
     "find_key",
     "is_allowed_place",
     "is_catalog_option",
     "is_secret",
     "mask_secrets",
     "memory_size",
+    "misnamed",
     "mistyped_reading",
     "not_acted_on",
     "order_of_versions_broken",

@@ -10,6 +10,7 @@ from urllib.parse import quote
 from lsm_core.errors import InvalidOption
 from lsm_core.json_reader import parse_json
 from lsm_core.options.keys import BOOL, DURATION, INT, MEMORY, TEXT, Key
+from lsm_core.options.misnamed import advice_on
 from lsm_core.options.registry import parse_value
 
 _LOG = logging.getLogger(__name__)
@@ -65,7 +66,8 @@ class CatalogOptions:
             if name in CATALOG_REGISTRY:
                 self._typed[name] = parse_value(CATALOG_REGISTRY[name], value)
             elif not name.startswith(TABLE_DEFAULT_PREFIX):
-                _LOG.warning("unknown catalog option '%s' has no effect here", name)
+                advice = advice_on(name)
+                _LOG.warning("unknown catalog option '%s' has no effect here%s", name, f": {advice}" if advice else "")
         if self.metastore not in _METASTORES:
             raise InvalidOption("metastore", self.metastore, ", ".join(_METASTORES))
 

@@ -29,6 +29,7 @@ _NANOS: dict[str, int] = {
     **dict.fromkeys(("h", "hour", "hours"), 3600 * _S),
     **dict.fromkeys(("d", "day", "days"), 86_400 * _S),
 }
+_WRITTEN_UNITS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
 SIZE_FORM = "a size such as '128 mb' (units b, kb, mb, gb, tb; a bare number is bytes)"
 DURATION_FORM = "a duration such as '1 h' or '10 seconds' (units ns, µs, ms, s, min, h, d; a bare number is ms)"
 
@@ -41,6 +42,14 @@ def memory_size(value: str | int, key: str = "memory size") -> int:
 def duration(value: str | int, key: str = "duration") -> int:
     """Return milliseconds, rounded down. Source class: ``TimeUtils.parseDuration``. Raises InvalidOption."""
     return _parse(value, key, _NANOS, _MS, DURATION_FORM)
+
+
+def duration_text(span_ms: int) -> str:
+    """Return a time span as people write it, in the largest unit that divides it: "7d", "36h", "90s", "1500ms"."""
+    for unit, size in _WRITTEN_UNITS:
+        if span_ms and span_ms % size == 0:
+            return f"{span_ms // size}{unit}"
+    return f"{span_ms}ms"
 
 
 def whole_number(value: Any, key: str, table: str = "", least: int | None = None, most: int | None = None) -> int:

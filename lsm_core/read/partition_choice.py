@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from lsm_core.errors import InvalidFilter, InvalidOption
 from lsm_core.format.partition_path import partition_value, partition_values
+from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.totals import NEWEST, totals
@@ -25,31 +26,38 @@ def without_null_name(store: TableStore, spec: Mapping[str, str]) -> dict[str, s
 
 
 def chosen_partitions(store: TableStore, given: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-    """The table's partitions that `partitions`, `where` and `partition_idle_time` choose, as typed values; None: all, without a choice.
+    """The table's partitions that `partitions` or `where` chooses, as typed values; None: all, without a choice.
 
     Raises InvalidOption for `partitions` beside `where` and for a table without partitions, InvalidFilter for a condition that is not on
     partition columns.
     """
-    specs, where, idle = (given.get(name) for name in ("partitions", "where", "partition_idle_time"))
-    if specs is None and where is None and idle is None:
+    specs, where = given.get("partitions"), given.get("where")
+    if specs is None and where is None:
         return None
     if specs is not None and where is not None:
         raise InvalidOption("where", where, "nothing beside partitions", store.name)
     keys = store.schema.partition_keys
     if not keys:
-        raise InvalidOption("partitions", specs or where or idle, "nothing: the table has no partitions", store.name)
+        raise InvalidOption("partitions", specs or where, "nothing: the table has no partitions", store.name)
     snapshot = snapshots.latest(store)
     if snapshot is None:
         return []
     found = totals(store, snapshot, ("partition",), waiting=True)
-    if idle is not None:
-        since = store.clock.now_ms() - idle
-        found = found.filter(pc.less_equal(pc.fill_null(found.column(NEWEST), pa.scalar(0, pa.int64())), since))
-    if specs is not None or where is not None:
-        groups = condition_groups(str(where), store.name) if specs is None else [_equal_to(store, one) for one in specs]
-        groups = [[_typed_test(store, test) for test in group] for group in groups]
-        found = prune_partitions(store.schema, found, parse_filter(groups, store.schema, store.name))
+    groups = condition_groups(str(where), store.name) if specs is None else [_equal_to(store, one) for one in specs]
+    groups = [[_typed_test(store, test) for test in group] for group in groups]
+    found = prune_partitions(store.schema, found, parse_filter(groups, store.schema, store.name))
     return [partition_values(store.schema, one) for one in found.column("partition").to_pylist()]
+
+
+def idle_partitions(store: TableStore, snapshot: Snapshot, idle_ms: int, now_ms: int) -> list[bytes]:
+    """Return the partitions whose newest file is at least ``idle_ms`` old at ``now_ms``, as BinaryRow bytes.
+
+    A table without partitions is one partition. The newest file may be a deleted one, as in Java (see `totals`).
+    """
+    sizes = totals(store, snapshot, ("partition",), waiting=True)
+    newest = pc.fill_null(sizes.column(NEWEST), pa.scalar(0, pa.int64()))
+    idle: list[bytes] = sizes.filter(pc.less_equal(newest, now_ms - idle_ms)).column("partition").to_pylist()
+    return sorted(idle)
 
 
 def _equal_to(store: TableStore, spec: Mapping[str, str]) -> list[tuple[str, str, Any]]:
@@ -71,4 +79,4 @@ def _typed_test(store: TableStore, test: tuple[str, str, Any]) -> tuple[str, str
     return named, operator, values if several else values[0]
 
 
-__all__ = ["chosen_partitions", "without_null_name"]
+__all__ = ["chosen_partitions", "idle_partitions", "without_null_name"]

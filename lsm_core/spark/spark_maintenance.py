@@ -39,7 +39,7 @@ def compact_table(
     buckets: Sequence[int] | None = None,
     where: str | None = None,
     order_by: Sequence[str] | None = None,
-    strategy: str = "order",
+    strategy: str | None = None,
     commit_every: int | None = None,
     progress: Tell | None = None,
     executor_memory: int | None = None,
@@ -49,7 +49,8 @@ def compact_table(
 
     Without ``full`` each bucket's strategy picks its unit, or says in ``declined`` why not. ``where`` chooses partitions by a condition on their
     columns ("dt >= '2024-01-01' AND h IN (1, 2)") in place of ``partitions``. ``order_by`` sorts an append table without
-    buckets along ``strategy`` ("order", "zorder", "hilbert"), large partitions with a task per range.
+    buckets along ``strategy`` ("order", "zorder", "hilbert", "auto"), large partitions with a task per range; ``strategy`` alone sorts by option
+    `clustering.columns`.
 
     ``commit_every``: a job and a commit for so many buckets, each kept whatever becomes of the others: buckets that failed are in the
     report's ``failed``, and its ``units`` tell what became of each. ``progress`` is called about once a second with a `JobProgress`.

@@ -16,8 +16,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from lsm_core.errors import DredgeError, InvalidOption, SnapshotNotFound, UnsupportedFeature
 from lsm_core.maintenance.action import MaintenancePlan, Report, Runner, plan_maintenance
 from lsm_core.maintenance.apply import apply_plan
+from lsm_core.maintenance.combined import MODES
+from lsm_core.maintenance.observe import health
+from lsm_core.maintenance.ranking import score_of
 from lsm_core.metadata import consumers, snapshots, tags
-from lsm_core.options import duration, parse_digits
+from lsm_core.options import duration, duration_text, parse_digits
 from lsm_core.read.partition_choice import chosen_partitions, without_null_name
 from lsm_core.read.sql_text import Literal
 from lsm_core.read.table_versions import millis
@@ -382,36 +385,59 @@ def _of_each(action: str, argument: str, listed: str) -> Prepare:
 
 
 def _compact(table: Table, given: Arguments) -> Iterator[Step]:
-    """Full by default, as Paimon's batch jobs; sorted with `order_strategy`."""
+    """Full by default, as Paimon's batch jobs; sorted with `order_strategy`, by `order_by` or else by the table's `clustering.columns`."""
     strategy, order = given.get("compact_strategy", "full").lower(), given.get("order_strategy", "none").lower()
     if strategy not in ("full", "minor"):
         raise InvalidOption("compact_strategy", strategy, "full, minor", table.name)
     if order not in ("none", "order", "zorder", "hilbert"):
         raise InvalidOption("order_strategy", order, "none, order, zorder, hilbert", table.name)
-    if (order == "none") != ("order_by" not in given):
-        raise InvalidOption("order_by", given.get("order_by"), "columns exactly where order_strategy sorts", table.name)
-    if order != "none" and "partition_idle_time" in given:
-        raise InvalidOption("partition_idle_time", given["partition_idle_time"], "nothing beside a sort", table.name)
+    if order == "none" and "order_by" in given:
+        raise InvalidOption("order_by", given["order_by"], "columns exactly where order_strategy sorts", table.name)
+    idle = given.get("partition_idle_time")
+    if order != "none" and idle is not None:
+        raise InvalidOption("partition_idle_time", duration_text(idle), "nothing beside a sort", table.name)
     arguments = {
         "partitions": chosen_partitions(table.store, given),
         "buckets": given.get("buckets"),
-        **({"full": strategy == "full"} if order == "none" else {"order_by": given["order_by"], "strategy": order}),
+        "partition_idle_time": idle,
+        **({"full": strategy == "full"} if order == "none" else {"order_by": given.get("order_by"), "strategy": order}),
         **({"commit_every": given[_COMMIT_EVERY]} if _COMMIT_EVERY in given else {}),
     }
     yield PlannedStep(table, "compact", arguments)
 
 
 def _compact_database(catalog: Catalog, given: Arguments) -> Iterator[Step]:
-    """Every table whose "db.table" fits; the patterns match as a whole."""
+    """Every table whose "db.table" fits; the patterns match as a whole.
+
+    `mode` "divided" (the default) takes the tables by name, "combined" those first that need it most. Source: Flink's `CompactDatabaseAction`.
+    """
+    mode = given.get("mode", MODES[0]).lower()
+    if mode not in MODES:
+        raise InvalidOption("mode", mode, ", ".join(MODES))
+    if "options" in given and "table_options" in given:
+        raise InvalidOption("table_options", given["table_options"], "nothing beside options, which means the same")
+    options, own = PROCEDURES["compact"].own_options(given.get("options") or given.get("table_options") or {})
+    own = {**own, **{name: given[name] for name in ("partition_idle_time", "compact_strategy") if name in given}}
     every, none = re.compile(".*"), re.compile("(?!)")
-    for database in catalog.list_databases():
-        if not given.get("including_databases", every).fullmatch(database):
-            continue
-        for name in (f"{database}.{one}" for one in catalog.list_tables(database)):
-            wanted = given.get("including_tables", every).fullmatch(name)
-            if wanted and not given.get("excluding_tables", none).fullmatch(name):
-                options, own = PROCEDURES["compact"].own_options(given.get("options") or {})
-                yield from _compact(_open(catalog, name, options), own)
+    names = [
+        f"{database}.{name}"
+        for database in catalog.list_databases()
+        if given.get("including_databases", every).fullmatch(database)
+        for name in catalog.list_tables(database)
+    ]
+    wanted, spared = given.get("including_tables", every), given.get("excluding_tables", none)
+    chosen = [name for name in names if wanted.fullmatch(name) and not spared.fullmatch(name)]
+    for name in chosen if mode == MODES[0] else sorted(chosen, key=partial(_need_of, catalog), reverse=True):
+        yield from _compact(_open(catalog, name, options), own)
+
+
+def _need_of(catalog: Catalog, name: str) -> float:
+    """Return the score of a table (0 to 100), 0 for one that cannot be read: its own step says why."""
+    try:
+        found, _ = score_of(health(catalog.table(name).store))
+    except DredgeError:
+        return 0.0
+    return found
 
 
 def _orphans(catalog: Catalog, given: Arguments) -> Iterator[Step]:
@@ -597,6 +623,10 @@ PROCEDURES: Final[Mapping[str, Procedure]] = {
                 Parameter("including_tables", Kind.PATTERN),
                 Parameter("excluding_tables", Kind.PATTERN),
                 _OPTIONS,
+                Parameter("mode"),
+                Parameter("table_options", Kind.OPTIONS),
+                Parameter("partition_idle_time", Kind.AGE),
+                Parameter("compact_strategy"),
             ),
             on_catalog=_compact_database,
         ),

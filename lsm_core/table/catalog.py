@@ -331,14 +331,23 @@ class Catalog:
         approved_by: str | None = None,
         tell: Callable[[CombinedLine], None] | None = None,
         rules: Rules | None = None,
+        mode: str = "combined",
     ) -> CombinedReport:
         """Apply a plan for many tables (or plan and apply the routine for a pattern), each table in commits of its own.
 
         Applied again it goes on where it stopped: what was done is told, not repeated. A table that fails is a line of the report and stops
-        no other; ``tell`` gets each line at once. ``rules`` are asked before each part.
+        no other; ``tell`` gets each line at once. ``rules`` are asked before each part. ``mode`` "divided", with a pattern: each table is planned
+        and applied by itself, in the order of the names. Raises InvalidOption for another mode, or a plan with "divided".
         """
-        from lsm_core.table.whole_database import maintain_tables
+        from lsm_core.maintenance.combined import MODES, Limits
+        from lsm_core.table.whole_database import maintain_divided, maintain_tables
 
+        if mode not in MODES:
+            raise InvalidOption("mode", mode, ", ".join(MODES))
+        if mode == "divided":
+            if not isinstance(plan, str):
+                raise InvalidOption("mode", mode, "combined, where a plan of all tables is applied")
+            return maintain_divided(self, plan, None, Limits(), approved_by, tell, rules)[0]
         made = self.plan_maintenance(plan, rules=rules) if isinstance(plan, str) else plan
         return maintain_tables(self, made, approved_by, tell, rules)
 

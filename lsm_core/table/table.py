@@ -424,13 +424,13 @@ class Table(Readable):
         partitions: Sequence[Mapping[str, Any]] | None = None,
         buckets: Sequence[int] | None = None,
         order_by: Sequence[str] | None = None,
-        strategy: str = "order",
+        strategy: str | None = None,
         commit_every: int | None = None,
     ) -> CompactionReport:
         """Plan and apply a compaction; buckets that need none are in ``declined`` with their numbers.
 
-        ``order_by`` sorts an append table without buckets, partition by partition, along ``strategy``: "order" (column by column),
-        "zorder" or "hilbert". Rows inserted meanwhile stay. ``commit_every``: so many buckets a commit, each kept whatever becomes of the others
+        ``order_by`` sorts an append table without buckets, partition by partition, along ``strategy``: "order" (column by column; the default),
+        "zorder", "hilbert", or "auto" (by the number of columns). A ``strategy`` alone sorts by option `clustering.columns`. Rows inserted meanwhile stay. ``commit_every``: so many buckets a commit, each kept whatever becomes of the others
         (None: one commit, all or nothing). Raises ColumnNotFound, InvalidOption, UnsupportedFeature.
         """
         plan = maintenance.plan_compaction(

@@ -18,7 +18,16 @@ from lsm_core.format.json_text import require_whole
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.merge import merge_function
 from lsm_core.merge.engines.expire_rows import RowExpiry
-from lsm_core.options import FLINK_READING, READING, PaimonVersion, TableOptions, canonical, is_secret, mistyped_reading
+from lsm_core.options import (
+    FLINK_READING,
+    READING,
+    PaimonVersion,
+    TableOptions,
+    canonical,
+    is_secret,
+    misnamed,
+    mistyped_reading,
+)
 from lsm_core.options.operator import MASK
 from lsm_core.options.paimon_version import KEY as PAIMON_VERSION
 from lsm_core.read.table_versions import check_reading
@@ -67,7 +76,8 @@ def validate(
     dangling = set() if before is None else set(_dangling(before))
     for key, value, accepted in _dangling(schema):
         if (key, value, accepted) not in dangling:
-            columns = f"{accepted} of the table: {', '.join(schema.field_names)}"
+            advice = misnamed([key]).get(key)
+            columns = advice or f"{accepted} of the table: {', '.join(schema.field_names)}"
             raise InvalidOption(key, value, columns, table)
     _check_buckets(schema, options, table)
     _check_sequence(schema, options, table)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import Protocol
 
 from lsm_core.clock import Clock
 from lsm_core.errors import CorruptFile, InvalidOption, PlanStale, TableNotFound
+from lsm_core.maintenance.action import Declined
 from lsm_core.maintenance.combined import (
     ROUTINE,
     CombinedLine,
@@ -115,8 +117,44 @@ def maintain_tables(
     return apply_combined(plan, catalog.store, approved_by=approved_by, tell=tell, rules=rules)
 
 
+def maintain_divided(
+    catalog: Tables,
+    pattern: str,
+    actions: Sequence[str] | None,
+    limits: Limits,
+    approved_by: str | None = None,
+    tell: Callable[[CombinedLine], None] | None = None,
+    rules: Rules | None = None,
+) -> tuple[CombinedReport, tuple[Declined, ...]]:
+    """Plan and apply each table of ``pattern`` by itself, in the order of their names; no plan of all tables is kept.
+
+    A table is planned when its turn comes, as it is then. ``limits`` hold for all tables together. ``rules`` and ``tell``: see `plan_combined`
+    and `apply_combined`. Returns the lines of all tables, and what was left alone. Raises what `tables_matching` raises, and InvalidOption.
+    """
+    started, size, touched = time.monotonic(), 0, 0
+    lines: list[CombinedLine] = []
+    declined: list[Declined] = []
+    for name in tables_matching(catalog, pattern):
+        seconds = None if limits.max_seconds is None else limits.max_seconds - (time.monotonic() - started)
+        if (seconds is not None and seconds <= 0) or touched == limits.max_tables:
+            declined.append(
+                Declined(name, "later", "the limit of time or tables is reached; the next call comes to it")
+            )
+            continue
+        left = Limits(None if limits.max_bytes is None else max(limits.max_bytes - size, 0), None, seconds)
+        plan = plan_combined(
+            [name], catalog.store, name, actions or ROUTINE, left, created_ms=catalog.clock.now_ms(), rules=rules
+        )
+        report = apply_combined(plan, catalog.store, approved_by=approved_by, tell=tell, rules=rules)
+        lines += report.lines
+        declined += plan.declined
+        size += sum(item.bytes_in for item in plan.items)
+        touched += bool(plan.items)
+    return CombinedReport("", tuple(lines), round(time.monotonic() - started, 3)), tuple(declined)
+
+
 def _path(catalog: Tables, plan_hash: str) -> str:
     return f"{catalog.root}/dredge/plans/{check_name(plan_hash)}.json"
 
 
-__all__ = ["limits_of", "load_combined", "maintain_tables", "plan_tables", "tables_matching"]
+__all__ = ["limits_of", "load_combined", "maintain_divided", "maintain_tables", "plan_tables", "tables_matching"]

@@ -30,6 +30,7 @@ ALLOWED: dict[str, str] = {
     "read/changes/stream.py: _told_whole": "one item per schema that files were written with",
     "read/scan.py: plan_version": "one item per schema that files were written with",
     "read/partition_choice.py: chosen_partitions": "partitions that a call chooses",
+    "read/partition_choice.py: idle_partitions": "partitions that a call chooses",
     "read/cut.py: splits": "one item per split, or per file in plain lists of numbers",
     "read/prune/partition_pruning.py: _choices": "values of the user's filter",
     "read/prune/column_bounds.py: conjoin": "one expression per key column of a file's metadata",

@@ -278,7 +278,7 @@ def test_a_flag_of_another_action_is_refused_before_anything_is_planned(shell: S
     refused = shell("plan", "db.t", "--retain-max", "1")
     assert (refused.code, refused.out) == (2, "")
     assert (
-        "--retain-max is for expire_snapshots, expire_changelogs; compact takes --full, --partition, --where, --bucket"
+        "--retain-max is for expire_snapshots, expire_changelogs; compact takes --full, --compact-strategy, --partition"
         in refused.err
     )
     refused = shell("plan", "db.t", "--action", "trash", "--full")

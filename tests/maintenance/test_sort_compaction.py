@@ -178,8 +178,8 @@ def test_a_file_of_an_older_schema_is_sorted_too(tmp_path: Path) -> None:
             InvalidOption,
             "'strategy' of table .* cannot be 'zz'; accepted: order, zorder, hilbert",
         ),
-        ({"strategy": "zorder"}, InvalidOption, "where no order_by names the columns"),
-        ({"strategy": None}, InvalidOption, "order, zorder, hilbert"),
+        ({"strategy": "zorder"}, InvalidOption, "'order_by' of table .*'clustering.columns' names none"),
+        ({"strategy": 7}, InvalidOption, "order, zorder, hilbert"),
         ({"order_by": ["a"], "buckets": [0]}, InvalidOption, "no buckets to choose"),
     ],
 )

@@ -181,7 +181,6 @@ _NAMED_ONLY = {
     "blob-external-storage-field",
     "blob-field",
     "blob-view-field",
-    "clustering.columns",
     "upsert-key",
     "vector-field",
 }

@@ -107,6 +107,20 @@ def test_every_table_of_a_database_and_one_that_fails_keeps_no_other(warehouse: 
     assert warehouse.runs() == {"a": 1, "b": 1}
 
 
+def test_a_database_in_the_mode_and_with_the_arguments_of_paimon(warehouse: Warehouse) -> None:
+    worse = warehouse.make("db.worse")
+    for value in range(6):
+        worse.write(pa.table({"dt": ["a"], "k": [1], "v": [value]}, FIELDS))
+    combined = prepare_call(
+        warehouse.catalog, "sys.compact_database(mode => 'combined', compact_strategy => 'minor')"
+    ).plan()
+    assert [plan.table for plan in combined.plans] == ["db.worse", "db.t"] and not combined.plans[0].arguments["full"]
+    divided = "sys.compact_database(mode => 'divided', partition_idle_time => '1 h', table_options => 'num-levels=6')"
+    plans = prepare_call(warehouse.catalog, divided).plan().plans
+    assert [plan.table for plan in plans] == ["db.t", "db.worse"] and not plans[0].items
+    assert plans[0].declined[0].text.endswith("without new data for 1h") and plans[0].options["num-levels"] == "6"
+
+
 def test_tags(warehouse: Warehouse) -> None:
     warehouse.call("create_tag('db.t', 'one', 1, '7 d')")
     assert warehouse.table.tags()["one"].time_retained_ms == 7 * 86_400_000
@@ -234,6 +248,13 @@ WRONG: tuple[tuple[str, type[DredgeError], str], ...] = (
     ("expire_snapshots(table => 'db.t', older_than => 'yesterday')", InvalidOption, "option 'older_than'"),
     ("expire_partitions(table => 'db.t', expiration_time => 'long')", InvalidOption, "option 'expiration_time'"),
     ("compact_database(including_tables => '(')", InvalidOption, "option 'including_tables'"),
+    ("compact_database(mode => 'both')", InvalidOption, "option 'mode'.*divided, combined"),
+    ("compact_database(options => 'a=b', table_options => 'a=b')", InvalidOption, "option 'table_options'"),
+    (
+        "compact(table => 'db.t', order_strategy => 'order', order_by => 'v', partition_idle_time => '7 d')",
+        InvalidOption,
+        "'partition_idle_time' of table db.t cannot be '7d'",
+    ),
     ("remove_orphan_files(table => 'db.t', dry_run => 'perhaps')", InvalidOption, "option 'dry_run'"),
     ("rollback(table => 'db.t', version => '1', tag => 'x')", InvalidOption, "option 'version'"),
     ("rollback_to_watermark('db.t', 1)", SnapshotNotFound, "watermark up to 1"),
@@ -301,6 +322,7 @@ def test_planned_procedures_name_actions_and_arguments_that_exist(warehouse: War
         "timestamp_pattern": "'$dt'",
         "mode": "'local'",
         "columns": "'v'",
+        "table_options": "'num-levels=6'",
     }
     warehouse.table.write(pa.table({"dt": ["a"], "k": [5], "v": [5]}, FIELDS), watermark=1)
     for procedure in PROCEDURES.values():
@@ -310,6 +332,8 @@ def test_planned_procedures_name_actions_and_arguments_that_exist(warehouse: War
         values.update({name: "'.*'" for name in values if name.startswith("including")})
         if procedure.name in ("rollback", "rollback_to"):
             values["tag"] = "'x'"
+        if procedure.name == "compact_database":
+            values["mode"] = "'combined'"
         if procedure.name in ("create_tag", "create_tag_from_timestamp", "create_branch"):
             values |= {"tag": "'y'"} if "tag" in values else {"branch": "'y'"}
         if "time_retained" in values:

@@ -417,7 +417,7 @@ def _parameter(argument: Argument, note: str | None = None) -> tuple[str, Any, A
         metavar = argument.name.upper()
         return argument.name, Annotated[str, typer.Argument(metavar=metavar, help=argument.help)], Parameter.empty
     text = argument.help + (note or "")
-    option = typer.Option(argument.option, metavar=shape, help=text, show_default=False)
+    option = typer.Option(argument.option, *argument.aliases, metavar=shape, help=text, show_default=False)
     return argument.name, Annotated[_TYPES[argument.kind], option], None
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -14,7 +17,8 @@ from lsm_core.cli.verbs.common import AsJson, ClockOption, DryRun, Warehouse, op
 from lsm_core.errors import DredgeError
 
 if TYPE_CHECKING:
-    from lsm_core.maintenance.combined import CombinedLine, CombinedPlan, Rules
+    from lsm_core.maintenance.action import Declined
+    from lsm_core.maintenance.combined import CombinedLine, CombinedPlan, CombinedReport, Rules
 
 _POLICIES: Final = "DREDGE_POLICIES"
 Pattern = Annotated[
@@ -55,6 +59,21 @@ Unattended = Annotated[
 ]
 
 
+class Mode(StrEnum):
+    """How many tables are taken, in Paimon's words."""
+
+    COMBINED = "combined"
+    DIVIDED = "divided"
+
+
+ModeOption = Annotated[
+    Mode,
+    typer.Option(
+        "--mode", help="combined: one plan of all tables, the worst first. divided: each table by itself, by name."
+    ),
+]
+
+
 def maintain(
     warehouse: Warehouse,
     pattern: Pattern = None,
@@ -62,6 +81,7 @@ def maintain(
     max_bytes: MaxBytes = None,
     max_tables: MaxTables = None,
     max_time: MaxTime = None,
+    mode: ModeOption = Mode.COMBINED,
     resume: Resume = None,
     approved_by: ApprovedBy = None,
     unattended: Unattended = False,
@@ -74,6 +94,19 @@ def maintain(
     if (pattern is None) == (resume is None):
         raise typer.BadParameter("name a database or a pattern, or --resume a plan, and not both")
     rules = _rules(unattended=unattended, approved=approved_by is not None)
+    if mode is Mode.DIVIDED:
+        if resume is not None:
+            raise typer.BadParameter("--resume goes on with a plan of all tables; --mode divided makes none")
+        if not dry_run:
+            from lsm_core.table.whole_database import limits_of, maintain_divided
+
+            limits = limits_of(max_bytes, max_tables, max_time)
+            with progress_bar(f"maintain {pattern}", hidden=as_json):
+                told, declined = maintain_divided(
+                    catalog, str(pattern), action, limits, approved_by, None if as_json else _tell, rules
+                )
+            _finish(told, declined, as_json=as_json)
+            return
     if resume is not None:
         made = catalog.load_maintenance(resume)
     else:
@@ -96,14 +129,19 @@ def maintain(
         )
     with progress_bar(f"maintain {made.pattern}", hidden=as_json):
         report = catalog.maintain(made, approved_by=approved_by, tell=None if as_json else _tell, rules=rules)
+    _finish(report, made.declined, as_json=as_json)
+
+
+def _finish(report: CombinedReport, declined: Sequence[Declined], *, as_json: bool) -> None:
+    """Print what was left alone, or all as JSON. Raises DredgeError for what failed."""
     if as_json:
-        print_json({**report.to_object(), "declined": json.loads(made.to_json())["declined"]})
+        print_json({**report.to_object(), "declined": [asdict(one) for one in declined]})
     else:
-        _show_declined(made)
-    broken = [f"{item.subject}: {item.text}" for item in made.declined if item.reason == "failed"]
+        _show_declined(declined)
+    broken = [f"{item.subject}: {item.text}" for item in declined if item.reason == "failed"]
     broken += [f"{line.table}: {line.action}: {line.text}" for line in report.failed]
     if broken:
-        raise DredgeError(f"{len(broken)} of {len(made.items) + len(made.declined)} failed: {'; '.join(broken)}")
+        raise DredgeError(f"{len(broken)} of {len(report.lines) + len(declined)} failed: {'; '.join(broken)}")
 
 
 def _rules(*, unattended: bool, approved: bool) -> Rules | None:
@@ -141,10 +179,10 @@ def _show_plan(made: CombinedPlan) -> None:
     columns = ["table", "action", "score", "bytes in", "bytes freed", "seconds", "why"]
     rows = [[i.table, i.action, i.score, i.bytes_in, i.bytes_freed, i.seconds, i.reason] for i in made.items]
     print_table(f"would do, in this order (plan {made.hash})", columns, rows)
-    _show_declined(made)
+    _show_declined(made.declined)
 
 
-def _show_declined(made: CombinedPlan) -> None:
-    told = [item for item in made.declined if item.reason != "nothing"]
+def _show_declined(declined: Sequence[Declined]) -> None:
+    told = [item for item in declined if item.reason != "nothing"]
     if told:
         print_table("left alone", ["table", "why"], [[item.subject, item.text] for item in told])

@@ -21,11 +21,24 @@ class Compact(BuiltInAction):
     commits = True
     arguments = (
         Argument("full", ArgumentKind.FLAG, "Everything to the last level."),
+        Argument(
+            "compact_strategy",
+            ArgumentKind.TEXT,
+            'Paimon\'s words for the same: "full", or "minor" (what the table\'s rules pick; the default).',
+        ),
         PARTITIONS,
         WHERE,
+        Argument(
+            "partition_idle_time", ArgumentKind.TEXT, "Only partitions without new data for this long, such as 7d."
+        ),
         Argument("buckets", ArgumentKind.NUMBERS, "Only this bucket; may be repeated.", "--bucket"),
         Argument("order_by", ArgumentKind.COLUMNS, "Sort append tables without buckets by these columns: a,b"),
-        Argument("strategy", ArgumentKind.TEXT, 'With --order-by: "order" (the default), "zorder" or "hilbert".'),
+        Argument(
+            "strategy",
+            ArgumentKind.TEXT,
+            'How to sort: "order", "zorder", "hilbert", or "auto" (by the number of columns). Without --order-by: by the table\'s clustering.columns.',
+            aliases=("--order-strategy",),
+        ),
         Argument(
             "commit_every",
             ArgumentKind.NUMBER,

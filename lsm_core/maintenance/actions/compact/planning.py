@@ -26,8 +26,8 @@ from lsm_core.metadata.indexes import deleted_rows, vector_files
 from lsm_core.metadata.store import POSTPONE_BUCKET, BucketMode, TableStore
 from lsm_core.metadata.support import require_compactable, require_declared_places
 from lsm_core.metadata.tree_files import BucketGroup, bucket_groups, tree_files
-from lsm_core.options import PaimonVersion, whole_number
-from lsm_core.read.partition_choice import chosen_partitions
+from lsm_core.options import PaimonVersion, duration, duration_text, whole_number
+from lsm_core.read.partition_choice import chosen_partitions, idle_partitions
 
 _PLACE_COLUMNS: Final = ("partition", "bucket", "total_buckets")
 
@@ -39,9 +39,11 @@ def plan_compaction(
     buckets: Sequence[int] | None = None,
     now_ms: int | None = None,
     order_by: Sequence[str] | None = None,
-    strategy: str = "order",
+    strategy: str | None = None,
     commit_every: int | None = None,
     where: str | None = None,
+    partition_idle_time: int | str | None = None,
+    compact_strategy: str | None = None,
 ) -> MaintenancePlan:
     """Plan the compaction of every chosen bucket that needs one; the others are in ``declined`` with their numbers.
 
@@ -49,12 +51,16 @@ def plan_compaction(
 
     ``partitions`` are typed values (None = null); in their place ``where`` chooses those that there are by a condition on their columns
     ("dt >= '2024-01-01' AND h IN (1, 2)"). ``now_ms`` epoch ms. ``order_by``: sort compaction, all files of each partition are
-    rewritten along ``strategy`` ("order", "zorder", "hilbert") over these columns. ``commit_every``: so many buckets a commit, each applied
+    rewritten along ``strategy`` ("order", "zorder", "hilbert", "auto") over these columns, or over those of option `clustering.columns` where
+    only ``strategy`` is there. ``partition_idle_time`` (ms, or "7d"): partitions without new data for that long. ``compact_strategy``: "full" or
+    "minor", in place of ``full``. ``commit_every``: so many buckets a commit, each applied
     and kept by itself (None: one commit of all). Reads metadata only. Raises UnsupportedFeature,
     CorruptFile, InvalidFilter (a partition that does not fit the schema, a condition on other columns), ColumnNotFound and InvalidOption (`order_by`, `strategy`,
     a bucket that no partition can have, `commit_every` below 1).
     """
     order = checked_order(store, order_by, strategy, buckets)
+    full = _is_full(store, compact_strategy, full=full)
+    idle = None if partition_idle_time is None else _idle_ms(store, partition_idle_time)
     snapshot = snapshots.latest(store)
     require_compactable(store, snapshot)
     now = store.clock.now_ms() if now_ms is None else now_ms
@@ -62,6 +68,9 @@ def plan_compaction(
         partitions = chosen_partitions(store, {"where": where, "partitions": partitions})
     wanted = None if buckets is None else sorted(whole_number(b, "buckets", store.name) for b in buckets)
     chosen = None if partitions is None else [partition_bytes(store.schema, p, store.name) for p in partitions]
+    if idle is not None and snapshot is not None:
+        named, chosen = chosen, idle_partitions(store, snapshot, idle, now)
+        chosen = chosen if named is None else [one for one in chosen if one in set(named)]
     followed = paimon_version.told(store.options, store.version_found)
     arguments = {
         "full": full,
@@ -80,6 +89,9 @@ def plan_compaction(
     if snapshot is None:
         _missing_places(store, (), None, wanted, ENTRY_SCHEMA.empty_table)
         return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))
+    if idle is not None and not chosen:
+        text = f"no partition that was chosen has been without new data for {duration_text(idle)}"
+        return replace(plan, base_snapshot=snapshot.id, declined=(Declined("table", "not idle", text),))
     entries = manifests.live_entries(store, snapshot, partitions=chosen, buckets=wanted)
     beside = _places_keys_left(store, snapshot) if moves_hidden_keys(store) else frozenset()
     if beside and commit_every is not None:
@@ -116,6 +128,26 @@ def plan_compaction(
         seconds=round(compaction_seconds(sum(item.bytes_in for item in items), len(items)) + seconds_of(waiting), 2),
     )
     return replace(plan, base_snapshot=snapshot.id, items=tuple(work), declined=tuple(declined), estimate=estimate)
+
+
+def _idle_ms(store: TableStore, text: int | str) -> int:
+    """Return the span of `partition_idle_time` in ms. Raises InvalidOption naming the table."""
+    try:
+        return duration(text, "partition_idle_time")
+    except InvalidOption as error:
+        raise InvalidOption(error.key, error.value, error.accepted, store.name) from error
+
+
+def _is_full(store: TableStore, compact_strategy: str | None, *, full: bool) -> bool:
+    """Return whether everything is compacted, by either way to say it. Raises InvalidOption where the two contradict each other."""
+    if compact_strategy is None:
+        return full
+    wanted = compact_strategy.strip().lower() if isinstance(compact_strategy, str) else compact_strategy
+    if wanted not in ("full", "minor"):
+        raise InvalidOption("compact_strategy", compact_strategy, "full, minor", store.name)
+    if full and wanted == "minor":
+        raise InvalidOption("compact_strategy", compact_strategy, "full, or nothing, beside the flag full", store.name)
+    return bool(wanted == "full")
 
 
 def _places_keys_left(store: TableStore, snapshot: Snapshot) -> frozenset[tuple[bytes, int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from lsm_core.compact import BucketTask
 from lsm_core.compact.clustering import SortTask
@@ -12,7 +13,7 @@ from lsm_core.errors import ColumnNotFound, InvalidOption, UnsupportedFeature
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.maintenance.action import PlannedFile, facts_of
 from lsm_core.maintenance.actions.compact.compaction import CompactItem
-from lsm_core.merge.curves import HILBERT, ORDER, STRATEGIES, sortable
+from lsm_core.merge.curves import HILBERT, ORDER, STRATEGIES, ZORDER, sortable
 from lsm_core.metadata.store import TableStore
 from lsm_core.tree import DataFile, Trigger
 from lsm_core.types import to_sql
@@ -30,21 +31,42 @@ class SortOrder:
         return {"order_by": json.dumps(list(self.columns), ensure_ascii=False), "strategy": self.strategy}
 
 
-def checked_order(
-    store: TableStore, order_by: Sequence[str] | None, strategy: str, buckets: Sequence[int] | None = None
-) -> SortOrder | None:
-    """The order, if ``store`` can be sorted by it; None where no ``order_by`` asks for one.
+AUTO: Final = "auto"
+"""Strategy that follows from the number of columns, as option `clustering.strategy` has it."""
+_CURVE_COLUMNS: Final = 5
+"""From so many columns on `auto` means a Hilbert curve (Java `CoreOptions.clusteringStrategy`)."""
 
-    Raises UnsupportedFeature for tables with a primary key or with buckets and for types without order, ColumnNotFound, and
-    InvalidOption for an unknown strategy, a curve without columns, no column or one twice, a partition column, chosen buckets.
+
+def checked_order(
+    store: TableStore, order_by: Sequence[str] | None, strategy: str | None, buckets: Sequence[int] | None = None
+) -> SortOrder | None:
+    """Return the order, if ``store`` can be sorted by it.
+
+    Args:
+        store: the table.
+        order_by: the columns; None: those of option `clustering.columns`, where a ``strategy`` asks for a sort.
+        strategy: one of `STRATEGIES`, or `AUTO`; None: "order" with ``order_by``, no sort without.
+        buckets: the buckets that were chosen; a sort takes none.
+
+    Returns:
+        The order, or None where neither ``order_by`` nor ``strategy`` asks for one.
+
+    Raises:
+        UnsupportedFeature: the table has a primary key or buckets, or a column's type has no order.
+        ColumnNotFound: a column does not exist.
+        InvalidOption: an unknown strategy, a curve without enough columns, no column or one twice, a partition column, chosen buckets.
     """
-    wanted = strategy.lower() if isinstance(strategy, str) else strategy
-    if wanted not in STRATEGIES:
-        raise InvalidOption("strategy", strategy, ", ".join(STRATEGIES), store.name)
-    if order_by is None:
-        if wanted != ORDER:
-            raise InvalidOption("strategy", strategy, f"{ORDER} where no order_by names the columns", store.name)
+    if order_by is None and strategy is None:
         return None
+    wanted = strategy.strip().lower() if isinstance(strategy, str) else (ORDER if strategy is None else strategy)
+    if wanted not in (*STRATEGIES, AUTO):
+        raise InvalidOption("strategy", strategy, ", ".join((*STRATEGIES, AUTO)), store.name)
+    columns = clustering_columns(store) if order_by is None else order_by
+    if order_by is None and wanted == AUTO:
+        wanted = clustering_strategy(store)
+    if order_by is None and not columns:
+        accepted = "the columns to sort by: the table's option 'clustering.columns' names none"
+        raise InvalidOption("order_by", order_by, accepted, store.name)
     if store.has_primary_key:
         raise UnsupportedFeature(
             "sort compaction of tables with a primary key: their rows lie in key order", store.name
@@ -55,14 +77,35 @@ def checked_order(
         )
     if buckets is not None:
         raise InvalidOption("buckets", list(buckets), "nothing: the table has no buckets to choose", store.name)
-    columns = (order_by,) if isinstance(order_by, str) else tuple(order_by)
+    columns = (columns,) if isinstance(columns, str) else tuple(columns)
     if not columns or len(set(columns)) < len(columns):
         raise InvalidOption("order_by", list(columns), "one column or several different ones", store.name)
+    if wanted == AUTO:
+        wanted = auto_strategy(len(columns))
     if wanted == HILBERT and len(columns) < 2:
         raise InvalidOption("order_by", list(columns), "at least two columns for a Hilbert curve", store.name)
     for name in columns:
         _require_sortable(store, name)
     return SortOrder(columns, wanted)
+
+
+def clustering_columns(store: TableStore) -> tuple[str, ...]:
+    """Return the columns of option `clustering.columns`, none where it is not set."""
+    text = store.options.text("clustering.columns") or ""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def clustering_strategy(store: TableStore) -> str:
+    """Return option `clustering.strategy`: one of `STRATEGIES`, or `AUTO`. Raises InvalidOption for another text."""
+    text = (store.options.text("clustering.strategy") or AUTO).strip().lower()
+    if text not in (*STRATEGIES, AUTO):
+        raise InvalidOption("clustering.strategy", text, ", ".join((*STRATEGIES, AUTO)), store.name)
+    return text
+
+
+def auto_strategy(columns: int) -> str:
+    """Return the strategy that `AUTO` means for so many columns."""
+    return ORDER if columns == 1 else ZORDER if columns < _CURVE_COLUMNS else HILBERT
 
 
 def _require_sortable(store: TableStore, name: str) -> None:
