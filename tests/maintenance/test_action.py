@@ -71,7 +71,7 @@ def test_a_registered_action_has_its_flags_and_its_verb(
     assert capsys.readouterr().out == "noted 2 times in db.u\n"
     assert run(["plan", "db.t", "--action", "compact", "--loud", *place]) == 2
     refused = capsys.readouterr().err
-    assert "--loud is for note; compact takes --full, --partition" in refused
+    assert "--loud is for note; compact takes --full, --compact-strategy" in refused
     assert run(["note", "--help"]) == 0
     helped = capsys.readouterr().out
     assert "Write a note." in helped and "In capitals." in helped
