@@ -127,8 +127,19 @@ def local_offset_ms(now_ms: int) -> int:
 __all__ = ["Clock", "FileClock", "FixedClock", "SystemClock", "clock_from", "local_offset_ms", "to_spec", "why_silent"]
 
 
+def written_span(span_ms: int) -> str:
+    """Return a time span as people write it in options, in the largest unit that divides it: "7d", "36h", "90s", "1500ms"."""
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000)):
+        if span_ms and span_ms % size == 0:
+            return f"{span_ms // size}{unit}"
+    return f"{span_ms}ms"
+
+
 def utc_text(epoch_ms: int | None) -> str:
-    """Return epoch ms as people read it, in UTC: "2024-01-31 12:00:00"; "-" when unknown."""
+    """Return epoch ms as people read it, in UTC: "2024-01-31 12:00:00"; "-" when unknown, the number where no calendar holds it."""
     if epoch_ms is None:
         return "-"
-    return datetime.fromtimestamp(epoch_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    try:
+        return datetime.fromtimestamp(epoch_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (OverflowError, OSError, ValueError):
+        return f"{epoch_ms} ms"

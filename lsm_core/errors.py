@@ -342,7 +342,8 @@ class LockTimeout(DredgeError):
     def __init__(self, holder: str, waited_ms: int, since: str = "", lock: str = "") -> None:
         self.holder, self.waited_ms, self.since, self.lock = holder, waited_ms, since, lock
         which, began = (f" {lock}" if lock else ""), (f" since {since}" if since else "")
-        super().__init__(f"lock{which} still held by {holder}{began} after {waited_ms} ms")
+        waited = f"{waited_ms / 1000:g} s" if waited_ms < 120_000 else f"{waited_ms / 60_000:.1f} min"
+        super().__init__(f"lock{which} still held by {holder}{began} after {waited}")
 
 
 class LockLost(DredgeError):

@@ -7,7 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from lsm_core.clock import Clock, FileClock, FixedClock, SystemClock, clock_from, local_offset_ms, to_spec
+from lsm_core.clock import (
+    Clock,
+    FileClock,
+    FixedClock,
+    SystemClock,
+    clock_from,
+    local_offset_ms,
+    to_spec,
+    utc_text,
+    written_span,
+)
 
 
 def test_a_fixed_clock_moves_only_when_told() -> None:
@@ -54,3 +64,9 @@ def test_the_system_clock_goes_forward() -> None:
 def test_an_unknown_clock_is_refused(spec: str) -> None:
     with pytest.raises(ValueError, match="fixed"):
         clock_from(spec)
+
+
+def test_spans_are_written_as_people_write_options() -> None:
+    spans = (604_800_000, 129_600_000, 5_400_000, 90_000, 1_500, 0)
+    assert [written_span(span) for span in spans] == ["7d", "36h", "90min", "90s", "1500ms", "0ms"]
+    assert utc_text(10**18) == "1000000000000000000 ms"

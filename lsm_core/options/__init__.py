@@ -17,7 +17,7 @@ from lsm_core.options.paimon_version import (
 )
 from lsm_core.options.registry import ALIASES, REGISTRY, canonical, find_key, mistyped_reading, not_acted_on
 from lsm_core.options.table_options import TableOptions
-from lsm_core.options.units import duration, duration_text, memory_size, parse_digits, whole_number
+from lsm_core.options.units import duration, memory_size, parse_digits, whole_number
 
 __all__ = [
     "ALIASES",
@@ -39,7 +39,6 @@ __all__ = [
     "canonical",
     "check_change",
     "duration",
-    "duration_text",
     "find_key",
     "is_allowed_place",
     "is_catalog_option",

@@ -68,7 +68,7 @@ def _refusal(options: Mapping[str, str], name: str, before: Any, after: Any, dyn
         if before < 1 or after < 1:
             return f"another number above 0 in a table of fixed buckets; this one has {before}"
     if name == "deletion-vectors.enabled" and not _typed(options, "deletion-vectors.modifiable"):
-        return "no change, unless 'deletion-vectors.modifiable' was set before"
+        return "no change, unless 'deletion-vectors.modifiable' is 'true' (the same ALTER may set it)"
     if name in _ONLY_ON and before:
         return "no change back from true: retracts were dropped already"
     if name == "clustering.columns" and "pk-clustering-override" in options:

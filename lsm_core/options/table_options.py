@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from lsm_core.clock import written_span
 from lsm_core.errors import InvalidOption
 from lsm_core.options.changing import check_change
 from lsm_core.options.paimon_version import KEY as PAIMON_VERSION
@@ -136,7 +137,9 @@ class TableOptions:
                 yield InvalidOption(length, self._raw.get(length), "at least 1 min", self._table)
             most = _PERIODS[self.get(period)] if given is None else given
             if self.get(delay) >= most:
-                yield InvalidOption(delay, self._raw.get(delay), f"less than the period ({most} ms)", self._table)
+                yield InvalidOption(
+                    delay, self._raw.get(delay), f"less than the period ({written_span(most)})", self._table
+                )
 
     def _names(self, key: str) -> tuple[str, ...]:
         text = self.get(key)

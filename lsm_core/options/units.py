@@ -29,7 +29,7 @@ _NANOS: dict[str, int] = {
     **dict.fromkeys(("h", "hour", "hours"), 3600 * _S),
     **dict.fromkeys(("d", "day", "days"), 86_400 * _S),
 }
-_WRITTEN_UNITS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
+_DAY_MS = 86_400_000
 SIZE_FORM = "a size such as '128 mb' (units b, kb, mb, gb, tb; a bare number is bytes)"
 DURATION_FORM = "a duration such as '1 h' or '10 seconds' (units ns, µs, ms, s, min, h, d; a bare number is ms)"
 
@@ -42,14 +42,6 @@ def memory_size(value: str | int, key: str = "memory size") -> int:
 def duration(value: str | int, key: str = "duration") -> int:
     """Return milliseconds, rounded down. Source class: ``TimeUtils.parseDuration``. Raises InvalidOption."""
     return _parse(value, key, _NANOS, _MS, DURATION_FORM)
-
-
-def duration_text(span_ms: int) -> str:
-    """Return a time span as people write it, in the largest unit that divides it: "7d", "36h", "90s", "1500ms"."""
-    for unit, size in _WRITTEN_UNITS:
-        if span_ms and span_ms % size == 0:
-            return f"{span_ms // size}{unit}"
-    return f"{span_ms}ms"
 
 
 def whole_number(value: Any, key: str, table: str = "", least: int | None = None, most: int | None = None) -> int:
@@ -93,5 +85,6 @@ def _parse(value: str | int, key: str, units: dict[str, int], divisor: int, form
     digits = parse_digits(match.group(1))
     result = _LONG_MAX + 1 if digits is None else digits * unit // divisor
     if result > _LONG_MAX:
-        raise InvalidOption(key, value, f"{form}, at most {_LONG_MAX}")
+        most = f"{_LONG_MAX // _DAY_MS} d" if units is _NANOS else f"{_LONG_MAX}"
+        raise InvalidOption(key, value, f"{form}, at most {most}")
     return result

@@ -13,6 +13,7 @@ from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from lsm_core.clock import written_span
 from lsm_core.errors import DredgeError, InvalidOption, SnapshotNotFound, UnsupportedFeature
 from lsm_core.maintenance.action import MaintenancePlan, Report, Runner, plan_maintenance
 from lsm_core.maintenance.apply import apply_plan
@@ -20,7 +21,7 @@ from lsm_core.maintenance.combined import MODES
 from lsm_core.maintenance.observe import health
 from lsm_core.maintenance.ranking import score_of
 from lsm_core.metadata import consumers, snapshots, tags
-from lsm_core.options import duration, duration_text, parse_digits
+from lsm_core.options import duration, parse_digits
 from lsm_core.read.partition_choice import chosen_partitions, without_null_name
 from lsm_core.read.sql_text import Literal
 from lsm_core.read.table_versions import millis
@@ -395,7 +396,7 @@ def _compact(table: Table, given: Arguments) -> Iterator[Step]:
         raise InvalidOption("order_by", given["order_by"], "columns exactly where order_strategy sorts", table.name)
     idle = given.get("partition_idle_time")
     if order != "none" and idle is not None:
-        raise InvalidOption("partition_idle_time", duration_text(idle), "nothing beside a sort", table.name)
+        raise InvalidOption("partition_idle_time", written_span(idle), "nothing beside a sort", table.name)
     arguments = {
         "partitions": chosen_partitions(table.store, given),
         "buckets": given.get("buckets"),

@@ -44,17 +44,35 @@ def changed(
     ``followed``: the version of Paimon that a table with snapshots follows, None for one without.
     Raises InvalidSchema naming table and column, InvalidOption for an option that snapshots fix. Source class: ``SchemaManager``.
     """
-    altering = _Altering(schema, table, followed)
+    altering = _Altering(schema, table, followed, _permissions(changes))
     for change in changes:
         altering.apply(change)
     return altering.result()
 
 
+_MODIFIABLE: Final = "deletion-vectors.modifiable"
+
+
+def _permissions(changes: Sequence[SchemaChange]) -> dict[str, str]:
+    """Return the options among ``changes`` that permit others, so that one ALTER may hold both, in any order.
+
+    Java asks for two: it judges `deletion-vectors.enabled` by the options before the ALTER.
+    """
+    permits = any(
+        change.action == "set_option" and change.column == _MODIFIABLE and str(change.value).strip().lower() == "true"
+        for change in changes
+    )
+    return {_MODIFIABLE: "true"} if permits else {}
+
+
 class _Altering:
     """The state between two changes. What a change may do is decided by the options as they were before the first."""
 
-    def __init__(self, schema: TableSchema, table: str, followed: PaimonVersion | None) -> None:
+    def __init__(
+        self, schema: TableSchema, table: str, followed: PaimonVersion | None, permissions: Mapping[str, str]
+    ) -> None:
         self._schema, self._table, self._followed = schema, table, followed
+        self._judged_by = {**schema.options, **permissions}
         self._before = TableOptions.usable(schema.options, table)
         self._row = as_row(schema.fields)
         # Other writers (pypaimon) do not always count nested fields.
@@ -65,7 +83,7 @@ class _Altering:
         if change.action in ("set_option", "remove_option"):
             value = None if change.action == "remove_option" else str(change.value)
             self._options = with_option(
-                self._options, self._schema.options, str(change.column), value, self._table, self._followed
+                self._options, self._judged_by, str(change.column), value, self._table, self._followed
             )
         elif change.action == "set_comment":
             self._comment = None if change.value is None else str(change.value)

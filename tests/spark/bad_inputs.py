@@ -24,7 +24,7 @@ SAID = {
     "a null key, by the format": r"InvalidData.*db\.t.*column 'k'|column 'k'.*null",
     "a table that is not there": r"db\.none",
     "an option that is not there": r"'colums'.*cannot be 'k'",
-    "a table that is held": r"^LockTimeout: lock \S+ still held by the nightly job since 20.* after \d+ ms$",
+    "a table that is held": r"^LockTimeout: lock \S+ still held by the nightly job since 20.* after [\d.]+ s$",
     "a table that is held, by the format": r"still held by the nightly job since 20",
     "a compaction of a table that is held": r"^LockTimeout: lock \S+ still held by the nightly job",
     "a version that is not there": r"^SnapshotNotFound: .*db\.t.*77",

@@ -133,3 +133,18 @@ def test_where_no_statistics_tell_narrowing_is_warned_about(catalog: Catalog, ca
     said = [record.getMessage() for record in caplog.records]
     assert any(one.startswith("table db.t: values of column 'v' that TINYINT cannot hold") for one in said)
     assert catalog.table("db.t").to_arrow().to_pylist() == [{"k": 1, "v": 44}]  # as Java shows it
+
+
+def test_deletion_vectors_are_made_modifiable_and_switched_by_one_alter(catalog: Catalog) -> None:
+    table = create(catalog)
+    in_two_levels(table)
+    with pytest.raises(InvalidOption, match="the same ALTER may set it"):
+        catalog.alter_table("db.t", [SchemaChange.set_option(*VECTORS)])
+    permit = SchemaChange.set_option("deletion-vectors.modifiable", "true")
+    with pytest.raises(InvalidOption, match="the same ALTER may set it"):
+        changes = [SchemaChange.set_option(*VECTORS), SchemaChange.set_option("deletion-vectors.modifiable", "false")]
+        catalog.alter_table("db.t", changes)
+    catalog.alter_table("db.t", [SchemaChange.set_option(*VECTORS), permit])
+    assert catalog.table("db.t").options["deletion-vectors.enabled"] == "true"
+    catalog.alter_table("db.t", [SchemaChange.remove_option(permit.column), SchemaChange.remove_option(VECTORS[0])])
+    assert not {VECTORS[0], permit.column} & catalog.table("db.t").options.keys()

@@ -10,6 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.clock import written_span
 from lsm_core.commit.overwrite import moves_hidden_keys
 from lsm_core.errors import InvalidOption
 from lsm_core.format.file_meta import ENTRY_SCHEMA
@@ -26,7 +27,7 @@ from lsm_core.metadata.indexes import deleted_rows, vector_files
 from lsm_core.metadata.store import POSTPONE_BUCKET, BucketMode, TableStore
 from lsm_core.metadata.support import require_compactable, require_declared_places
 from lsm_core.metadata.tree_files import BucketGroup, bucket_groups, tree_files
-from lsm_core.options import PaimonVersion, duration, duration_text, whole_number
+from lsm_core.options import PaimonVersion, duration, whole_number
 from lsm_core.read.partition_choice import chosen_partitions, idle_partitions
 
 _PLACE_COLUMNS: Final = ("partition", "bucket", "total_buckets")
@@ -90,7 +91,7 @@ def plan_compaction(
         _missing_places(store, (), None, wanted, ENTRY_SCHEMA.empty_table)
         return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))
     if idle is not None and not chosen:
-        text = f"no partition that was chosen has been without new data for {duration_text(idle)}"
+        text = f"no partition that was chosen has been without new data for {written_span(idle)}"
         return replace(plan, base_snapshot=snapshot.id, declined=(Declined("table", "not idle", text),))
     entries = manifests.live_entries(store, snapshot, partitions=chosen, buckets=wanted)
     beside = _places_keys_left(store, snapshot) if moves_hidden_keys(store) else frozenset()

@@ -156,7 +156,8 @@ def _limit(store: TableStore, older_than_ms: int | None, now: int) -> int:
         return now - FLOOR_MS
     older_than_ms = whole_number(older_than_ms, "older_than_ms", store.name)
     if older_than_ms > max(now, SystemClock().now_ms()):
-        raise InvalidOption("older_than_ms", older_than_ms, f"a time that has passed (it is {now} now)", store.name)
+        accepted = f"a time that has passed (it is {utc_text(now)} UTC now)"
+        raise InvalidOption("older_than", f"{utc_text(older_than_ms)} UTC", accepted, store.name)
     return older_than_ms
 
 
