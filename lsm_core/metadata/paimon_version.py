@@ -54,8 +54,8 @@ class Evidence:
         return PaimonVersion.V1_4 if self.unmarked else version_written_by(self.writer)
 
 
-def evidence_of(snapshot: Snapshot) -> Evidence:
-    """Judge a snapshot by its members; see the head of this module."""
+def judge_snapshot(snapshot: Snapshot) -> Evidence:
+    """Return what the members of a snapshot say of its writer; see the head of this module."""
     number, text = snapshot.id, snapshot.writer_version
     if version_written_by(text) is not None:
         return Evidence(number, text, unmarked=False, reason=f"snapshot {number} names its writer {text}")
@@ -70,23 +70,33 @@ def evidence_of(snapshot: Snapshot) -> Evidence:
 
 
 def carried_writer(snapshot: Snapshot) -> str | None:
-    """The `writerVersion` for a snapshot that is made from ``snapshot`` without its uuid, so that the table follows the same version."""
-    version = evidence_of(snapshot).version
+    """Return the `writerVersion` of a snapshot that is made from ``snapshot`` without its uuid: the table then follows the same version.
+
+    Args:
+        snapshot: The snapshot whose members are copied.
+
+    Returns:
+        The text; None for a snapshot of 1.4, or of no version.
+    """
+    version = judge_snapshot(snapshot).version
     return snapshot.writer_version or (None if version is None else written_as(version))
 
 
-def evidence(
+def read_evidence(
     file_io: FileIO, snapshot_dir: str, kept: Kept | None = None, newest: Snapshot | None = None
 ) -> list[Evidence]:
-    """Judge the newest :data:`LOOKED_AT` snapshots, newest first; none before one that is missing or unreadable.
+    """Read the newest :data:`LOOKED_AT` snapshots and judge them, up to one that is missing or unreadable.
 
-    Whoever needs such a snapshot says that it is unreadable; a table can be opened, and repaired, all the same.
+    A reader of such a snapshot reports it; the table can still be opened and repaired.
 
     Args:
         file_io: Where the files are.
         snapshot_dir: The table's folder of snapshots.
         kept: What it remembers is not read again: a table that was rolled back since is judged anew when it is opened.
         newest: The newest snapshot, where it has just been read.
+
+    Returns:
+        The evidence of each snapshot, newest first.
     """
 
     def judge(number: int) -> Evidence | None:
@@ -95,7 +105,7 @@ def evidence(
         if known is None:
             try:
                 snapshot = newest if newest is not None and newest.id == number else None
-                known = evidence_of(snapshot or Snapshot.from_json(file_io.read_bytes(path), path))
+                known = judge_snapshot(snapshot or Snapshot.from_json(file_io.read_bytes(path), path))
             except (FileNotFoundError, CorruptFile):
                 return None
             if kept is not None:
@@ -114,7 +124,7 @@ def evidence(
 
 def of_snapshots(file_io: FileIO, snapshot_dir: str, kept: Kept | None = None) -> PaimonVersion | None:
     """The version that a table follows for its snapshots' sake; None: no writer tells, so that the default holds."""
-    texts = [item.writer for item in evidence(file_io, snapshot_dir, kept)]
+    texts = [item.writer for item in read_evidence(file_io, snapshot_dir, kept)]
     return version_followed(texts) if any(text is not None for text in texts) else None
 
 
@@ -124,87 +134,76 @@ def followed(file_io: FileIO, snapshot_dir: str, options: TableOptions) -> Paimo
     return options.paimon_version if found is None else found
 
 
-def told(options: TableOptions, found: bool) -> str:
-    """For people: the version that is followed and why; ``found``: for its snapshots' sake."""
-    why = (
-        "the newest writer of its snapshots" if found else "dredge.paimon-version" if options.is_set(KEY) else "default"
-    )
-    return f"{options.paimon_version} ({why})"
-
-
-def explained(options: TableOptions, found: bool, judged: Sequence[Evidence]) -> str:
-    """Say which version a table follows, and the evidence.
+def told(options: TableOptions, from_writers: bool) -> str:
+    """Return the version that a table follows and why, for people.
 
     Args:
         options: The table's options in force.
-        found: Whether the version is that of a snapshot's writer, not one that was set.
+        from_writers: Whether the version is that of a snapshot's writer, not one that was set.
+    """
+    reason = "dredge.paimon-version" if options.is_set(KEY) else "default"
+    return f"{options.paimon_version} ({'the newest writer of its snapshots' if from_writers else reason})"
+
+
+def explain_version(options: TableOptions, from_writers: bool, judged: Sequence[Evidence]) -> str:
+    """Return the version that a table follows and the evidence for it, for people.
+
+    Args:
+        options: See :func:`told`.
+        from_writers: See :func:`told`.
         judged: The evidence of the newest snapshots, newest first.
     """
     version = options.paimon_version
-    if not found and options.is_set(KEY):
+    if not from_writers and options.is_set(KEY):
         return f"{version}: the option '{KEY}' is set"
-    telling = [item for item in judged if item.version is version]
-    if telling:
-        return f"{version}: {telling[0].reason}"
+    reasons = [item.reason for item in judged if item.version is version]
+    if reasons:
+        return f"{version}: {reasons[0]}"
     return f"{version}: the default, no snapshot says which version wrote it" if judged else f"{version}: the default"
 
 
-def contradiction(
-    file_io: FileIO,
-    snapshot_dir: str,
-    options: TableOptions,
-    found: bool,
-    kept: Kept | None = None,
-    newest: Snapshot | None = None,
-) -> str | None:
-    """Say why a merge of this table might follow the wrong version; None where it cannot.
+def find_contradiction(options: TableOptions, from_writers: bool, judged: Sequence[Evidence]) -> str | None:
+    """Return why a merge of a table might follow the wrong version.
 
     That is so where an older version wrote after a newer one, which no upgrade explains, and a function or rule of the table answers
     differently in these versions. An option that is set settles it. Reads are not stopped: they follow the newest version.
 
     Args:
-        file_io: Where the files are.
-        snapshot_dir: The table's folder of snapshots.
-        options: The table's options in force.
-        found: Whether the version is that of a snapshot's writer, not one that was set.
-        kept: See :func:`evidence`.
-        newest: See :func:`evidence`.
+        options: See :func:`told`.
+        from_writers: See :func:`told`.
+        judged: The evidence of the newest snapshots, newest first.
+
+    Returns:
+        The reason and what to do; None where no merge can.
     """
-    if options.is_set(KEY) and not found:
+    if options.is_set(KEY) and not from_writers:
         return None
-    if answers_differ(options.raw, tuple(PaimonVersion)) is None:
-        return None
-    marked = [item for item in evidence(file_io, snapshot_dir, kept, newest) if item.version is not None]
-    versions = [item.version for item in reversed(marked) if item.version is not None]
+    marked = [(item.version, item.reason) for item in judged if item.version is not None]
+    versions = [version for version, _ in reversed(marked)]
     subject = answers_differ(options.raw, versions)
     if subject is None or not order_of_versions_broken(versions):
         return None
-    newer = max(marked, key=lambda item: item.version.numbers if item.version else (0, 0))
-    older = next(item for item in marked if item.version is not newer.version)
-    names = " and ".join(sorted(set(versions)))
+    newer, reason = max(marked, key=lambda mark: mark[0].numbers)
+    reason_of_older = next(other for version, other in marked if version is not newer)
     return (
-        f"snapshots of Paimon {names} in turn ({newer.reason}; {older.reason}), whose answers differ for {subject}: "
-        f"set '{KEY}' to the version that its readers have"
+        f"snapshots of Paimon {' and '.join(sorted(set(versions)))} in turn ({reason}; {reason_of_older}), whose answers differ for "
+        f"{subject}: set '{KEY}' to the version that its readers have"
     )
 
 
-def mixed(
-    file_io: FileIO,
-    snapshot_dir: str,
-    options: TableOptions,
-    found: bool,
-    kept: Kept | None = None,
-    newest: Snapshot | None = None,
-) -> str | None:
-    """A warning where the newest snapshots are of several versions that answer differently, or not of the one that is followed.
+def mixed(options: TableOptions, from_writers: bool, judged: Sequence[Evidence]) -> str | None:
+    """Return a warning where the newest snapshots are of several versions that answer differently, or not of the one that is followed.
 
-    ``kept`` and ``newest``: see :func:`evidence`.
+    Args:
+        options: See :func:`told`.
+        from_writers: See :func:`told`.
+        judged: The evidence of the newest snapshots, newest first.
+
+    Returns:
+        The warning; None where there is nothing to warn of.
     """
-    judged = evidence(file_io, snapshot_dir, kept, newest)
     versions = sorted({str(item.version) for item in judged if item.version is not None})
     marked = any(item.writer is not None for item in judged)
     if len(versions) < 2 and (not marked or not versions or versions == [str(options.paimon_version)]):
         return None
-    return (
-        f"its newest snapshots were written by Paimon {' and '.join(versions)}; answers follow {told(options, found)}"
-    )
+    return f"its newest snapshots were written by Paimon {' and '.join(versions)}; answers follow {told(options, from_writers)}"

@@ -205,11 +205,9 @@ def unsupported(store: TableStore, purpose: Purpose) -> list[str]:
     """Return everything that stands in the way of ``purpose``, most telling first; empty when it is fine."""
     snapshot = snapshots.latest(store)
     used = [] if snapshot is None else list(_in_use(store, purpose, snapshot))
-    if snapshot is not None and purpose is Purpose.COMPACT and (doubt := _doubted_version(store, snapshot)):
-        used.append(doubt)
     if snapshot is not None and purpose is Purpose.COMPACT:
         outside = _undeclared(store, manifests.live_entries(store, snapshot, columns=["external_path"]))
-        used += [] if outside is None else [outside]
+        used += [reason for reason in (_doubted_version(store, snapshot), outside) if reason is not None]
     return list(dict.fromkeys([*_declared(store, purpose), *used]))
 
 
@@ -217,10 +215,8 @@ def _doubted_version(store: TableStore, snapshot: Snapshot) -> str | None:
     """Why a merge that is written down might follow the wrong version of Paimon; tables without keys merge nothing."""
     if not store.has_primary_key:
         return None
-    version_found = store.version_found
-    return paimon_version.contradiction(
-        store.file_io, store.snapshot_dir, store.options, version_found, store.kept, snapshot
-    )
+    judged = paimon_version.read_evidence(store.file_io, store.snapshot_dir, store.kept, snapshot)
+    return paimon_version.find_contradiction(store.options, store.version_found, judged)
 
 
 def _declared(store: TableStore, purpose: Purpose, columns: Collection[str] | None = None) -> Iterator[str]:

@@ -59,8 +59,8 @@ def test_a_uuid_without_a_writer_is_the_sign_of_2_0(
 ) -> None:
     store = written_by(make_store(tmp_path), writers)
     assert store.options.paimon_version == followed
-    judged = paimon_version.evidence(store.file_io, store.snapshot_dir)
-    assert paimon_version.explained(store.options, store.version_found, judged) == f"{followed}: {reason}"
+    judged = paimon_version.read_evidence(store.file_io, store.snapshot_dir)
+    assert paimon_version.explain_version(store.options, store.version_found, judged) == f"{followed}: {reason}"
 
 
 _AGGREGATED = {"merge-engine": "aggregation", "fields.v.aggregate-function": "listagg"}
@@ -161,7 +161,7 @@ def test_only_the_newest_snapshots_are_read_and_an_unreadable_one_ends_the_look(
     assert store.refresh().options.paimon_version is PaimonVersion.V2_1
     Path(store.snapshot_path(5)).write_bytes(b"{")
     assert store.refresh().options.paimon_version is PaimonVersion.V1_4
-    texts = [item.writer for item in paimon_version.evidence(LocalFileIO(), store.snapshot_dir)]
+    texts = [item.writer for item in paimon_version.read_evidence(LocalFileIO(), store.snapshot_dir)]
     assert texts == [None] * (len(many) - 1 - 5)
 
 
@@ -188,7 +188,8 @@ def test_snapshots_of_several_versions_are_warned_of(
     tmp_path: Path, writers: list[str | None], options: dict[str, str], warning: str | None
 ) -> None:
     store = written_by(make_store(tmp_path, options=options), writers)
-    said = paimon_version.mixed(store.file_io, store.snapshot_dir, store.options, store.version_found)
+    judged = paimon_version.read_evidence(store.file_io, store.snapshot_dir)
+    said = paimon_version.mixed(store.options, store.version_found, judged)
     assert said is None if warning is None else str(said).endswith(warning)
 
 

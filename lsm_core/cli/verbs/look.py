@@ -230,14 +230,12 @@ def _status_of(store: TableStore, trash: int) -> dict[str, Any]:
         check_reading(store.options, store.name, followed)
     except (InvalidOption, UnsupportedFeature) as error:
         warnings.append(f"reads fail: {error}")
-    mixed = (
-        paimon_version.mixed(store.file_io, store.snapshot_dir, store.options, store.version_found)
-        if store.has_primary_key
-        else None
-    )
-    warnings += [mixed] if mixed else []
-    judged = paimon_version.evidence(store.file_io, store.snapshot_dir, store.kept) if store.has_primary_key else []
-    version = paimon_version.explained(store.options, store.version_found, judged) if store.has_primary_key else None
+    version = None
+    if store.has_primary_key:
+        judged = paimon_version.read_evidence(store.file_io, store.snapshot_dir, store.kept)
+        version = paimon_version.explain_version(store.options, store.version_found, judged)
+        mixed = paimon_version.mixed(store.options, store.version_found, judged)
+        warnings += [mixed] if mixed else []
     warnings += history_warnings(store)
     other_lock = lock_given_way(store.schema.options, store.options)
     warnings += [other_lock] if other_lock else []

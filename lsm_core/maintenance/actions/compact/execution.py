@@ -69,8 +69,8 @@ def apply_compaction(
     """
     mixed, snapshot = None, snapshots.latest(store)
     if store.schema.primary_keys:  # rows that were merged with the answers of one version meet those of another
-        told = store.file_io, store.snapshot_dir, store.options, store.version_found
-        mixed = paimon_version.mixed(*told, store.kept, snapshot)
+        judged = paimon_version.read_evidence(store.file_io, store.snapshot_dir, store.kept, snapshot)
+        mixed = paimon_version.mixed(store.options, store.version_found, judged)
     assigned, units = _assign(store, plan, runner), plan
     if assigned.snapshot_id is not None:
         units, snapshot = plan_units(store, plan), None
