@@ -159,7 +159,8 @@ def _places_keys_left(store: TableStore, snapshot: Snapshot) -> frozenset[tuple[
     columns = ["partition", "bucket", "level", "delete_row_count"]
     fresh = manifests.live_entries(store, snapshot, levels=[0], columns=columns)
     leaving = fresh.filter(pc.greater(pc.fill_null(fresh.column("delete_row_count"), 1), 0))
-    return frozenset(zip(*(leaving.column(name).to_pylist() for name in ("partition", "bucket")), strict=True))
+    places = leaving.group_by(["partition", "bucket"]).aggregate([])  # one row a bucket, however many files it has
+    return frozenset(zip(*(places.column(name).to_pylist() for name in ("partition", "bucket")), strict=True))
 
 
 def plan_units(store: TableStore, plan: MaintenancePlan) -> MaintenancePlan:
