@@ -41,7 +41,10 @@ def parse_json(data: bytes | str, *, unique: bool = False) -> JsonValue:
         text, opened = data.decode("utf-8"), data.count(b"[") + data.count(b"{")
     if opened > _DEEPEST and _depth(text) > _DEEPEST:
         raise ValueError(f"it nests deeper than {_DEEPEST} levels")
-    return (_STRICT if unique else _READER).decode(text)
+    try:
+        return (_STRICT if unique else _READER).decode(text)
+    except RecursionError as error:  # a caller that is deep in its own calls leaves room for fewer levels
+        raise ValueError("it nests deeper than this thread's stack") from error
 
 
 def _depth(text: str) -> int:

@@ -166,7 +166,7 @@ class CommitMessage:
                 keys_after=None if after is None else tuple(int(number) for number in after),
                 follows=None if follows is None else bool(follows),
             )
-        except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise CorruptFile("<commit message>", f"unreadable: {error!r}") from error
 
 

@@ -52,7 +52,7 @@ def parse_object(data: bytes, path: str) -> dict[str, JsonValue]:
     """The JSON object in ``data``; raises :class:`CorruptFile` naming ``path`` when it is anything else."""
     try:
         value = parse_json(data)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise CorruptFile(path, f"not valid JSON: {error}") from error
     if not isinstance(value, dict):
         raise CorruptFile(path, f"a JSON object was expected, found {type(value).__name__}")

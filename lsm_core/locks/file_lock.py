@@ -167,6 +167,6 @@ def _parsed(data: bytes) -> _Holding | None:
             int(said["beat"]),
             said["released"] is True,
         )
-    except (ValueError, KeyError, OverflowError, RecursionError, TypeError, DredgeError):
+    except (ValueError, KeyError, TypeError, DredgeError):
         return None
     return found

@@ -281,7 +281,7 @@ class MaintenancePlan:
                 read_back=True,
             )
             expected = value["hash"]
-        except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             of = f" for table {table}" if table else ""
             raise CorruptFile(f"<maintenance plan{of}>", f"unreadable: {error!r}") from error
         if plan.hash != expected:

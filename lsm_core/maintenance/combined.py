@@ -147,7 +147,7 @@ class CombinedPlan:
                 code_version=value["code_version"],
             )
             expected = value["hash"]
-        except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise CorruptFile("<combined plan>", f"unreadable: {error!r}") from error
         if plan.hash != expected:
             raise PlanStale(f"its content was changed after planning (hash {expected} became {plan.hash})")

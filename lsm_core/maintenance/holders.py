@@ -322,14 +322,14 @@ class _Search:
             base = self._list(store, snapshot.base_manifest_list, snapshot.base_manifest_list_size)
             delta = self._list(store, snapshot.delta_manifest_list, snapshot.delta_manifest_list_size)
             listed = self._changelog_list(snapshot)
-            told = [meta for name, size in listed for meta in self._list(store, name, size, patient=True)]
+            changes = [meta for name, size in listed for meta in self._list(store, name, size, patient=True)]
             indexes = [entry.file_name for entry in manifests.index_entries(store, snapshot)]
         except CorruptFile:
             if store.file_io.exists(path):
                 raise
             return None
         self.read += 1
-        names = [*sorted(_own_names(snapshot)), *(meta.file_name for meta in (*base, *delta, *told)), *indexes]
+        names = [*sorted(_own_names(snapshot)), *(meta.file_name for meta in (*base, *delta, *changes)), *indexes]
         self.marks.name(names, code)
         if in_use:
             self.in_use = [snapshot.base_manifest_list, snapshot.delta_manifest_list]

@@ -123,7 +123,7 @@ def waiting_plans(store: TableStore) -> list[WaitingPlan]:
         try:
             waiting = WaitingPlan(load_plan(store, name), time_of(said["since_ms"]), str(said["why"]))
             options = waiting.plan.options == dict(store.options.raw)
-        except (CorruptFile, InvalidOption, KeyError, OverflowError, PlanStale, TypeError, ValueError):
+        except (CorruptFile, InvalidOption, KeyError, PlanStale, TypeError, ValueError):
             continue
         if options and waiting.plan.table == store.name and _still_fits(store, waiting.plan):
             found.append(waiting)
@@ -138,7 +138,7 @@ def waiting_to_free(store: TableStore, action: str) -> tuple[int, int]:
     """
     known: list[tuple[int, int, int]] = []
     for _, said in _notes(store):
-        with suppress(KeyError, OverflowError, TypeError, ValueError):  # of another version, or damaged
+        with suppress(KeyError, TypeError, ValueError):  # of another version, or damaged
             if said.get("action") == action:
                 known.append((time_of(said["since_ms"]), int(said["files"]), int(said["bytes_freed"])))
     if not known:
@@ -160,7 +160,7 @@ def _notes(store: TableStore) -> Iterator[tuple[str, Mapping[str, Any]]]:
             said = parse_json(store.file_io.read_bytes(file.path), unique=True)
         except FileNotFoundError:
             continue
-        except (RecursionError, ValueError):
+        except ValueError:
             said = {}
         yield file.name.removesuffix(_NOTE), said if isinstance(said, dict) else {}
 

@@ -157,7 +157,7 @@ class TrashRecord:
                 target_written=bool(value.get("target_written")),
                 came={str(path): str(digest) for path, digest in dict(value.get("came") or {}).items()},
             )
-        except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise CorruptFile(path, f"no deletion record: {error!r}") from error
 
 

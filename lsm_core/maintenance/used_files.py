@@ -243,9 +243,9 @@ def metadata_files(store: TableStore, snapshot: Snapshot) -> Iterator[tuple[str,
             (snapshot.delta_manifest_list, snapshot.delta_manifest_list_size),
         )
     ]
-    told = manifests.changelog_list(store, snapshot)
-    if snapshot.changelog_manifest_list and told is not None:
-        lists.append((snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size, told))
+    changelog = manifests.changelog_list(store, snapshot)
+    if snapshot.changelog_manifest_list and changelog is not None:
+        lists.append((snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size, changelog))
     for name, size, metas in lists:
         yield name, "manifest-list", size or 0
         for meta in metas:
@@ -316,7 +316,7 @@ def _told(holder: str, found: Sequence[Snapshot], *, pending: bool = False) -> l
 
 
 def split_at_gaps(
-    store: TableStore, found: Sequence[Snapshot], holder: str, *, deltas: bool = False, pending: bool = False
+    store: TableStore, ordered: Sequence[Snapshot], holder: str, *, deltas: bool = False, pending: bool = False
 ) -> list[Lineage]:
     """Split snapshots into lines of history, within which the delta of each adds up to the next.
 
@@ -326,8 +326,8 @@ def split_at_gaps(
 
     Args:
         store: the table or branch that the snapshots are of.
-        found: the snapshots, by number.
-        holder: how the lines are called.
+        ordered: the snapshots, by number.
+        holder: the name of the lines, for people.
         deltas: whether what writers' snapshots dropped counts as used.
         pending: whether the snapshots wait in the trash.
 
@@ -339,7 +339,7 @@ def split_at_gaps(
     """
     lines: list[list[Snapshot]] = []
     left: set[str] = set()
-    for snapshot in found:
+    for snapshot in ordered:
         base, delta = (
             {meta.file_name for meta in manifests.read_list(store, name, size)}
             for name, size in (

@@ -601,7 +601,7 @@ class _Moves:
 
     def __init__(self, store: TableStore) -> None:
         self._mode = store.bucket_mode
-        self._found: dict[object, list[tuple[BucketDifference, Content, Content]]] = {}
+        self._buckets: dict[object, list[tuple[BucketDifference, Content, Content]]] = {}
 
     def add(self, pair: _Pair, difference: BucketDifference, left: Content, right: Content) -> None:
         """Add a bucket whose contents differ."""
@@ -611,17 +611,17 @@ class _Moves:
             scope = place.partition
         elif self._mode is BucketMode.CROSS_PARTITION:
             scope = None
-        self._found.setdefault(scope, []).append((difference, left, right))
+        self._buckets.setdefault(scope, []).append((difference, left, right))
 
     def differences(self) -> list[BucketDifference]:
         """Return the buckets of all places whose contents differ as a whole."""
-        found: list[BucketDifference] = []
-        for buckets in self._found.values():
+        differences: list[BucketDifference] = []
+        for buckets in self._buckets.values():
             before = reduce(Content.plus, (left for _, left, _ in buckets), Content())
             after = reduce(Content.plus, (right for _, _, right in buckets), Content())
             if before.live != after.live:
-                found += [difference for difference, _, _ in buckets]
-        return found
+                differences += [difference for difference, _, _ in buckets]
+        return differences
 
 
 def verify_snapshots(
@@ -680,8 +680,8 @@ def verify_snapshots(
             rows[1] += right.live.rows
             if left.live != right.live:
                 texts = left.text(), right.text()
-                found = BucketDifference(pair.name, left.live.rows, right.live.rows, *texts)
-                moves.add(pair, found, left, right)
+                difference = BucketDifference(pair.name, left.live.rows, right.live.rows, *texts)
+                moves.add(pair, difference, left, right)
             elif part is not None and sides[0].live != sides[1].live:  # nobody sees it yet
                 texts = sides[0].text(), sides[1].text()
                 differences.append(BucketDifference(pair.name, sides[0].rows, sides[1].rows, *texts))

@@ -164,7 +164,7 @@ def tell_success(store: TableStore, name: str) -> None:
         return
     path, now = success_path(store, name), store.clock.now_ms()
     created = now
-    with suppress(CorruptFile, FileNotFoundError, KeyError, RecursionError, TypeError, ValueError):
+    with suppress(CorruptFile, FileNotFoundError, KeyError, TypeError, ValueError):
         created = time_of(parse_json(store.file_io.read_bytes(path))["creationTime"])
     store.file_io.overwrite(path, pretty({"creationTime": created, "modificationTime": now}).encode())
 

@@ -150,12 +150,12 @@ def parse_catalog_options(text: str, source: str) -> dict[str, str]:
     accepted = "KEY=VALUE parted by blanks, or a JSON object of texts"
     if text.lstrip().startswith("{"):
         try:
-            found = parse_json(text)
-        except (ValueError, RecursionError) as error:
+            parsed = parse_json(text)
+        except ValueError as error:
             raise InvalidOption(source, "***", f"{accepted} ({error})") from error
-        if not all(isinstance(value, str) for value in found.values()):
+        if not all(isinstance(value, str) for value in parsed.values()):
             raise InvalidOption(source, "***", accepted)
-        return dict(found)
+        return dict(parsed)
     options = {}
     for part in text.split():
         key, sign, value = part.partition("=")

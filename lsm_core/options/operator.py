@@ -39,8 +39,8 @@ def is_allowed_place(address: str) -> bool:
     folders = [_folder(place) for place in allowed if not place.startswith("jdbc:")]
     # An address of a file is decoded before it is opened, so "%2e%2e" leads up as ".." does.
     return all(
-        any(wanted == folder or wanted.startswith(folder.rstrip("/") + "/") for folder in folders)
-        for wanted in (_folder(address), _folder(unquote(address)))
+        any(place == folder or place.startswith(folder.rstrip("/") + "/") for folder in folders)
+        for place in (_folder(address), _folder(unquote(address)))
     )
 
 

@@ -31,7 +31,7 @@ class TableOptions:
 
     def __init__(self, options: Mapping[str, str], table: str = "", stored: bool = False) -> None:
         self._table, self._stored = table, stored
-        self._given: frozenset[str] = frozenset()
+        self._dynamic_keys: frozenset[str] = frozenset()
         self._raw = {str(k): str(v) for k, v in options.items()}
         self._refused: dict[str, InvalidOption] = {}
         self._typed = check(self._raw, table, self._refused if stored else None)
@@ -67,7 +67,7 @@ class TableOptions:
 
     def is_tables_own(self, key: str) -> bool:
         """Return whether the table itself sets ``key``: neither its catalog nor a caller of this process gave it."""
-        return self.is_set(key) and key not in self._given
+        return self.is_set(key) and key not in self._dynamic_keys
 
     def is_set(self, key: str) -> bool:
         """Tell whether ``key`` (or an alias of it) was given."""
@@ -116,7 +116,9 @@ class TableOptions:
             check_change(own, name, value, self._table, dynamic=True)
         together = {name: value for name, value in {**own, **given}.items() if value is not None}
         made = TableOptions(together, self._table, self._stored)
-        made._given = self._given.difference(given) | {name for name, value in given.items() if value is not None}
+        made._dynamic_keys = self._dynamic_keys.difference(given) | {
+            name for name, value in given.items() if value is not None
+        }
         for name, error in made._refused.items():
             if name in given or name not in self._refused:
                 raise error
@@ -159,7 +161,7 @@ class TableOptions:
         return f"TableOptions({self._raw!r}, table={self._table!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return TableOptions, (self._raw, self._table, self._stored), {"_given": self._given}
+        return TableOptions, (self._raw, self._table, self._stored), {"_dynamic_keys": self._dynamic_keys}
 
     # -- what a row means ------------------------------------------------------------------------------------------
 

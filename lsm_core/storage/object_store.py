@@ -160,13 +160,10 @@ class ObjectStoreFileIO:
     def _connected(self, place: str, scheme: str, authority: str) -> Any:
         try:
             return self._connect(place, scheme, authority)
-        except (BaseError, ValueError) as error:
+        except BaseException as error:  # a panic of the library is no Exception
+            if not (isinstance(error, BaseError | ValueError) or is_panic(error)):
+                raise
             raise StorageRefused(place, f"its address or settings cannot be used: {_said(error)}", "reach") from error
-        except BaseException as error:
-            if is_panic(error):
-                why = f"its address or settings cannot be used: {_said(error)}"
-                raise StorageRefused(place, why, "reach") from error
-            raise
 
     def _connect(self, place: str, scheme: str, authority: str) -> Any:
         connect: Any = from_url  # its overloads know the keys of each kind of store
@@ -177,11 +174,11 @@ class ObjectStoreFileIO:
         if scheme not in ("s3", "s3a"):
             return connect(place, **common)
         endpoint = self.options.get(S3_ENDPOINT)
-        given = endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL", "")
-        if given and urlsplit(given).scheme not in ("http", "https"):
+        address = endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL", "")
+        if address and urlsplit(address).scheme not in ("http", "https"):
             variable = "AWS_ENDPOINT_URL_S3" if os.environ.get("AWS_ENDPOINT_URL_S3") else "AWS_ENDPOINT_URL"
-            raise InvalidOption(variable, given, "an address with its scheme, such as https://s3.example.com")
-        _require_keys(place, given)
+            raise InvalidOption(variable, address, "an address with its scheme, such as https://s3.example.com")
+        _require_keys(place, address)
         config: dict[str, Any] = {}
         if S3_REGION in self.options:
             config["region"] = self.options[S3_REGION]
@@ -192,7 +189,7 @@ class ObjectStoreFileIO:
                 endpoint = f"{parts.scheme}://{authority}.{parts.netloc}"
         if endpoint is not None:
             config["endpoint"] = endpoint
-        if given.startswith("http://"):
+        if address.startswith("http://"):
             common["client_options"] = {**common["client_options"], "allow_http": True}
         return connect(f"s3://{authority}", config=config, **common)
 

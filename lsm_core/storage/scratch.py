@@ -157,7 +157,7 @@ def _is_gone(lock: int) -> bool:
     try:
         value = parse_json(os.pread(lock, _MOST_BYTES, 0))
         owner = _Owner(**{member.name: value[member.name] for member in fields(_Owner)})
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError):
         return False
     if owner.host != socket.gethostname():
         return False

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import sys
 
 import pytest
 
@@ -60,3 +62,14 @@ def test_records_and_plans_with_impossible_times_are_corrupt_files(number: str) 
             TrashRecord.from_json(text.encode(), "a record")
     with pytest.raises(CorruptFile):
         MaintenancePlan.from_json(json.dumps({**plan, "created_ms": "here"}).replace('"here"', number))
+
+
+def test_a_caller_near_the_end_of_its_stack_gets_the_same_error() -> None:
+    """Callers handle ValueError alone."""
+
+    def parse_below(frames: int) -> object:
+        return parse_below(frames - 1) if frames else parse_json("[" * 190 + "]" * 190)
+
+    assert parse_json("[" * 190 + "]" * 190)
+    with pytest.raises(ValueError, match="nests deeper"):
+        parse_below(sys.getrecursionlimit() - len(inspect.stack(0)) - 100)

@@ -45,7 +45,7 @@ class Container:
             self.schema_text = members["avro.schema"]
             self.schema: Any = parse_json(self.schema_text)
             self.codec = members.get("avro.codec", b"null").decode()
-        except (KeyError, ValueError, RecursionError) as error:
+        except (KeyError, ValueError) as error:
             raise CorruptFile(path, f"its Avro header is broken: {error!r}") from error
         if self.codec not in CODECS:
             raise CorruptFile(path, f'its Avro codec is "{self.codec}"')

@@ -90,12 +90,12 @@ def _inspect(
                 yield 0, f"{holder}: data file {row['file_name']} of bucket {row['bucket']} is gone"
         if not whole:
             manifests.base_list(store, snapshot)
-        listed_changes = manifests.changelog_list(store, snapshot)
-        if listed_changes is None and not whole:
+        changelog = manifests.changelog_list(store, snapshot)
+        if changelog is None and not whole:
             yield 0, f"{holder}: the list of its changelog, {snapshot.changelog_manifest_list}, is gone"
-        told = added(manifests.entries_of(store, listed_changes or []))
-        yield told.num_rows, ""
-        for row in missing_entries(store, told, listed):
+        changes = added(manifests.entries_of(store, changelog or []))
+        yield changes.num_rows, ""
+        for row in missing_entries(store, changes, listed):
             yield 0, f"{holder}: changelog file {row['file_name']} of bucket {row['bucket']} is gone"
         for entry in manifests.index_entries(store, snapshot):
             path = index_file_path(store, entry)

@@ -171,19 +171,19 @@ def plan_rollback(
 
 def _other_buckets(store: TableStore, target: Snapshot) -> Iterator[Declined]:
     """Say how writers go on after a rollback to files in another number of buckets than the table's option says."""
-    wanted = store.options.bucket
-    if wanted <= 0:
+    bucket = store.options.bucket
+    if bucket <= 0:
         return
     totals = pc.unique(
         manifests.live_entries(store, target, columns=["total_buckets"]).column("total_buckets")
     ).to_pylist()
-    others = sorted(total for total in totals if total is not None and total > 0 and total != wanted)
+    others = sorted(total for total in totals if total is not None and total > 0 and total != bucket)
     if others:
         text = (
-            f"files of snapshot {target.id} are in {others[0]} buckets and the option 'bucket' is {wanted}: after the rollback writers refuse "
-            f"the table until the option is set to {others[0]}, or the table is rescaled to {wanted}"
+            f"files of snapshot {target.id} are in {others[0]} buckets and the option 'bucket' is {bucket}: after the rollback writers refuse "
+            f"the table until the option is set to {others[0]}, or the table is rescaled to {bucket}"
         )
-        yield Declined("bucket", "rescaled", text, {"buckets": others[0], "bucket": wanted})
+        yield Declined("bucket", "rescaled", text, {"buckets": others[0], "bucket": bucket})
 
 
 def find_target(

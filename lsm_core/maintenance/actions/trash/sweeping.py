@@ -274,13 +274,13 @@ def _deleted(store: TableStore, paths: Sequence[str], runner: Runner | None) -> 
     parts = [json.dumps(pairs[at : at + size]).encode() for at in range(0, len(pairs), size)]
     work = partial(_deleted_part, store.file_io)
     for answer in runner.run_parts(f"deleting files of table {store.name}", work, parts):
-        yield from (OSError(told) if isinstance(told, str) else bool(told) for told in parse_json(answer))
+        yield from (OSError(outcome) if isinstance(outcome, str) else outcome is True for outcome in parse_json(answer))
 
 
 def _deleted_part(file_io: FileIO, payload: bytes) -> bytes:
     """One part: what became of each of its files, true, false or an error's text."""
-    told = delete_files(file_io, [PathBelow.of(root, path) if root else path for root, path in parse_json(payload)])
-    return json.dumps([str(one) if isinstance(one, OSError) else one for one in told]).encode()
+    outcomes = delete_files(file_io, [PathBelow.of(root, path) if root else path for root, path in parse_json(payload)])
+    return json.dumps([str(outcome) if isinstance(outcome, OSError) else outcome for outcome in outcomes]).encode()
 
 
 class _Outcomes:
