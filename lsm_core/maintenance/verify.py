@@ -178,7 +178,7 @@ class ReferenceWitness:
                     "V2", [f"table {self.place.store.name}: {missed} rows of {name} were never read"]
                 )
         self._catch.settle()
-        inputs = [(self._catch.table(file.file_name), file.level, age) for file, age in _by_age(self._inputs)]
+        inputs = [(self._catch.table(file.file_name), file.level, age) for file, age in files_by_age(self._inputs)]
         level = max((file.level for file in outputs), default=0)
         found = [(self._catch.table(name), level, 0) for name in results]
         store = self.place.store
@@ -287,8 +287,8 @@ def kind_text(row: Row) -> str:
     return ("+I", "-U", "+U", "-D")[row.kind]
 
 
-def _by_age(files: Sequence[DataFileMeta]) -> list[tuple[DataFileMeta, int]]:
-    """Files with their age (larger = newer) as semantics.md 3.5 tells it: level 0 by largest sequence number."""
+def files_by_age(files: Sequence[DataFileMeta]) -> list[tuple[DataFileMeta, int]]:
+    """Return files with their age (larger = newer), by semantics.md 3.5: level 0 by largest sequence number."""
     newest_last = sorted(
         (file for file in files if file.level == 0),
         key=lambda f: (-f.max_sequence_number, f.min_sequence_number, f.creation_time_ms or 0, f.file_name),
@@ -801,4 +801,4 @@ def _merged(store: TableStore, place: _Bucket, living: Living | None) -> Iterato
     return read_raw(store, split, columns=store.schema.field_names)
 
 
-__all__ = ["ReferenceJudge", "bucket_content", "verify_snapshots"]
+__all__ = ["ReferenceJudge", "bucket_content", "files_by_age", "verify_snapshots"]

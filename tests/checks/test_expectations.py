@@ -81,7 +81,7 @@ def test_the_suites_of_all_tables_run_in_one_job_and_only_look_at_a_bounded_samp
             (item.asset_key.path[-1], item.check_name): (item.passed, item.description)
             for item in result.get_asset_check_evaluations()
         }
-        assert found["orders", names.SUITE_CHECK] == (True, "3 expectations hold over 100 rows")
+        assert found["orders", names.SUITE_CHECK] == (True, "5 expectations hold over 100 rows")
         passed, text = found["log", names.SUITE_CHECK]
         assert not passed
         assert "(column='id', max_value=9): 40 rows break it; dirt in the source" in text

@@ -16,6 +16,7 @@ from lsm_core.maintenance.reference.sampling import Place, Sample
 from lsm_core.metadata import manifests
 from lsm_core.metadata.indexes import DeletionFile, deletion_vectors, require_in_place
 from lsm_core.metadata.live_files import live_parts
+from lsm_core.metadata.store import BucketMode
 from lsm_core.metadata.tree_files import bucket_groups
 from lsm_core.read.inputs import as_tree
 from lsm_core.read.key_range import KeyBounds, KeyRange
@@ -45,9 +46,14 @@ class SampledBucket:
 
     def sample(self, keys: int) -> Sample:
         """About ``keys`` of its keys, all of a small one."""
-        largest = max((file.row_count for file in self.files), default=0)
-        limit = None if largest <= keys else min(_ALL, int(keys / largest * _ALL))
-        return Sample(limit, np.empty(0, np.uint64))
+        return sample_of(self.files, keys)
+
+
+def sample_of(files: Sequence[DataFileMeta], keys: int) -> Sample:
+    """Return the sample of about ``keys`` keys of the bucket that has these files, of all keys of a small one."""
+    largest = max((file.row_count for file in files), default=0)
+    limit = None if largest <= keys else min(_ALL, int(keys / largest * _ALL))
+    return Sample(limit, np.empty(0, np.uint64))
 
 
 @dataclass(frozen=True)
@@ -95,6 +101,11 @@ def draw_buckets(question: Question, *, partitions: bool = False) -> BucketSampl
     return BucketSample(sorted(chosen), len(sums), sum(sums.values()), totals)
 
 
+def draw_units(question: Question) -> BucketSample:
+    """Choose buckets as `draw_buckets` does, and whole partitions where keys may move between buckets."""
+    return draw_buckets(question, partitions=question.store.bucket_mode is not BucketMode.FIXED)
+
+
 def open_bucket(question: Question, partition: bytes, bucket: int) -> SampledBucket:
     """Find the files of a bucket; of one with more rows than the limit, those that meet one range of its keys. Raises CorruptFile."""
     store, snapshot = question.store, question.snapshot
@@ -126,4 +137,4 @@ def _one_range(question: Question, files: Sequence[DataFileMeta]) -> KeyBounds |
     return KeyBounds(question.store, KeyRange(shapes[at][1].min_key, high))
 
 
-__all__ = ["BucketSample", "SampledBucket", "draw_buckets", "open_bucket"]
+__all__ = ["BucketSample", "SampledBucket", "draw_buckets", "draw_units", "open_bucket", "sample_of"]

@@ -38,13 +38,15 @@ from lsm_core.types.dictionaries import plain_batch
 _ALL: Final = (1 << 64) - 1
 _UPDATE_BEFORE, _DELETE = 1, 3
 _TELLING: Final = {CommitKind.APPEND, CommitKind.COMPACT, CommitKind.ANALYZE}
-State = dict[Any, tuple[Any, ...]]
+Values = tuple[Any, ...]
+State = dict[Any, tuple[Values, Values]]
+"""By `key_order` of the bucket's key: that key and the compared columns, as plain values."""
 
 
 def changelog_replays(question: Question) -> CheckReport:
     """The verdict over the sampled keys of some buckets, since the oldest snapshot from which only appends and compactions lead here."""
     store, newest = question.store, question.snapshot
-    since = _told_since(question)
+    since = snapshots_to_replay(question)
     if not since:
         return question.passes("no older snapshot to replay from: nothing was compared", keys_compared=0)
     base = snapshots.read(store, since[0].id - 1)
@@ -53,21 +55,16 @@ def changelog_replays(question: Question) -> CheckReport:
     problems: list[str] = []
     for partition, bucket in sample.looked_at:
         place = Place(store, partition, bucket, salt=question.seed)
-        now = _files(store, newest, place)
+        now = changelog_files(store, newest, place)
         rows = max((file.row_count for file in now), default=0)
         keys = Sample(
             None if rows <= question.limits.keys else min(_ALL, int(question.limits.keys / rows * _ALL)),
             np.empty(0, np.uint64),
         )
-        replayed = _state(question, base, place, keys)
+        replayed = stated_rows(question, base, place, keys)
         for snapshot in since:
-            for key, kind, values in _changes(question, snapshot, place, keys):
-                told += 1
-                if kind == _DELETE:
-                    replayed.pop(key, None)
-                elif kind != _UPDATE_BEFORE:
-                    replayed[key] = values
-        found = _state(question, newest, place, keys)
+            told += replay_changes(question, snapshot, place, keys, replayed)
+        found = stated_rows(question, newest, place, keys)
         compared += len(replayed.keys() | found.keys())
         read += sum(file.row_count for file in now)
         name = bucket_name(partition_text(store.schema, partition, store.options), bucket)
@@ -80,7 +77,7 @@ def changelog_replays(question: Question) -> CheckReport:
     return question.passes(f"{told:,} changes of {span} give the {compared:,} keys compared", **numbers)
 
 
-def _told_since(question: Question) -> list[Snapshot]:
+def snapshots_to_replay(question: Question) -> list[Snapshot]:
     """The snapshots to replay, oldest first: back to one before which somebody overwrote, changed the schema, or history has expired.
 
     Rows that expire vanish in compactions without a change being told, so tables of such rows are not replayed.
@@ -100,7 +97,7 @@ def _told_since(question: Question) -> list[Snapshot]:
     return since[::-1]
 
 
-def _files(store: TableStore, snapshot: Snapshot, place: Place) -> list[DataFileMeta]:
+def changelog_files(store: TableStore, snapshot: Snapshot, place: Place) -> list[DataFileMeta]:
     """The files of a bucket that the changelog tells of."""
     entries = manifests.live_entries(store, snapshot, partitions=[place.partition], buckets=[place.bucket])
     files = [entry.file for entry in table_to_entries(entries)]
@@ -109,7 +106,7 @@ def _files(store: TableStore, snapshot: Snapshot, place: Place) -> list[DataFile
     return [file for file in files if file.level >= lowest]
 
 
-def _state(question: Question, snapshot: Snapshot, place: Place, keys: Sample) -> State:
+def stated_rows(question: Question, snapshot: Snapshot, place: Place, keys: Sample) -> State:
     """What the changelog told of up to ``snapshot``: the chosen keys' rows."""
     store = question.store
     vectors = deletion_vectors(store, snapshot, [place.partition], [place.bucket])
@@ -117,17 +114,29 @@ def _state(question: Question, snapshot: Snapshot, place: Place, keys: Sample) -
         store,
         place.partition,
         place.bucket,
-        _files(store, snapshot, place),
+        changelog_files(store, snapshot, place),
         keep_system=True,
         deletions=vectors.get((place.partition, place.bucket), {}),
     )
     with closing(merged) as batches:
-        return {key: values for key, _, values in _chosen(store, place, keys, batches)}
+        return {key_order(key): (key, values) for key, _, values in chosen_rows_of(store, place, keys, batches)}
 
 
-def _changes(
+def replay_changes(question: Question, snapshot: Snapshot, place: Place, keys: Sample, state: State) -> int:
+    """Apply the changes of the chosen keys that a snapshot tells to ``state``, and return their number."""
+    changes = 0
+    for key, kind, values in told_changes(question, snapshot, place, keys):
+        changes += 1
+        if kind == _DELETE:
+            state.pop(key_order(key), None)
+        elif kind != _UPDATE_BEFORE:
+            state[key_order(key)] = key, values
+    return changes
+
+
+def told_changes(
     question: Question, snapshot: Snapshot, place: Place, keys: Sample
-) -> Iterable[tuple[Any, int, tuple[Any, ...]]]:
+) -> Iterable[tuple[Values, int, Values]]:
     """The changes of the chosen keys that a snapshot tells, in their order."""
     store = question.store
     told = manifests.keep_rows(
@@ -138,24 +147,28 @@ def _changes(
         files.sort(key=lambda file: file.min_sequence_number)
     for file in files:
         with closing(open_kv(store, place.partition, place.bucket, file)) as batches:  # type: ignore[type-var]
-            yield from _chosen(store, place, keys, batches)
+            yield from chosen_rows_of(store, place, keys, batches)
 
 
-def _chosen(
+def chosen_rows_of(
     store: TableStore, place: Place, keys: Sample, batches: Iterable[pa.RecordBatch]
-) -> Iterable[tuple[Any, int, tuple[Any, ...]]]:
-    """Key, kind and values of the rows of chosen keys, as plain values; columns that the changelog may ignore are left out."""
-    ignored = str(store.options.get("changelog-producer.row-deduplicate-ignore-fields") or "")
-    left_out = {name.strip() for name in ignored.split(",")}
-    names = [name for name in store.schema.field_names if name not in left_out]
+) -> Iterable[tuple[Values, int, Values]]:
+    """Key, kind and compared columns of the rows of chosen keys, as plain values."""
+    names = compared_columns(store)
     for batch in batches:
         rows = plain_batch(batch.take(arrow_array(keys.chosen(place.ranks(batch)))))
         if not rows.num_rows:
             continue
         parts = zip(*(plain_values(column) for column in place.keys(rows)), strict=True)
         values = zip(*(plain_values(rows.column(name)) for name in names), strict=True)
-        for part, kind, value in zip(parts, rows.column(VALUE_KIND).to_pylist(), values, strict=True):
-            yield key_order(part), kind, value
+        yield from zip(parts, rows.column(VALUE_KIND).to_pylist(), values, strict=True)
+
+
+def compared_columns(store: TableStore) -> list[str]:
+    """Return the columns whose changes the changelog tells."""
+    ignored = str(store.options.get("changelog-producer.row-deduplicate-ignore-fields") or "")
+    left_out = {name.strip() for name in ignored.split(",")}
+    return [name for name in store.schema.field_names if name not in left_out]
 
 
 def _differences(replayed: State, found: State) -> list[str]:
@@ -166,9 +179,17 @@ def _differences(replayed: State, found: State) -> list[str]:
             wrong.append(f"key {name} is there by the changelog alone")
         elif key not in replayed:
             wrong.append(f"key {name} is there and the changelog never told it")
-        elif same(replayed[key]) != same(found[key]):
+        elif same(replayed[key][1]) != same(found[key][1]):
             wrong.append(f"key {name} has another value than the changelog told last")
     return sorted(wrong)
 
 
-__all__ = ["changelog_replays"]
+__all__ = [
+    "changelog_files",
+    "changelog_replays",
+    "chosen_rows_of",
+    "compared_columns",
+    "replay_changes",
+    "snapshots_to_replay",
+    "stated_rows",
+]

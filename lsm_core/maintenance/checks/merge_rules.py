@@ -106,7 +106,7 @@ def _compare(question: Question, opened: SampledBucket, history: History) -> int
     Raises VerificationFailed naming keys.
     """
     store, place = question.store, opened.place
-    written, vectors = _written(question, opened, history)
+    written, vectors = written_files(question, opened, history)
     witness = ReferenceWitness(place, written, None, question.limits.keys)
     counts: dict[str, int] = {}
     for file in written:
@@ -135,10 +135,10 @@ def _compare(question: Question, opened: SampledBucket, history: History) -> int
     return witness.verdict((), drop_delete=True, rows_read=counts)
 
 
-def _written(
+def written_files(
     question: Question, opened: SampledBucket, history: History
 ) -> tuple[Sequence[DataFileMeta], dict[str, DeletionFile]]:
-    """The files of the bucket in ``history``, with the deletion vectors of its base; the live files where retracts make the order matter."""
+    """Return the files of the bucket in ``history`` with the deletion vectors of its base, or the live files where retracts make the order matter."""
     if not history.since:
         return opened.files, opened.deletions
     store, place = question.store, opened.place
@@ -159,4 +159,4 @@ def _written(
     return files, vectors.get((place.partition, place.bucket), {})
 
 
-__all__ = ["History", "history_of", "merge_engine_rules"]
+__all__ = ["History", "history_of", "merge_engine_rules", "written_files"]

@@ -45,6 +45,20 @@ class Answers:
         pairs = zip(wanted.values, found.values, strict=True)
         return all(self._same_value(i, mine, theirs, inputs) for i, (mine, theirs) in enumerate(pairs))
 
+    def differing(
+        self, places: Sequence[int], wanted: Sequence[Any], found: Sequence[Any], inputs: Sequence[Row] = ()
+    ) -> list[int]:
+        """Return the places of columns in which two rows differ.
+
+        Args:
+            places: places of the rows' columns among those of the table.
+            wanted: values of these columns.
+            found: the values to compare them with.
+            inputs: the versions that were merged; with them sums of floats may differ a little.
+        """
+        pairs = zip(places, wanted, found, strict=True)
+        return [i for i, mine, theirs in pairs if not self._same_value(i, mine, theirs, inputs)]
+
     def _same_value(self, i: int, mine: Any, theirs: Any, inputs: Sequence[Row]) -> bool:
         if mine is None or theirs is None:
             return mine is theirs

@@ -1,0 +1,334 @@
+"""Rows that readers must see of a sample of keys, recomputed from what the table stores.
+
+Three sources say so independently of the reader: the merge engine's rules over the written versions, the changelog over an older
+snapshot, and the rows from before a compaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+
+from lsm_core.arrays import arrow_array
+from lsm_core.errors import InvalidOption, SnapshotNotFound
+from lsm_core.files import open_kv
+from lsm_core.format.file_meta import DataFileMeta, table_to_entries
+from lsm_core.format.kv_layout import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
+from lsm_core.format.partition_path import partition_values
+from lsm_core.format.snapshot import CommitKind
+from lsm_core.maintenance.checks.bucket_sample import SampledBucket, draw_units, open_bucket, sample_of
+from lsm_core.maintenance.checks.changelog_replay import (
+    changelog_files,
+    compared_columns,
+    replay_changes,
+    snapshots_to_replay,
+    stated_rows,
+)
+from lsm_core.maintenance.checks.merge_rules import history_of, written_files
+from lsm_core.maintenance.checks.outcome import Question
+from lsm_core.maintenance.reference import Row, key_order, merge_by_key
+from lsm_core.maintenance.reference.changes import Comparison, merge_and_tell
+from lsm_core.maintenance.reference.expiry import living
+from lsm_core.maintenance.reference.plain import plain_values
+from lsm_core.maintenance.reference.sampling import Catch, Place, Sample
+from lsm_core.maintenance.verify import files_by_age
+from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.indexes import deletion_vectors, read_vector
+from lsm_core.metadata.store import BucketMode, TableStore
+from lsm_core.read import read_bucket_merged
+from lsm_core.read.prune.expired_files import expiry_of
+from lsm_core.types.dictionaries import plain_batch
+
+_KEEPING_ROWS: Final = {CommitKind.COMPACT, CommitKind.ANALYZE}
+Values = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class ExpectedRow:
+    """Row that readers must see of one key.
+
+    Attributes:
+        key: values of the primary key's columns.
+        values: values of the compared columns, None where readers must not see the key.
+        versions: the versions that were merged, by which sums of floats may differ in their last bits.
+    """
+
+    key: Values
+    values: Values | None
+    versions: Sequence[Row] = ()
+
+
+@dataclass(frozen=True)
+class ExpectedRows:
+    """What readers must see of a sample of keys.
+
+    Attributes:
+        basis: what the rows were recomputed from, or why nothing is compared.
+        columns: names of the compared columns.
+        parts: makes the rows, one mapping per sampled bucket, by `key_order` of their keys.
+        buckets: number of sampled buckets.
+    """
+
+    basis: str
+    columns: Sequence[str] = ()
+    parts: Callable[[], Iterator[Mapping[Any, ExpectedRow]]] = field(default=lambda: iter(()))
+    buckets: int = 0
+
+
+def merged_by_rules(question: Question) -> ExpectedRows:
+    """Return what the table's merge engine makes of the written versions, merged one at a time by the reference.
+
+    The versions are those of an older snapshot and all that writers added since (see `history_of`). Keys are not judged of which a
+    version has expired, or of which a version waits on level 0 where readers do not see level 0.
+    """
+    store, sample, history = question.store, draw_units(question), history_of(question)
+
+    def parts() -> Iterator[Mapping[Any, ExpectedRow]]:
+        for partition, bucket in sample.looked_at:
+            opened = open_bucket(question, partition, bucket)
+            written, vectors = written_files(question, opened, history)
+            catch = Catch(opened.place, opened.sample(question.limits.keys), question.limits.keys)
+            for file in written:
+                gone = vectors.get(file.file_name)
+                deleted = None if gone is None else read_vector(store, gone, file.row_count)
+                for batch in _batches(opened.place, file, store.schema.field_names, deleted):
+                    catch.add(file.file_name, batch)
+            catch.settle()
+            known = {file.file_name for file in written}
+            unknown = [file for file in opened.files if file.file_name not in known]
+            hidden = [file for file in opened.files if file.level == 0 and store.options.batch_scan_skips_level0]
+            rows = _versions(
+                store, [(catch.table(file.file_name), file.level, age) for file, age in files_by_age(written)]
+            )
+            yield _by_rules(opened, rows, _keys(opened.place, catch, unknown), _keys(opened.place, catch, hidden))
+
+    return ExpectedRows(history.text, store.schema.field_names, parts, len(sample.looked_at))
+
+
+def _by_rules(
+    opened: SampledBucket, rows: Sequence[Row], stored: Sequence[Values], hidden: Sequence[Values]
+) -> Mapping[Any, ExpectedRow]:
+    """Return what the reference makes of ``rows``; of keys that are ``stored`` and in none of them nothing must be seen."""
+    store, raw = opened.place.store, opened.place.store.options.raw
+    expired: set[Any] = set()
+    if expiry_of(store) is not None:
+        alive = set(map(id, living(rows, store.schema, raw, store.clock.now_ms())))
+        expired = {key_order(row.key) for row in rows if id(row) not in alive}
+    if store.options.needs_lookup and store.options.merge_engine != "first-row":
+        # Of the levels above 0 the lowest one holds what was looked up in the others.
+        outcomes, _ = merge_and_tell(
+            rows, store.schema, raw, drop_delete=True, comparison=Comparison(None, lone_as_is=True)
+        )
+    else:
+        outcomes = merge_by_key(rows, store.schema, raw, drop_delete=True)
+    versions: dict[Any, list[Row]] = {}
+    for row in rows:
+        versions.setdefault(key_order(row.key), []).append(row)
+    left_out = expired | {key_order(key) for key in hidden}
+    whole = _WholeKey(store, opened.place.partition)
+    expected = {}
+    for key in stored:
+        if key_order(key) not in outcomes and key_order(key) not in left_out:
+            expected[whole.order(key)] = ExpectedRow(whole.key(key), None)
+    for key, outcome in outcomes.items():
+        if key not in left_out:
+            of_key = versions[key]
+            full = whole.key(of_key[0].key)
+            expected[key_order(full)] = ExpectedRow(full, None if outcome is None else outcome.values, of_key)
+    return expected
+
+
+def replayed_changelog(question: Question) -> ExpectedRows:
+    """Return the rows of an older snapshot with all changes applied that the changelog tells since.
+
+    A changelog made by compactions says nothing of rows that wait below the level that it tells of: their keys are not judged.
+    """
+    store, newest = question.store, question.snapshot
+    since = snapshots_to_replay(question)
+    if not since:
+        return ExpectedRows("no older snapshot to replay from: nothing was compared")
+    base, sample = snapshots.read(store, since[0].id - 1), draw_units(question)
+
+    def parts() -> Iterator[Mapping[Any, ExpectedRow]]:
+        for partition, bucket in sample.looked_at:
+            opened = open_bucket(question, partition, bucket)
+            place, keys = Place(store, partition, bucket, salt=question.seed), opened.sample(question.limits.keys)
+            replayed = stated_rows(question, base, place, keys)
+            for snapshot in since:
+                replay_changes(question, snapshot, place, keys, replayed)
+            told = {file.file_name for file in changelog_files(store, newest, place)}
+            live = _live_files(store, newest.id, place)
+            seen = [file for file in live if file.level > 0 or not store.options.batch_scan_skips_level0]
+            waiting = {
+                key_order(key) for file in seen if file.file_name not in told for key in _keys_of(place, file, keys)
+            }
+            stored = [key for file in live if file.file_name in told for key in _keys_of(place, file, keys)]
+            whole = _WholeKey(store, partition)
+            expected = {whole.order(key): ExpectedRow(whole.key(key), None) for key in stored}
+            expected |= {whole.order(key): ExpectedRow(whole.key(key), values) for key, values in replayed.values()}
+            yield {order: row for order, row in expected.items() if whole.trimmed_order(row.key) not in waiting}
+
+    basis = f"the changelog of snapshot {base.id} to {newest.id}"
+    return ExpectedRows(basis, compared_columns(store), parts, len(sample.looked_at))
+
+
+def rows_before(question: Question, before: int | None = None) -> ExpectedRows:
+    """Return the merged rows of the snapshot ``before`` a compaction, None for the one right before it.
+
+    Raises:
+        InvalidOption: the table has no primary key, ``before`` is no older snapshot, or one since then is no compaction.
+        SnapshotNotFound: the snapshot before has expired.
+    """
+    store, after = question.store, question.snapshot
+    earlier = after.id - 1 if before is None else before
+    if not store.schema.primary_keys:
+        raise InvalidOption("table", store.name, "one with a primary key; `dredge verify` compares append tables")
+    if earlier >= after.id or earlier < 1:
+        raise InvalidOption("before", earlier, f"a snapshot before {after.id}", store.name)
+    if expiry_of(store) is not None:
+        return ExpectedRows("rows expire by `record-level.expire-time`: nothing was compared")
+    for number in range(earlier + 1, after.id + 1):
+        between = snapshots.read(store, number)
+        if between.commit_kind not in _KEEPING_ROWS:
+            accepted = (
+                f"the snapshot of a compaction; snapshot {number} is {between.commit_kind.value}, which changes rows"
+            )
+            raise InvalidOption("snapshot_id", after.id, accepted, store.name)
+    if snapshots.try_read(store, earlier) is None:
+        raise SnapshotNotFound(f"table {store.name}: snapshot {earlier} has expired", expired=True)
+    if store.bucket_mode is BucketMode.POSTPONE:
+        return ExpectedRows("rows of postponed buckets become visible by compactions: nothing was compared")
+    moving = store.bucket_mode is not BucketMode.FIXED
+    sample = draw_units(question)
+    units: dict[tuple[bytes, int | None], list[int]] = {}
+    for partition, bucket in sample.looked_at:
+        units.setdefault((partition, None if moving else bucket), []).append(bucket)
+
+    def parts() -> Iterator[Mapping[Any, ExpectedRow]]:
+        for (partition, alone), buckets in units.items():
+            yield _unit_before(question, earlier, partition, alone, buckets)
+
+    return ExpectedRows(f"snapshot {earlier}", store.schema.field_names, parts, len(sample.looked_at))
+
+
+def _unit_before(
+    question: Question, before: int, partition: bytes, alone: int | None, buckets: Sequence[int]
+) -> Mapping[Any, ExpectedRow]:
+    """Return the sampled rows of a bucket, or (``alone`` None) of a partition whose keys may move between its buckets, in snapshot ``before``."""
+    store, after = question.store, question.snapshot.id
+    places = [Place(store, partition, bucket, salt=question.seed) for bucket in buckets]
+    live = [(place, file) for place in places for file in _live_files(store, after, place)]
+    keys = sample_of([file for _, file in live], question.limits.keys)
+    whole = _WholeKey(store, partition)
+    expected: dict[Any, ExpectedRow] = {}
+    hidden: set[Any] = set()
+    for place, file in live:
+        found = _keys_of(place, file, keys)
+        expected |= {whole.order(key): ExpectedRow(whole.key(key), None) for key in found}
+        if file.level == 0 and store.options.batch_scan_skips_level0:
+            hidden.update(whole.order(key) for key in found)
+    snapshot = snapshots.read(store, before)
+    only = None if alone is None else [alone]
+    vectors = deletion_vectors(store, snapshot, [partition], only)
+    entries = manifests.live_entries(store, snapshot, partitions=[partition], buckets=only)
+    by_bucket: dict[int, list[DataFileMeta]] = {}
+    for entry in table_to_entries(entries):
+        by_bucket.setdefault(entry.bucket, []).append(entry.file)
+    for bucket, files in by_bucket.items():
+        place = Place(store, partition, bucket, salt=question.seed)
+        gone = vectors.get((partition, bucket), {})
+        with closing(read_bucket_merged(store, partition, bucket, files, deletions=gone)) as batches:
+            for batch in batches:
+                rows = plain_batch(batch.take(arrow_array(keys.chosen(place.ranks(batch)))))
+                expected |= {
+                    whole.order(key): ExpectedRow(whole.key(key), values)
+                    for key, values in zip(_tuples(place.keys(rows)), _tuples(rows.columns), strict=True)
+                }
+    return {order: row for order, row in expected.items() if order not in hidden}
+
+
+class _WholeKey:
+    """Primary keys of one partition, made from the keys of its buckets, which lack the partition's columns."""
+
+    def __init__(self, store: TableStore, partition: bytes) -> None:
+        schema = store.schema
+        trimmed = list(schema.trimmed_primary_keys)
+        shared = partition_values(schema, partition)
+        self._parts: list[tuple[int | None, Any]] = []
+        for name in schema.primary_keys:
+            if name in trimmed:
+                self._parts.append((trimmed.index(name), None))
+            else:
+                column = pa.array([shared[name]], schema.arrow_schema.field(name).type)
+                self._parts.append((None, plain_values(column)[0]))
+
+    def key(self, trimmed: Values) -> Values:
+        """Return the whole key of a bucket's key."""
+        return tuple(value if at is None else trimmed[at] for at, value in self._parts)
+
+    def order(self, trimmed: Values) -> Any:
+        """Return `key_order` of the whole key of a bucket's key."""
+        return key_order(self.key(trimmed))
+
+    def trimmed_order(self, key: Values) -> Any:
+        """Return `key_order` of a whole key's part that its bucket knows."""
+        places = [(at, i) for i, (at, _) in enumerate(self._parts) if at is not None]
+        return key_order([key[i] for _, i in sorted(places)])
+
+
+def _versions(store: TableStore, tables: Sequence[tuple[pa.Table | None, int, int]]) -> list[Row]:
+    """Return the stored versions in tables of KV rows, given with the level and age of the file that each was read from."""
+    schema, found = store.schema, list[Row]()
+    for table, level, age in tables:
+        if table is None:
+            continue
+        keys = _tuples([table.column(KEY_PREFIX + name) for name in schema.trimmed_primary_keys])
+        order = _tuples([table.column(name) for name in store.options.sequence_field]) or [()] * table.num_rows
+        values = _tuples([table.column(name) for name in schema.field_names])
+        system = zip(*(table.column(name).to_pylist() for name in (SEQUENCE_NUMBER, VALUE_KIND)), strict=True)
+        parts = zip(keys, order, system, values, strict=True)
+        found += [Row(key, by, sequence, kind, row, level, age) for key, by, (sequence, kind), row in parts]
+    return found
+
+
+def _tuples(columns: Sequence[pa.Array | pa.ChunkedArray]) -> list[Values]:
+    return list(zip(*map(plain_values, columns), strict=True))
+
+
+def _live_files(store: TableStore, snapshot_id: int, place: Place) -> list[DataFileMeta]:
+    """Return the files of a bucket in a snapshot."""
+    snapshot = snapshots.read(store, snapshot_id)
+    entries = manifests.live_entries(store, snapshot, partitions=[place.partition], buckets=[place.bucket])
+    return [entry.file for entry in table_to_entries(entries)]
+
+
+def _batches(place: Place, file: DataFileMeta, columns: Sequence[str], deleted: Any = None) -> Iterator[pa.RecordBatch]:
+    """Yield the KV rows of a file that lie within the place's range of keys."""
+    reader = open_kv if place.within is None else place.within.open
+    opened = reader(place.store, place.partition, place.bucket, file, columns=list(columns), deleted=deleted)
+    with closing(opened) as batches:  # type: ignore[type-var]
+        yield from batches
+
+
+def _keys(place: Place, catch: Catch, files: Sequence[DataFileMeta]) -> list[Values]:
+    """Return the keys in ``files`` that are in the sample of ``catch`` as it is now."""
+    found: list[Values] = []
+    for file in files:
+        for batch in _batches(place, file, []):
+            found += _tuples(place.keys(plain_batch(batch.take(arrow_array(catch.places(batch))))))
+    return found
+
+
+def _keys_of(place: Place, file: DataFileMeta, keys: Sample) -> list[Values]:
+    """Return the sampled keys in a file."""
+    found: list[Values] = []
+    for batch in _batches(place, file, []):
+        found += _tuples(place.keys(plain_batch(batch.take(arrow_array(keys.chosen(place.ranks(batch)))))))
+    return found
+
+
+__all__ = ["ExpectedRow", "ExpectedRows", "merged_by_rules", "replayed_changelog", "rows_before"]

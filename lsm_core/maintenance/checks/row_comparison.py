@@ -1,0 +1,270 @@
+"""Rows that somebody read from a table, compared with those that readers must see, key by key."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.arrays import arrow_array
+from lsm_core.errors import InvalidData
+from lsm_core.format.hashing import hash_rows
+from lsm_core.format.schema import TableSchema
+from lsm_core.maintenance.checks.expected_rows import ExpectedRow, ExpectedRows, Values
+from lsm_core.maintenance.reference import key_order
+from lsm_core.maintenance.reference.answers import Answers
+from lsm_core.maintenance.reference.plain import plain_values
+from lsm_core.metadata.store import TableStore
+
+SHOWN_ROWS: Final = 20
+"""Differing rows that a comparison names."""
+_KEYS_AT_ONCE: Final = 20_000
+_LONGEST_SHOWN: Final = 120
+COUNT_COLUMN: Final = "(rows)"
+"""Column of `repeated_keys` with the number of rows."""
+
+
+class ReadRows(Protocol):
+    """Rows that were read from a table, wherever they are.
+
+    Attributes:
+        nan_is_null: columns whose source cannot tell null from NaN.
+    """
+
+    nan_is_null: Collection[str]
+
+    def with_keys(self, keys: pa.Table, columns: Sequence[str]) -> pa.Table:
+        """Return ``columns`` of the rows that have one of these primary keys, typed as the table's columns."""
+
+    def repeated_keys(self, limit: int) -> tuple[int, int, pa.Table]:
+        """Return the number of rows, the number of keys of several rows, and the first ``limit`` of these keys with the column `(rows)`."""
+
+
+@dataclass(frozen=True)
+class RowDifference:
+    """A row that is not what readers must see. Values are texts for people.
+
+    Attributes:
+        key: values of the primary key by column.
+        reason: what is wrong with it.
+        expected: values of the columns that differ, None where the key must not be seen.
+        observed: values of the same columns in the row that was read, None where there is none.
+    """
+
+    key: Mapping[str, str]
+    reason: str
+    expected: Mapping[str, str] | None = None
+    observed: Mapping[str, str] | None = None
+
+    def __str__(self) -> str:
+        name = ", ".join(f"{column}={value}" for column, value in self.key.items())
+        pairs = [
+            f"{column} is {value}, expected {self.expected[column]}"
+            for column, value in (self.observed or {}).items()
+            if self.expected is not None
+        ]
+        return f"{name}: {'; '.join(pairs) or self.reason}"
+
+
+@dataclass(frozen=True)
+class RowComparison:
+    """Outcome of comparing read rows with those that readers must see.
+
+    Attributes:
+        basis: what the expected rows were recomputed from, or why nothing is compared.
+        compared: number of compared keys.
+        differing: number of keys whose rows differ.
+        differences: the first 20 of them.
+    """
+
+    basis: str
+    compared: int
+    differing: int
+    differences: Sequence[RowDifference] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether no row differs."""
+        return not self.differing
+
+
+def compare_rows(store: TableStore, expected: ExpectedRows, rows: ReadRows) -> RowComparison:
+    """Compare ``rows`` with the expected ones; keys that these do not have are not judged.
+
+    Memory is that of the sample of one bucket, or of 20,000 keys of small ones.
+    """
+    judge = _Judge(store, expected.columns, rows)
+    compared = differing = 0
+    differences: list[RowDifference] = []
+    for part in _gathered(expected):
+        found = judge.differences(part)
+        compared += len(part)
+        differing += len(found)
+        differences += found[: SHOWN_ROWS - len(differences)]
+    return RowComparison(expected.basis, compared, differing, differences)
+
+
+def compare_keys(store: TableStore, rows: ReadRows) -> RowComparison:
+    """Return the primary keys of which ``rows`` has several rows; every row is looked at."""
+    schema = store.schema
+    count, repeated, keys = rows.repeated_keys(SHOWN_ROWS)
+    columns = _plain_rows(keys, schema.primary_keys)
+    found = [
+        RowDifference(_key_texts(schema, key), f"there are {number} rows with this key")
+        for key, number in zip(columns, keys.column(COUNT_COLUMN).to_pylist(), strict=True)
+    ]
+    return RowComparison("unique keys", count, repeated, found)
+
+
+def _gathered(expected: ExpectedRows) -> Iterator[dict[Any, ExpectedRow]]:
+    """Yield the expected rows of small buckets together: on Spark each comparison is a job."""
+    gathered: dict[Any, ExpectedRow] = {}
+    for part in expected.parts():
+        gathered |= part
+        if len(gathered) >= _KEYS_AT_ONCE:
+            yield gathered
+            gathered = {}
+    if gathered:
+        yield gathered
+
+
+class _Judge:
+    """Compares rows of one table in the columns that are compared."""
+
+    def __init__(self, store: TableStore, columns: Sequence[str], rows: ReadRows) -> None:
+        self._schema, self._rows = store.schema, rows
+        self._columns = list(columns)
+        self._answers = Answers(store.schema, store.options.raw)
+        self._places = [store.schema.field_names.index(name) for name in columns]
+        self._lossy = [name in rows.nan_is_null for name in columns]
+
+    def differences(self, expected: Mapping[Any, ExpectedRow]) -> list[RowDifference]:
+        """Return what is wrong with the rows of these keys, by ascending key."""
+        keys = self._schema.primary_keys
+        wanted = pa.table(
+            [_arrow(self._schema, name, [row.key[i] for row in expected.values()]) for i, name in enumerate(keys)],
+            names=list(keys),
+        )
+        read = self._rows.with_keys(wanted, list(dict.fromkeys([*keys, *self._columns])))
+        found: dict[Any, list[Values]] = {}
+        for key, values in zip(_plain_rows(read, keys), _plain_rows(read, self._columns), strict=True):
+            found.setdefault(key_order(key), []).append(values)
+        compared = (self._difference(expected[order], found.get(order, [])) for order in sorted(expected))
+        return [difference for difference in compared if difference is not None]
+
+    def _difference(self, expected: ExpectedRow, found: Sequence[Values]) -> RowDifference | None:
+        key = _key_texts(self._schema, expected.key)
+        if expected.values is None:
+            if not found:
+                return None
+            return RowDifference(
+                key, "the row should not be there", None, self._texts(found[0], range(len(self._columns)))
+            )
+        values = tuple(
+            None if lossy and isinstance(value, float) and value != value else value  # noqa: PLR0124  (only NaN)
+            for value, lossy in zip(expected.values, self._lossy, strict=True)
+        )
+        if not found:
+            return RowDifference(key, "the row is missing", self._texts(values, range(len(values))), None)
+        if len(found) > 1:
+            return RowDifference(key, f"there are {len(found)} rows with this key")
+        places = self._answers.differing(self._places, values, found[0], expected.versions)
+        if not places:
+            return None
+        at = [self._places.index(place) for place in places]
+        return RowDifference(key, "another value", self._texts(values, at), self._texts(found[0], at))
+
+    def _texts(self, values: Values, at: Collection[int]) -> dict[str, str]:
+        return {self._columns[i]: _text(self._schema, self._columns[i], values[i]) for i in at}
+
+
+def _plain_rows(table: pa.Table, columns: Sequence[str]) -> list[Values]:
+    """Return some columns of a sample's rows as plain values."""
+    return list(zip(*(plain_values(table.column(name)) for name in columns), strict=True))
+
+
+def _key_texts(schema: TableSchema, key: Values) -> dict[str, str]:
+    return {name: _text(schema, name, value) for name, value in zip(schema.primary_keys, key, strict=True)}
+
+
+def _arrow(schema: TableSchema, name: str, values: Sequence[Any]) -> pa.Array:
+    """Return plain values as a column of the table."""
+    kind = schema.arrow_schema.field(name).type
+    if pa.types.is_timestamp(kind):
+        return arrow_array(values, pa.int64()).cast(kind)
+    if pa.types.is_date32(kind) or pa.types.is_time32(kind):
+        return arrow_array(values, pa.int32()).cast(kind)
+    return pa.array(values, kind)
+
+
+def _text(schema: TableSchema, name: str, value: Any) -> str:
+    """Return a plain value as people read it, cut where it is long."""
+    kind = schema.arrow_schema.field(name).type
+    if value is not None and pa.types.is_temporal(kind):
+        value = _arrow(schema, name, [value]).cast(pa.string())[0].as_py()
+    text = "null" if value is None else value.hex() if isinstance(value, bytes) else str(value)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}... ({len(text):,} characters)"
+
+
+class ArrowRows:
+    """Rows that were read into an Arrow table.
+
+    Args:
+        store: the table that they were read from.
+        rows: the rows; columns may be left out that are not compared.
+        nan_is_null: columns whose source cannot tell null from NaN.
+    """
+
+    def __init__(self, store: TableStore, rows: pa.Table, nan_is_null: Collection[str] = ()) -> None:
+        self._store, self._table = store, rows
+        self.nan_is_null = nan_is_null
+        self._hashes: Any = None
+
+    def with_keys(self, keys: pa.Table, columns: Sequence[str]) -> pa.Table:
+        """See ReadRows. Raises InvalidData for a column that the rows lack."""
+        require_columns(self._store, self._table.column_names, columns)
+        if self._hashes is None:
+            self._hashes = self._hash(self._table)
+        candidates = np.flatnonzero(np.isin(self._hashes, self._hash(keys)))
+        return self._table.select(list(columns)).take(arrow_array(candidates))
+
+    def repeated_keys(self, limit: int) -> tuple[int, int, pa.Table]:
+        """See ReadRows. Raises InvalidData for a key column that the rows lack."""
+        keys = list(self._store.schema.primary_keys)
+        require_columns(self._store, self._table.column_names, keys)
+        counted = self._table.select(keys).group_by(keys, use_threads=False).aggregate([([], "count_all")])
+        counted = counted.rename_columns([*keys, COUNT_COLUMN])
+        repeated = counted.filter(pc.greater(counted.column(COUNT_COLUMN), 1))
+        return self._table.num_rows, repeated.num_rows, repeated.slice(0, limit)
+
+    def _hash(self, table: pa.Table) -> Any:
+        schema = self._store.schema
+        names = schema.primary_keys
+        columns = [table.column(name).combine_chunks() for name in names]
+        if not table.num_rows:
+            return np.empty(0, np.int32)
+        return np.asarray(hash_rows(columns, [schema.field(name).type for name in names]))
+
+
+def require_columns(store: TableStore, there: Collection[str], wanted: Sequence[str]) -> None:
+    """Raise InvalidData naming a column of ``wanted`` that the rows lack."""
+    for name in wanted:
+        if name not in there:
+            raise InvalidData(store.name, name, "the rows to compare lack this column: read all columns of the table")
+
+
+__all__ = [
+    "COUNT_COLUMN",
+    "SHOWN_ROWS",
+    "ArrowRows",
+    "ReadRows",
+    "RowComparison",
+    "RowDifference",
+    "compare_keys",
+    "compare_rows",
+    "require_columns",
+]
