@@ -91,12 +91,12 @@ class InvalidFilter(DredgeError):
 
 
 class ColumnNotFound(InvalidFilter):
-    """A column that the table does not have."""
+    """A column that the table does not have; ``advice`` says what to do about it."""
 
-    def __init__(self, table: str, column: str, known: Sequence[str] = ()) -> None:
-        self.table, self.column, self.known = table, column, tuple(known)
+    def __init__(self, table: str, column: str, known: Sequence[str] = (), advice: str = "") -> None:
+        self.table, self.column, self.known, self.advice = table, column, tuple(known), advice
         has = f"; it has {', '.join(known)}" if known else ""
-        super().__init__(f"table {table} has no column '{column}'{has}")
+        super().__init__(f"table {table} has no column '{column}'{has}{f'; {advice}' if advice else ''}")
 
 
 class InvalidData(DredgeError):

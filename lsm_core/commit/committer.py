@@ -133,7 +133,7 @@ class Committer:
     def overwrite(
         self,
         messages: Iterable[CommitMessage],
-        partition_spec: Mapping[str, Any] | None = None,
+        partition_spec: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
         *,
         commit_identifier: int = BATCH,
         watermark: int | None = None,
@@ -143,7 +143,7 @@ class Committer:
         committed, as in Java: they are deleted.
 
         ``partition_spec`` None: the partitions that get files, or the whole table when it has no partitions; ``{}``:
-        the whole table; ``{column: value}``: the partitions with these values. Files that follow their keys out of the scope
+        the whole table; ``{column: value}``: the partitions with these values; a list of these: those that one of them matches. Files that follow their keys out of the scope
         (`CommitMessage.follows`) are added there. Raises as :meth:`commit`, and :class:`ColumnNotFound` or :class:`InvalidData` for
         a spec that does not fit.
         """

@@ -56,24 +56,32 @@ def asked_scope(store: TableStore, spec: Values | None) -> Values | None:
     return None if store.options.get("dynamic-partition-overwrite") else {}
 
 
-def scope_of(store: TableStore, added: pa.Table, partition_spec: Values | None) -> Scope:
+def scope_of(store: TableStore, added: pa.Table, partition_spec: Values | Sequence[Values] | None) -> Scope:
     """The scope of an overwrite that brings ``added``.
 
     ``None``: the partitions that receive files (dynamic), or the whole table when it has no partitions; ``{}``: the
-    whole table; ``{column: value}``: the partitions with these values. Raises :class:`ColumnNotFound` on a column that
-    is no partition column and :class:`InvalidData` when a new file lies outside.
+    whole table; ``{column: value}``: the partitions with these values; a list of these: the partitions that one of them matches, none for
+    an empty list. Raises :class:`ColumnNotFound` on a column that is no partition column and :class:`InvalidData` when a new file lies outside.
     """
     if partition_spec is None:
         return Scope(tuple(partitions_of(added))) if store.schema.partition_keys else Scope(None)
-    if not partition_spec:
+    if not isinstance(partition_spec, Mapping):
+        specs = _typed_specs(store, partition_spec) if partition_spec else ()
+    elif partition_spec:
+        specs = (_typed_spec(store, partition_spec),)
+    else:
         return Scope(None)
-    spec = _typed_spec(store, partition_spec)
-    matches = _matcher(store, (spec,))
+    matches = _matcher(store, specs)
     for partition in partitions_of(added):
         if not matches(partition):
             values = partition_values(store.schema, partition)
-            raise InvalidData(store.name, ", ".join(spec), f"new rows of partition {values} lie outside {spec}")
-    return Scope(None, (spec,))
+            named = specs[0] if len(specs) == 1 else f"the {len(specs)} partitions to replace"
+            raise InvalidData(
+                store.name,
+                ", ".join(store.schema.partition_keys),
+                f"new rows of partition {values} lie outside {named}",
+            )
+    return Scope(None, specs) if specs else Scope(())
 
 
 def scope_of_drop(store: TableStore, specs: Sequence[Values]) -> Scope:

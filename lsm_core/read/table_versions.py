@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -32,6 +33,9 @@ class Mode(StrEnum):
     LATEST_DELTA = "latest-delta"
 
 
+_ZONE: Final = re.compile(r"(Z|[+-]\d\d(:?\d\d)?)$")
+_DAY_LENGTH: Final = len("2024-01-31")
+_DIGITS_OF_SECONDS: Final = 12
 _OF_SNAPSHOT: Final = ("scan.snapshot-id", "scan.tag-name", "scan.watermark", "scan.version")
 _OF_TIME: Final = ("scan.timestamp-millis", "scan.timestamp")
 _OF_FILES: Final = ("scan.file-creation-time-millis",)
@@ -131,6 +135,28 @@ def millis(table: str, key: str, value: Any) -> int:
         return int(dt.datetime.fromisoformat(str(value).strip()).timestamp() * 1000)
     except (ValueError, OverflowError, OSError) as error:
         raise InvalidOption(key, value, "a time like 2024-01-31 12:00:00", table) from error
+
+
+def moment_ms(table: str, key: str, text: str) -> int:
+    """Return the epoch ms of a moment as `TIMESTAMP AS OF` writes it.
+
+    Args:
+        table: Name of the table, for errors.
+        key: What the moment was given as, for errors.
+        text: Whole seconds since 1970, or a day or time, in UTC unless it names a zone.
+
+    Returns:
+        Epoch ms.
+
+    Raises:
+        InvalidOption: The text is no moment; the error names ``key``.
+    """
+    moment = text.strip()
+    if moment.isascii() and moment.isdigit() and len(moment) <= _DIGITS_OF_SECONDS:
+        return int(moment) * 1000
+    if not _ZONE.search(moment[_DAY_LENGTH:]):
+        moment = f"{moment} +00:00" if len(moment) > _DAY_LENGTH else f"{moment} 00:00 +00:00"
+    return millis(table, key, moment.replace(" +", "+"))
 
 
 def pair_of(table: str, key: str, text: str) -> tuple[str, str]:
@@ -363,6 +389,7 @@ __all__ = [
     "Version",
     "check_reading",
     "millis",
+    "moment_ms",
     "newest_compacted",
     "newest_of_watermark",
     "pair_of",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lsm_core.spark.java import find_java as find_java
     from lsm_core.spark.session import spark_session as spark_session
     from lsm_core.spark.session import stop_session as stop_session
+    from lsm_core.spark.spark_changes import SkippedKeys as SkippedKeys
     from lsm_core.spark.spark_changes import delete_keys as delete_keys
     from lsm_core.spark.spark_changes import delete_where as delete_where
     from lsm_core.spark.spark_changes import update_where as update_where
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 _WHERE = {
     "ConnectServer": "connect",
+    "SkippedKeys": "spark_changes",
     "await_query": "spark_tasks",
     "await_server": "connect",
     "call": "spark_sql",
@@ -72,6 +74,7 @@ _WHERE = {
 
 __all__ = [
     "ConnectServer",
+    "SkippedKeys",
     "await_query",
     "await_server",
     "call",

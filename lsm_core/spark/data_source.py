@@ -29,7 +29,8 @@ from lsm_core.metadata.row_tracking import tracks_rows, with_row_ids
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import READING, find_key, is_catalog_option
 from lsm_core.read import resolve
-from lsm_core.read.table_versions import startup
+from lsm_core.read.table_versions import moment_ms, startup
+from lsm_core.spark.replaced_partitions import REPLACE_WHERE, replace_condition
 from lsm_core.spark.spark_columns import fields_of, require_schema, spark_ddl
 from lsm_core.spark.spark_tasks import IN_CATALOG, require_workers, store_of, tells, use_this_python
 from lsm_core.table import Catalog, Table
@@ -50,9 +51,13 @@ _NO_PUSHED_FILTERS: Final = (
     "the option 'push-filters', with which frames used twice gave wrong answers: use the option 'filter', "
     "lsm_core.spark.read_table(..., filter=...) or `dredge sql`, which prune files by a filter too"
 )
-_SHORT: Final = {"tag": "scan.tag-name", "timestamp": "scan.timestamp"}
+_SHORT: Final = {"tag": "scan.tag-name", "timestamp": "scan.timestamp", "versionasof": "scan.version"}
 """Options of the source for what the table's reading options say, too; a timestamp of digits is epoch ms."""
-READ_OPTIONS: Final = (*_PLACE, "columns", "snapshot-id", *_SHORT, "branch", "filter", "limit")
+TIMESTAMP_AS_OF: Final = "timestampasof"
+"""A moment as `TIMESTAMP AS OF` of SQL writes it; keys come in lower case."""
+PATH: Final = "path"
+"""The folder of a table, `<warehouse>/<database>.db/<table>`, in place of `warehouse` and `table`: `load(path)`, `save(path)`."""
+READ_OPTIONS: Final = (*_PLACE, "columns", "snapshot-id", *_SHORT, TIMESTAMP_AS_OF, "branch", "filter", "limit")
 TABLE_READ_OPTIONS: Final = READING
 """Options of the table that a read may set begin with these (`scan.tag-name`, `incremental-between-scan-mode` ...)."""
 MERGE_ON_READ: Final = "deletion-vectors.merge-on-read"
@@ -66,6 +71,11 @@ ROW_KIND_COLUMN: Final = "row-kind-column"
 """Names the column of the frame that holds row kinds."""
 MERGE_SCHEMA: Final = ("write.merge-schema", "write.merge-schema.explicit-cast")
 """Paimon's options of a write: columns that the frame alone has are added to the table, types widened; also where values may be lost."""
+_SAVE_ADVICE: Final = "leave it out, or set the option 'write.merge-schema' to true, which adds it to the table"
+_STREAM_ADVICE: Final = (
+    "name the columns to follow in the option 'columns' of readStream, or set the option 'write.merge-schema' of writeStream to true, "
+    "which adds it to the table; started again from its checkpoint, the query goes on"
+)
 WRITE_OPTIONS: Final = (
     *_PLACE,
     PARTITION_OVERWRITE_MODE,
@@ -73,6 +83,7 @@ WRITE_OPTIONS: Final = (
     *COMMIT_OPTIONS,
     ROW_KIND_COLUMN,
     *MERGE_SCHEMA,
+    REPLACE_WHERE.lower(),
 )
 
 _OF_STREAMS: Final = ("read.stream.", "read.changelog", "consumer", "streaming")
@@ -99,6 +110,14 @@ def table_to_read(options: Mapping[str, str]) -> Table | ReadOnlyTable:
         if options.get(short):
             digits = short == "timestamp" and options[short].isdigit()
             reading["scan.timestamp-millis" if digits else key] = options[short]
+    if options.get(TIMESTAMP_AS_OF):
+        moment = moment_ms(options.get("table", ""), "timestampAsOf", options[TIMESTAMP_AS_OF])
+        reading["scan.timestamp-millis"] = str(moment)
+    chosen = [key for key in ("snapshot-id", *_SHORT, TIMESTAMP_AS_OF) if options.get(key)]
+    if len(chosen) > 1:
+        raise InvalidOption(
+            chosen[1], options[chosen[1]], f"nothing beside {chosen[0]}: one of them chooses what is read"
+        )
     merging = {MERGE_ON_READ: options[MERGE_ON_READ]} if MERGE_ON_READ in options else {}
     accepted = f"{', '.join(READ_OPTIONS)}, {MERGE_ON_READ}, and the table's reading options (scan.*)"
     _check_keys(options, (*READ_OPTIONS, *reading, *merging), accepted)
@@ -126,6 +145,38 @@ def table_to_write(options: Mapping[str, str]) -> TableStore:
     store = store_of(catalog_of(options).table(options["table"]))
     chosen = options.get(DYNAMIC_OVERWRITE)
     return store if chosen is None else store.copy({DYNAMIC_OVERWRITE: chosen})
+
+
+def placed(options: dict[str, str]) -> dict[str, str]:
+    """Return options of the data source with `warehouse` and `table` in place of the `path` of a table's folder.
+
+    Args:
+        options: The options, keys in lower case.
+
+    Returns:
+        The options; the same ones without a path.
+
+    Raises:
+        InvalidOption: The path is no table's folder of a warehouse, or `warehouse` and `table` name another table.
+    """
+    path = options.get(PATH)
+    if path is None:
+        return options
+    shorter = path.strip().removeprefix("file://").rstrip("/")
+    shorter = shorter.removeprefix("file:")
+    folder, _, table = shorter.rpartition("/")
+    warehouse, _, database = folder.rpartition("/")
+    if not table or not database.removesuffix(".db") or not database.endswith(".db") or not warehouse:
+        accepted = "the folder of a table, <warehouse>/<database>.db/<table>, or the options 'warehouse' and 'table' in its place"
+        raise InvalidOption(PATH, path, accepted)
+    own = {"warehouse": warehouse, "table": f"{database.removesuffix('.db')}.{table}"}
+    for key, text in own.items():
+        given = options.get(key, text)
+        if given.removeprefix("file://").rstrip("/") != text:
+            raise InvalidOption(
+                key, given, f"nothing beside path, which names {own['table']} of {warehouse}", own["table"]
+            )
+    return {**{key: text for key, text in options.items() if key != PATH}, **own}
 
 
 def catalog_of(options: Mapping[str, str]) -> Catalog:
@@ -161,14 +212,16 @@ class TableSource(DataSource):
     one), `filter` (JSON: [["k", ">", 3], ["s", "in", ["a"]]], and-ed, or a list of such lists, or-ed). Writes: see `TableWriter`.
     """
 
+    @tells
     def __init__(self, options: dict[str, str]) -> None:
-        super().__init__({key.lower(): text for key, text in options.items()})
+        super().__init__(placed({key.lower(): text for key, text in options.items()}))
 
     @classmethod
     def name(cls) -> str:
         """Return the format's name."""
         return FORMAT
 
+    @tells
     def schema(self) -> str:
         """Return the chosen columns as Spark DDL, as of the snapshot's time.
 
@@ -200,7 +253,7 @@ class TableSource(DataSource):
         if unknown is not None:
             raise InvalidOption(unknown, own[unknown], f"options of streams: {', '.join(OPTIONS)}", name)
         reading = {key: text for key, text in self.options.items() if key not in own}
-        odd = next((key for key in ("snapshot-id", "limit") if reading.get(key)), None)
+        odd = next((key for key in ("snapshot-id", "limit", "versionasof", TIMESTAMP_AS_OF) if reading.get(key)), None)
         if odd is not None:
             raise InvalidOption(odd, reading[odd], "nothing in a stream; scan.snapshot-id is where one begins", name)
         table = table_to_read(reading)
@@ -219,6 +272,7 @@ class TableSource(DataSource):
         store, columns, _ = _asked(table.store, self.options)
         return fields_of(store.schema, columns, table.name)
 
+    @tells
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of this table. Raises InvalidOption for a ``schema`` that a user named and that is not the table's.
 
@@ -258,14 +312,21 @@ class TableSource(DataSource):
         from lsm_core.spark.spark_stream_write import OF_SPARK, OPTIONS, StreamWriter
 
         store = table_to_write({key: text for key, text in self.options.items() if key not in (*OPTIONS, *OF_SPARK)})
-        of_batches = (*COMMIT_OPTIONS, ROW_KIND_COLUMN, PARTITION_OVERWRITE_MODE, DYNAMIC_OVERWRITE)
+        of_batches = (
+            *COMMIT_OPTIONS,
+            ROW_KIND_COLUMN,
+            PARTITION_OVERWRITE_MODE,
+            DYNAMIC_OVERWRITE,
+            REPLACE_WHERE.lower(),
+        )
         odd = next((key for key in of_batches if key in self.options), None)
         if odd is not None:
             accepted = f"nothing in a stream, which takes {', '.join((*OPTIONS, *MERGE_SCHEMA))} and a column _row_kind"
             raise InvalidOption(odd, self.options[odd], accepted, store.name)
-        store, _ = self._merged(store, schema)
+        store, _ = self._merged(store, schema, _STREAM_ADVICE)
         return StreamWriter(store, schema.names, overwrite, self.options)
 
+    @tells
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of this table or branch; ``overwrite`` as `TableWriter` says. Raises as `prepared` does, before any task runs."""
         from lsm_core.spark.spark_sink import TableWriter
@@ -274,15 +335,28 @@ class TableSource(DataSource):
         store = table_to_write(self.options)
         numbered = numbered_commit(store, *(self.options.get(key) for key in COMMIT_OPTIONS))
         store, kinds = self._merged(store, schema)
-        return TableWriter(store, overwrite, self.options.get(PARTITION_OVERWRITE_MODE), numbered, kinds)
+        where = self.options.get(REPLACE_WHERE.lower())
+        if where is not None:
+            replace_condition(store, where)
+            if not overwrite:
+                raise InvalidOption(
+                    REPLACE_WHERE, where, "mode('overwrite'): nothing is replaced by appending", store.name
+                )
+            mode = next((key for key in (PARTITION_OVERWRITE_MODE, DYNAMIC_OVERWRITE) if key in self.options), None)
+            if mode is not None:
+                raise InvalidOption(mode, self.options[mode], f"nothing beside {REPLACE_WHERE}", store.name)
+        return TableWriter(store, overwrite, self.options.get(PARTITION_OVERWRITE_MODE), numbered, kinds, where)
 
-    def _merged(self, store: TableStore, schema: StructType) -> tuple[TableStore, str | None]:
+    def _merged(
+        self, store: TableStore, schema: StructType, advice: str = _SAVE_ADVICE
+    ) -> tuple[TableStore, str | None]:
         """As `prepared`, by the options."""
         from lsm_core.spark.spark_write import prepared
 
         merging, explicit = (_switch(self.options, key) for key in MERGE_SCHEMA)
         catalog = catalog_of(self.options) if merging else None
-        return prepared(store, schema, self.options.get(ROW_KIND_COLUMN), catalog, explicit_casts=explicit)
+        kinds = self.options.get(ROW_KIND_COLUMN)
+        return prepared(store, schema, kinds, catalog, explicit_casts=explicit, advice=advice)
 
 
 class RefusedStream(DataSourceStreamReader):
@@ -348,17 +422,20 @@ def _columns(options: Mapping[str, str]) -> list[str] | None:
     return [name.strip() for name in text.split(",")]
 
 
-def _filter(options: Mapping[str, str]) -> list[Any] | None:
-    """The option's JSON in the form of `lsm_core.read.parse_filter`: its innermost lists are conditions."""
+def _filter(options: Mapping[str, str]) -> list[Any] | str | None:
+    """The option in the form of `lsm_core.read.parse_filter`: SQL text as it is, JSON with its innermost lists as conditions."""
     text = options.get("filter")
     if not text:
         return None
+    if not text.lstrip().startswith(("[", "{")):
+        return text
+    accepted = 'a condition in SQL (k > 3 AND s = \'a\'), or JSON: [["column", ">", 3], ...]'
     try:
         value = parse_json(text)
     except ValueError as error:
-        raise InvalidOption("filter", text, 'JSON: [["column", ">", 3], ...]') from error
+        raise InvalidOption("filter", text, accepted) from error
     if not isinstance(value, list) or not all(isinstance(item, list) and item for item in value):
-        raise InvalidOption("filter", text, 'JSON: [["column", ">", 3], ...]')
+        raise InvalidOption("filter", text, accepted)
     if all(isinstance(item[0], list) for item in value):
         return [[tuple(condition) for condition in group] for group in value]
     return [tuple(condition) for condition in value]

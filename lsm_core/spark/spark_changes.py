@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
 
 from lsm_core.commit import CommitMessage, abort, discard_on_failure
 from lsm_core.errors import ColumnNotFound, UnsupportedFeature
@@ -22,13 +25,22 @@ from lsm_core.metadata import snapshots
 from lsm_core.metadata.support import require_writable
 from lsm_core.read import Scan, Split, read_split
 from lsm_core.spark.compaction_job import packed
-from lsm_core.spark.spark_columns import names_in_table
+from lsm_core.spark.spark_columns import names_in_table, quoted
 from lsm_core.spark.spark_read import read_table
 from lsm_core.spark.spark_tasks import raise_first, run_tasks, slots_of, store_of
-from lsm_core.spark.spark_write import ROW_KIND, WriteJob, tasks_of, write_frame, write_table
+from lsm_core.spark.spark_write import (
+    ROW_KIND,
+    WriteJob,
+    active_session,
+    spark_frame,
+    tasks_of,
+    write_frame,
+    write_table,
+)
 from lsm_core.spark.write_folder import WriteFolder, new_family
 from lsm_core.table.writing import committed
 from lsm_core.write import RoutedRows, row_changes
+from lsm_core.write.incoming_rows import Rows, as_rows
 from lsm_core.write.row_changes import AppendChange, KeyedChange, PartOfChange
 
 if TYPE_CHECKING:
@@ -36,19 +48,21 @@ if TYPE_CHECKING:
 
     from lsm_core.table import Catalog
 
+_LOG: Final = logging.getLogger(__name__)
 _TASKS_PER_SLOT: Final = 4
 """Tasks for each that runs at once: few enough to cost little, enough for the last ones to end together."""
 
 
-def upsert(df: DataFrame, table: Any, *, merge_schema: Catalog | None = None) -> int | None:
+def upsert(df: DataFrame | Rows, table: Any, *, merge_schema: Catalog | None = None) -> int | None:
     """Insert the rows of ``df``, each in place of the one with its primary key; returns the snapshot id, None without rows.
 
-    Columns may be left out of partial-update and aggregation tables only. ``merge_schema``: as in `write_table`. Raises
-    UnsupportedFeature (a table without primary key, one that keeps its first rows), and what `write_table` raises.
+    Columns that are left out take their default or null, as in `save()`; partial-update and aggregation tables keep what is there. ``df``, ``table`` and ``merge_schema``: as
+    in `write_table`. Raises UnsupportedFeature (a table without primary key, one that keeps its first rows), and what `write_table` raises.
     """
-    store = store_of(table)
-    row_changes.require_upsert(store, names_in_table(df.columns, store.schema))
-    return write_table(df, store, merge_schema=merge_schema)
+    frame = spark_frame(df)
+    store = store_of(table, active_session() if frame is None else frame.sparkSession)
+    row_changes.require_upsert(store, store.schema.field_names)
+    return write_table(df if frame is None else frame, store, merge_schema=merge_schema)
 
 
 def delete_where(spark: SparkSession, table: Any, filter: object) -> int | None:  # noqa: A002  (the public name)
@@ -58,7 +72,7 @@ def delete_where(spark: SparkSession, table: Any, filter: object) -> int | None:
     writes the index files. A filter over partition columns alone drops partitions. Raises InvalidFilter (also for no filter), UnsupportedFeature, RetractNotSupported,
     CommitConflict, SparkFailed.
     """
-    store = store_of(table)
+    store = store_of(table, spark)
     return committed(
         store, row_changes.delete_rows(store, filter, partial(_by_bucket, spark), partial(_by_files, spark))
     )
@@ -74,21 +88,46 @@ def update_where(
 
     Keys, partition and bucket columns cannot be set. Raises as :func:`delete_where`, and InvalidData, ColumnNotFound.
     """
-    store = store_of(table)
+    store = store_of(table, spark)
     return committed(
         store, row_changes.update_rows(store, filter, values, partial(_by_bucket, spark), partial(_by_files, spark))
     )
 
 
-def delete_keys(keys: DataFrame, table: Any) -> int | None:
+@dataclass(frozen=True)
+class SkippedKeys:
+    """What `delete_keys` did with the keys that it was given.
+
+    Attributes:
+        keys: distinct keys that were given.
+        deleted: keys whose row was deleted.
+        nulls: keys with a null in a column; no row has such a key.
+    """
+
+    keys: int
+    deleted: int
+    nulls: int
+
+    @property
+    def absent(self) -> int:
+        """Keys without a null that the table did not have."""
+        return self.keys - self.deleted - self.nulls
+
+
+def delete_keys(
+    keys: DataFrame | Rows, table: Any, *, on_skipped: Callable[[SkippedKeys], None] | None = None
+) -> int | None:
     """Delete the rows whose primary key is in ``keys`` (its columns, in any order); returns the snapshot id, None when there were none.
 
-    The table is read once for them, so that readers of its changes see whole rows. Raises ColumnNotFound, UnsupportedFeature,
-    CommitConflict, SparkFailed.
+    The table is read once for them, so that readers of its changes see whole rows. Keys that the table does not have are skipped: a warning
+    of the log says how many, and ``on_skipped`` is called with the counts. ``keys`` and ``table``: as in `write_table`. Raises ColumnNotFound,
+    UnsupportedFeature, CommitConflict, SparkFailed.
     """
     from pyspark.sql import functions
 
-    store, spark = store_of(table), keys.sparkSession
+    frame = spark_frame(keys)
+    spark = active_session() if frame is None else frame.sparkSession
+    store = store_of(table, spark)
     require_writable(store)
     names = store.schema.primary_keys
     if not names:
@@ -96,22 +135,47 @@ def delete_keys(keys: DataFrame, table: Any) -> int | None:
             "deleting by keys from a table without primary key; delete_where takes a filter", store.name
         )
     row_changes.require_delete(store)
-    keys = keys.toDF(*names_in_table(keys.columns, store.schema))
-    for name in keys.columns:
+    if frame is None:
+        if spark is None:
+            raise UnsupportedFeature(
+                "delete_keys of a frame that is not Spark's, without a session of Spark", store.name
+            )
+        rows = as_rows(keys, store.name)
+        frame = spark.createDataFrame(rows if isinstance(rows, pa.Table) else rows.read_all())
+    frame = frame.toDF(*names_in_table(frame.columns, store.schema))
+    for name in frame.columns:
         if name not in names:
             raise ColumnNotFound(store.name, name, names)
     for name in names:
-        if name not in keys.columns:
-            raise ColumnNotFound("of keys", name, keys.columns)
+        if name not in frame.columns:
+            raise ColumnNotFound("of keys", name, frame.columns)
+    wanted = frame.distinct()
     newest = snapshots.latest_id(store)
-    if newest is None:
-        return None
-    found = read_table(spark, store, snapshot_id=newest).join(keys.distinct(), on=list(names), how="left_semi")
-    free = (name for number in count() if not store.schema.has_field(name := ROW_KIND + "_" * number))
-    column = store.options.rowkind_field or next(free)
-    frame = found.withColumn(column, functions.lit("-D"))
-    job = replace(WriteJob.plan(store, overwrite=False, parallelism=tasks_of(spark)), made_from=newest, deletes=True)
-    return committed(store, write_frame(frame, job, None if store.schema.has_field(column) else column))
+    found = None
+    deleted = 0
+    if newest is not None:
+        matching = read_table(spark, store, snapshot_id=newest).join(wanted, on=list(names), how="left_semi")
+        free = (name for number in count() if not store.schema.has_field(name := ROW_KIND + "_" * number))
+        column = store.options.rowkind_field or next(free)
+        changes = matching.withColumn(column, functions.lit("-D"))
+        job = replace(
+            WriteJob.plan(store, overwrite=False, parallelism=tasks_of(spark)), made_from=newest, deletes=True
+        )
+        found = committed(store, write_frame(changes, job, None if store.schema.has_field(column) else column))
+        deleted = 0 if found is None else snapshots.read(store, found).delta_record_count or 0
+    has_null = functions.greatest(
+        *(functions.col(quoted(name)).isNull().cast("int") for name in names), functions.lit(0)
+    )
+    told = wanted.agg(functions.count("*").alias("keys"), functions.sum(has_null).alias("nulls")).first()
+    skipped = SkippedKeys(int(told["keys"]), deleted, int(told["nulls"] or 0))
+    if skipped.deleted < skipped.keys:
+        _LOG.warning(
+            "table %s: delete_keys skipped %d of %d keys: %d that the table does not have, %d with a null",
+            store.name, skipped.keys - skipped.deleted, skipped.keys, skipped.absent, skipped.nulls,
+        )  # fmt: skip
+    if on_skipped is not None:
+        on_skipped(skipped)
+    return found
 
 
 def _by_bucket(spark: SparkSession, change: KeyedChange, scan: Scan) -> int | None:
@@ -198,4 +262,4 @@ def _changed_files(change: AppendChange, family: str, folder: WriteFolder, paylo
         raise
 
 
-__all__ = ["delete_keys", "delete_where", "update_where", "upsert"]
+__all__ = ["SkippedKeys", "delete_keys", "delete_where", "update_where", "upsert"]

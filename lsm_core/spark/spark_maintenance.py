@@ -60,7 +60,7 @@ def compact_table(
     Raises VerificationFailed, CorruptFile, CommitConflict, UnsupportedFeature, SparkFailed, InvalidFilter, InvalidOption; nothing is committed
     then (with ``commit_every``: of what failed), and what finished or killed tasks wrote is deleted.
     """
-    store = store_of(table)
+    store = store_of(table, spark)
     plan = plan_compaction(store, full, partitions, buckets, None, order_by, strategy, commit_every, where)
     return apply_compaction(spark, store, plan, progress=progress, executor_memory=executor_memory)
 
@@ -76,7 +76,7 @@ def apply_compaction(
 ) -> CompactionReport:
     """Apply a compaction plan as it stands, its tasks on Spark. Raises PlanStale and what `compact_table` raises."""
     runner = spark_runner(spark, progress=progress, executor_memory=executor_memory, plan=plan)
-    report = apply_plan(store_of(table), plan, runner, approved_by)
+    report = apply_plan(store_of(table, spark), plan, runner, approved_by)
     if not isinstance(report, CompactionReport):
         raise UnsupportedFeature(f"a plan to {plan.action} as a compaction", plan.table)
     return report
@@ -154,7 +154,7 @@ def remove_orphan_files(
     mode tasks delete many files. The report is that of one process. Raises PlanRefused with the rule that forbids it, InvalidOption, CorruptFile,
     UnsupportedFeature, SparkFailed.
     """
-    store, runner = store_of(table), spark_runner(spark)
+    store, runner = store_of(table, spark), spark_runner(spark)
     plan = plan_orphans(store, older_than_ms, max_share, runner=runner)
     report = report_only(plan) if dry_run else apply_plan(store, plan, runner)
     assert isinstance(report, OrphanReport)
@@ -175,7 +175,7 @@ def rescale_table(
     ``partitions`` and ``where`` choose as in `compact_table`. Raises PlanStale, CommitConflict, VerificationFailed, UnsupportedFeature, InvalidOption,
     InvalidFilter, CorruptFile, SparkFailed; nothing is committed then, and what tasks wrote is deleted, also what killed workers began.
     """
-    store = store_of(table)
+    store = store_of(table, spark)
     report = apply_plan(store, plan_rescale(store, bucket_num, partitions, where=where), spark_runner(spark))
     assert isinstance(report, RescaleReport)
     return report
@@ -197,7 +197,7 @@ def expire_snapshots(
     snapshots are to be looked at, or files deleted, tasks do; the report is that of one process.
     Raises UnsupportedFeature, PlanStale, CorruptFile, SparkFailed.
     """
-    store, runner = store_of(table), spark_runner(spark)
+    store, runner = store_of(table, spark), spark_runner(spark)
     plan = plan_expiry(
         store,
         retain_max=retain_max,

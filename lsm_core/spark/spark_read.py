@@ -24,6 +24,7 @@ from lsm_core.read.changes import Choice, Span, span_of_options, span_parts, spa
 from lsm_core.read.predicate import Conjunct
 from lsm_core.read.sql_text import EXACT_TYPES
 from lsm_core.read.table_versions import BETWEEN
+from lsm_core.spark.session_catalog import table_of
 from lsm_core.spark.spark_columns import fields_of, quoted, spark_arrow_schema, spark_ddl, to_spark
 from lsm_core.spark.spark_tasks import DEFAULT_SLOTS, Shipped, slots_of, store_of, translated, use_this_python
 from lsm_core.storage import place_of
@@ -54,6 +55,7 @@ def read_table(
 ) -> DataFrame:
     """Return the merged rows of ``table`` at one version (default: the latest, fixed at this call) as a DataFrame.
 
+    ``table``: a table, or its name where the session's setting `spark.dredge.warehouse` (else DREDGE_WAREHOUSE) names the warehouse.
     Columns come in table order or as asked for; timestamps as TIMESTAMP_NTZ (LTZ: TIMESTAMP). ``filter`` (as in `Table.to_arrow`) keeps
     the rows for which it is true and prunes files. The version is a snapshot's, a tag's, or the newest not younger than ``timestamp_ms``
     (epoch ms); ``incremental``: the rows that changed after one snapshot (or tag) up to and with another. Without any, options of the
@@ -67,11 +69,12 @@ def read_table(
     from lsm_core.table.system.reader import ReadOnlyTable
 
     use_this_python(spark)
+    table = table_of(spark, table)
     if isinstance(table, ReadOnlyTable):
         _refuse_for_system(table.name, tag=tag, timestamp_ms=timestamp_ms, incremental=incremental)
         found = _system_rows(spark, table, columns, filter, snapshot_id)
         return found if limit is None else found.limit(whole_number(limit, "limit", table.name, least=0))
-    store, version = _asked(store_of(table), snapshot_id, tag, timestamp_ms, incremental)
+    store, version = _asked(store_of(table, spark), snapshot_id, tag, timestamp_ms, incremental)
     span = None if version else span_of_options(store)
     if span is not None:
         changed = _changes(spark, Choice.of(store, columns, filter), span)

@@ -6,22 +6,18 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from lsm_core.commit import abort
+from lsm_core.commit import abort, discard_on_failure
 from lsm_core.errors import DredgeError, InvalidOption, UnsupportedFeature
 from lsm_core.metadata.store import TableStore
-from lsm_core.spark.spark_tasks import IN_CATALOG, Outcome, decode, encode, raise_first
+from lsm_core.spark.gathering import write_gathered, write_or_leave
+from lsm_core.spark.spark_tasks import IN_CATALOG, Outcome, decode, encode, raise_first, tells
 from lsm_core.spark.spark_write import OVERWRITE_MODE, WriteJob, overwrite_scope, task_number
 from lsm_core.write import RoutedRows
-
-# Several tasks may write one bucket: each counts in a range of its own, or two versions of a key could share a sequence number and their
-# order would be left to chance (paimon 5872).
-_SEQUENCES_PER_TASK: Final = 1 << 32
 
 
 @dataclass(frozen=True)
@@ -30,7 +26,7 @@ class TaskMessage(WriterCommitMessage):
 
     messages: tuple[bytes, ...] = ()
     staged: str = ""
-    """The file in which the task left its rows for the one writer (`WriteFolder`)."""
+    """The file in which the task left its rows for the one writer (`WriteFolder`): where keys move, or its files would be small."""
     failure: bytes = b""
     overwrite_mode: str = ""
     """`spark.sql.sources.partitionOverwriteMode` of the session that writes: only tasks are told."""
@@ -39,7 +35,8 @@ class TaskMessage(WriterCommitMessage):
 class TableWriter(DataSourceArrowWriter):
     """Writes a DataFrame as one commit; ``overwrite`` replaces what `overwrite_scope` says.
 
-    Row order between tasks is the order of the DataFrame's partitions. `write_table` makes fewer files: it shuffles by bucket first.
+    Row order between tasks is the order of the DataFrame's partitions. Tasks whose files would be small leave their rows to one writer (`gathering`);
+    `write_table`, which shuffles by bucket first, makes fewer files of large frames.
     Where keys may move between partitions tasks only check their rows, and one process writes them all when they have ended.
     """
 
@@ -50,16 +47,17 @@ class TableWriter(DataSourceArrowWriter):
         overwrite_mode: str | None = None,
         numbered: tuple[str, int] | None = None,
         kind_column: str | None = None,
+        replace_where: str | None = None,
     ) -> None:
         """``overwrite_mode``: "static" or "dynamic", in place of the session's; ``numbered``: user and number of a commit that is to happen once;
-        ``kind_column``: which one holds row kinds.
+        ``kind_column``: which one holds row kinds; ``replace_where``: the condition that chooses the partitions to replace.
 
         Raises InvalidOption, UnsupportedFeature.
         """
         if overwrite_mode is not None and overwrite_mode.lower() not in {"static", "dynamic"}:
             raise InvalidOption("partitionOverwriteMode", overwrite_mode, "static or dynamic", store.name)
         self._job, self._overwrite_mode = WriteJob.plan(store, overwrite, numbered=numbered), overwrite_mode
-        self._kind_column = kind_column
+        self._kind_column, self._replace_where = kind_column, replace_where
         self._is_there, self._stages = self._job.folder is None, self._job.keys_move
         if self._stages:
             self._job = replace(self._job, assigners=1)
@@ -83,12 +81,12 @@ class TableWriter(DataSourceArrowWriter):
                     (rows, kinds) for _, rows, kinds in self._job.checked(iterator, task, self._kind_column)
                 )
             else:
-                routed = (rows for _, rows in self._job.routed(iterator, task, self._kind_column))
-                messages = tuple(self._job.write(routed, task, sequence_offset=task * _SEQUENCES_PER_TASK))
+                messages, staged = write_or_leave(self._job, iterator, task, self._kind_column)
         except Exception as error:  # noqa: BLE001  (raised by commit)
             return TaskMessage(failure=encode(error))
         return TaskMessage(messages, staged, overwrite_mode=context.getLocalProperty(OVERWRITE_MODE) or "")
 
+    @tells
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish all tasks' files as one snapshot, unless it is there. Raises as `WriteJob.commit`, which also says what becomes of the files."""
         if self._is_there:
@@ -97,7 +95,8 @@ class TableWriter(DataSourceArrowWriter):
         # Only what a session sets reaches the tasks. Else it is Spark's own default, as in Paimon's connector.
         scope = overwrite_scope(self._job.store, self._overwrite_mode, of_session or "static")
         outcomes = self._outcomes(messages)
-        self._job.commit(outcomes if not self._stages else self._moved(messages, outcomes), scope)
+        outcomes = self._moved(messages, outcomes) if self._stages else self._gathered(messages, outcomes)
+        self._job.commit(outcomes, self._replace_where or scope)
 
     def _moved(self, messages: Sequence[WriterCommitMessage | None], outcomes: Sequence[Outcome]) -> list[Outcome]:
         """Write what the tasks staged where its keys live. Raises the error of the first task that failed, StorageFull, CorruptFile."""
@@ -107,6 +106,21 @@ class TableWriter(DataSourceArrowWriter):
             names = [one.staged for one in messages if isinstance(one, TaskMessage)]
             staged = ((place, RoutedRows(b"", 0, *piece)) for place, piece in enumerate(self._job.folder.rows(names)))
             return [Outcome(0, data) for data in self._job.write((rows for _, rows in self._job.moved(staged)), task=0)]
+        except BaseException:
+            self._job.end(failed=True)
+            raise
+
+    def _gathered(self, messages: Sequence[WriterCommitMessage | None], outcomes: Sequence[Outcome]) -> list[Outcome]:
+        """Write what tasks left, and return all outcomes. Raises the error of the first task that failed, StorageFull, CorruptFile."""
+        told = {task: one for task, one in enumerate(messages) if isinstance(one, TaskMessage)}
+        left = [(task, one.staged) for task, one in told.items() if one.staged]
+        if not left:
+            return list(outcomes)
+        found = self._job.messages(outcomes)
+        try:
+            with discard_on_failure(self._job.store, found):
+                raise_first(outcomes)
+                return [*outcomes, *write_gathered(self._job, left, [task for task in told if told[task].messages])]
         except BaseException:
             self._job.end(failed=True)
             raise

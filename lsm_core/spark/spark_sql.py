@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from lsm_core.errors import InvalidOption
-from lsm_core.options import parse_catalog_options
+from lsm_core.spark.session_catalog import WAREHOUSE_SETTING, catalog_of_session
 from lsm_core.sql.procedures import CallResult, prepare_call
 from lsm_core.table import Catalog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-WAREHOUSE_SETTING: Final = "spark.dredge.warehouse"
-"""The session's setting that names the warehouse of `call`."""
-_WAREHOUSE_VARIABLE: Final = "DREDGE_WAREHOUSE"
-_CATALOG_VARIABLE: Final = "DREDGE_CATALOG_OPTIONS"
 
 
 def call(
@@ -34,18 +27,8 @@ def call(
     """
     from lsm_core.spark.spark_maintenance import spark_runner
 
-    prepared = prepare_call(_catalog_of(spark, catalog), statement)
+    prepared = prepare_call(catalog_of_session(spark, catalog), statement)
     return prepared.apply(spark_runner(spark), approved_by)
-
-
-def _catalog_of(spark: SparkSession, given: Catalog | str | None) -> Catalog:
-    if isinstance(given, Catalog):
-        return given
-    named = given or spark.conf.get(WAREHOUSE_SETTING, None) or os.environ.get(_WAREHOUSE_VARIABLE)
-    if not named:
-        accepted = f"the warehouse's path: pass catalog=, or set {WAREHOUSE_SETTING} or {_WAREHOUSE_VARIABLE}"
-        raise InvalidOption("catalog", None, accepted)
-    return Catalog(str(named), parse_catalog_options(os.environ.get(_CATALOG_VARIABLE, ""), _CATALOG_VARIABLE))
 
 
 __all__ = ["WAREHOUSE_SETTING", "call"]

@@ -59,14 +59,14 @@ class StreamChoice:
 
     store: TableStore
     columns: Sequence[str] | None
-    filter: list[Any] | None
+    filter: list[Any] | str | None
     kinds: bool
 
     @staticmethod
     def of(
         store: TableStore,
         columns: Sequence[str] | None,
-        filter: list[Any] | None,  # noqa: A002
+        filter: list[Any] | str | None,  # noqa: A002
         options: Mapping[str, str],
     ) -> StreamChoice:
         """Raises InvalidOption for a `read.changelog` that is neither true nor false, UnsupportedFeature for a table with a column of its name."""

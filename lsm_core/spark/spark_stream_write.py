@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -31,8 +31,9 @@ from lsm_core.maintenance.actions.compact.planning import plan_compaction
 from lsm_core.maintenance.apply import apply_plan
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import BucketMode, TableStore
+from lsm_core.spark.gathering import write_gathered, write_or_leave
 from lsm_core.spark.spark_columns import names_in_table
-from lsm_core.spark.spark_tasks import Outcome, decode, encode, tells
+from lsm_core.spark.spark_tasks import Outcome, decode, encode, raise_first, tells
 from lsm_core.spark.spark_write import WriteJob, kind_column_of, task_number, warn_of_unseen
 from lsm_core.spark.write_folder import WriteFolder
 from lsm_core.table.writing import StreamCommit, after_commit
@@ -51,7 +52,6 @@ _COMPACTIONS: Final = ("none", "minor", "full")
 _QUERY: Final = "spark.query-id"
 _RUN: Final = "spark.run-id"
 _MOST_LOOKED_AT: Final = 1_000
-_SEQUENCES_PER_TASK: Final = 1 << 32  # tasks that write one bucket each count in a range of their own
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,8 @@ class EpochMessage(WriterCommitMessage):
     """Of the plan, which the writer that commits does not have: how files of the epoch are named, and where tasks left notes."""
     messages: tuple[bytes, ...] = ()
     failure: bytes = b""
+    staged: str = ""
+    """The file in which the task left its rows, as its files would be small (`gathering`)."""
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -107,11 +109,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
         assert folder is not None
         about = (query, run, self._job.family, folder.folder)
         try:
-            routed = (rows for _, rows in self._job.routed(iterator, task, self._kind_column))
-            messages = self._job.write(routed, task, sequence_offset=task * _SEQUENCES_PER_TASK)
+            written, staged = write_or_leave(self._job, iterator, task, self._kind_column)
         except Exception as error:  # noqa: BLE001  (raised by commit)
             return EpochMessage(*about, failure=encode(error))
-        return EpochMessage(*about, tuple(messages))
+        return EpochMessage(*about, written, staged=staged)
 
     @tells
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's name)
@@ -126,6 +127,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         job, outcomes = self._job_of(told[0]), self._outcomes(told)
         found = job.messages(outcomes)
         try:
+            outcomes += self._gathered(job, told, found, outcomes)
+            found = job.messages(outcomes)
             self._publish(job.joined(found, outcomes), told[0], batchId)
         except BaseException:
             job.end(found, failed=True)
@@ -162,6 +165,19 @@ class StreamWriter(DataSourceStreamArrowWriter):
         with suppress(DredgeError, OSError):
             abort(self._store, job.messages(self._outcomes(told)))
         job.end(failed=True)
+
+    def _gathered(
+        self, job: WriteJob, told: Sequence[EpochMessage], found: list[CommitMessage], outcomes: Sequence[Outcome]
+    ) -> list[Outcome]:
+        """Write what tasks left, and return its outcomes. Raises the error of the first task that failed, StorageFull, CorruptFile."""
+        left = [(task, one.staged) for task, one in enumerate(told) if one.staged]
+        if not left:
+            return []
+        with discard_on_failure(self._store, found):
+            raise_first(outcomes)
+            # the plan of the tasks, which this process does not have
+            planned = replace(job, history=BucketHistory.of_whole_table(self._store, ignore=self._overwrite))
+            return write_gathered(planned, left, [task for task, one in enumerate(told) if one.messages])
 
     def _job_of(self, told: EpochMessage) -> WriteJob:
         """The epoch's write as far as its end needs it."""

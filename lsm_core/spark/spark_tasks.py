@@ -25,6 +25,7 @@ from lsm_core import __version__, errors
 from lsm_core.errors import CorruptFile, DredgeError, SparkFailed, UnsupportedFeature
 from lsm_core.json_reader import parse_json
 from lsm_core.metadata.store import TableStore
+from lsm_core.spark.session_catalog import table_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -147,7 +148,9 @@ def marked(error: DredgeError) -> str:
 
 
 def tells(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method that Spark calls, whose typed errors carry a note: Spark shows them with their traces, in which `typed` finds them by it."""
+    """A method that Spark calls, whose typed errors begin with their sentence and carry a note: Spark shows them with their traces, in which
+    `typed` finds them by it.
+    """
 
     @wraps(method)
     def call(*given: Any, **named: Any) -> Any:
@@ -164,8 +167,31 @@ def noted(error: DredgeError) -> DredgeError:
     """Return ``error`` with the note by which `typed` finds it in a trace of Spark."""
     note = marked(error).removeprefix(f"{error} ")
     if note not in getattr(error, "__notes__", ()):
+        _lead(error)
         error.add_note(note)
     return error
+
+
+def _lead(error: DredgeError) -> None:
+    """Have Python's trace of ``error``, which Spark shows, begin with its sentence: a trace begins with the first cause, and a cause without a
+    trace of its own is its sentence alone.
+    """
+    first: BaseException = error
+    seen = {id(first)}
+    while True:
+        cause = first.__cause__ or (None if first.__suppress_context__ else first.__context__)
+        if cause is None or id(cause) in seen:
+            break
+        first = cause
+        seen.add(id(first))
+    kind = type(error)
+    make, arguments = error.__reduce__()[:2]
+    first.__cause__ = make(*arguments)
+    chain = error.__cause__ or error.__context__
+    # Spark's workers take the cause away where they shorten a trace (`simplifiedTraceback`), so it must not be removable.
+    kept = property(lambda _: chain, lambda _, __: None)
+    members = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__cause__": kept}
+    error.__class__ = type(kind.__name__, (kind,), members)
 
 
 def await_query(query: StreamingQuery, timeout_s: float | None = None) -> bool:
@@ -339,8 +365,8 @@ class Outcome:
     error: DredgeError | None = None
 
 
-def store_of(table: Any) -> TableStore:
-    """Return the store of a `Table` (or the store itself).
+def store_of(table: Any, spark: SparkSession | None = None) -> TableStore:
+    """Return the store of a `Table`, of a table by its name (`table_of`), or the store itself.
 
     Raises UnsupportedFeature for a system table, whose store is that of the table it tells about, and for anything else.
     """
@@ -348,12 +374,13 @@ def store_of(table: Any) -> TableStore:
         return table
     from lsm_core.table import Table  # not at the top: writer tasks import this module, and need no facade
 
+    table = table_of(spark, table)
     if isinstance(table, Table):
         return table.store
     name = getattr(table, "name", None)
     if name is not None:
         raise UnsupportedFeature("writing or maintaining a system table, which can only be read", str(name))
-    raise UnsupportedFeature(f"a Spark job on {type(table).__name__}: pass a Table or a TableStore")
+    raise UnsupportedFeature(f"a Spark job on {type(table).__name__}: pass a Table, a TableStore or a table's name")
 
 
 DEFAULT_SLOTS: Final = 8

@@ -104,7 +104,7 @@ def verify_table(
     (Spark SQL cannot say what a column or its function becomes), CorruptFile (a file is missing), SparkFailed (one cannot be read).
     """
     began = time.monotonic()
-    store = store_of(table)
+    store = store_of(table, spark)
     require_readable(store)
     found = [snapshots.read(store, number) for number in (a, b)]
     live_a, live_b = entries_to_compare(store, a, b, places, appended=appended)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from uuid import uuid4
 
 import pyarrow as pa
@@ -31,6 +31,7 @@ from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.metadata.support import require_writable
 from lsm_core.options import parse_digits, whole_number
 from lsm_core.read.compacted import compacted_only
+from lsm_core.spark.replaced_partitions import replace_condition, replaced_partitions
 from lsm_core.spark.spark_columns import SESSION_ZONE, arrow_of, in_frames, in_session_zone, names_in_table
 from lsm_core.spark.spark_tasks import (
     ANSWER_DDL,
@@ -59,7 +60,7 @@ from lsm_core.write.bucket import groups as bucket_groups
 from lsm_core.write.cross_partition import KeyMoves, Known
 from lsm_core.write.hash_indexes import HashIndexes, owner_of
 from lsm_core.write.hash_indexes import joined as joined_indexes
-from lsm_core.write.incoming_rows import RowNumbering, require_columns
+from lsm_core.write.incoming_rows import RowNumbering, Rows, as_rows, require_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -108,6 +109,10 @@ _RUN_BEFORE: Final = ("AdaptiveSparkPlan", "InMemory", "Scan In-memory", "BatchS
 """Operators whose partitions are known only after a part of the query has run."""
 _ASSIGNERS: Final = 8
 """Assigners of dynamic buckets at most, where the table's options say nothing: each opens a bucket of its own."""
+
+
+Scope: TypeAlias = "Mapping[str, Any] | str | None"
+"""What an overwrite replaces: as `Committer.overwrite` takes it, or a condition on partition columns as SQL text."""
 
 
 @dataclass(frozen=True)
@@ -178,15 +183,14 @@ class WriteJob:
         return self.store.bucket_mode is BucketMode.CROSS_PARTITION
 
     def routed(
-        self, batches: Iterable[pa.RecordBatch], task: int, kind_column: str | None = None
+        self, batches: Iterable[pa.RecordBatch], task: int, kind_column: str | None = None, *, alone: bool = False
     ) -> Iterator[tuple[int, RoutedRows]]:
         """The rows of Spark partition ``task``, checked and by bucket, each with its place in the order of the DataFrame.
 
-        New keys of dynamic buckets go where every other task sends them, too, however many come (`PartitionIndex.assign_apart`).
+        ``alone``: no other task writes. Else new keys of dynamic buckets go where every other task sends them, too, however many come (`PartitionIndex.assign_apart`).
         Raises what `TableWrite.routed` raises; errors name rows by their number in the partition.
         """
-        apart = None if self.store.bucket_mode is not BucketMode.DYNAMIC else self._indexes().assign_apart
-        return self._routed(batches, task, kind_column, apart)
+        return self._routed(batches, task, kind_column, self.assign(alone=alone))
 
     def to_assigners(
         self, batches: Iterable[pa.RecordBatch], task: int, kind_column: str | None = None
@@ -246,6 +250,18 @@ class WriteJob:
         finally:
             for moves in gathered.values():
                 moves.close()
+
+    def assign(self, *, alone: bool) -> Assign | None:
+        """Return the rule that gives rows of dynamic buckets their bucket; None where the buckets are not dynamic.
+
+        ``alone``: one process writes all rows of the job; else every task gives a new key the same bucket.
+        """
+        if self.store.bucket_mode is not BucketMode.DYNAMIC:
+            return None
+        if not alone:
+            return self._indexes().assign_apart
+        rules = AssignerRules.of(self.store.options, self.store.name)
+        return HashIndexes(self.store, self.history, rules, ignore=self.overwrite).assign
 
     def _indexes(self, assigner: int | None = None) -> HashIndexes:
         """The hash indexes as one assigner needs them; None: as who stands for all of them."""
@@ -310,14 +326,14 @@ class WriteJob:
             self.folder.forget(attempt)
         return [message.to_bytes() for message in messages]
 
-    def commit(self, outcomes: Sequence[Outcome], scope: Mapping[str, Any] | None = None) -> int | None:
+    def commit(self, outcomes: Sequence[Outcome], scope: Scope = None) -> int | None:
         """:meth:`publish`, and do what a batch writer does after its commit (automatic tags)."""
         return committed(self.store, self.publish(outcomes, scope))
 
-    def publish(self, outcomes: Sequence[Outcome], scope: Mapping[str, Any] | None = None) -> int | None:
+    def publish(self, outcomes: Sequence[Outcome], scope: Scope = None) -> int | None:
         """Publish what the tasks wrote as one snapshot and return its id (None: nothing to do).
 
-        ``scope``: what an overwrite replaces, as `Committer.overwrite` takes it. A numbered commit that is there already is not made
+        ``scope``: what an overwrite replaces, as `Committer.overwrite` takes it, or a condition on partition columns. A numbered commit that is there already is not made
         again, and its new files are deleted. Raises the error of the first task that failed, CommitConflict, InvalidData: the job's files
         are deleted then. CommitUnknown: they stay.
         """
@@ -330,9 +346,7 @@ class WriteJob:
         self.end(messages)
         return found
 
-    def _published(
-        self, messages: list[CommitMessage], outcomes: Sequence[Outcome], scope: Mapping[str, Any] | None
-    ) -> int | None:
+    def _published(self, messages: list[CommitMessage], outcomes: Sequence[Outcome], scope: Scope) -> int | None:
         messages = self.joined(messages, outcomes)
         with discard_on_failure(self.store, messages):
             if self.is_there:  # the same commit was made meanwhile by another process: it has other files
@@ -342,7 +356,9 @@ class WriteJob:
             committer = Committer(self.store, user)
             if self.overwrite:
                 settle_shared_buckets(self.store, messages)
-                done = committer.overwrite(messages, scope, commit_identifier=number)
+                written = (message.partition for message in messages if message.new_files and not message.follows)
+                replaced = replaced_partitions(self.store, scope, written) if isinstance(scope, str) else scope
+                done = committer.overwrite(messages, replaced, commit_identifier=number)
                 show_moved_keys(self.store, messages)
             else:
                 done = committer.commit(messages, commit_identifier=number, made_from=self.made_from)
@@ -399,19 +415,23 @@ class WriteJob:
 
 
 def write_table(
-    df: DataFrame,
+    df: DataFrame | Rows,
     table: Any,
     *,
     row_kind_column: str | None = None,
-    overwrite: bool | Mapping[str, Any] | None = None,
+    overwrite: bool | Mapping[str, Any] | str | None = None,
     commit_user: str | None = None,
     commit_identifier: int | None = None,
     merge_schema: Catalog | None = None,
 ) -> int | None:
     """Write ``df`` as one commit and return its snapshot id (None: there was nothing to write).
 
+    ``df``: a DataFrame of Spark (also of pandas on Spark), or rows of this process (a pandas or Polars frame, Arrow data ...), which are written here without a job
+    of Spark. ``table``: a table, or its name where the session's setting `spark.dredge.warehouse` (else DREDGE_WAREHOUSE) names the warehouse.
+
     Columns are matched by name, where none fits exactly in any case; missing ones take their default or null. ``row_kind_column`` names a column of ``df`` with "+I" "-U"
-    "+U" "-D" per row (default: `_row_kind`, where ``df`` has it and the table has not). ``overwrite``: True or ``{}`` replaces what `overwrite_scope` says (a mode that the session sets decides before the table's option), a mapping the partitions with these values.
+    "+U" "-D" per row (default: `_row_kind`, where ``df`` has it and the table has not). ``overwrite``: True or ``{}`` replaces what `overwrite_scope` says (a mode that the session sets decides before the table's option), a mapping the partitions with these values,
+    a condition on partition columns as SQL text (`day >= 'mon'`) the partitions for which it is true: rows outside of these are refused.
     Rows of one key count in the order of ``df`` (its partitions one after the other), so a retry writes the same. The driver sees
     commit messages only.
 
@@ -425,16 +445,64 @@ def write_table(
     Raises InvalidData, InvalidSchema, ColumnNotFound, UnsupportedFeature (a system table among them), CommitConflict and SparkFailed after which nothing
     is committed and what tasks wrote is deleted, also what a killed worker began; CommitUnknown: what they answered for stays.
     """
-    store = store_of(table)
-    store, row_kind_column = prepared(store, df.schema, row_kind_column, merge_schema)
-    spark = df.sparkSession
+    frame = spark_frame(df)
+    spark = active_session() if frame is None else frame.sparkSession
+    store = store_of(table, spark)
+    rows = as_rows(df, store.name) if frame is None else None
+    given = frame.schema if rows is None else rows.schema
+    store, row_kind_column = prepared(store, given, row_kind_column, merge_schema)
     numbered = numbered_commit(store, commit_user, commit_identifier)
-    job = WriteJob.plan(store, overwrite is not None and overwrite is not False, tasks_of(spark), numbered)
+    if isinstance(overwrite, str):
+        replace_condition(store, overwrite)
+    assigners = 1 if frame is None else tasks_of(frame.sparkSession)
+    job = WriteJob.plan(store, overwrite is not None and overwrite is not False, assigners, numbered)
     if job.is_there:
         return None
-    named = overwrite if isinstance(overwrite, Mapping) and overwrite else None
-    scope = named or overwrite_scope(store, None, spark.conf.get(OVERWRITE_MODE, None))
-    return committed(store, write_frame(df, job, row_kind_column, scope))
+    named = overwrite if isinstance(overwrite, (Mapping, str)) and overwrite else None
+    scope = named or overwrite_scope(store, None, None if spark is None else spark.conf.get(OVERWRITE_MODE, None))
+    if rows is not None:
+        return committed(store, _write_rows(rows, job, row_kind_column, scope))
+    return committed(store, write_frame(frame, job, row_kind_column, scope))
+
+
+def spark_frame(rows: Any) -> Any:
+    """Return a DataFrame of Spark, or of pandas on Spark, as a DataFrame of Spark; None for rows of this process."""
+    if hasattr(rows, "sparkSession"):
+        return rows
+    return rows.to_spark() if type(rows).__module__.startswith("pyspark.pandas.") else None
+
+
+def active_session() -> SparkSession | None:
+    """Return the session that this process has; None without one."""
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession()
+
+
+def _write_rows(
+    rows: pa.Table | pa.RecordBatchReader, job: WriteJob, row_kind_column: str | None, scope: Scope
+) -> int | None:
+    """Carry out a write that was planned in this process, and publish it. Returns and raises as :meth:`WriteJob.publish`."""
+    batches = (_decoded(batch) for batch in (rows.to_batches() if isinstance(rows, pa.Table) else rows))
+    if job.keys_move:
+        checked = job.checked(batches, 0, row_kind_column)
+        groups = job.moved((place, RoutedRows(b"", 0, *piece)) for place, *piece in checked)
+    else:
+        groups = job.routed(batches, 0, row_kind_column, alone=True)
+    try:
+        outcomes = [Outcome(0, data) for data in job.write((group for _, group in groups), 0)]
+    except BaseException:
+        job.end(failed=True)
+        raise
+    return job.publish(outcomes, scope)
+
+
+def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """``batch`` without dictionaries: a slice of rows would hold them as a whole."""
+    columns = [
+        column.dictionary_decode() if pa.types.is_dictionary(column.type) else column for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
 def warn_of_unseen(store: TableStore, messages: Sequence[CommitMessage]) -> None:
@@ -462,9 +530,7 @@ def tasks_of(spark: SparkSession) -> int:
     return int(str(spark.conf.get("spark.sql.shuffle.partitions", "8")))
 
 
-def write_frame(
-    df: DataFrame, job: WriteJob, row_kind_column: str | None = None, scope: Mapping[str, Any] | None = None
-) -> int | None:
+def write_frame(df: DataFrame, job: WriteJob, row_kind_column: str | None = None, scope: Scope = None) -> int | None:
     """Run a write that was planned, and publish it; its files are gone when it fails. Returns and raises as :meth:`WriteJob.publish`."""
     try:
         outcomes = _outcomes_of_tasks(df, job, row_kind_column)
@@ -476,17 +542,19 @@ def write_frame(
 
 def prepared(
     store: TableStore,
-    given: StructType,
+    given: StructType | pa.Schema,
     kind_column: str | None = None,
     merge_schema: Catalog | None = None,
     *,
     explicit_casts: bool = False,
+    advice: str = "leave it out, or add it to the table with merge_schema=catalog",
 ) -> tuple[TableStore, str | None]:
     """The table as rows of ``given`` are written to it, and the column of row kinds. What can never fit is refused before any task runs.
 
-    ``explicit_casts``: types are also merged where values may be lost. Raises as `write_table` does.
+    ``explicit_casts``: types are also merged where values may be lost. ``advice``: what to do about a column that the table has not. Raises as
+    `write_table` does.
     """
-    fields = arrow_of(given, store.name)
+    fields = given if isinstance(given, pa.Schema) else arrow_of(given, store.name)
     if kind_column is None:
         kind_column = kind_column_of(fields.names, store.schema)
     if kind_column is not None and kind_column not in fields.names:
@@ -501,6 +569,9 @@ def prepared(
         if changes:
             merge_schema.alter_table(store.name, changes)
             store = store.refresh()
+    unknown = next((name for name in fields.names if not store.schema.has_field(name)), None)
+    if unknown is not None:
+        raise ColumnNotFound(store.name, unknown, store.schema.field_names, advice)
     require_columns(fields, store.schema, store.name)
     return store, kind_column
 

@@ -17,7 +17,7 @@ from lsm_core.read import Split, parse_filter, plan_scan, read_split
 from lsm_core.read.changes import Choice, span_of_options, span_parts, span_values
 from lsm_core.spark.spark_columns import fields_of, spark_arrow_schema, to_spark
 from lsm_core.spark.spark_read import packed, require_kept
-from lsm_core.spark.spark_tasks import noted
+from lsm_core.spark.spark_tasks import noted, tells
 
 if TYPE_CHECKING:
     from lsm_core.table.system.reader import ReadOnlyTable
@@ -44,7 +44,7 @@ class TableReader(DataSourceReader):
         self,
         store: TableStore,
         columns: Sequence[str],
-        filter: list[Any] | None = None,  # noqa: A002
+        filter: list[Any] | str | None = None,  # noqa: A002
         *,
         snapshot_id: int | None = None,
         limit: int | None = None,
@@ -56,6 +56,7 @@ class TableReader(DataSourceReader):
         self._snapshot_id, self._limit = snapshot_id, limit
         self._store_text = store.to_json()
 
+    @tells
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the read: one partition per split, or per snapshot where changes are read."""
         store = TableStore.from_json(self._store_text)
@@ -116,7 +117,7 @@ class SystemTableReader(DataSourceReader):
         self,
         table: ReadOnlyTable,
         columns: Sequence[str] | None,
-        filter: list[Any] | None,  # noqa: A002
+        filter: list[Any] | str | None,  # noqa: A002
         snapshot_id: int | None,
     ) -> None:
         self._table, self._columns, self._filter, self._snapshot_id = table, columns, filter, snapshot_id
@@ -124,6 +125,13 @@ class SystemTableReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows in the Arrow types of `TableSource.schema`, filter applied."""
         del partition
+        try:
+            yield from self._read()
+        except DredgeError as error:
+            noted(error)
+            raise
+
+    def _read(self) -> Iterator[pa.RecordBatch]:
         table, snapshot_id = self._table, self._snapshot_id
         target = spark_arrow_schema(fields_of(table.schema_at(snapshot_id), self._columns, table.name), table.name)
         for batch in table.to_batches(self._columns, self._filter, snapshot_id=snapshot_id):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 from lsm_core.errors import InvalidOption
+from lsm_core.spark.session_catalog import table_of
 from lsm_core.spark.spark_read import read_table
 from lsm_core.spark.spark_tasks import translated
 from lsm_core.table import Table
@@ -31,13 +32,14 @@ def create_view(spark: SparkSession, name: str, table: Any, **how: Any) -> None:
     Args:
         spark: The session that the view belongs to.
         name: The view's name; one of that name is replaced.
-        table: A table or a system table.
+        table: A table or a system table, or its name (as `read_table` takes it).
         how: Arguments of `read_table`: ``columns``, ``filter``, a version.
 
     Raises:
         DredgeError: As `read_table`.
         SparkFailed: Spark refuses the name.
     """
+    table = table_of(spark, table)
     frame = read_table(spark, table, **how)
     with translated(f"making the view {name}"):
         frame.createOrReplaceTempView(name)

@@ -24,7 +24,7 @@ from lsm_core.metadata.row_tracking import COLUMNS as ROW_TRACKING
 from lsm_core.metadata.row_tracking import tracks_rows
 from lsm_core.read import resolve
 from lsm_core.read.sql_text import EXACT_TYPES
-from lsm_core.read.table_versions import millis
+from lsm_core.read.table_versions import moment_ms
 from lsm_core.table import Catalog
 from lsm_core.table.names import TableName
 from lsm_core.table.system.reader import ReadOnlyTable
@@ -162,19 +162,9 @@ def _version_options(asked: exp.Version, table: str) -> dict[str, str]:
         raise InvalidOption(f"{asked.name} AS OF", asked.expression.sql(dialect="spark"), "a literal", table)
     if asked.name.upper() == "VERSION":
         return {"scan.version": value.name}
-    if not value.is_string:
-        if not value.name.isdigit():
-            raise InvalidOption("TIMESTAMP AS OF", value.name, "a text, or whole seconds since 1970", table)
-        return {"scan.timestamp-millis": str(int(value.name) * 1000)}
-    moment = value.name.strip()
-    zoned = (
-        moment
-        if re.search(r"(Z|[+-]\d\d(:?\d\d)?)$", moment[10:])
-        else f"{moment} +00:00"
-        if len(moment) > 10
-        else f"{moment} 00:00 +00:00"
-    )
-    return {"scan.timestamp-millis": str(millis(table, "TIMESTAMP AS OF", zoned.replace(" +", "+")))}
+    if not value.is_string and not value.name.isdigit():
+        raise InvalidOption("TIMESTAMP AS OF", value.name, "a text, or whole seconds since 1970", table)
+    return {"scan.timestamp-millis": str(moment_ms(table, "TIMESTAMP AS OF", value.name))}
 
 
 def _schema_of(table: Any, snapshot_id: int | None) -> TableSchema:

@@ -12,7 +12,7 @@ import pytest
 
 from lsm_core import Table
 from lsm_core.errors import ColumnNotFound, CommitConflict, InvalidData, InvalidFilter, SparkFailed, UnsupportedFeature
-from lsm_core.spark import delete_keys, delete_where, spark_changes, update_where, upsert
+from lsm_core.spark import SkippedKeys, delete_keys, delete_where, spark_changes, update_where, upsert
 from lsm_core.write.row_changes.copy_on_write import Rewriting
 from lsm_core.write.row_changes.vectors import Marking
 from tests.spark.tables import canonical, data_files, dying, make_table
@@ -108,9 +108,22 @@ def test_keys_of_a_frame_are_deleted(spark: Any, tmp_path: Path, layout: str) ->
     named = "k" if keys == ("k",) else "k, int(k % 2) p"
     frame = spark.sql(f"SELECT {named} FROM (SELECT explode(array(0L, 10L, 20L, 30L, 40L, 50L, 50L, 777L)) k)")
     before = table.latest_snapshot()
-    assert before is not None and delete_keys(frame, table) == before.id + 1
+    told: list[SkippedKeys] = []
+    assert before is not None and delete_keys(frame, table, on_skipped=told.append) == before.id + 1
     assert sorted(table.to_arrow(["k"]).column("k").to_pylist()) == sorted(wanted)
-    assert delete_keys(frame, table) is None
+    assert (told[0].keys, told[0].nulls, told[0].absent) == (7, 0, 7 - told[0].deleted)
+    assert told[0].deleted == 60 - len(wanted) or layout != "fixed"
+
+
+def test_delete_keys_says_what_it_skipped(spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    table = made(tmp_path, ("p", "k"), {"bucket": "2"})
+    told: list[SkippedKeys] = []
+    keys = pa.table({"k": [1, 2, 2, None, 777], "p": pa.array([1, 0, 0, 1, 1], pa.int32())})
+    delete_keys(keys, table, on_skipped=told.append)
+    assert told == [SkippedKeys(keys=4, deleted=2, nulls=1)] and told[0].absent == 1
+    said = "table db.t: delete_keys skipped 2 of 4 keys: 1 that the table does not have, 1 with a null"
+    assert said in [record.getMessage() for record in caplog.records]
+    assert delete_keys(keys, table) is None
 
 
 def test_upserts_replace_rows_of_their_key(spark: Any, tmp_path: Path) -> None:
@@ -118,8 +131,8 @@ def test_upserts_replace_rows_of_their_key(spark: Any, tmp_path: Path) -> None:
     assert upsert(spark.createDataFrame(rows(range(50, 70), "c")), table) == 3
     found = dict(zip(*(table.to_arrow(["k", "v"]).column(name).to_pylist() for name in ("k", "v")), strict=True))
     assert (found[49], found[50], found[69], len(found)) == ("b49", "c50", "c69", 70)
-    with pytest.raises(UnsupportedFeature, match="without all columns"):
-        upsert(spark.sql("SELECT 1 p, 1L k, timestamp_ntz'2024-01-01' at"), table)
+    upsert(spark.sql("SELECT 1 p, 49L k, timestamp_ntz'2024-01-01' at"), table)
+    assert [row["v"] for row in table.to_arrow(filter="k = 49").to_pylist()] == [None]  # as save() fills it
 
 
 def test_what_no_statement_can_do_is_refused_by_name(spark: Any, tmp_path: Path) -> None:

@@ -230,7 +230,8 @@ def test_a_failed_sink_leaves_no_file_and_no_snapshot(spark: Any, tmp_path: Path
         ({"incremental-between": "1,1", "scan.snapshot-id": "1"}, "only one of"),
         ({"snapshot-id": "x"}, "'snapshot-id'"),
         ({"snapshot-id": "77"}, "77"),
-        ({"filter": "k > 3"}, "'filter'"),
+        ({"filter": "k > > 3"}, "'filter'"),
+        ({"filter": '[["k"'}, "'filter'"),
         ({"filter": '[["zz", "=", 1]]'}, "'zz'"),
     ],
 )

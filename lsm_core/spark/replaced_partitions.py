@@ -1,0 +1,87 @@
+"""Overwrites of the partitions that a condition chooses (`replaceWhere`): which partitions these are, and that new rows lie inside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from lsm_core.commit.changes import partitions_of
+from lsm_core.errors import InvalidData, InvalidFilter, InvalidOption
+from lsm_core.format.binary_row import decode_rows
+from lsm_core.format.partition_path import partition_specs, partition_values
+from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.store import TableStore
+from lsm_core.read import Predicate, parse_filter
+
+REPLACE_WHERE: Final = "replaceWhere"
+_PLACE: Final = "\0place"
+_ELSE: Final = "for other rows use lsm_core.spark.delete_where(spark, table, condition), then append"
+
+
+def replace_condition(store: TableStore, where: str) -> Predicate:
+    """Parse a condition of `replaceWhere`.
+
+    Args:
+        store: The table.
+        where: The condition as SQL text.
+
+    Returns:
+        The condition, on partition columns alone.
+
+    Raises:
+        InvalidOption: The table has no partitions, or the text is another condition.
+    """
+    keys = store.schema.partition_keys
+    if not keys:
+        raise InvalidOption(REPLACE_WHERE, where, f"nothing, as the table has no partitions; {_ELSE}", store.name)
+    accepted = f"a condition on the partition columns {', '.join(keys)}; {_ELSE}"
+    try:
+        predicate = parse_filter(where, store.schema, store.name)
+    except InvalidFilter as error:
+        raise InvalidOption(REPLACE_WHERE, where, f"{accepted} ({error})", store.name) from error
+    if predicate is None or not predicate.columns or not set(predicate.columns) <= set(keys):
+        raise InvalidOption(REPLACE_WHERE, where, accepted, store.name)
+    return predicate
+
+
+def replaced_partitions(store: TableStore, where: str, written: Iterable[bytes]) -> list[dict[str, Any]]:
+    """Return the partitions that an overwrite with a condition replaces.
+
+    Args:
+        store: The table.
+        where: The condition, as :func:`replace_condition` takes it.
+        written: The serialised partitions that get rows.
+
+    Returns:
+        The partitions of the table and of the new rows for which the condition is true, as `Committer.overwrite` takes them.
+
+    Raises:
+        InvalidData: New rows lie outside the condition.
+        DredgeError: As :func:`replace_condition`.
+    """
+    predicate = replace_condition(store, where)
+    new = sorted(set(written))
+    inside = set(_matching(store, predicate, new))
+    outside = [partition for partition in new if partition not in inside]
+    if outside:
+        name = partition_specs(store.schema, outside[:1], store.options)[0]
+        reason = f"new rows of partition {name} lie outside the condition of {REPLACE_WHERE}: {where}"
+        raise InvalidData(store.name, ", ".join(store.schema.partition_keys), reason)
+    snapshot = snapshots.latest(store)
+    live = [] if snapshot is None else partitions_of(manifests.live_entries(store, snapshot, columns=["partition"]))
+    inside.update(_matching(store, predicate, live))
+    return [partition_values(store.schema, partition) for partition in sorted(inside)]
+
+
+def _matching(store: TableStore, predicate: Predicate, partitions: Sequence[bytes]) -> list[bytes]:
+    """Those of serialised partitions for whose values the condition is true."""
+    values = decode_rows(pa.array(partitions, pa.binary()), list(store.schema.partition_types))
+    places = pa.array(range(len(partitions)), pa.int64())
+    batch = pa.RecordBatch.from_arrays([*values, places], names=[*store.schema.partition_keys, _PLACE])
+    return [partitions[place] for place in np.asarray(predicate.apply(batch).column(_PLACE))]
+
+
+__all__ = ["REPLACE_WHERE", "replace_condition", "replaced_partitions"]

@@ -1,0 +1,66 @@
+"""The catalog that names of tables are looked up in, where a call has no catalog of its own."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+from lsm_core.errors import InvalidOption
+from lsm_core.options import parse_catalog_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lsm_core.table import Catalog
+
+WAREHOUSE_SETTING: Final = "spark.dredge.warehouse"
+"""The session's setting that names the warehouse."""
+_WAREHOUSE_VARIABLE: Final = "DREDGE_WAREHOUSE"
+_CATALOG_VARIABLE: Final = "DREDGE_CATALOG_OPTIONS"
+
+
+def catalog_of_session(spark: SparkSession | None, given: Catalog | str | None = None) -> Catalog:
+    """Return the catalog of a call.
+
+    Args:
+        spark: The session, or None without one.
+        given: A catalog, or the warehouse's path; None for the session's setting `spark.dredge.warehouse`, else the environment's DREDGE_WAREHOUSE
+            (with DREDGE_CATALOG_OPTIONS).
+
+    Returns:
+        The catalog.
+
+    Raises:
+        InvalidOption: No warehouse is named.
+    """
+    from lsm_core.table import Catalog  # not at the top: writer tasks import this module, and need no facade
+
+    if isinstance(given, Catalog):
+        return given
+    named = given or (spark and spark.conf.get(WAREHOUSE_SETTING, None)) or os.environ.get(_WAREHOUSE_VARIABLE)
+    if not named:
+        accepted = f"the warehouse's path: pass catalog=, or set {WAREHOUSE_SETTING} or {_WAREHOUSE_VARIABLE}"
+        raise InvalidOption("catalog", None, accepted)
+    return Catalog(str(named), parse_catalog_options(os.environ.get(_CATALOG_VARIABLE, ""), _CATALOG_VARIABLE))
+
+
+def table_of(spark: SparkSession | None, table: Any) -> Any:
+    """Return a table or system table by its name ("db.t", "db.t$branch_dev", "db.t$files"); anything but a text is returned as it is.
+
+    Raises:
+        InvalidOption: A table is named, and no warehouse is.
+        TableNotFound: There is no such table.
+    """
+    if not isinstance(table, str):
+        return table
+    try:
+        catalog = catalog_of_session(spark)
+    except InvalidOption as error:
+        accepted = (
+            f"a Table, or a name where {WAREHOUSE_SETTING} of the session or {_WAREHOUSE_VARIABLE} names the warehouse"
+        )
+        raise InvalidOption("table", table, accepted) from error
+    return catalog.table(table)
+
+
+__all__ = ["WAREHOUSE_SETTING", "catalog_of_session", "table_of"]
