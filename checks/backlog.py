@@ -14,8 +14,9 @@ from orchestration.policies import Policy
 from orchestration.policies.decisions import Backlog, backlog_of
 
 LEVEL0_FILES: Final = "level-0 files (worst bucket)"
+SMALL_FILES: Final = "small files (worst partition)"
 THRESHOLD: Final = "threshold"
-"""What an evaluation calls its two numbers."""
+"""What an evaluation calls its numbers; of append tables the small files are counted."""
 
 
 def hides_level0(options: TableOptions) -> bool:

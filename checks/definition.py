@@ -116,6 +116,8 @@ def limits_of(policy: Policy) -> CheckLimits:
     return CheckLimits(
         level0_warn=policy.level0_warn,
         level0_critical=policy.level0_critical,
+        pile_warn=policy.watch.small_files,
+        pile_critical=max(policy.watch.small_files_critical, policy.watch.small_files),
         idle_ms=hours * 60 * 60 * 1000,
         paused=policy.paused,
         page_bytes=policy.page_sample_bytes,

@@ -55,6 +55,8 @@ TREE_CHECK: Final = "tree_is_valid"
 FORMER_TREE_CHECK: Final = "tree_invariants"
 """What it was called before: its failures stay in force until the check is evaluated under its name of today."""
 BACKLOG_CHECK: Final = "level0_backlog"
+SMALL_FILES_CHECK: Final = "small_files_backlog"
+"""What `BACKLOG_CHECK` is for append tables, whose files have no levels."""
 SUITE_CHECK: Final = "expectations"
 
 NAME_VARIABLE: Final = "DREDGE_WAREHOUSE_NAME"

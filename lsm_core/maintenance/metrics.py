@@ -9,7 +9,7 @@ from typing import Final
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.debts import GRACE_MS, HistoryDebt, history_debt
 from lsm_core.maintenance.observe import health
-from lsm_core.maintenance.ranking import TableNeed, need_of
+from lsm_core.maintenance.ranking import TableNeed, need_of, small_files_of_partitions
 from lsm_core.maintenance.record import iterate_ledger
 from lsm_core.maintenance.score import history_parts
 from lsm_core.maintenance.trash import read_trash
@@ -26,6 +26,7 @@ METRICS: Final[Mapping[str, str]] = {
     "dredge_table_rows": "Stored rows, unmerged.",
     "dredge_table_sorted_runs": "Sorted runs of the bucket that has most.",
     "dredge_table_level0_files": "Level-0 files of the bucket that has most.",
+    "dredge_table_small_files": "Small files of the partition of an append table that has most.",
     "dredge_table_due_compaction_bytes": "Bytes that the compactions read which the table's own rules ask for now.",
     "dredge_table_oldest_level0_timestamp_seconds": "Since when the oldest data wait on level 0.",
     "dredge_table_last_compaction_timestamp_seconds": "When the newest compaction was that left files.",
@@ -62,7 +63,10 @@ def table_samples(store: TableStore, since_ms: int) -> list[Sample]:
     newest = snapshots.latest(store)
     debt = history_debt(store, newest, GRACE_MS)
     waiting = len(read_trash(store).records)
-    numbers = _numbers(need_of("", health(store), history_parts(debt, store.options)), newest, debt, waiting)
+    buckets = health(store)
+    numbers = _numbers(need_of("", buckets, history_parts(debt, store.options)), newest, debt, waiting)
+    if not store.has_primary_key:
+        numbers |= {"dredge_table_small_files": max(small_files_of_partitions(buckets).values(), default=0)}
     labels = {"table": store.name}
     runs: dict[tuple[str, str], tuple[int, float, int]] = {}
     for entry in iterate_ledger(store, heads=True, since_ms=since_ms):

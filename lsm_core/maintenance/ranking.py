@@ -50,6 +50,14 @@ def score_of(
     return max([*(bucket.score for bucket in buckets), *(one[1] for one in parts)], default=0.0), parts
 
 
+def small_files_of_partitions(buckets: Iterable[BucketHealth]) -> dict[str, int]:
+    """Return the small files of each partition, by its text."""
+    small: dict[str, int] = {}
+    for bucket in buckets:
+        small[bucket.partition_text] = small.get(bucket.partition_text, 0) + bucket.small_files
+    return small
+
+
 def need_of(table: str, buckets: Sequence[BucketHealth], history: Sequence[Part] = ()) -> TableNeed:
     """Return what ``table`` needs; of no bucket, nothing. ``history``: what its history owes (`score.history_parts`)."""
     if not buckets:

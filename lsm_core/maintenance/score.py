@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from lsm_core.arrays import arrow_array, numpy_array
 from lsm_core.errors import DredgeError, UnsupportedFeature
 from lsm_core.format.snapshot import Snapshot
+from lsm_core.maintenance.action import size_text
 from lsm_core.maintenance.actions.compact.unit_choice import NOTHING_DELETED, choose_bins, decide
 from lsm_core.maintenance.debts import GRACE_MS, HistoryDebt, history_debt
 from lsm_core.metadata.store import TableStore
@@ -28,6 +29,10 @@ _TOLD: Final = 0.5
 """The share of its limit from which on a sign is told as a reason."""
 _LEVEL0_FILES: Final = 1_000
 """Level-0 files that are a backlog, however small they are: each is listed, opened and merged."""
+_TENTH: Final = 10
+"""Files are small on average where so many of them would fit into one of the target's size."""
+_MANY_FILES: Final = 50
+"""Fewer files cost a reader little, however small they are."""
 _DAY_MS: Final = 24 * 60 * 60 * 1000
 _LONG_MS: Final = 20 * _DAY_MS
 _OVERDUE: Final = 100
@@ -39,6 +44,8 @@ HIDDEN: Final = "hidden rows"
 LEVEL0: Final = "level-0 backlog"
 STALENESS: Final = "staleness"
 SMALL_FILES: Final = "small files"
+PILE: Final = "small-file backlog"
+FILE_SIZE: Final = "average file size"
 SNAPSHOTS: Final = "snapshot debt"
 HELD: Final = "held snapshots"
 MANIFESTS: Final = "metadata debt"
@@ -167,6 +174,14 @@ def score_parts(signs: Signs, options: TableOptions) -> tuple[Part, ...]:
                 f"{signs.small_files} small files {sign} {least}",
             ),
             Part(
+                PILE,
+                signs.small_files / _LEVEL0_FILES,
+                100,
+                f"{signs.small_files:,} small files in one bucket (limit {_LEVEL0_FILES:,})",
+                sized=False,
+            ),
+            Part(FILE_SIZE, *_average(signs, options)),
+            Part(
                 DELETES,
                 share,
                 weight,
@@ -174,6 +189,15 @@ def score_parts(signs: Signs, options: TableOptions) -> tuple[Part, ...]:
             ),
         ]
     return tuple(part for part in found if part.share > 0)
+
+
+def _average(signs: Signs, options: TableOptions) -> tuple[float, float, str]:
+    """Share, weight and text of the files of an append table's bucket being small on average."""
+    tenth = options.target_file_size(has_primary_key=False) // _TENTH
+    average = signs.bytes // max(signs.files, 1)
+    share = 0.0 if signs.files <= _MANY_FILES else tenth / max(average, 1)
+    text = f"{signs.files:,} files of {size_text(average)} on average (a tenth of target-file-size: {size_text(tenth)})"
+    return (share if share > 1 else 0.0), 80, text
 
 
 def history_parts_of(store: TableStore, newest: Snapshot | None = None, grace_ms: int = GRACE_MS) -> tuple[Part, ...]:

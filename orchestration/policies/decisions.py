@@ -310,7 +310,7 @@ def _due(subject: Subject, policy: Policy, now_ms: int) -> Decision:
     if subject.asked is not Asked.IDLE:
         of_files = table.append_only
         decision = decide_small_files(table.name, state) if of_files else decide_sorted_runs(table.name, state, trigger)
-        return decision if rest is None else _held_back(decision, rest, state, policy, trigger)
+        return decision if rest is None else _held_back(decision, rest, state, policy, trigger, append_only=of_files)
     if not table.append_only and state.cost_minor:
         # A partition that its own trigger asks for belongs to the other sensor: two runs would only wait for each other.
         text = f"{state.sorted_runs} sorted runs (trigger {trigger}): sorted_run looks after it"
@@ -320,16 +320,22 @@ def _due(subject: Subject, policy: Policy, now_ms: int) -> Decision:
 
 
 def _held_back(
-    decision: Decision, rest: tuple[Reason, str], state: PartitionHealth, policy: Policy, trigger: int
+    decision: Decision,
+    rest: tuple[Reason, str],
+    state: PartitionHealth,
+    policy: Policy,
+    trigger: int,
+    *,
+    append_only: bool,
 ) -> Decision:
     """The decision as a pause or the hours of the policy leave it: a critical backlog is no time to wait, and says so."""
-    (reason, why), limit = rest, policy.level0_critical
-    level, files, _ = backlog_of([state], policy)
+    (reason, why), limit = rest, policy.watch.small_files_critical if append_only else policy.level0_critical
+    level, files, _ = backlog_of([state], policy, append_only=append_only)
     if reason is not Reason.PAUSED and decision.outcome is not Outcome.RUN:
         return decision
     if level in {Backlog.CRITICAL, Backlog.EMERGENCY}:
         overridden = f"the pause ({policy.paused}) is" if reason is Reason.PAUSED else f"its hours ({why}) are"
-        text = f"{files} level-0 files >= {limit}: critical; {overridden} overridden"
+        text = f"{files} {'small' if append_only else 'level-0'} files >= {limit}: critical; {overridden} overridden"
         return replace(
             decision, outcome=Outcome.RUN, reason=Reason.RECOVERY, text=text, number=files, threshold=limit, full=True
         )
@@ -398,7 +404,8 @@ def _with_numbers(decision: Decision, subject: Subject, policy: Policy, history:
     if history.plan is not None and history.plan.hash:
         cost = history.plan.cost
     overdue = decision.reason is Reason.TRIGGER_REACHED and waited >= policy.watch.stalled_after_ms
-    level = Backlog.OK if state is None else backlog_of([state], policy)[0]
+    append_only = subject.table.append_only
+    level = Backlog.OK if state is None else backlog_of([state], policy, append_only=append_only)[0]
     urgent = level in {Backlog.CRITICAL, Backlog.EMERGENCY}
     return replace(decision, cost=cost, benefit=benefit, waited_ms=waited, overdue=overdue, urgent=urgent)
 
@@ -610,8 +617,20 @@ def decide_idle(table: str, state: PartitionHealth, policy: Policy, *, append: b
     return Decision(table, state.text, Outcome.RUN, Reason.IDLE, text, number, minimum, full=True)
 
 
-def backlog_of(states: Sequence[PartitionHealth], policy: Policy) -> tuple[Backlog, int, str]:
-    """Return how bad the worst bucket's level-0 pile is, its files and its partition."""
+def backlog_of(
+    states: Sequence[PartitionHealth], policy: Policy, *, append_only: bool = False
+) -> tuple[Backlog, int, str]:
+    """Return how bad the worst bucket's level-0 pile is, its files and its partition.
+
+    ``append_only``: of a table without a key the small files of the worst partition count, by the limits of `watch`; large files are no pile.
+    """
+    if append_only:
+        piled = max(states, key=lambda state: state.small_files, default=None)
+        small, watch = (0 if piled is None else piled.small_files), policy.watch
+        if piled is None or small < watch.small_files:
+            return Backlog.OK, small, "" if piled is None else piled.text
+        critical = small >= max(watch.small_files_critical, watch.small_files)
+        return Backlog.CRITICAL if critical else Backlog.WARN, small, piled.text
     worst = max(states, key=lambda state: state.level0_files, default=None)
     if worst is None:
         return Backlog.OK, 0, ""

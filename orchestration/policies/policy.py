@@ -42,7 +42,7 @@ _RETENTION: Final = {
     "orphans": "orphans",
 }
 """Which part of `Retention` speaks of an action."""
-_COUNTS: Final = frozenset({"tags", "small_manifests"})
+_COUNTS: Final = frozenset({"tags", "small_manifests", "small_files", "small_files_critical"})
 """Limits of `WatchRules` that are no times."""
 _COMPARED: Final = 20
 """So many names that fit nothing are compared with all that there is, to tell what was probably meant: that takes a millisecond each."""
@@ -210,6 +210,19 @@ class WatchRules(_Part):
     small_manifests: int | None = Field(
         None, ge=2, description="so many manifests of the newest snapshot are small or hold deletions"
     )
+    small_files: int | None = Field(
+        None, ge=2, description="a partition of an append table has so many small files: small_files_backlog warns"
+    )
+    small_files_critical: int | None = Field(
+        None, ge=2, description="a partition of an append table has so many small files: small_files_backlog fails"
+    )
+
+    @model_validator(mode="after")
+    def _in_order(self) -> WatchRules:
+        low, high = self.small_files, self.small_files_critical
+        if low is not None and high is not None and low > high:
+            raise ValueError(f"small_files ({low}) is above small_files_critical ({high})")
+        return self
 
 
 class Expectation(_Part):
@@ -432,6 +445,8 @@ class WatchLimits:
     overdue_after_ms: int = DAY_MS
     tags: int = 100
     small_manifests: int = 500
+    small_files: int = 1_000
+    small_files_critical: int = 10_000
 
 
 @dataclass(frozen=True)

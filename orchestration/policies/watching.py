@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from lsm_core.clock import utc_text
+from lsm_core.maintenance.checks.layout_condition import Verdict
 from lsm_core.maintenance.debts import HistoryDebt
 from orchestration.health import PartitionHealth
 from orchestration.policies.decisions import Backlog, DueWork, backlog_of
@@ -18,6 +19,8 @@ class Trouble(StrEnum):
     """What is wrong, as a code that programs can count."""
 
     LEVEL0 = "level 0 piles up"
+    SMALL_FILES = "small files pile up"
+    FILE_SIZE = "files are small on average"
     STALLED = "maintenance stands still"
     PAUSED = "paused for long"
     SUSPENDED = "suspended after failures"
@@ -61,8 +64,18 @@ class Finding:
         return f"{self.subject}: {self.severity.value} ({self.trouble.value}): {self.text}"
 
 
+def find_small_files(table: str, pile: Verdict, average: Verdict) -> list[Finding]:
+    """Return the alerts of an append table's files, as its checks `small_files_backlog` and `average_file_size` judge them."""
+    act = f"; `dredge compact {table}` gathers them"
+    if not pile.passed:
+        return [
+            Finding(table, Trouble.SMALL_FILES, Severity.ERROR if pile.critical else Severity.WARN, pile.text + act)
+        ]
+    return [] if average.passed else [Finding(table, Trouble.FILE_SIZE, Severity.WARN, average.text)]
+
+
 def find_backlog(table: str, states: Sequence[PartitionHealth], policy: Policy) -> list[Finding]:
-    """The level-0 alert: at the policy's warning, critical and emergency numbers of files in one bucket."""
+    """The level-0 alert of a table with a primary key: at the policy's warning, critical and emergency numbers of files in one bucket."""
     level, files, where = backlog_of(states, policy)
     if level is Backlog.OK:
         return []
@@ -177,6 +190,7 @@ __all__ = [
     "find_history",
     "find_late_data",
     "find_pause",
+    "find_small_files",
     "find_stall",
     "overdue",
 ]

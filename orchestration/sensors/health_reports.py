@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 import dagster as dg
 import pyarrow.compute as pc
 
-from checks.backlog import LEVEL0_FILES, THRESHOLD
+from checks.backlog import LEVEL0_FILES, SMALL_FILES, THRESHOLD
 from checks.definition import evaluation_of, is_off
 from checks.layout_checks import condition_checks, condition_result
 from checks.tree_invariants import inspect_tree
@@ -80,11 +80,17 @@ class HealthReporter:
         for event in self._events(table, reports, layout):
             layout_materialised |= isinstance(event, dg.AssetMaterialization) and event.asset_key == layout
             yield event
-        if table.refusal is not None or is_off(table.policy, names.BACKLOG_CHECK):
+        if table.refusal is not None or is_off(table.policy, backlog_check(table)):
             return
         found = alert(table, layout)
-        files, limit = (int(str(found.metadata[name].value)) for name in (LEVEL0_FILES, THRESHOLD))
-        if layout_materialised or not found.passed or 2 * files >= limit or not reports.backlog_passes(layout):
+        counted = SMALL_FILES if table.card.append_only else LEVEL0_FILES
+        files, limit = (int(str(found.metadata[name].value)) for name in (counted, THRESHOLD))
+        if (
+            layout_materialised
+            or not found.passed
+            or 2 * files >= limit
+            or not reports.backlog_passes(found.asset_check_key)
+        ):
             yield found
 
     def _events(self, table: OpenTable, reports: LastReports, layout: dg.AssetKey) -> Iterator[AssetEvent]:
@@ -159,7 +165,7 @@ class HealthReporter:
         lie = f"{files} files in {buckets} buckets lie as they should"
         yield dg.AssetCheckEvaluation(asset_key=layout, check_name=names.TREE_CHECK, passed=True, description=lie)
         for check in condition_checks(table.card, table.policy):
-            if check != names.BACKLOG_CHECK:  # told after every look
+            if check != backlog_check(table):  # told after every look
                 yield evaluation_of(layout, condition_result(table.store, table.health, table.policy, check))
         if dg.AssetCheckKey(layout, names.MERGED_VIEW_CHECK) not in reports.evaluated:
             return
@@ -206,12 +212,13 @@ class LastReports:
 
     @cached_property
     def _backlogs(self) -> Mapping[dg.AssetCheckKey, AssetCheckExecutionRecord]:
-        keys = [dg.AssetCheckKey(layout, names.BACKLOG_CHECK) for layout in self._layouts]
+        checks = (names.BACKLOG_CHECK, names.SMALL_FILES_CHECK)
+        keys = [dg.AssetCheckKey(layout, check) for layout in self._layouts for check in checks]
         return self.instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
 
-    def backlog_passes(self, layout: dg.AssetKey) -> bool:
-        """Whether the newest evaluation of level0_backlog passed, within a day and after the layout was materialised last."""
-        record = self._backlogs.get(dg.AssetCheckKey(layout, names.BACKLOG_CHECK))
+    def backlog_passes(self, key: dg.AssetCheckKey) -> bool:
+        """Return whether the newest evaluation of that alert passed, within a day and after its layout was materialised last."""
+        record, layout = self._backlogs.get(key), key.asset_key
         if record is None or record.event is None or record.status is not AssetCheckExecutionRecordStatus.SUCCEEDED:
             return False
         last = self.materialised.get(layout)
@@ -260,17 +267,23 @@ def observation(table: OpenTable, layout: dg.AssetKey, state: PartitionHealth) -
     return dg.AssetObservation(layout, partition=state.text if table.card.partitioned else None, metadata=told)
 
 
+def backlog_check(table: OpenTable) -> str:
+    """Return the check that tells of the table's pile of files."""
+    return names.SMALL_FILES_CHECK if table.card.append_only else names.BACKLOG_CHECK
+
+
 def alert(table: OpenTable, layout: dg.AssetKey) -> dg.AssetCheckEvaluation:
-    """Return the evaluation of level0_backlog for the table as it was found."""
-    return evaluation_of(layout, condition_result(table.store, table.health, table.policy, names.BACKLOG_CHECK))
+    """Return the evaluation of the table's pile of files as it was found."""
+    return evaluation_of(layout, condition_result(table.store, table.health, table.policy, backlog_check(table)))
 
 
 def alert_lines(table: OpenTable) -> list[str]:
-    """Say on every tick what the level-0 alert says, as long as it is not OK."""
-    if table.refusal is not None or is_off(table.policy, names.BACKLOG_CHECK):
+    """Say on every tick what the alert of the pile of files says, as long as it is not OK."""
+    check = backlog_check(table)
+    if table.refusal is not None or is_off(table.policy, check):
         return []
     found = alert(table, dg.AssetKey(table.name))
-    return [] if found.passed else [f"{table.name}: {names.BACKLOG_CHECK}: {found.description}"]
+    return [] if found.passed else [f"{table.name}: {check}: {found.description}"]
 
 
 __all__ = ["HEALTHY", "HealthReporter", "LastReports", "alert_lines", "needs_nothing", "touched_since"]

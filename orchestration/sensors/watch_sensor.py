@@ -15,6 +15,8 @@ import dagster as dg
 from lsm_core.clock import utc_text
 from lsm_core.errors import InvalidOption
 from lsm_core.json_reader import parse_json
+from lsm_core.maintenance import CheckLimits
+from lsm_core.maintenance.checks.layout_condition import Condition, judge_file_size, judge_small_files
 from lsm_core.maintenance.debts import HistoryDebt, history_debt
 from orchestration import names
 from orchestration.blocked import failed_checks, suspensions
@@ -28,6 +30,7 @@ from orchestration.policies.watching import (
     find_history,
     find_late_data,
     find_pause,
+    find_small_files,
     find_stall,
 )
 from orchestration.resources.settings import Settings
@@ -54,6 +57,17 @@ _WAITS_MS: Final = (15 * 60_000, 60 * 60_000, 4 * 60 * 60_000)
 _SILENT_INTERVALS: Final = 10
 _SILENT_SECONDS: Final = 15 * 60
 _OURS: Final = frozenset({names.SORTED_RUN_SENSOR, names.IDLE_SENSOR, names.CATALOG_SENSOR, names.FAILURE_SENSOR})
+
+
+def _small_files(table: OpenTable, policy: Policy, now_ms: int) -> list[Finding]:
+    """Return the alerts of an append table's files."""
+    options, watch = table.store.options, policy.watch
+    target = options.target_file_size(has_primary_key=False)
+    condition = Condition(
+        table.health.buckets, now_ms, keyed=False, file_bytes=target, trigger=options.compaction_trigger
+    )
+    limits = CheckLimits(pile_warn=watch.small_files, pile_critical=max(watch.small_files_critical, watch.small_files))
+    return find_small_files(table.name, judge_small_files(condition, limits), judge_file_size(condition, limits))
 
 
 @dataclass(frozen=True)
@@ -149,10 +163,10 @@ class Watch:
                 return []
             return [Finding(card.name, Trouble.UNREADABLE, Severity.ERROR, table.text)]
         now = table.store.clock.now_ms()
-        states = table.health.partitions
+        states, append_only = table.health.partitions, table.facts.append_only
         try:
             found = [
-                *find_backlog(table.name, states, policy),
+                *(_small_files(table, policy, now) if append_only else find_backlog(table.name, states, policy)),
                 *find_stall(table.name, due_work(table.facts, table.policy_of, table.now), policy, now),
                 *find_pause(table.name, policy, now),
                 *find_late_data(table.name, states, policy),

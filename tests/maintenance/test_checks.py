@@ -20,12 +20,14 @@ from lsm_core.errors import InvalidOption
 from lsm_core.files import KeyValueFileWriter, open_kv
 from lsm_core.format.file_meta import ENTRY_SCHEMA, SOURCE_COMPACT
 from lsm_core.format.snapshot import CommitKind
-from lsm_core.maintenance import CheckLimits, CheckReport, check_table, run_check
+from lsm_core.maintenance import BucketHealth, CheckLimits, CheckReport, check_table, run_check
 from lsm_core.maintenance.actions.compact.execution import tasks_of_plan
+from lsm_core.maintenance.checks.layout_condition import JUDGES, Condition, Verdict
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from tests.cli.shell import Shell
 from tests.maintenance.tables import HOUR, NOW, catalog, keyed, rows
+from tests.support.platform import bucket_health
 
 KINDS: dict[str, dict[str, str]] = {
     "deduplicate": {"sequence__field": "v"},
@@ -114,6 +116,7 @@ def test_an_append_table_has_the_checks_that_need_no_key(tmp_path: Path) -> None
     table.write(pa.table({"a": [1]}))
     assert [(report.check, report.passed) for report in table.check()] == [
         ("tree_is_valid", True),
+        ("small_files_backlog", True),
         ("bucket_size", True),
         ("average_file_size", True),
         ("snapshot_chain", True),
@@ -317,6 +320,45 @@ def test_the_condition_of_files_is_judged_by_limits(tmp_path: Path) -> None:
     assert lag.outcome == "warning"
     assert "$ro lags 30.0 h > 24.0 h" in lag.text
     assert found(later(table, 20), "ro_is_fresh").passed
+
+
+def judged(check: str, *buckets: BucketHealth, keyed: bool = False) -> Verdict:
+    condition = Condition(buckets, NOW, keyed=keyed, file_bytes=256 << 20, trigger=5)
+    return JUDGES[check](condition, CheckLimits())
+
+
+def in_files(partition: str, files: int, average: int, bucket: int = 0) -> BucketHealth:
+    """A bucket of an append table in so many files of that size."""
+    shape = {
+        "files": files,
+        "small_files": 0 if average >= 128 << 20 else files,
+        "bytes_per_level": {0: files * average},
+    }
+    return bucket_health(partition, bucket, level0_files=files, sorted_runs=0, **shape)
+
+
+def test_small_files_of_an_append_table_are_counted_by_partition_and_bucket() -> None:
+    well = judged("small_files_backlog", in_files("dt=a", 999, 1_300), in_files("dt=b", 20_000, 200 << 20))
+    assert (well.passed, well.text) == (True, "999 small files < 1,000 in dt=a")
+    warned = judged("small_files_backlog", in_files("dt=a", 1_000, 1_300), in_files("dt=a", 5, 1_300, bucket=1))
+    assert (warned.passed, warned.critical, warned.text) == (False, False, "1,005 small files >= 1,000 in dt=a")
+    assert warned.problems == ["dt=a: 1,005 small files", "dt=a/bucket-0: 1,000 small files"]
+    worst = judged("small_files_backlog", in_files("", 10_000, 1_300))
+    assert (worst.critical, worst.text) == (True, "10,000 small files >= 10,000 in the table")
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_a_table_of_many_tiny_files_does_not_pass_however_few_each_partition_has(keyed: bool) -> None:
+    spread = [in_files(f"dt={day}", 9, 1_331) for day in range(300)]
+    told = judged("average_file_size", *spread, keyed=keyed)
+    assert not told.passed
+    assert told.text == (
+        "2,700 files of 1.3 KiB on average, below 26 MiB, in 300 partitions, 300 buckets: `dredge compact --full` gathers them"
+    )
+    lone = judged("average_file_size", *(in_files(f"dt={day}", 1, 1_331) for day in range(1_001)), keyed=keyed)
+    assert not lone.passed and "fewer partitions or buckets" in lone.text
+    assert judged("average_file_size", *(in_files(f"dt={day}", 1, 1_331) for day in range(1_000)), keyed=keyed).passed
+    assert judged("average_file_size", *(in_files(f"dt={day}", 9, 30 << 20) for day in range(300)), keyed=keyed).passed
 
 
 def test_work_that_is_due_for_hours_while_nothing_runs_raises_the_alarm(tmp_path: Path) -> None:

@@ -130,6 +130,16 @@ def test_append_tables_have_no_runs_but_small_files(tmp_path: Path) -> None:
     assert [(h.cost_minor, h.cost_full, h.decision) for h in table.health()] == [(0, 0, "")]
 
 
+def test_many_tiny_files_of_an_append_table_are_parts_of_its_score() -> None:
+    signs = Signs(0, 0, 1.0, 0.0, small_files=500, bytes=500 * 1_331, has_primary_key=False, files=500)
+    parts = {part.name: part for part in score_parts(signs, TableOptions({"bucket": "-1"}))}
+    assert parts["small-file backlog"].share == 0.5
+    assert parts["small-file backlog"].text == "500 small files in one bucket (limit 1,000)"
+    assert parts["average file size"].text == "500 files of 1.3 KiB on average (a tenth of target-file-size: 26 MiB)"
+    few = Signs(0, 0, 1.0, 0.0, small_files=50, bytes=50 * 1_331, has_primary_key=False, files=50)
+    assert "average file size" not in {part.name for part in score_parts(few, TableOptions({"bucket": "-1"}))}
+
+
 def test_an_empty_table_has_no_buckets(tmp_path: Path) -> None:
     assert keyed(tmp_path).health() == []
 

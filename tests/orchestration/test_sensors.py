@@ -336,6 +336,22 @@ def test_idle_partitions_are_merged_by_the_injected_clock(tmp_path: Path) -> Non
         assert [bucket.files for bucket in log.health()] == [1]
 
 
+def test_the_pile_of_an_append_table_is_told_by_its_own_check(tmp_path: Path) -> None:
+    root, policies = tmp_path / "wh", tmp_path / "policies.yaml"
+    policies.write_text("defaults: {watch: {small_files: 3, small_files_critical: 5}}")
+    log = append_table(root)
+    commit(log, 3)
+    with open_house(root, DREDGE_POLICIES=str(policies)) as house:
+        (alert,) = [one for one in house.tick(RUNS).asset_events if isinstance(one, dg.AssetCheckEvaluation)]
+        assert (alert.check_name, alert.passed) == ("small_files_backlog", False)
+        assert (alert.severity, alert.description) == (dg.AssetCheckSeverity.WARN, "3 small files >= 3 in dt=a")
+        commit(log, 2)
+        result = house.tick(RUNS)
+        (alert,) = [one for one in result.asset_events if isinstance(one, dg.AssetCheckEvaluation)]
+        assert (alert.severity, alert.description) == (dg.AssetCheckSeverity.ERROR, "5 small files >= 5 in dt=a")
+        assert "shop.log: small_files_backlog: 5 small files >= 5 in dt=a" in house.lines(result)
+
+
 def test_a_replay_in_flight_keeps_all_sensors_still(tmp_path: Path) -> None:
     root, state = tmp_path / "wh", tmp_path / "replay"
     commit(keyed_table(root), 5)

@@ -9,20 +9,24 @@ import pytest
 
 from checks.layout_checks import condition_result
 from lsm_core.clock import FixedClock
+from lsm_core.maintenance import CheckLimits
+from lsm_core.maintenance.checks.layout_condition import Condition, judge_file_size, judge_small_files
 from lsm_core.maintenance.debts import HistoryDebt
 from lsm_core.options import TableOptions
 from orchestration.health import PartitionHealth, TableHealth, table_health
 from orchestration.policies import Now, TableFacts
-from orchestration.policies.decisions import DAY_MS, DueWork, due_work
+from orchestration.policies.decisions import DAY_MS, Backlog, DueWork, backlog_of, due_work
 from orchestration.policies.policy import Policy, WatchLimits
 from orchestration.policies.watching import (
     HOUR_MS,
+    Finding,
     Severity,
     Trouble,
     find_backlog,
     find_history,
     find_late_data,
     find_pause,
+    find_small_files,
     find_stall,
 )
 from orchestration.policies.windows import OffPeak
@@ -51,6 +55,33 @@ def test_level_0_is_told_at_its_three_limits(files: int, severity: Severity | No
     assert not found or word in found[0].line()
     worse = find_backlog("a.b", [_state("dt=b", level0_files=files + 1)], POLICY)
     assert [one.key for one in worse] == [one.key for one in found]  # a number more is no other alert
+
+
+def _append_findings(*states: PartitionHealth) -> list[Finding]:
+    condition = Condition(
+        [one for state in states for one in state.buckets], NOW, keyed=False, file_bytes=256 << 20, trigger=5
+    )
+    return find_small_files(
+        "a.b", judge_small_files(condition, CheckLimits()), judge_file_size(condition, CheckLimits())
+    )
+
+
+def test_the_small_files_of_an_append_table_are_told_as_level_0_is() -> None:
+    def state(files: int, size: int = 1_000) -> PartitionHealth:
+        shape = {"files": files, "small_files": files, "bytes_per_level": {0: files * size}}
+        return PartitionHealth("dt=b", (bucket_health("dt=b", 0, sorted_runs=0, level0_files=files, **shape),))
+
+    assert _append_findings(state(40)) == []
+    (found,) = _append_findings(state(1_000))
+    assert found.line() == (
+        "a.b: warn (small files pile up): 1,000 small files >= 1,000 in dt=b; `dredge compact a.b` gathers them"
+    )
+    assert _append_findings(state(10_000))[0].severity is Severity.ERROR
+    (found,) = _append_findings(state(60))
+    assert (found.trouble, found.severity) == (Trouble.FILE_SIZE, Severity.WARN) and "60 files" in found.text
+    watch = replace(POLICY.watch, small_files=10, small_files_critical=20)
+    level = backlog_of([state(15)], replace(POLICY, watch=watch), append_only=True)
+    assert level == (Backlog.WARN, 15, "dt=b")
 
 
 def _due(

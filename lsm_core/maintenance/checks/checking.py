@@ -92,6 +92,13 @@ CHECKS: Final[Mapping[str, Check]] = {
             warn=True,
         ),
         Check(
+            "small_files_backlog",
+            "Small files of each partition and bucket of an append table stay below the warning; every read has to open each of them.",
+            "layout_condition",
+            lambda kind: not kind.keyed,
+            warn=True,
+        ),
+        Check(
             "bucket_size",
             "No bucket is so large that one task needs hours for it: more buckets would share the work.",
             "layout_condition",
@@ -99,7 +106,7 @@ CHECKS: Final[Mapping[str, Check]] = {
         ),
         Check(
             "average_file_size",
-            "No partition lies in many files that are small on average: each is opened by every read.",
+            "Neither a partition nor the table lies in many files that are small on average: each is opened by every read.",
             "layout_condition",
             warn=True,
         ),

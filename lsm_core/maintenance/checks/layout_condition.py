@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -10,11 +11,14 @@ from lsm_core.clock import utc_text
 from lsm_core.maintenance.action import bucket_name, size_text
 from lsm_core.maintenance.checks.outcome import HOUR_MS, CheckLimits, CheckReport, Question
 from lsm_core.maintenance.observe import BucketHealth, health
+from lsm_core.maintenance.ranking import small_files_of_partitions
 from lsm_core.maintenance.record import UNREADABLE, read_ledger
 from lsm_core.metadata.store import TableStore
 
-_SMALL_SHARE: Final = 8
+_SMALL_SHARE: Final = 10
 """Files of a partition are small on average when so many of them would fit into one of the size that writers aim at."""
+_GATHERED: Final = 2
+"""Below so many files a bucket, a compaction has little to gather: partitions or buckets are too many."""
 _STILL_WRITTEN: Final = 2
 """So many times the trigger's sorted runs are no chance of the moment: the bucket has been due for a while."""
 Numbers = Mapping[str, float | str]
@@ -84,6 +88,29 @@ def judge_backlog(condition: Condition, limits: CheckLimits) -> Verdict:
     return Verdict(text, numbers, problems, passed=passed, critical=critical)
 
 
+def judge_small_files(condition: Condition, limits: CheckLimits) -> Verdict:
+    """Small files of an append table's worst partition against warning and alarm; large files are no backlog, however many they are."""
+    small = small_files_of_partitions(condition.buckets)
+    buckets = Counter(bucket.partition_text for bucket in condition.buckets)
+    worst = max(small, key=lambda text: small[text], default="")
+    files = small.get(worst, 0)
+    critical = files >= limits.pile_critical
+    threshold = limits.pile_critical if critical else limits.pile_warn
+    passed = files < limits.pile_warn
+    where = worst or "the table"
+    text = f"{files:,} small files {'<' if passed else '>='} {threshold:,} in {where}"
+    problems = [
+        f"{one or 'the table'}: {count:,} small files" for one, count in small.items() if count >= limits.pile_warn
+    ]
+    problems += [
+        f"{_name(bucket)}: {bucket.small_files:,} small files"
+        for bucket in condition.buckets
+        if bucket.small_files >= limits.pile_warn and buckets[bucket.partition_text] > 1
+    ]
+    numbers = {"small files (worst partition)": files, "threshold": threshold}
+    return Verdict(text, numbers, problems, passed=passed, critical=critical)
+
+
 def judge_bucket_size(condition: Condition, limits: CheckLimits) -> Verdict:
     """Bytes of the largest bucket."""
     largest = max(condition.buckets, key=lambda bucket: bucket.total_bytes, default=None)
@@ -99,7 +126,7 @@ def judge_bucket_size(condition: Condition, limits: CheckLimits) -> Verdict:
 
 
 def judge_file_size(condition: Condition, limits: CheckLimits) -> Verdict:
-    """Average size of the files of each partition that has many more than its bytes need."""
+    """Average size of the files of each partition that has many more than its bytes need, and of the whole table."""
     files: dict[str, int] = {}
     size: dict[str, int] = {}
     buckets: dict[str, int] = {}
@@ -116,10 +143,21 @@ def judge_file_size(condition: Condition, limits: CheckLimits) -> Verdict:
         for text, count in files.items()
         if count > max(limits.small_files, spared * buckets[text]) and size[text] < count * small
     }
-    whole = sum(size.values()) // max(1, sum(files.values()))
-    numbers = {"files": sum(files.values()), "average bytes": whole, "small below": small}
+    total = sum(files.values())
+    whole = sum(size.values()) // max(1, total)
+    numbers = {"files": total, "average bytes": whole, "small below": small}
     if not many:
-        return Verdict(f"{sum(files.values()):,} files of {size_text(whole)} on average", numbers)
+        text = f"{total:,} files of {size_text(whole)} on average"
+        if total <= limits.many_files or whole >= small:
+            return Verdict(text, numbers)
+        gathered = total >= _GATHERED * len(condition.buckets)
+        act = (
+            "`dredge compact --full` gathers them"
+            if gathered
+            else "fewer partitions or buckets would hold the same rows"
+        )
+        where = f"{len(files):,} partitions, {len(condition.buckets):,} buckets"
+        return Verdict(f"{text}, below {size_text(small)}, in {where}: {act}", numbers, passed=False)
     worst = max(many, key=lambda text: many[text])
     ranked = sorted(many.items(), key=lambda one: -one[1])
     problems = [f"{text or 'the table'}: {n:,} files of {size_text(size[text] // n)}" for text, n in ranked]
@@ -171,6 +209,7 @@ def _waits_since(bucket: BucketHealth, condition: Condition) -> int | None:
 
 JUDGES: Final[Mapping[str, Callable[[Condition, CheckLimits], Verdict]]] = {
     "level0_backlog": judge_backlog,
+    "small_files_backlog": judge_small_files,
     "bucket_size": judge_bucket_size,
     "average_file_size": judge_file_size,
     "ro_is_fresh": judge_ro_lag,
@@ -200,7 +239,7 @@ def report_of(question: Question, verdict: Verdict) -> CheckReport:
     )
 
 
-level0_backlog = bucket_size = average_file_size = ro_is_fresh = maintenance_alive = _report
+level0_backlog = small_files_backlog = bucket_size = average_file_size = ro_is_fresh = maintenance_alive = _report
 """Each is the judge of its name, asked about the newest snapshot."""
 
 

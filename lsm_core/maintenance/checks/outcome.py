@@ -63,7 +63,8 @@ class CheckLimits:
 
     ``rows``: rows that a check of rows reads at most, apart from the first bucket that it looks at. ``keys``: how many of their keys are
     judged in each bucket. ``vectors``: deletion vectors that are read. ``history``: snapshots that are followed back.
-    ``level0_warn`` and ``level0_critical``: level-0 files of one bucket. ``bucket_bytes``: of one bucket. ``small_files``: so many files of a
+    ``level0_warn`` and ``level0_critical``: level-0 files of one bucket. ``pile_warn`` and ``pile_critical``: small files of one partition of an
+    append table. ``many_files``: so many files of a table that are small on average are too many. ``bucket_bytes``: of one bucket. ``small_files``: so many files of a
     partition that are small on average are too many. ``ro_lag_ms``: age of what the read-optimized view does not show. ``idle_ms``: how long
     something may be due while nothing runs. ``paused``: why maintenance rests, None where it does not. ``page_bytes``: stored bytes of the data
     files that `pages_readable` draws; ``deep``: how it reads all of them, None for a sample.
@@ -75,6 +76,9 @@ class CheckLimits:
     history: int = 100
     level0_warn: int = 1_000
     level0_critical: int = 10_000
+    pile_warn: int = 1_000
+    pile_critical: int = 10_000
+    many_files: int = 1_000
     bucket_bytes: int = 8 << 30
     small_files: int = 50
     ro_lag_ms: int = 24 * HOUR_MS
