@@ -24,8 +24,8 @@ _TOKEN: Final = re.compile(
     r"""(?P<blank>\s+|--[^\n]*|/\*.*?\*/)
       | (?P<text>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
       | (?P<number>[+-]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?(?:BD|[LSYDF])?(?![\w.]))
-      | (?P<name>[^\W\d]\w*|`(?:[^`]|``)+`)
-      | (?P<sign>=>|<=|>=|<>|!=|==|[=<>().,;])""",
+      | (?P<name>[^\W\d][\w$]*|`(?:[^`]|``)+`)
+      | (?P<sign>=>|<=|>=|<>|!=|==|[=<>().,:;])""",
     re.VERBOSE | re.DOTALL | re.IGNORECASE,
 )
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "0": "\0", "Z": "\x1a"}
@@ -81,7 +81,7 @@ class Joined:
 
 @dataclass(frozen=True)
 class Token:
-    """A piece of a text: its ``kind`` (text, number, name, sign; end), and where it begins."""
+    """A piece of a text: its ``kind`` (text, number, name, sign; other, end), and where it begins."""
 
     kind: str
     text: str
@@ -148,12 +148,24 @@ def groups_of(condition: Condition, table: str = "") -> list[Group]:
 
 
 def tokens(text: str, *, stop_early: bool = False) -> Iterator[Token]:
-    """The pieces of a text in order, blanks and comments left out. Raises InvalidOption for anything else; ``stop_early``: ends there."""
+    """The pieces of a text in order, blanks and comments left out.
+
+    Args:
+        text: the text.
+        stop_early: what is no such piece is the last one, with all that follows it, of the kind "other".
+
+    Yields:
+        The pieces.
+
+    Raises:
+        InvalidOption: the text has something else in it, and ``stop_early`` is false.
+    """
     at = 0
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
             if stop_early:
+                yield Token("other", text[at:], at)
                 return
             raise InvalidOption("SQL", text[at : at + 40], f"literals, names and signs only (character {at + 1})")
         if match.lastgroup != "blank":
@@ -180,7 +192,10 @@ class SqlReader:
             shown = text[:40] if isinstance(text, str) else text
             raise InvalidOption(what, shown, f"a text of at most {_MOST} characters")
         self._what, self._text = what, text
-        self._tokens, self._at = list(tokens(text)), 0
+        self._tokens, self._at = list(self._pieces(text)), 0
+
+    def _pieces(self, text: str) -> Iterator[Token]:
+        return tokens(text)
 
     def peek(self, ahead: int = 0) -> Token:
         """The next token, or one behind it; of the kind "end" behind the last one."""

@@ -1,0 +1,296 @@
+"""Statements that need no query engine, carried out on a catalog: definitions, names, descriptions, procedures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import singledispatch
+from typing import Any, Final
+
+import pyarrow as pa
+
+from lsm_core.errors import ColumnNotFound, InvalidOption, TableNotFound, UnsupportedFeature
+from lsm_core.format.schema import TableSchema
+from lsm_core.maintenance.action import Runner
+from lsm_core.metadata import tags
+from lsm_core.sql.call_statement import CallStatement
+from lsm_core.sql.describing import described, shown
+from lsm_core.sql.procedures import CallResult, prepare_call
+from lsm_core.sql.statements import (
+    AlterTable,
+    CreateDatabase,
+    CreateTable,
+    Describe,
+    DropDatabase,
+    DropPartitions,
+    DropTable,
+    Procedure,
+    RenameTable,
+    Show,
+    Statement,
+    TruncateTable,
+)
+from lsm_core.table import Catalog
+from lsm_core.table.definition import Schema
+from lsm_core.table.schema_change import SchemaChange
+
+
+@dataclass(frozen=True)
+class StatementResult:
+    """What a statement did, or what it answers.
+
+    Attributes:
+        message: what was done, for people; "" for a statement that answers with rows.
+        rows: rows of the answer; None for a statement that changes something.
+        snapshot_id: snapshot that the statement committed, or None.
+        call: what a procedure did, or None.
+    """
+
+    message: str = ""
+    rows: pa.Table | None = None
+    snapshot_id: int | None = None
+    call: CallResult | None = None
+
+
+@dataclass(frozen=True)
+class Session:
+    """What statements act on.
+
+    Attributes:
+        catalog: catalog of the tables.
+        runner: runs the tasks of procedures; None for this process.
+        approved_by: approver of procedures, for the ledger.
+    """
+
+    catalog: Catalog
+    runner: Runner | None = None
+    approved_by: str | None = field(default=None)
+
+
+@singledispatch
+def act(statement: Statement, session: Session) -> StatementResult:
+    """Carry out a statement that needs no query engine.
+
+    Args:
+        statement: what to do.
+        session: what it acts on.
+
+    Returns:
+        What was done.
+
+    Raises:
+        DredgeError: as the catalog's and the tables' own methods; nothing was changed then.
+    """
+    del session
+    raise UnsupportedFeature(f"the statement {type(statement).__name__} without a query engine")
+
+
+@act.register
+def _(statement: CreateDatabase, session: Session) -> StatementResult:
+    session.catalog.create_database(statement.name, statement.if_not_exists)
+    return StatementResult(f"database {statement.name} is there")
+
+
+@act.register
+def _(statement: DropDatabase, session: Session) -> StatementResult:
+    session.catalog.drop_database(statement.name, statement.if_exists, statement.cascade)
+    return StatementResult(f"database {statement.name} is dropped")
+
+
+@act.register
+def _(statement: CreateTable, session: Session) -> StatementResult:
+    if statement.query:
+        raise UnsupportedFeature("CREATE TABLE ... AS SELECT without a query engine", statement.name)
+    definition = like_definition(session.catalog, statement) if statement.like else definition_of(statement)
+    session.catalog.create_table(statement.name, definition, statement.if_not_exists)
+    return StatementResult(f"table {statement.name} is there")
+
+
+def definition_of(statement: CreateTable, columns: pa.Schema | None = None) -> Schema:
+    """Return the definition that a CREATE TABLE describes.
+
+    Args:
+        statement: the statement.
+        columns: columns of its query, in place of those of the text.
+
+    Returns:
+        The definition; keys have the spelling of the columns.
+
+    Raises:
+        ColumnNotFound: a key is no column.
+        InvalidOption: the primary key is given as a clause and as an option.
+    """
+    names = columns.names if columns is not None else [column.name for column in statement.columns]
+    options = dict(statement.options)
+    keys = statement.primary_keys
+    if "primary-key" in options:
+        if keys:
+            raise InvalidOption(
+                "primary-key", options["primary-key"], "the clause PRIMARY KEY, or the option", statement.name
+            )
+        keys = tuple(part.strip() for part in options.pop("primary-key").split(",") if part.strip())
+    partitions = statement.partition_keys
+    if "partition" in options and not partitions:
+        partitions = tuple(part.strip() for part in options.pop("partition").split(",") if part.strip())
+    return Schema(
+        statement.columns if columns is None else columns,
+        tuple(same_name(statement.name, key, names) for key in keys),
+        tuple(same_name(statement.name, key, names) for key in partitions),
+        options,
+        statement.comment,
+    )
+
+
+def like_definition(catalog: Catalog, statement: CreateTable) -> Schema:
+    """Return the definition of the table that is copied, with the options of the statement over its own."""
+    schema = catalog.table(statement.like).schema
+    options = {**schema.options, **statement.options}
+    return Schema(schema.fields, schema.primary_keys, schema.partition_keys, options, schema.comment)
+
+
+def same_name(table: str, name: str, known: Sequence[str]) -> str:
+    """Return the name among ``known`` that is ``name``, in any case where none is exactly so. Raises ColumnNotFound."""
+    if name in known:
+        return name
+    same = [other for other in known if other.lower() == name.lower()]
+    if len(same) != 1:
+        raise ColumnNotFound(table, name, tuple(known))
+    return same[0]
+
+
+@act.register
+def _(statement: DropTable, session: Session) -> StatementResult:
+    session.catalog.drop_table(statement.name, statement.if_exists)
+    return StatementResult(f"table {statement.name} is dropped")
+
+
+@act.register
+def _(statement: RenameTable, session: Session) -> StatementResult:
+    session.catalog.rename_table(statement.name, statement.to, statement.if_exists)
+    return StatementResult(f"table {statement.name} is called {statement.to}")
+
+
+@act.register
+def _(statement: TruncateTable, session: Session) -> StatementResult:
+    table = session.catalog.table(statement.name)
+    if statement.partition is None:
+        done = table.truncate()
+    else:
+        done = table.drop_partitions([spec_of(statement.name, table.schema, statement.partition)])
+    return committed_result(statement.name, done)
+
+
+def committed_result(table: str, snapshot_id: int | None) -> StatementResult:
+    """Return the result of a statement that changes rows."""
+    if snapshot_id is None:
+        return StatementResult(f"{table}: no row was changed")
+    return StatementResult(f"{table}: snapshot {snapshot_id}", snapshot_id=snapshot_id)
+
+
+def spec_of(table: str, schema: TableSchema, spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a partition spec in the spelling of the table's columns. Raises ColumnNotFound, InvalidOption without partitions."""
+    if not schema.partition_keys:
+        raise InvalidOption("PARTITION", ", ".join(spec), "nothing: the table has no partitions", table)
+    return {same_name(table, name, schema.partition_keys): value for name, value in spec.items()}
+
+
+@act.register
+def _(statement: DropPartitions, session: Session) -> StatementResult:
+    table = session.catalog.table(statement.name)
+    specs = [spec_of(statement.name, table.schema, spec) for spec in statement.partitions]
+    return committed_result(statement.name, table.drop_partitions(specs))
+
+
+@act.register
+def _(statement: AlterTable, session: Session) -> StatementResult:
+    try:
+        schema = session.catalog.store_as_stored(statement.name).schema
+    except TableNotFound:
+        if statement.if_exists:
+            return StatementResult(f"table {statement.name} is not there")
+        raise
+    changes = [_in_spelling(statement, schema, change) for change in statement.changes]
+    kept = [change for change in changes if change is not None]
+    if kept:
+        session.catalog.alter_table(statement.name, kept)
+    return StatementResult(f"table {statement.name} is altered" if kept else f"table {statement.name} is as it was")
+
+
+_EXISTING: Final = ("rename_column", "drop_column", "update_type", "update_nullability", "update_column_comment")
+_ON_EXISTING: Final = frozenset({*_EXISTING, "update_default", "move"})
+
+
+def _in_spelling(statement: AlterTable, schema: TableSchema, change: SchemaChange) -> SchemaChange | None:
+    """Return a change with its columns in the table's own spelling; None where IF [NOT] EXISTS takes it away."""
+    if change.action in ("set_option", "remove_option", "set_comment"):
+        return change
+    path = tuple(change.column)
+    known = {name.lower(): name for name in schema.field_names}
+    exists = _exists(schema, path)
+    if path in statement.absent and not exists:
+        return None
+    if path in statement.present and exists:
+        return None
+    if (
+        path[0] not in schema.field_names
+        and path[0].lower() in known
+        and (len(path) > 1 or change.action in _ON_EXISTING)
+    ):
+        path = (known[path[0].lower()], *path[1:])
+    elif len(path) == 1 and change.action == "add_column" and path[0].lower() in known:
+        raise InvalidOption("ADD COLUMN", path[0], "a name that no column has, in any case", statement.name)
+    move = change.move_to
+    if move is not None and move.reference is not None and len(path) == 1:
+        reference = known.get(move.reference.lower(), move.reference)
+        move = replace(move, reference=move.reference if move.reference in schema.field_names else reference)
+    return replace(change, column=path, move_to=move)
+
+
+def _exists(schema: TableSchema, path: tuple[str, ...]) -> bool:
+    fields: Sequence[Any] = schema.fields
+    for name in path:
+        inner = next((one for one in fields if one.name.lower() == name.lower()), None)
+        if inner is None:
+            return False
+        fields = inner.type.fields
+    return True
+
+
+@act.register
+def _(statement: Procedure, session: Session) -> StatementResult:
+    tag = statement.if_exists or statement.if_not_exists
+    if tag:
+        store = session.catalog.store(str(statement.call.named["table"]))
+        if (tag in tags.list_tags(store)) is bool(statement.if_not_exists):
+            return StatementResult(
+                f"tag {tag} of {store.name} {'is there' if statement.if_not_exists else 'is not there'}"
+            )
+    return act(statement.call, session)
+
+
+@act.register
+def _(statement: CallStatement, session: Session) -> StatementResult:
+    done = prepare_call(session.catalog, statement).apply(session.runner, session.approved_by)
+    return StatementResult("\n".join(done.lines), call=done)
+
+
+@act.register
+def _(statement: Show, session: Session) -> StatementResult:
+    return StatementResult(rows=shown(session.catalog, statement))
+
+
+@act.register
+def _(statement: Describe, session: Session) -> StatementResult:
+    return StatementResult(rows=described(session.catalog, statement))
+
+
+__all__ = [
+    "Session",
+    "StatementResult",
+    "act",
+    "committed_result",
+    "definition_of",
+    "like_definition",
+    "same_name",
+    "spec_of",
+]

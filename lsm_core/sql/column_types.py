@@ -1,0 +1,154 @@
+"""Types of columns as Spark SQL and Flink SQL write them, read from a statement and written for `SHOW CREATE TABLE`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lsm_core.errors import InvalidSchema
+from lsm_core.sql.reading import StatementReader
+from lsm_core.types import DataType, RowField, TypeRoot, parse, to_sql
+
+_DEEPEST: Final = 64
+_NAMES: Final = {
+    "LONG": "BIGINT",
+    "SHORT": "SMALLINT",
+    "BYTE": "TINYINT",
+    "REAL": "FLOAT",
+    "INTEGER": "INT",
+    "TIMESTAMP_NTZ": "TIMESTAMP",
+}
+_SPARK: Final = {"TIMESTAMP": "TIMESTAMP_LTZ(6)", "BINARY": "BYTES"}
+"""What a name without a length or precision means in Spark SQL, and not in Flink SQL."""
+
+
+def read_type(reader: StatementReader, *, flink: bool = False, depth: int = 0) -> DataType:
+    """Take a type.
+
+    Args:
+        reader: the statement, at the type.
+        flink: whether a bare TIMESTAMP has no time zone and a bare BINARY one byte, as in Flink SQL.
+        depth: how many types it is inside of.
+
+    Returns:
+        The type, nullable unless NOT NULL follows inside another type; fields of a ROW are numbered from 0.
+
+    Raises:
+        InvalidOption: there is no type, or one that columns cannot have.
+    """
+    token = reader.peek()
+    if depth > _DEEPEST:
+        raise reader.wrong(token, f"a type inside at most {_DEEPEST} others was expected")
+    word = reader.word()
+    if word in ("STRUCT", "ROW"):
+        reader.take()
+        kind = DataType(TypeRoot.ROW, fields=_fields(reader, flink, depth))
+    elif word in ("ARRAY", "MULTISET", "MAP", "VECTOR"):
+        reader.take()
+        kind = _container(reader, word, flink, depth)
+    else:
+        kind = _plain(reader, flink)
+    if depth and reader.accept_words("NOT", "NULL"):
+        return kind.with_nullable(nullable=False)
+    if depth:
+        reader.accept_words("NULL")
+    return kind
+
+
+def _container(reader: StatementReader, word: str, flink: bool, depth: int) -> DataType:
+    reader.expect("<")
+    first = read_type(reader, flink=flink, depth=depth + 1)
+    if word == "MAP":
+        reader.expect(",")
+        kind = DataType(TypeRoot.MAP, key=first, value=read_type(reader, flink=flink, depth=depth + 1))
+    elif word == "VECTOR":
+        reader.expect(",")
+        token = reader.take()
+        if not token.text.isdigit():
+            raise reader.wrong(token, "the number of a vector's elements was expected")
+        kind = DataType(TypeRoot.VECTOR, length=int(token.text), element=first)
+    else:
+        kind = DataType(TypeRoot[word], element=first)
+    reader.expect(">")
+    return kind
+
+
+def _fields(reader: StatementReader, flink: bool, depth: int) -> tuple[RowField, ...]:
+    end = ")" if reader.accept("(") else ">"
+    if end == ">":
+        reader.expect("<")
+    found: list[RowField] = []
+    while not found or reader.accept(","):
+        token = reader.peek()
+        name = reader.name()
+        if name.lower() in {field.name.lower() for field in found}:
+            raise reader.wrong(token, f"the field {name} is given twice")
+        reader.accept(":")
+        kind = read_type(reader, flink=flink, depth=depth + 1)
+        said = reader.accept_words("COMMENT") or reader.peek().kind == "text"
+        found.append(RowField(len(found), name, kind, reader.text_literal() if said else None))
+    reader.expect(end)
+    return tuple(found)
+
+
+def _plain(reader: StatementReader, flink: bool) -> DataType:
+    token = reader.peek()
+    word = reader.name().upper()
+    text = _NAMES.get(word, word)
+    if reader.accept("("):
+        numbers = [reader.take().text]
+        while reader.accept(","):
+            numbers.append(reader.take().text)
+        reader.expect(")")
+        text += f"({', '.join(numbers)})"
+    elif not flink and reader.word() not in ("WITH", "WITHOUT"):
+        text = _SPARK.get(word, text)
+    if word == "DOUBLE":
+        reader.accept_words("PRECISION")
+    if word in ("TIMESTAMP", "TIME"):
+        if reader.accept_words("WITH", "LOCAL", "TIME", "ZONE"):
+            text += " WITH LOCAL TIME ZONE"
+        else:
+            reader.accept_words("WITHOUT", "TIME", "ZONE")
+    try:
+        return parse(text)
+    except InvalidSchema as error:
+        known = "a type such as BIGINT, STRING, DECIMAL(10, 2), TIMESTAMP_NTZ, ARRAY<INT>, MAP<STRING, INT>, STRUCT<a: INT> was expected"
+        raise reader.wrong(token, known) from error
+
+
+def type_text(kind: DataType) -> str:
+    """Return a type as :func:`read_type` takes it, without NOT NULL: Spark's spelling where Spark has the type."""
+    if kind.root is TypeRoot.TIMESTAMP_LTZ:
+        return "TIMESTAMP" if kind.precision == 6 else f"TIMESTAMP_LTZ({kind.precision})"
+    if kind.root is TypeRoot.TIMESTAMP:
+        return "TIMESTAMP_NTZ" if kind.precision == 6 else f"TIMESTAMP({kind.precision})"
+    if kind.root is TypeRoot.ROW:
+        return f"STRUCT<{', '.join(map(_field_text, kind.fields))}>"
+    if kind.root is TypeRoot.MAP and kind.key is not None and kind.value is not None:
+        return f"MAP<{_inner_text(kind.key)}, {_inner_text(kind.value)}>"
+    if kind.element is not None:
+        size = f", {kind.length}" if kind.root is TypeRoot.VECTOR else ""
+        return f"{kind.root.value}<{_inner_text(kind.element)}{size}>"
+    return to_sql(kind.with_nullable(nullable=True))
+
+
+def _inner_text(kind: DataType) -> str:
+    return type_text(kind) + ("" if kind.nullable else " NOT NULL")
+
+
+def _field_text(field: RowField) -> str:
+    comment = "" if field.description is None else f" COMMENT {quoted_text(field.description)}"
+    return f"{quoted_name(field.name)}: {_inner_text(field.type)}{comment}"
+
+
+def quoted_text(text: str) -> str:
+    """Return a text as a literal."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def quoted_name(name: str) -> str:
+    """Return a name in back-quotes."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+__all__ = ["quoted_name", "quoted_text", "read_type", "type_text"]

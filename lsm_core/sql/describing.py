@@ -1,0 +1,229 @@
+"""Answers of SHOW and DESCRIBE, as Arrow tables with the columns of Spark SQL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from lsm_core.commit.overwrite import partition_matcher
+from lsm_core.errors import ColumnNotFound, DatabaseNotFound, InvalidOption
+from lsm_core.format.partition_path import partition_specs
+from lsm_core.format.schema import DataField, TableSchema
+from lsm_core.metadata import snapshots
+from lsm_core.metadata.statistics import read_statistics
+from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.totals import totals
+from lsm_core.sql.column_types import quoted_name, quoted_text, type_text
+from lsm_core.sql.statements import Describe, PartitionSpec, Show
+from lsm_core.table import Catalog
+from lsm_core.table.names import TableName
+from lsm_core.table.system.reader import ReadOnlyTable
+from lsm_core.types import RowField
+
+
+def shown(catalog: Catalog, statement: Show) -> pa.Table:
+    """Return the answer of a SHOW. Raises DatabaseNotFound, TableNotFound, InvalidOption."""
+    what, name = statement.what, statement.name
+    if what == "databases":
+        return _named("namespace", _matching(catalog.list_databases(), statement.pattern))
+    if what == "tables":
+        found = _matching(catalog.list_tables(name), statement.pattern)
+        return pa.table(
+            {
+                "namespace": [name] * len(found),
+                "tableName": found,
+                "isTemporary": pa.array([False] * len(found), pa.bool_()),
+            },
+            schema=pa.schema([("namespace", pa.string()), ("tableName", pa.string()), ("isTemporary", pa.bool_())]),
+        )
+    if what == "table extended":
+        return _extended(catalog, statement)
+    if what == "columns":
+        return _named("col_name", catalog.table(name).schema.field_names)
+    if what == "partitions":
+        return _named("partition", _partitions(catalog.store(name), statement.partition))
+    if what == "tags":
+        return _named("tag", sorted(catalog.table(name).tags()))
+    if what == "tblproperties":
+        return _properties(catalog, name, statement.key)
+    return _named("createtab_stmt", [create_text(name, catalog.store_as_stored(name).schema)])
+
+
+def _named(column: str, values: Sequence[str]) -> pa.Table:
+    return pa.table({column: pa.array(list(values), pa.string())})
+
+
+def _matching(names: Sequence[str], pattern: str) -> list[str]:
+    """Return the names that a pattern of SHOW matches: `*` is any text, `|` joins alternatives, in any case."""
+    if not pattern:
+        return list(names)
+    parts = [re.escape(part.strip()).replace(r"\*", ".*") for part in pattern.split("|")]
+    expression = re.compile("|".join(parts), re.IGNORECASE)
+    return [name for name in names if expression.fullmatch(name)]
+
+
+def _partitions(store: TableStore, spec: PartitionSpec | None) -> list[str]:
+    """Return the partitions of the newest snapshot that a spec matches, as `dt=2024-01-01/h=1`."""
+    if not store.schema.partition_keys:
+        raise InvalidOption("SHOW PARTITIONS", store.name, "a table with partitions")
+    snapshot = snapshots.latest(store)
+    if snapshot is None:
+        return []
+    known = {key.lower(): key for key in store.schema.partition_keys}
+    found = totals(store, snapshot, ("partition",)).column("partition").to_pylist()
+    if spec is not None:
+        matches = partition_matcher(store, [{known.get(key.lower(), key): value for key, value in spec.items()}])
+        found = list(filter(matches, found))
+    return sorted(partition_specs(store.schema, found, store.options))
+
+
+def _extended(catalog: Catalog, statement: Show) -> pa.Table:
+    names = _matching(catalog.list_tables(statement.name), statement.pattern)
+    texts = []
+    for name in names:
+        store = catalog.store(f"{statement.name}.{name}")
+        lines = [f"{key}: {value}" for key, value in _details(store)]
+        if statement.partition is not None:
+            lines += [f"Partition: {one}" for one in _partitions(store, statement.partition)]
+        texts.append("\n".join(lines))
+    fields = [
+        ("namespace", pa.string()),
+        ("tableName", pa.string()),
+        ("isTemporary", pa.bool_()),
+        ("information", pa.string()),
+    ]
+    columns = [[statement.name] * len(names), names, [False] * len(names), texts]
+    return pa.table(
+        [pa.array(values, kind) for values, (_, kind) in zip(columns, fields, strict=True)], schema=pa.schema(fields)
+    )
+
+
+def _properties(catalog: Catalog, name: str, key: str) -> pa.Table:
+    schema = catalog.store_as_stored(name).schema
+    options = _shown_options(schema)
+    if schema.comment is not None:
+        options["comment"] = schema.comment
+    if key:
+        options = {key: options.get(key, f"Table {name} does not have property: {key}")}
+    return pa.table(
+        {
+            "key": pa.array(sorted(options), pa.string()),
+            "value": pa.array([options[one] for one in sorted(options)], pa.string()),
+        }
+    )
+
+
+def _shown_options(schema: TableSchema) -> dict[str, str]:
+    """Return the options of a table, keys among them, as TBLPROPERTIES names them."""
+    options = dict(schema.options)
+    if schema.primary_keys:
+        options["primary-key"] = ",".join(schema.primary_keys)
+    return options
+
+
+def described(catalog: Catalog, statement: Describe) -> pa.Table:
+    """Return the answer of a DESCRIBE. Raises DatabaseNotFound, TableNotFound, ColumnNotFound."""
+    if statement.what == "database":
+        if statement.name not in catalog.list_databases():
+            known = ", ".join(catalog.list_databases()) or "none"
+            raise DatabaseNotFound(f"database {statement.name} is not in {catalog.root}; it has: {known}")
+        return _pairs([("Catalog Name", "dredge"), ("Namespace Name", statement.name), ("Location", catalog.root)])
+    if statement.what == "history":
+        parsed = TableName.parse(statement.name)
+        return catalog.table(f"{parsed.on_branch}$snapshots").to_arrow().sort_by([("snapshot_id", "descending")])
+    table = catalog.table(statement.name)
+    if statement.what == "column":
+        return _of_column(statement.name, table.schema, statement.column)
+    rows: list[tuple[str, str, str | None]] = [
+        (field.name, _full_type(field), field.description) for field in table.schema.fields
+    ]
+    if isinstance(table, ReadOnlyTable):
+        return _described(rows)
+    schema = table.schema
+    if schema.partition_keys:
+        rows += [("# Partition Information", "", ""), ("# col_name", "data_type", "comment")]
+        keys = (schema.field(name) for name in schema.partition_keys)
+        rows += [(field.name, _full_type(field), field.description) for field in keys]
+    if statement.what == "extended":
+        defaults = [(field.name, field.default) for field in schema.fields if field.default is not None]
+        if defaults:
+            rows += [("", "", ""), ("# Column Default Values", "", "")]
+            rows += [(name, default, "") for name, default in defaults]
+        rows += [("", "", ""), ("# Detailed Table Information", "", "")]
+        rows += [(key, value, "") for key, value in _details(table.store)]
+    return _described(rows)
+
+
+def _described(rows: Sequence[tuple[str, str, str | None]]) -> pa.Table:
+    names = ("col_name", "data_type", "comment")
+    return pa.table({name: pa.array([row[place] for row in rows], pa.string()) for place, name in enumerate(names)})
+
+
+def _pairs(rows: Sequence[tuple[str, str]]) -> pa.Table:
+    return pa.table({"info_name": [row[0] for row in rows], "info_value": [row[1] for row in rows]})
+
+
+def _of_column(table: str, schema: TableSchema, path: tuple[str, ...]) -> pa.Table:
+    fields: Sequence[DataField | RowField] = schema.fields
+    found: DataField | RowField | None = None
+    for name in path:
+        found = next((one for one in fields if one.name.lower() == name.lower()), None)
+        if found is None:
+            raise ColumnNotFound(table, ".".join(path), tuple(one.name for one in fields))
+        fields = found.type.fields
+    assert found is not None
+    rows = [("col_name", found.name), ("data_type", _full_type(found)), ("comment", found.description or "NULL")]
+    return _pairs(rows + ([] if found.default is None else [("default", found.default)]))
+
+
+def _full_type(field: DataField | RowField) -> str:
+    return type_text(field.type) + ("" if field.type.nullable else " NOT NULL")
+
+
+def _details(store: TableStore) -> list[tuple[str, str]]:
+    """Return what DESCRIBE EXTENDED says of a table, from metadata alone."""
+    schema = store.schema
+    rows = [
+        ("Name", store.name),
+        ("Location", store.root),
+        ("Provider", "paimon"),
+        ("Comment", schema.comment or ""),
+        ("Primary Key", ", ".join(schema.primary_keys)),
+        ("Partitioned By", ", ".join(schema.partition_keys)),
+        ("Table Properties", ", ".join(f"{key}={value}" for key, value in sorted(_shown_options(schema).items()))),
+        ("Schema", str(schema.id)),
+    ]
+    snapshot = snapshots.latest(store)
+    if snapshot is None:
+        return [*rows, ("Snapshot", "none")]
+    rows += [("Snapshot", str(snapshot.id)), ("Records", str(snapshot.total_record_count))]
+    analyzed = read_statistics(store, snapshot)
+    if analyzed is not None:
+        rows.append(("Statistics", f"{analyzed.merged_record_count} rows at snapshot {analyzed.snapshot_id}"))
+    return rows
+
+
+def create_text(name: str, schema: TableSchema) -> str:
+    """Return the CREATE TABLE that makes a table with this definition; comments inside nested types are kept."""
+    lines = [f"  {quoted_name(field.name)} {_full_type(field)}{_extras(field)}" for field in schema.fields]
+    database, table = name.split(".", 1)
+    text = f"CREATE TABLE {quoted_name(database)}.{quoted_name(table)} (\n" + ",\n".join(lines) + ")\nUSING paimon\n"
+    if schema.partition_keys:
+        text += f"PARTITIONED BY ({', '.join(map(quoted_name, schema.partition_keys))})\n"
+    if schema.comment is not None:
+        text += f"COMMENT {quoted_text(schema.comment)}\n"
+    options = _shown_options(schema)
+    if options:
+        pairs = (f"  {quoted_text(key)} = {quoted_text(value)}" for key, value in sorted(options.items()))
+        text += "TBLPROPERTIES (\n" + ",\n".join(pairs) + ")\n"
+    return text
+
+
+def _extras(field: DataField) -> str:
+    default = "" if field.default is None else f" DEFAULT {quoted_text(field.default)}"
+    return default + ("" if field.description is None else f" COMMENT {quoted_text(field.description)}")
+
+
+__all__ = ["create_text", "described", "shown"]

@@ -1,0 +1,198 @@
+"""From the text of a statement to its value: the first words decide who reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from lsm_core.errors import InvalidOption, UnsupportedFeature
+from lsm_core.read.sql_text import tokens
+from lsm_core.sql.call_statement import CallStatement, parse_call
+from lsm_core.sql.definitions import read_alter, read_create, read_drop, read_truncate
+from lsm_core.sql.reading import StatementReader
+from lsm_core.sql.statements import AlterTable, Describe, Procedure, Query, RowStatement, Show, Statement
+from lsm_core.table.schema_change import SchemaChange
+
+_ROWS: Final = ("INSERT", "UPDATE", "DELETE", "MERGE")
+_QUERIES: Final = ("SELECT", "WITH", "FROM", "VALUES", "TABLE")
+_LISTED: Final = (
+    "SELECT, INSERT, UPDATE, DELETE, MERGE INTO, CREATE and DROP DATABASE and TABLE, ALTER TABLE, TRUNCATE TABLE, SHOW, DESCRIBE, "
+    "ANALYZE TABLE, COMMENT ON, CALL sys.procedure(...)"
+)
+_INSTEAD: Final = {
+    "USE": "name tables as database.table",
+    "SET": "set table options by ALTER TABLE ... SET TBLPROPERTIES, or for one read by TABLE options",
+    "OPTIMIZE": "use ALTER TABLE ... COMPACT, or CALL sys.compact(...)",
+    "VACUUM": "use CALL sys.expire_snapshots(...) and CALL sys.remove_orphan_files(...)",
+    "RESTORE": "use CALL sys.rollback(...)",
+    "MSCK": "use CALL sys.repair(...)",
+    "REPAIR": "use CALL sys.repair(...)",
+    "REFRESH": "each statement reads the newest snapshot",
+    "EXPLAIN": "use `dredge sql --explain` with a query",
+    "LOAD": "use INSERT INTO",
+    "COPY": "use INSERT INTO",
+    "CACHE": "each statement reads the newest snapshot",
+    "GRANT": "access is that of the storage",
+    "REVOKE": "access is that of the storage",
+}
+
+
+def parse_statement(text: str) -> Statement:
+    """Read one statement; nothing is looked up.
+
+    Args:
+        text: a statement in Spark SQL's spelling, with or without a semicolon at its end.
+
+    Returns:
+        The statement.
+
+    Raises:
+        InvalidOption: the text cannot be understood; names the place and what was expected.
+        UnsupportedFeature: a statement or clause that is not offered; names what is.
+        TableNotFound: a table's name lacks its database.
+    """
+    if not isinstance(text, str) or not text.strip():
+        raise InvalidOption("SQL", text, f"a statement: {_LISTED}")
+    first = next(tokens(text, stop_early=True), None)
+    word = "" if first is None else first.text.upper() if first.kind == "name" else first.text[:1]
+    if word in _ROWS:
+        return RowStatement(word, text.strip().removesuffix(";"))
+    if word in _QUERIES or word == "(":
+        return Query(text.strip().removesuffix(";"))
+    if word == "CALL":
+        return parse_call(text)
+    read = _READERS.get(word)
+    if read is None:
+        instead = _INSTEAD.get(word)
+        raise UnsupportedFeature(f"the statement {word}; {instead or f'there are {_LISTED}'}")
+    reader = StatementReader(text)
+    reader.take()
+    return read(reader)
+
+
+def _show(reader: StatementReader) -> Statement:
+    if reader.word() in ("DATABASES", "SCHEMAS", "NAMESPACES"):
+        reader.take()
+        return _ended(reader, Show("databases", pattern=_pattern(reader)))
+    if reader.accept_words("TABLES"):
+        name = _in_database(reader)
+        return _ended(reader, Show("tables", name, _pattern(reader)))
+    if reader.accept_words("TABLE", "EXTENDED"):
+        name = _in_database(reader)
+        pattern = _pattern(reader)
+        partition = reader.partition() if reader.accept_words("PARTITION") else None
+        return _ended(reader, Show("table extended", name, pattern, partition))
+    if reader.accept_words("CREATE", "TABLE"):
+        return _ended(reader, Show("create table", reader.table()))
+    if reader.accept_words("COLUMNS"):
+        reader.one_of("FROM", "IN")
+        return _ended(reader, Show("columns", reader.table()))
+    if reader.accept_words("PARTITIONS"):
+        name = reader.table()
+        partition = reader.partition() if reader.accept_words("PARTITION") else None
+        return _ended(reader, Show("partitions", name, partition=partition))
+    if reader.accept_words("TAGS"):
+        return _ended(reader, Show("tags", reader.table()))
+    if reader.accept_words("TBLPROPERTIES"):
+        name = reader.table()
+        key = ""
+        if reader.accept("("):
+            key = reader.option_key()
+            reader.expect(")")
+        return _ended(reader, Show("tblproperties", name, key=key))
+    known = "DATABASES, TABLES, TABLE EXTENDED, CREATE TABLE, COLUMNS, PARTITIONS, TBLPROPERTIES, TAGS"
+    raise UnsupportedFeature(f"SHOW {reader.word() or reader.peek().text}; SHOW takes {known}")
+
+
+def _in_database(reader: StatementReader) -> str:
+    reader.one_of("IN", "FROM")
+    return reader.database()
+
+
+def _pattern(reader: StatementReader) -> str:
+    if reader.accept_words("LIKE") or reader.peek().kind == "text":
+        return reader.text_literal()
+    return ""
+
+
+def _ended(reader: StatementReader, statement: Statement) -> Statement:
+    reader.end()
+    return statement
+
+
+def _describe(reader: StatementReader) -> Statement:
+    if reader.word() in ("DATABASE", "SCHEMA", "NAMESPACE"):
+        reader.take()
+        reader.accept_words("EXTENDED")
+        return _ended(reader, Describe(reader.database(), "database"))
+    if reader.word() in ("QUERY", "FUNCTION"):
+        raise UnsupportedFeature(f"DESCRIBE {reader.word()}; DESCRIBE takes [TABLE] [EXTENDED | HISTORY] and DATABASE")
+    reader.accept_words("TABLE")
+    what = "table"
+    for word in ("EXTENDED", "FORMATTED", "HISTORY", "DETAIL"):
+        if reader.accept_words(word):
+            what = "history" if word == "HISTORY" else "extended"
+    name = reader.table()
+    column: tuple[str, ...] = ()
+    if reader.peek().kind == "name":
+        column, what = reader.dotted(), "column"
+    return _ended(reader, Describe(name, what, column))
+
+
+def _analyze(reader: StatementReader) -> Statement:
+    if reader.word() == "TABLES":
+        raise UnsupportedFeature("ANALYZE TABLES; use ANALYZE TABLE for each")
+    reader.expect_words("TABLE")
+    name = reader.table()
+    if reader.word() == "PARTITION":
+        raise UnsupportedFeature("ANALYZE TABLE ... PARTITION; statistics are those of the whole table", name)
+    reader.expect_words("COMPUTE", "STATISTICS")
+    columns: str | None = None
+    if reader.accept_words("FOR", "ALL", "COLUMNS"):
+        columns = "*"
+    elif reader.accept_words("FOR", "COLUMNS"):
+        named = [reader.name()]
+        while reader.accept(","):
+            named.append(reader.name())
+        columns = ",".join(named)
+    elif reader.word() == "NOSCAN":
+        raise UnsupportedFeature("ANALYZE TABLE ... NOSCAN; without it rows are counted from metadata alone", name)
+    reader.end()
+    arguments = {"table": name} if columns is None else {"table": name, "columns": columns}
+    return Procedure(CallStatement("analyze", named=arguments))
+
+
+def _comment(reader: StatementReader) -> Statement:
+    reader.expect_words("ON")
+    what = reader.one_of("TABLE", "COLUMN", "DATABASE", "SCHEMA")
+    if what in ("DATABASE", "SCHEMA"):
+        raise UnsupportedFeature("COMMENT ON DATABASE: the catalog keeps only a database's name")
+    if what == "TABLE":
+        name = reader.table()
+        path: tuple[str, ...] = ()
+    else:
+        token = reader.peek()
+        parts = reader.dotted()
+        if len(parts) < 3:
+            raise reader.wrong(token, "database.table.column was expected")
+        name, path = ".".join(parts[:2]), parts[2:]
+    reader.expect_words("IS")
+    comment = None if reader.accept_words("NULL") else reader.text_literal()
+    reader.end()
+    change = SchemaChange.update_column_comment(path, comment) if path else SchemaChange.set_comment(comment)
+    return AlterTable(name, (change,))
+
+
+_READERS: Final[dict[str, Callable[[StatementReader], Statement]]] = {
+    "CREATE": read_create,
+    "DROP": read_drop,
+    "TRUNCATE": read_truncate,
+    "ALTER": read_alter,
+    "SHOW": _show,
+    "DESCRIBE": _describe,
+    "DESC": _describe,
+    "ANALYZE": _analyze,
+    "COMMENT": _comment,
+}
+
+__all__ = ["parse_statement"]

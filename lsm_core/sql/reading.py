@@ -1,0 +1,172 @@
+"""Reading of statements word by word: names, literals, key words, partition specs, options."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from lsm_core.errors import InvalidOption, TableNotFound
+from lsm_core.read.sql_text import Literal, SqlReader, Token, tokens, unquoted
+
+CATALOGS: Final = frozenset({"paimon", "dredge"})
+"""First parts of a name of three parts that are understood: all mean the catalog at hand."""
+_SUFFIX: Final = re.compile(r"(?<=[\d.])(BD|[LSYDF])$", re.IGNORECASE)
+
+
+class StatementReader(SqlReader):
+    """A reader of one statement; characters of queries, which other readers understand, end its tokens."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, "SQL")
+        self.text = text
+
+    def _pieces(self, text: str) -> Iterator[Token]:
+        return tokens(text, stop_early=True)
+
+    def restart(self) -> None:
+        """Begin again at the first word."""
+        self._at = 0
+
+    def accept_words(self, *words: str) -> bool:
+        """Take these key words where they come next."""
+        found = all(
+            self.peek(place).kind == "name" and self.peek(place).text.upper() == word
+            for place, word in enumerate(words)
+        )
+        self._at += len(words) if found else 0
+        return found
+
+    def expect_words(self, *words: str) -> None:
+        """Take these key words. Raises InvalidOption."""
+        if not self.accept_words(*words):
+            raise self.wrong(self.peek(), f"{' '.join(words)} was expected")
+
+    def one_of(self, *words: str) -> str:
+        """Take one of these key words. Raises InvalidOption naming all of them."""
+        word = self.word()
+        if word not in words:
+            raise self.wrong(self.peek(), f"one of {', '.join(words)} was expected")
+        self.take()
+        return word
+
+    def text_literal(self) -> str:
+        """Take a text in quotes. Raises InvalidOption."""
+        token = self.take()
+        if token.kind != "text":
+            raise self.wrong(token, "a text in quotes was expected")
+        return unquoted(token.text)
+
+    def dotted(self) -> tuple[str, ...]:
+        """Take names with dots between them. Raises InvalidOption."""
+        parts = [self.name()]
+        while self.accept("."):
+            parts.append(self.name())
+        return tuple(parts)
+
+    def table(self) -> str:
+        """Take the name of a table, "database.table". Raises InvalidOption, TableNotFound for a name without its database."""
+        parts = self.dotted()
+        if len(parts) == 3 and parts[0].lower() in CATALOGS:
+            parts = parts[1:]
+        if len(parts) != 2:
+            raise TableNotFound(f"there is no table {'.'.join(parts)}: name tables as database.table")
+        return ".".join(parts)
+
+    def database(self) -> str:
+        """Take the name of a database. Raises InvalidOption."""
+        token = self.peek()
+        parts = self.dotted()
+        if len(parts) == 2 and parts[0].lower() in CATALOGS:
+            parts = parts[1:]
+        if len(parts) != 1:
+            raise self.wrong(token, "the name of a database was expected")
+        return parts[0]
+
+    def names(self) -> tuple[str, ...]:
+        """Take names in parentheses. Raises InvalidOption."""
+        self.expect("(")
+        found = [self.name()]
+        while self.accept(","):
+            found.append(self.name())
+        self.expect(")")
+        return tuple(found)
+
+    def plain_text(self) -> str:
+        """Take a literal as its text: a text without its quotes, a number without its suffix, true or false. Raises InvalidOption."""
+        token = self.peek()
+        if token.kind == "number":
+            return _SUFFIX.sub("", self.take().text)
+        value = self.literal()
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if not isinstance(value, str):
+            raise self.wrong(token, "a text, a number, true or false was expected")
+        return value
+
+    def option_key(self) -> str:
+        """Take the key of an option: a text, or names with dots between. Raises InvalidOption."""
+        return self.text_literal() if self.peek().kind == "text" else ".".join(self.dotted())
+
+    def options(self) -> dict[str, str]:
+        """Take options in parentheses, `'key' = 'value', ...`. Raises InvalidOption, also for a key that comes twice."""
+        self.expect("(")
+        found: dict[str, str] = {}
+        while True:
+            token = self.peek()
+            key = self.option_key()
+            if key in found:
+                raise self.wrong(token, f"the option '{key}' is given twice")
+            self.accept("=")
+            found[key] = self.plain_text()
+            if not self.accept(","):
+                break
+        self.expect(")")
+        return found
+
+    def option_keys(self) -> list[str]:
+        """Take keys of options in parentheses. Raises InvalidOption."""
+        self.expect("(")
+        found = [self.option_key()]
+        while self.accept(","):
+            found.append(self.option_key())
+        self.expect(")")
+        return found
+
+    def partition(self) -> dict[str, Literal]:
+        """Take `(column = literal, ...)`. Raises InvalidOption."""
+        self.expect("(")
+        found: dict[str, Literal] = {}
+        while True:
+            token = self.peek()
+            name = self.name()
+            if name.lower() in map(str.lower, found):
+                raise self.wrong(token, f"the column {name} is given twice")
+            if not self.accept("=") and not self.accept("=="):
+                raise self.wrong(self.peek(), "'=' and a literal were expected")
+            found[name] = self.literal()
+            if not self.accept(","):
+                break
+        self.expect(")")
+        return found
+
+    def following(self) -> str:
+        """Return the text from the next token on, without a semicolon at its end."""
+        return self.text[self.peek().at :].strip().removesuffix(";").rstrip()
+
+    def end(self) -> None:
+        """Take a semicolon, if any; nothing follows. Raises InvalidOption."""
+        self.accept(";")
+        super().end()
+
+
+def require_unique(token: Token, names: Sequence[str]) -> None:
+    """Raise InvalidOption where a name comes twice, in whatever case."""
+    known: set[str] = set()
+    for name in names:
+        if name.lower() in known:
+            raise InvalidOption("SQL", name, f"a column once (character {token.at + 1})")
+        known.add(name.lower())
+
+
+__all__ = ["CATALOGS", "StatementReader", "require_unique"]

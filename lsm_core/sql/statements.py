@@ -1,0 +1,216 @@
+"""Statements of SQL as values: what a text says, before anything is looked up or done.
+
+Names of tables are "database.table"; columns are paths (a tuple of names), since a column may be inside another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from lsm_core.format.schema import DataField
+from lsm_core.read.sql_text import Literal
+from lsm_core.sql.call_statement import CallStatement
+from lsm_core.table.schema_change import SchemaChange
+
+PartitionSpec: TypeAlias = Mapping[str, Literal]
+"""Values of partition columns by name, as the text gives them."""
+
+
+@dataclass(frozen=True)
+class CreateDatabase:
+    """CREATE DATABASE."""
+
+    name: str
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True)
+class DropDatabase:
+    """DROP DATABASE."""
+
+    name: str
+    if_exists: bool = False
+    cascade: bool = False
+
+
+@dataclass(frozen=True)
+class CreateTable:
+    """CREATE TABLE, with columns, like another table, or with the rows of a query.
+
+    Attributes:
+        name: table.
+        columns: columns in the order of the text; ids are not drawn yet.
+        primary_keys: names of the key columns.
+        partition_keys: names of the partition columns.
+        options: table options by key.
+        comment: comment of the table.
+        if_not_exists: nothing is done where the table exists.
+        like: table whose definition is copied.
+        query: text of the query whose rows the table gets.
+    """
+
+    name: str
+    columns: tuple[DataField, ...] = ()
+    primary_keys: tuple[str, ...] = ()
+    partition_keys: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+    comment: str | None = None
+    if_not_exists: bool = False
+    like: str = ""
+    query: str = ""
+
+
+@dataclass(frozen=True)
+class DropTable:
+    """DROP TABLE."""
+
+    name: str
+    if_exists: bool = False
+
+
+@dataclass(frozen=True)
+class RenameTable:
+    """ALTER TABLE ... RENAME TO."""
+
+    name: str
+    to: str
+    if_exists: bool = False
+
+
+@dataclass(frozen=True)
+class TruncateTable:
+    """TRUNCATE TABLE, of all rows or of the partitions that one spec matches."""
+
+    name: str
+    partition: PartitionSpec | None = None
+
+
+@dataclass(frozen=True)
+class AlterTable:
+    """ALTER TABLE that changes columns, options or the comment; all changes or none.
+
+    Attributes:
+        name: table.
+        changes: changes in the order of the text.
+        if_exists: whether a table that does not exist is no error.
+        absent: columns that are dropped only where they exist.
+        present: columns that are added only where they do not exist.
+    """
+
+    name: str
+    changes: tuple[SchemaChange, ...]
+    if_exists: bool = False
+    absent: frozenset[tuple[str, ...]] = frozenset()
+    present: frozenset[tuple[str, ...]] = frozenset()
+
+
+@dataclass(frozen=True)
+class DropPartitions:
+    """ALTER TABLE ... DROP PARTITION."""
+
+    name: str
+    partitions: tuple[PartitionSpec, ...]
+    if_exists: bool = False
+
+
+@dataclass(frozen=True)
+class Procedure:
+    """A statement that means a procedure: ALTER TABLE ... COMPACT, ANALYZE TABLE, the statements about tags.
+
+    Attributes:
+        call: the procedure and its arguments.
+        if_exists: name of a tag that must exist for the call to be made, or "".
+        if_not_exists: name of a tag that must not exist for the call to be made, or "".
+    """
+
+    call: CallStatement
+    if_exists: str = ""
+    if_not_exists: str = ""
+
+
+@dataclass(frozen=True)
+class Show:
+    """SHOW of names: databases, tables, columns, partitions, tags, options, or a table's CREATE TABLE.
+
+    Attributes:
+        what: "databases", "tables", "table extended", "columns", "partitions", "tags", "tblproperties" or "create table".
+        name: table, database, or "".
+        pattern: names that LIKE matches (`*` any text, `|` alternatives), or "".
+        partition: spec that partitions match.
+        key: one option of `SHOW TBLPROPERTIES`, or "".
+    """
+
+    what: str
+    name: str = ""
+    pattern: str = ""
+    partition: PartitionSpec | None = None
+    key: str = ""
+
+
+@dataclass(frozen=True)
+class Describe:
+    """DESCRIBE of a table, one of its columns, or a database.
+
+    Attributes:
+        name: table or database.
+        what: "table", "extended", "history", "column" or "database".
+        column: path of the column.
+    """
+
+    name: str
+    what: str = "table"
+    column: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query, as its text."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class RowStatement:
+    """INSERT, UPDATE, DELETE or MERGE, as its text; ``verb`` is the first word in capitals."""
+
+    verb: str
+    text: str
+
+
+Statement: TypeAlias = (
+    CreateDatabase
+    | DropDatabase
+    | CreateTable
+    | DropTable
+    | RenameTable
+    | TruncateTable
+    | AlterTable
+    | DropPartitions
+    | Procedure
+    | CallStatement
+    | Show
+    | Describe
+    | Query
+    | RowStatement
+)
+"""Any statement."""
+
+__all__ = [
+    "AlterTable",
+    "CreateDatabase",
+    "CreateTable",
+    "Describe",
+    "DropDatabase",
+    "DropPartitions",
+    "DropTable",
+    "PartitionSpec",
+    "Procedure",
+    "Query",
+    "RenameTable",
+    "RowStatement",
+    "Show",
+    "Statement",
+    "TruncateTable",
+]
