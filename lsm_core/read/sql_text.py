@@ -187,10 +187,13 @@ def unquoted(text: str) -> str:
 class SqlReader:
     """Takes tokens one by one; ``what`` is how its errors call the text."""
 
+    longest = _MOST
+    """Characters of a text at most."""
+
     def __init__(self, text: str, what: str) -> None:
-        if not isinstance(text, str) or len(text) > _MOST:
+        if not isinstance(text, str) or len(text) > self.longest:
             shown = text[:40] if isinstance(text, str) else text
-            raise InvalidOption(what, shown, f"a text of at most {_MOST} characters")
+            raise InvalidOption(what, shown, f"a text of at most {self.longest} characters")
         self._what, self._text = what, text
         self._tokens, self._at = list(self._pieces(text)), 0
 

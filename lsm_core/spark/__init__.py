@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from lsm_core.spark.spark_read import explain_read as explain_read
     from lsm_core.spark.spark_read import read_table as read_table
     from lsm_core.spark.spark_sql import call as call
+    from lsm_core.spark.spark_sql import sql as sql
     from lsm_core.spark.spark_tasks import await_query as await_query
     from lsm_core.spark.spark_verify import verify_table as verify_table
     from lsm_core.spark.spark_write import write_table as write_table
@@ -63,6 +64,7 @@ _WHERE = {
     "running_server": "connect",
     "spark_runner": "spark_maintenance",
     "spark_session": "session",
+    "sql": "spark_sql",
     "start_server": "connect",
     "stop_server": "connect",
     "stop_session": "session",
@@ -95,6 +97,7 @@ __all__ = [
     "running_server",
     "spark_runner",
     "spark_session",
+    "sql",
     "start_server",
     "stop_server",
     "stop_session",

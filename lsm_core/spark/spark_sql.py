@@ -1,15 +1,81 @@
-"""SQL for a session: procedures of maintenance (`call`), whose compactions are Spark jobs."""
+"""SQL for a session: statements (`sql`), whose queries Spark answers, and procedures (`call`), whose compactions are Spark jobs."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from lsm_core.spark.session_catalog import WAREHOUSE_SETTING, catalog_of_session
+from lsm_core.spark.spark_queries import answered, framed
+from lsm_core.spark.spark_write import OVERWRITE_MODE, write_table
+from lsm_core.sql.acting import Session
+from lsm_core.sql.inserting import InsertPlan
 from lsm_core.sql.procedures import CallResult, prepare_call
+from lsm_core.sql.queries import planned_query
+from lsm_core.sql.running import StatementRunner
+from lsm_core.sql.statements import Query
 from lsm_core.table import Catalog
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class SparkEngine:
+    """Answers queries of statements by a session."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        """Keep the session."""
+        self.spark = spark
+
+    def answer(self, catalog: Catalog, text: str) -> pa.RecordBatchReader:
+        """Return the answer of a query; the driver holds it. Raises as `query_tables`."""
+        with answered(self.spark, planned_query(catalog, text)) as frame:
+            return frame.toArrow().to_reader()
+
+    def insert(self, catalog: Catalog, text: str, plan: InsertPlan) -> int | None:
+        """Write the answer of a query by tasks, in one commit. Raises as `query_tables` and `write_table`."""
+        from pyspark.sql import functions
+
+        frame = framed(self.spark, planned_query(catalog, text))
+        frame = frame.toDF(*plan.named(frame.columns))
+        for name, value in plan.constants.items():
+            frame = frame.withColumn(name, functions.lit(value))
+        return write_table(frame, plan.table, overwrite=plan.overwrite)
+
+
+def sql(
+    spark: SparkSession, text: str, *, catalog: Catalog | str | None = None, approved_by: str | None = None
+) -> DataFrame:
+    """Run one statement on a warehouse's tables: queries, INSERT, UPDATE, DELETE, MERGE, definitions, SHOW, CALL.
+
+    Args:
+        spark: the session that answers queries and runs procedures; INSERT OVERWRITE follows its `spark.sql.sources.partitionOverwriteMode`.
+        text: one statement in Spark SQL; tables are "database.table".
+        catalog: a catalog or a warehouse's path; None for the setting `spark.dredge.warehouse`, else DREDGE_WAREHOUSE.
+        approved_by: approver of procedures, for the ledger.
+
+    Returns:
+        The rows of a query, of SHOW or of DESCRIBE; for other statements one row with the columns `message` and `snapshot_id`.
+
+    Raises:
+        DredgeError: the statement cannot be understood or carried out; nothing was changed.
+    """
+    from lsm_core.spark.spark_maintenance import spark_runner
+    from lsm_core.sql.parsing import parse_statement
+
+    tables = catalog_of_session(spark, catalog)
+    parsed = parse_statement(text)
+    if isinstance(parsed, Query):
+        return framed(spark, planned_query(tables, parsed.text))
+    dynamic = str(spark.conf.get(OVERWRITE_MODE, "static")).lower() == "dynamic"
+    session = Session(tables, spark_runner(spark), approved_by, dynamic_overwrite=dynamic)
+    result = StatementRunner(session, SparkEngine(spark)).run(parsed)
+    rows = result.rows
+    if rows is None:
+        done = {"message": [result.message], "snapshot_id": pa.array([result.snapshot_id], pa.int64())}
+        rows = pa.table(done)
+    return spark.createDataFrame(rows)
 
 
 def call(
@@ -31,4 +97,4 @@ def call(
     return prepared.apply(spark_runner(spark), approved_by)
 
 
-__all__ = ["WAREHOUSE_SETTING", "call"]
+__all__ = ["WAREHOUSE_SETTING", "SparkEngine", "call", "sql"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import singledispatch
 from typing import Any, Final
 
@@ -60,11 +60,13 @@ class Session:
         catalog: catalog of the tables.
         runner: runs the tasks of procedures; None for this process.
         approved_by: approver of procedures, for the ledger.
+        dynamic_overwrite: whether INSERT OVERWRITE replaces only the partitions that get rows.
     """
 
     catalog: Catalog
     runner: Runner | None = None
-    approved_by: str | None = field(default=None)
+    approved_by: str | None = None
+    dynamic_overwrite: bool = False
 
 
 @singledispatch

@@ -9,7 +9,7 @@ from lsm_core.errors import InvalidOption, UnsupportedFeature
 from lsm_core.read.sql_text import tokens
 from lsm_core.sql.call_statement import CallStatement, parse_call
 from lsm_core.sql.definitions import read_alter, read_create, read_drop, read_truncate
-from lsm_core.sql.reading import StatementReader
+from lsm_core.sql.reading import StatementReader, all_rows_of
 from lsm_core.sql.statements import AlterTable, Describe, Procedure, Query, RowStatement, Show, Statement
 from lsm_core.table.schema_change import SchemaChange
 
@@ -58,7 +58,10 @@ def parse_statement(text: str) -> Statement:
     if word in _ROWS:
         return RowStatement(word, text.strip().removesuffix(";"))
     if word in _QUERIES or word == "(":
-        return Query(text.strip().removesuffix(";"))
+        query = text.strip().removesuffix(";")
+        if word in ("VALUES", "TABLE"):
+            query = all_rows_of(query[len(word) :] if word == "TABLE" else query)
+        return Query(query)
     if word == "CALL":
         return parse_call(text)
     read = _READERS.get(word)

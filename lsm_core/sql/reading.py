@@ -17,6 +17,8 @@ _SUFFIX: Final = re.compile(r"(?<=[\d.])(BD|[LSYDF])$", re.IGNORECASE)
 class StatementReader(SqlReader):
     """A reader of one statement; characters of queries, which other readers understand, end its tokens."""
 
+    longest = 16 << 20
+
     def __init__(self, text: str) -> None:
         super().__init__(text, "SQL")
         self.text = text
@@ -160,6 +162,11 @@ class StatementReader(SqlReader):
         super().end()
 
 
+def all_rows_of(source: str) -> str:
+    """Return the query of all rows of a source, which is text of the user's own statement."""
+    return f"SELECT * FROM {source}"  # noqa: S608
+
+
 def require_unique(token: Token, names: Sequence[str]) -> None:
     """Raise InvalidOption where a name comes twice, in whatever case."""
     known: set[str] = set()
@@ -169,4 +176,4 @@ def require_unique(token: Token, names: Sequence[str]) -> None:
         known.add(name.lower())
 
 
-__all__ = ["CATALOGS", "StatementReader", "require_unique"]
+__all__ = ["CATALOGS", "StatementReader", "all_rows_of", "require_unique"]

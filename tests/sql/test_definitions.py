@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -350,19 +348,3 @@ def test_what_cannot_be_done_is_one_error_that_names_it(
         run(catalog, text)
     assert (catalog.list_tables("db"), catalog.table("db.t").schema) == (["t"], before)
     assert catalog.table("db.t").latest_snapshot().id == 1  # type: ignore[union-attr]
-
-
-def test_definitions_and_calls_need_no_spark(tmp_path: Path) -> None:
-    program = """
-import sys
-sys.modules["pyspark"] = None
-from lsm_core.cli.app import run
-where = ["--warehouse", sys.argv[1]]
-for text in ("CREATE DATABASE db", "CREATE TABLE db.t (a INT)", "ALTER TABLE db.t ADD COLUMN b INT", "DESCRIBE db.t",
-             "CALL sys.create_branch('db.t', 'dev')"):
-    assert run(["sql", text, *where]) == 0, text
-assert "datafusion" not in sys.modules
-"""
-    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "b " in done.stdout

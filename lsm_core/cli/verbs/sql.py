@@ -1,9 +1,11 @@
-"""The verb that answers a query over the warehouse's tables by Spark, and plans or applies one of Paimon's procedures (without Spark)."""
+"""The verb for SQL: statements on the warehouse's tables, queries answered by Spark or in this process, procedures planned or applied."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated
+from enum import StrEnum
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,9 +15,22 @@ from lsm_core.cli.verbs.maintain import require_done, show_plan, show_report
 from lsm_core.errors import InvalidOption
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lsm_core.sql.acting import StatementResult
+    from lsm_core.sql.inserting import QueryEngine
     from lsm_core.sql.procedures import CallResult
+    from lsm_core.table import Catalog
 
 _MOST_ROWS = 1_000
+
+
+class EngineName(StrEnum):
+    """What answers queries."""
+
+    AUTO = "auto"
+    LOCAL = "local"
+    SPARK = "spark"
 
 
 def sql(
@@ -24,7 +39,7 @@ def sql(
         str,
         typer.Argument(
             metavar="STATEMENT",
-            help="SELECT ... FROM database.table [VERSION AS OF ... | TIMESTAMP AS OF ...], or CALL sys.procedure(...).",
+            help="SELECT, INSERT, UPDATE, DELETE, MERGE INTO, CREATE, ALTER, DROP, TRUNCATE, SHOW, DESCRIBE, ANALYZE TABLE, or CALL sys.procedure(...).",
             show_default=False,
         ),
     ],
@@ -33,6 +48,16 @@ def sql(
         str | None, typer.Option("--approved-by", help="CALL: written to the ledger.", show_default=False)
     ] = None,
     runner: RunnerOption = RunnerName.PROCESS,
+    engine: Annotated[
+        EngineName,
+        typer.Option(
+            "--engine", help="What answers queries: Spark, this process (local), or Spark where it is installed."
+        ),
+    ] = EngineName.AUTO,
+    dynamic_overwrite: Annotated[
+        bool,
+        typer.Option("--dynamic-overwrite", help="INSERT OVERWRITE: replace only the partitions that get rows."),
+    ] = False,
     max_rows: Annotated[
         int, typer.Option("--max-rows", min=1, help="SELECT: print so many rows at most.")
     ] = _MOST_ROWS,
@@ -42,35 +67,93 @@ def sql(
     as_json: AsJson = False,
     clock: ClockOption = None,
 ) -> None:
-    """Answer a query over the warehouse's tables, or plan (--apply: apply) a procedure of Paimon's."""
-    from lsm_core.sql.call_statement import is_call
+    """Run one SQL statement on the warehouse; CALL prints its plan (--apply: applies it)."""
+    from lsm_core.sql.call_statement import CallStatement
+    from lsm_core.sql.parsing import parse_statement
+    from lsm_core.sql.statements import Query
 
     catalog = open_catalog(warehouse, clock)
-    if is_call(statement):
+    parsed = parse_statement(statement)
+    if isinstance(parsed, CallStatement):
         from lsm_core.sql.procedures import prepare_call
 
         if explain:
             raise InvalidOption("--explain", statement, "a query; CALL prints its plan anyway")
-        prepared = prepare_call(catalog, statement)
+        prepared = prepare_call(catalog, parsed)
         workers = runner_of(runner)
-        done = prepared.apply(workers, approved_by) if apply else prepared.plan(workers)
-        _show_call(done, as_json=as_json)
+        _show_call(prepared.apply(workers, approved_by) if apply else prepared.plan(workers), as_json=as_json)
         return
     if runner is not RunnerName.PROCESS:
-        raise InvalidOption("--runner", runner, f"{RunnerName.PROCESS}: queries are always Spark's")
+        raise InvalidOption("--runner", runner, f"{RunnerName.PROCESS}; --engine chooses what answers queries")
     if apply or approved_by:
         raise InvalidOption("--apply" if apply else "--approved-by", statement, "CALL sys.procedure(...)")
-    from lsm_core.spark.session import spark_session
-    from lsm_core.spark.spark_queries import answered, explain_query
+    if explain and not isinstance(parsed, Query):
+        raise InvalidOption("--explain", statement, "a query")
+    if isinstance(parsed, Query):
+        _query(catalog, parsed.text, engine, max_rows, explain=explain, as_json=as_json)
+        return
+    from lsm_core.sql.acting import Session
+    from lsm_core.sql.running import StatementRunner
+
+    session = Session(catalog, dynamic_overwrite=dynamic_overwrite)
+    _show_result(StatementRunner(session, _ChosenEngine(engine)).run(parsed), as_json=as_json)
+
+
+class _ChosenEngine:
+    """The engine of `--engine`, started when a statement has a query: most need none."""
+
+    def __init__(self, name: EngineName) -> None:
+        self._name = name
+
+    def answer(self, catalog: Catalog, text: str) -> pa.RecordBatchReader:
+        """Return the answer of a query."""
+        return self._engine().answer(catalog, text)
+
+    def insert(self, catalog: Catalog, text: str, plan: Any) -> int | None:
+        """Write the answer of a query."""
+        return self._engine().insert(catalog, text, plan)
+
+    def _engine(self) -> QueryEngine:
+        if uses_local_engine(self._name):
+            from lsm_core.sql.local_engine import LocalEngine
+
+            return LocalEngine()
+        from lsm_core.spark.session import spark_session
+        from lsm_core.spark.spark_sql import SparkEngine
+
+        return SparkEngine(spark_session(app_name="dredge sql"))
+
+
+def uses_local_engine(engine: EngineName) -> bool:
+    """Return whether this process answers queries: it was chosen, or Spark is not installed."""
+    return engine is EngineName.LOCAL or (engine is EngineName.AUTO and find_spec("pyspark") is None)
+
+
+def _query(catalog: Catalog, text: str, engine: EngineName, max_rows: int, *, explain: bool, as_json: bool) -> None:
     from lsm_core.sql.queries import planned_query
 
-    query = planned_query(catalog, statement)
+    query = planned_query(catalog, text)
     if explain:
-        told = explain_query(query)
-        print_json({"reads": told}) if as_json else say("\n".join(told))
+        from lsm_core.spark.spark_queries import explain_query
+
+        lines = explain_query(query)
+        print_json({"reads": lines}) if as_json else say("\n".join(lines))
         return
-    with answered(spark_session(app_name="dredge sql"), query) as frame:
-        rows = frame.limit(max_rows + 1).toArrow()
+    if uses_local_engine(engine):
+        from lsm_core.sql.local_engine import answered as answered_here
+        from lsm_core.sql.local_engine import first_rows
+
+        rows = first_rows(answered_here(query), max_rows + 1)
+    else:
+        from lsm_core.spark.session import spark_session
+        from lsm_core.spark.spark_queries import answered
+
+        with answered(spark_session(app_name="dredge sql"), query) as frame:
+            rows = frame.limit(max_rows + 1).toArrow()
+    _show_rows(rows, max_rows, as_json=as_json)
+
+
+def _show_rows(rows: pa.Table, max_rows: int, *, as_json: bool) -> None:
     shown = rows.slice(0, max_rows)
     if as_json:
         print_json({"columns": rows.column_names, "rows": shown.to_pylist(), "complete": rows.num_rows <= max_rows})
@@ -78,6 +161,20 @@ def sql(
     print_table("", rows.column_names, zip(*(column.to_pylist() for column in shown.columns), strict=True))
     if rows.num_rows > max_rows:
         say(f"... and more; --max-rows shows more than {max_rows:,}")
+
+
+def _show_result(result: StatementResult, *, as_json: bool) -> None:
+    if result.rows is not None:
+        if result.rows.column_names == ["createtab_stmt"] and not as_json:
+            say(result.rows.column(0)[0].as_py().rstrip() + ";")
+        else:
+            _show_rows(result.rows, max(result.rows.num_rows, 1), as_json=as_json)
+    elif result.call is not None:
+        _show_call(result.call, as_json=as_json)
+    elif as_json:
+        print_json({"message": result.message, "snapshot_id": result.snapshot_id})
+    else:
+        say(result.message)
 
 
 def _show_call(result: CallResult, *, as_json: bool) -> None:

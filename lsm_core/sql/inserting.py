@@ -1,0 +1,409 @@
+"""INSERT INTO, INSERT OVERWRITE and CREATE TABLE ... AS SELECT: which columns the rows of the query are, and the one commit that writes them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import pyarrow as pa
+from sqlglot import exp
+
+from lsm_core.errors import DredgeError, InvalidData, InvalidOption, UnsupportedFeature
+from lsm_core.format.partition_path import partition_value
+from lsm_core.sql.acting import Session, StatementResult, committed_result, definition_of, same_name, spec_of
+from lsm_core.sql.local_dialect import parsed
+from lsm_core.sql.reading import StatementReader, all_rows_of, require_unique
+from lsm_core.sql.statements import CreateTable
+from lsm_core.table import Catalog
+
+if TYPE_CHECKING:
+    from lsm_core.table import Table
+
+
+@dataclass(frozen=True)
+class Insert:
+    """An INSERT.
+
+    Attributes:
+        table: table that gets the rows.
+        query: text of the query, `VALUES ...` among them.
+        overwrite: whether the rows take the place of others.
+        columns: columns that the query gives, in its order; () for all.
+        by_name: whether the query's columns are matched by their names.
+        partition: values of partition columns that all rows have.
+        dynamic: partition columns without a value.
+    """
+
+    table: str
+    query: str
+    overwrite: bool = False
+    columns: tuple[str, ...] = ()
+    by_name: bool = False
+    partition: Mapping[str, Any] = field(default_factory=dict)
+    dynamic: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class InsertPlan:
+    """Where the rows of a query go.
+
+    Attributes:
+        table: table, with the options of this write.
+        columns: columns of the table that the query's columns are, in its order; None to match them by name.
+        constants: values of partition columns that all rows have.
+        overwrite: as `Table.write` takes it.
+    """
+
+    table: Table
+    columns: tuple[str, ...] | None
+    constants: Mapping[str, Any]
+    overwrite: bool | Mapping[str, Any] | None
+
+    def named(self, given: Sequence[str]) -> list[str]:
+        """Return the names of the query's columns in the table. Raises InvalidOption for a wrong number, ColumnNotFound."""
+        name = self.table.name
+        if self.columns is None:
+            return [same_name(name, one, self.table.schema.field_names) for one in given]
+        if len(given) != len(self.columns):
+            wanted = f"{len(self.columns)} columns ({', '.join(self.columns)})"
+            raise InvalidOption("INSERT", f"{len(given)} columns", wanted, name)
+        return list(self.columns)
+
+
+class QueryEngine(Protocol):
+    """What answers queries."""
+
+    def answer(self, catalog: Catalog, text: str) -> pa.RecordBatchReader:
+        """Return the answer of a query as a stream."""
+        ...
+
+    def insert(self, catalog: Catalog, text: str, plan: InsertPlan) -> int | None:
+        """Write the answer of a query in one commit; returns the id of the snapshot, None for no rows."""
+        ...
+
+
+def read_insert(text: str) -> Insert:
+    """Read an INSERT. Raises InvalidOption, UnsupportedFeature, TableNotFound."""
+    reader = StatementReader(text)
+    reader.expect_words("INSERT")
+    overwrite = reader.one_of("INTO", "OVERWRITE") == "OVERWRITE"
+    if reader.word() in ("DIRECTORY", "LOCAL"):
+        raise UnsupportedFeature("INSERT OVERWRITE DIRECTORY; rows are inserted into tables")
+    if reader.word() == "TABLE":
+        reader.take()
+    table = reader.table()
+    partition: dict[str, Any] = {}
+    dynamic: list[str] = []
+    if reader.accept_words("PARTITION"):
+        _read_partition(reader, partition, dynamic)
+        if reader.accept_words("IF", "NOT", "EXISTS"):
+            raise UnsupportedFeature("INSERT ... PARTITION (...) IF NOT EXISTS", table)
+    token = reader.peek()
+    columns: tuple[str, ...] = ()
+    if token.text == "(" and reader.peek(1).text.upper() not in ("SELECT", "WITH", "VALUES", "FROM", "("):
+        columns = reader.names()
+        require_unique(token, columns)
+    by_name = reader.accept_words("BY", "NAME")
+    if reader.word() == "REPLACE":
+        raise UnsupportedFeature(
+            "INSERT INTO ... REPLACE WHERE; use INSERT OVERWRITE ... PARTITION, or DELETE, then INSERT", table
+        )
+    if reader.word() not in ("SELECT", "WITH", "VALUES", "FROM", "TABLE") and reader.peek().text != "(":
+        raise reader.wrong(
+            reader.peek(), "PARTITION (...), columns in parentheses, BY NAME, VALUES or SELECT was expected"
+        )
+    if reader.word() == "TABLE":
+        reader.take()
+        return Insert(table, all_rows_of(reader.following()), overwrite, columns, by_name, partition, tuple(dynamic))
+    return Insert(table, reader.following(), overwrite, columns, by_name, partition, tuple(dynamic))
+
+
+def _read_partition(reader: StatementReader, partition: dict[str, Any], dynamic: list[str]) -> None:
+    reader.expect("(")
+    while True:
+        token = reader.peek()
+        name = reader.name()
+        if name.lower() in map(str.lower, [*partition, *dynamic]):
+            raise reader.wrong(token, f"the column {name} is given twice")
+        if reader.accept("="):
+            partition[name] = reader.literal()
+        else:
+            dynamic.append(name)
+        if not reader.accept(","):
+            break
+    reader.expect(")")
+
+
+def plan_insert(session: Session, statement: Insert) -> InsertPlan:
+    """Return where the rows of an INSERT go.
+
+    An overwrite replaces, as in Spark: the partitions that `PARTITION (column = value)` matches, without one the whole table; with dynamic
+    overwrites (`Session.dynamic_overwrite`) the partitions that get rows.
+
+    Raises:
+        ColumnNotFound: a column is not there.
+        InvalidOption: partition columns cannot be used as they are named.
+    """
+    table = session.catalog.table(statement.table)
+    schema, name = table.schema, statement.table
+    named = {**statement.partition, **dict.fromkeys(statement.dynamic)}
+    spec = spec_of(name, schema, named) if named else {}
+    dynamic = {same_name(name, one, schema.partition_keys) for one in statement.dynamic}
+    constants: dict[str, Any] = {}
+    for key, value in spec.items():
+        if key not in dynamic:
+            constants[key] = (
+                None if value is None else partition_value(key, value, schema.field(key).type, f"table {name}: ")
+            )
+    columns: tuple[str, ...] | None = tuple(one for one in schema.field_names if one not in constants)
+    if statement.columns:
+        columns = tuple(same_name(name, one, schema.field_names) for one in statement.columns)
+        twice = [one for one in columns if one in constants]
+        if twice:
+            raise InvalidOption("PARTITION", twice[0], "a column that is not among those of the query", name)
+    elif statement.by_name:
+        columns = None
+    if not statement.overwrite:
+        return InsertPlan(table, columns, constants, None)
+    mode = {"dynamic-partition-overwrite": str(session.dynamic_overwrite).lower()}
+    whole = session.dynamic_overwrite or not constants
+    return InsertPlan(table.copy(mode), columns, constants, True if whole else constants)
+
+
+def insert(session: Session, statement: Insert, engine: QueryEngine) -> StatementResult:
+    """Write the rows of an INSERT in one commit.
+
+    Args:
+        session: what the statement acts on.
+        statement: the INSERT.
+        engine: answers its query; literals behind VALUES need none.
+
+    Returns:
+        The snapshot.
+
+    Raises:
+        DredgeError: as :func:`plan_insert`, the engine, and `Table.write`; nothing is committed.
+    """
+    plan = plan_insert(session, statement)
+    rows = literal_rows(statement, plan)
+    if rows is None:
+        query = statement.query
+        if query[:6].upper() == "VALUES":
+            query = all_rows_of(query)
+        done = engine.insert(session.catalog, query, plan)
+    else:
+        done = plan.table.write(_with_constants(rows, plan), overwrite=plan.overwrite)
+    return committed_result(statement.table, done)
+
+
+def write_stream(rows: pa.RecordBatchReader, plan: InsertPlan) -> int | None:
+    """Write a stream of rows as a plan says; returns the id of the snapshot, None for no rows. Raises as `Table.write`."""
+    names = plan.named(rows.schema.names)
+    constants = _constant_arrays(plan)
+    fields = [one.with_name(name) for one, name in zip(rows.schema, names, strict=True)]
+    schema = pa.schema([*fields, *((name, scalar.type) for name, scalar in constants.items())])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in rows:
+            more = [pa.repeat(scalar, batch.num_rows) for scalar in constants.values()]
+            yield pa.RecordBatch.from_arrays([*batch.columns, *more], schema=schema)
+
+    with closing(batches()) as stream:  # type: ignore[type-var]
+        return plan.table.write(pa.RecordBatchReader.from_batches(schema, stream), overwrite=plan.overwrite)
+
+
+def _constant_arrays(plan: InsertPlan) -> dict[str, pa.Scalar]:
+    kinds = plan.table.schema.arrow_schema
+    return {name: pa.scalar(value, kinds.field(name).type) for name, value in plan.constants.items()}
+
+
+def _with_constants(rows: pa.Table, plan: InsertPlan) -> pa.Table:
+    for name, scalar in _constant_arrays(plan).items():
+        rows = rows.append_column(name, pa.repeat(scalar, rows.num_rows))
+    return rows
+
+
+# -- VALUES --------------------------------------------------------------------------------------------------------------
+
+
+class _NotLiteral(Exception):
+    """An expression that has to be computed."""
+
+
+_DEFAULT: Final = object()
+
+
+def literal_rows(statement: Insert, plan: InsertPlan) -> pa.Table | None:
+    """Return the rows of `VALUES` that holds literals alone; None where there is something to compute.
+
+    Raises:
+        InvalidOption: rows have another number of values than there are columns.
+        InvalidData: values of a column have no common type.
+    """
+    if statement.query[:6].upper() != "VALUES":
+        return None
+    tree = parsed(statement.query)
+    if not isinstance(tree, exp.Values) or tree.args.get("alias") is not None:
+        return None
+    names = plan.columns
+    if names is None:
+        raise InvalidOption("INSERT", "BY NAME", "a query with names; VALUES has none", plan.table.name)
+    try:
+        rows = [
+            [_value(one) for one in (row.expressions if isinstance(row, exp.Tuple) else [row])]
+            for row in tree.expressions
+        ]
+    except _NotLiteral:
+        return None
+    for row in rows:
+        if len(row) != len(names):
+            wanted = f"{len(names)} values in each row ({', '.join(names)})"
+            raise InvalidOption("VALUES", f"{len(row)} values", wanted, plan.table.name)
+    columns = {name: _column([row[place] for row in rows], plan.table, name) for place, name in enumerate(names)}
+    return pa.table(columns)
+
+
+def _column(values: list[Any], table: Table, name: str) -> pa.Array:
+    field = table.schema.field(name)
+    if any(value is _DEFAULT for value in values):
+        given = None if field.default is None else field.default
+        values = [given if value is _DEFAULT else value for value in values]
+    kind = table.schema.arrow_schema.field(name).type
+    try:
+        return pa.array(values, kind)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        pass  # not values of the type as they stand, but perhaps they cast to it
+    try:
+        if any(isinstance(value, Decimal) for value in values) and any(isinstance(value, int) for value in values):
+            values = [
+                Decimal(value) if isinstance(value, int) and not isinstance(value, bool) else value for value in values
+            ]
+        return pa.array(values)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise InvalidData(table.name, name, f"values of several types: {str(error).splitlines()[0]}") from error
+
+
+def _value(node: exp.Expr) -> Any:
+    """Return the Python value of a literal. Raises _NotLiteral."""
+    node = node.unnest()
+    if isinstance(node, exp.Null):
+        return None
+    if isinstance(node, exp.Boolean):
+        return bool(node.this)
+    if isinstance(node, exp.Neg):
+        inner = _value(node.this)
+        if isinstance(inner, int | float | Decimal) and not isinstance(inner, bool):
+            return -inner
+        raise _NotLiteral
+    if isinstance(node, exp.Literal):
+        return node.name if node.is_string else _number(node.name)
+    if isinstance(node, exp.Var) and node.name.upper() == "DEFAULT":
+        return _DEFAULT
+    if isinstance(node, exp.HexString):
+        return bytes.fromhex(node.name)
+    if isinstance(node, exp.Array):
+        return [_value(one) for one in node.expressions]
+    if isinstance(node, exp.Struct):
+        return {one.name: _value(one.expression) for one in node.expressions if _is_pair(one)}
+    if isinstance(node, exp.VarMap):
+        keys, values = node.args["keys"], node.args["values"]
+        return list(zip(map(_value, keys.expressions), map(_value, values.expressions), strict=True))
+    if isinstance(node, exp.Cast) and isinstance(node.this.unnest(), exp.Literal | exp.Neg | exp.Null):
+        return _cast(_value(node.this), node.to)
+    raise _NotLiteral
+
+
+def _is_pair(node: exp.Expr) -> bool:
+    if not isinstance(node, exp.PropertyEQ):
+        raise _NotLiteral
+    return True
+
+
+def _number(text: str) -> int | float | Decimal:
+    if text.isdigit():
+        return int(text)
+    return float(text) if "e" in text.lower() else Decimal(text)
+
+
+_WHOLE: Final = ("tinyint", "smallint", "int", "bigint")
+
+
+def _cast(value: Any, kind: exp.DataType) -> Any:
+    """Return a literal behind a type's name or in a CAST. Raises _NotLiteral for casts that change more than the type."""
+    if value is None:
+        return None
+    if kind.is_type("date") and isinstance(value, str) and len(value) == len("2024-01-31"):
+        try:
+            return dt.date.fromisoformat(value)
+        except ValueError:
+            raise _NotLiteral from None
+    if kind.is_type(*_WHOLE) and isinstance(value, int):
+        return value
+    if kind.is_type("double", "float") and isinstance(value, int | Decimal | float):
+        return float(value)
+    if kind.is_type("decimal") and isinstance(value, Decimal) and not kind.expressions:
+        return value
+    raise _NotLiteral
+
+
+# -- CREATE TABLE ... AS SELECT ------------------------------------------------------------------------------------------
+
+
+def create_as(session: Session, statement: CreateTable, engine: QueryEngine) -> StatementResult:
+    """Create a table of the columns of a query, and write its rows; where that fails the table is dropped again.
+
+    Args:
+        session: what the statement acts on.
+        statement: the CREATE TABLE.
+        engine: answers its query.
+
+    Returns:
+        The snapshot.
+
+    Raises:
+        DredgeError: as the engine, `Catalog.create_table` and `Table.write`.
+    """
+    catalog = session.catalog
+    database, _, table = statement.name.partition(".")
+    if statement.if_not_exists and table in catalog.list_tables(database):
+        return StatementResult(f"table {statement.name} is there")
+    columns = _columns_of(statement, engine.answer(catalog, f"{all_rows_of(f'({statement.query})')} LIMIT 0").schema)
+    made = catalog.create_table(statement.name, definition_of(statement, columns))
+    try:
+        done = engine.insert(catalog, statement.query, InsertPlan(made, tuple(columns.names), {}, None))
+    except BaseException as error:
+        try:
+            catalog.drop_table(statement.name)
+        except DredgeError as failure:
+            error.add_note(f"table {statement.name} was created, and could not be dropped again: {failure}")
+        raise
+    return committed_result(statement.name, done)
+
+
+def _columns_of(statement: CreateTable, given: pa.Schema) -> pa.Schema:
+    """Return the columns of a query as those of a table: times in microseconds; nulls have no type. Raises UnsupportedFeature."""
+    columns = []
+    for one in given:
+        kind = one.type
+        if pa.types.is_null(kind):
+            raise UnsupportedFeature(f"column '{one.name}' of nulls alone; CAST it to its type", statement.name)
+        if pa.types.is_timestamp(kind) and kind.unit == "ns":
+            kind = pa.timestamp("us", kind.tz)
+        columns.append(pa.field(one.name, kind))
+    return pa.schema(columns)
+
+
+__all__ = [
+    "Insert",
+    "InsertPlan",
+    "QueryEngine",
+    "create_as",
+    "insert",
+    "plan_insert",
+    "read_insert",
+    "write_stream",
+]

@@ -1,0 +1,229 @@
+"""A query of Spark SQL as a query of DataFusion that means the same; what would mean something else is refused by name.
+
+sqlglot writes the query in the dialect of PostgreSQL, which DataFusion understands. Names are matched in any case, as in Spark: all are
+written in lower case. Only functions that answer alike in both are let through (`_FUNCTIONS`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+import sqlglot
+from sqlglot import ErrorLevel, exp
+from sqlglot.errors import SqlglotError
+
+from lsm_core.errors import InvalidOption, UnsupportedFeature
+
+_FUNCTIONS: Final[tuple[type[exp.Expr], ...]] = (
+    *(exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max, exp.CountIf, exp.LogicalAnd, exp.LogicalOr, exp.ArrayAgg),
+    *(exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance, exp.VariancePop),
+    *(exp.RowNumber, exp.Rank, exp.DenseRank, exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue, exp.Ntile),
+    *(exp.Coalesce, exp.If, exp.Case, exp.Nullif, exp.Cast, exp.TryCast, exp.And, exp.Or, exp.Exists, exp.DecodeCase),
+    *(exp.Upper, exp.Lower, exp.Length, exp.Trim, exp.Substring, exp.Concat, exp.Replace, exp.Reverse, exp.StrPosition),
+    *(exp.Pad, exp.RegexpLike, exp.StartsWith, exp.EndsWith),
+    *(exp.Abs, exp.Round, exp.Floor, exp.Ceil, exp.Sqrt, exp.Pow, exp.Sign, exp.Exp, exp.Ln, exp.Greatest, exp.Least),
+    *(exp.Struct, exp.Array, exp.VarMap, exp.Map, exp.ToMap, exp.Explode, exp.IsNan),
+    *(exp.Year, exp.Month, exp.Day, exp.Quarter, exp.TsOrDsAdd, exp.TsOrDsToDate, exp.TimestampTrunc, exp.CurrentDate),
+    *(exp.CurrentTimestamp, exp.Extract),
+)
+_REFUSED: Final[Mapping[type[exp.Expr], str]] = {
+    exp.Lateral: "LATERAL VIEW",
+    exp.Pivot: "PIVOT and UNPIVOT",
+    exp.TableSample: "TABLESAMPLE",
+    exp.Sort: "SORT BY",
+    exp.Distribute: "DISTRIBUTE BY",
+    exp.Cluster: "CLUSTER BY",
+    exp.Transform: "TRANSFORM",
+    exp.Lambda: "functions as arguments",
+}
+USE_SPARK: Final = "the local engine; use --engine spark"
+_UNCAST: Final = (pa.types.is_floating, pa.types.is_temporal, pa.types.is_nested, pa.types.is_binary)
+"""Types whose texts Spark and DataFusion write differently; dates they write alike."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of the tables of a query.
+
+    Attributes:
+        kinds: Arrow types by the columns' names in lower case; of several tables' columns of one name, all.
+        spelling: names as the tables have them, by the names in lower case.
+        nested: names of fields inside columns, by the names in lower case.
+    """
+
+    kinds: Mapping[str, Sequence[pa.DataType]] = field(default_factory=dict)
+    spelling: Mapping[str, str] = field(default_factory=dict)
+    nested: Mapping[str, str] = field(default_factory=dict)
+
+    @staticmethod
+    def of(schemas: Sequence[pa.Schema]) -> Columns:
+        """Return the columns of tables with these Arrow schemas."""
+        kinds: dict[str, list[pa.DataType]] = {}
+        spelling: dict[str, str] = {}
+        nested: dict[str, str] = {}
+        for schema in schemas:
+            for one in schema:
+                kinds.setdefault(one.name.lower(), []).append(one.type)
+                spelling.setdefault(one.name.lower(), one.name)
+                nested.update((name.lower(), name) for name in _inner_names(one.type))
+        return Columns(kinds, spelling, nested)
+
+    def types_in(self, node: exp.Expr) -> list[pa.DataType]:
+        """Return the types that the columns in an expression may have."""
+        return [kind for column in node.find_all(exp.Column) for kind in self.kinds.get(column.name.lower(), ())]
+
+
+def _inner_names(kind: pa.DataType) -> Iterator[str]:
+    for place in range(kind.num_fields):
+        inner = kind.field(place)
+        if pa.types.is_struct(kind):
+            yield inner.name
+        yield from _inner_names(inner.type)
+
+
+def parsed(text: str) -> exp.Expr:
+    """Return the tree of one statement. Raises InvalidOption for a text that cannot be parsed, or holds several statements."""
+    try:
+        trees = [tree for tree in sqlglot.parse(text, read="spark") if tree is not None]
+    except (SqlglotError, RecursionError) as error:
+        raise InvalidOption("SQL", text, f"a statement of Spark SQL: {' '.join(str(error).split())}") from error
+    if len(trees) != 1:
+        raise InvalidOption("SQL", text, "one statement")
+    return trees[0]
+
+
+def output_names(tree: exp.Query) -> list[str | None]:
+    """Return the names of a query's columns as Spark names them; None for each `*`, whose columns have the tables' names."""
+    found: list[str | None] = []
+    for item in tree.selects:
+        if item.is_star:
+            found.append(None)
+        elif item.alias:
+            found.append(item.alias)
+        elif isinstance(item, exp.Column):
+            found.append(item.name)
+        else:
+            found.append(item.sql(dialect="spark"))
+    return found
+
+
+def local_text(tree: exp.Expr, columns: Columns) -> str:
+    """Return a query, or an expression, as DataFusion takes it.
+
+    Args:
+        tree: the query; it is changed.
+        columns: columns of its tables.
+
+    Returns:
+        The text.
+
+    Raises:
+        UnsupportedFeature: the query has a clause or a function that DataFusion lacks, or answers in another way.
+    """
+    _require_alike(tree, columns)
+    if isinstance(tree, exp.Query):
+        _name_columns(tree)
+    tree = tree.transform(_rewritten, columns)
+    for identifier in tree.find_all(exp.Identifier):
+        name = identifier.name.lower()
+        inner = columns.nested.get(name)
+        of_field = (
+            inner is not None
+            and name not in columns.kinds
+            and not isinstance(identifier.parent, exp.TableAlias | exp.Alias)
+        )
+        if isinstance(identifier.parent, exp.PropertyEQ):
+            inner, of_field = identifier.name, True
+        identifier.set("this", inner if of_field else name)
+        identifier.set("quoted", True)  # noqa: FBT003
+    try:
+        return str(tree.sql(dialect="postgres", unsupported_level=ErrorLevel.RAISE))
+    except SqlglotError as error:
+        raise UnsupportedFeature(f"{' '.join(str(error).split())} in {USE_SPARK}") from error
+
+
+def _require_alike(tree: exp.Expr, columns: Columns) -> None:
+    """Raise UnsupportedFeature for what the two engines do not do alike."""
+    for node in tree.walk():
+        refused = next((said for kind, said in _REFUSED.items() if isinstance(node, kind)), None)
+        if refused is not None:
+            raise UnsupportedFeature(f"{refused} in {USE_SPARK}")
+        if isinstance(node, exp.Func) and not isinstance(node, _FUNCTIONS):
+            name = node.name if isinstance(node, exp.Anonymous) else node.sql_name().lower()
+            raise UnsupportedFeature(f"the function {name}() in {USE_SPARK}")
+        if isinstance(node, exp.Cast) and node.is_type(*exp.DataType.TEXT_TYPES) and _prints_otherwise(node, columns):
+            raise UnsupportedFeature(f"{node.sql(dialect='spark')}, whose text would differ, in {USE_SPARK}")
+        if isinstance(node, exp.Substring):
+            start = node.args.get("start")
+            if start is not None and not (isinstance(start, exp.Literal) and start.name.isdigit() and int(start.name)):
+                raise UnsupportedFeature(f"substring from {start.sql(dialect='spark')} in {USE_SPARK}")
+
+
+def _prints_otherwise(cast: exp.Cast, columns: Columns) -> bool:
+    kinds = columns.types_in(cast.this)
+    odd = any(test(kind) for kind in kinds for test in _UNCAST if not pa.types.is_date(kind))
+    return odd or any(
+        not inner.is_type("date")
+        for inner in cast.this.find_all(exp.Cast)
+        if inner.is_type(*exp.DataType.TEMPORAL_TYPES)
+    )
+
+
+def _name_columns(tree: exp.Query) -> None:
+    """Give each column of the answer a name of its own: DataFusion refuses two that are called the same."""
+    query: exp.Expr = tree
+    while isinstance(query, exp.SetOperation | exp.Subquery):
+        query = query.this
+    if not isinstance(query, exp.Select):
+        return
+    seen: set[str] = set()
+    named = []
+    for place, item in enumerate(query.expressions):
+        name = item.alias_or_name.lower()
+        if item.is_star or (name and name not in seen and not isinstance(item, exp.Func)):
+            seen.add(name)
+            named.append(item)
+        else:
+            named.append(exp.alias_(item.unalias(), f"dredge_column_{place}"))
+    query.set("expressions", named)
+
+
+def _rewritten(node: exp.Expr, columns: Columns) -> exp.Expr:
+    """Return a node in DataFusion's own terms."""
+    if isinstance(node, exp.IntDiv):
+        whole = exp.Div(this=exp.cast(node.this, "bigint"), expression=exp.cast(node.expression, "bigint"), typed=True)
+        return exp.Paren(this=whole)
+    if isinstance(node, exp.IsNan):
+        return exp.Anonymous(this="isnan", expressions=[node.this])
+    if (
+        isinstance(node, exp.Literal)
+        and not node.is_string
+        and not node.name.isdigit()
+        and _beside_floats(node, columns)
+    ):
+        return exp.cast(node, "double")
+    if (
+        isinstance(node, exp.Cast)
+        and node.to.is_type("timestamptz", "timestampltz")
+        and isinstance(node.this, exp.Literal)
+    ):
+        return node
+    return node
+
+
+def _beside_floats(literal: exp.Literal, columns: Columns) -> bool:
+    """Return whether a number with a fraction meets floating point columns in its expression: then it is one of them."""
+    whole: exp.Expr = literal
+    if isinstance(literal.parent, exp.Cast):
+        return False
+    while isinstance(whole.parent, exp.Binary | exp.Unary | exp.Between | exp.In | exp.Func) and not isinstance(
+        whole.parent, exp.Connector
+    ):
+        whole = whole.parent
+    return "e" in literal.name.lower() or any(map(pa.types.is_floating, columns.types_in(whole)))
+
+
+__all__ = ["USE_SPARK", "Columns", "local_text", "output_names", "parsed"]

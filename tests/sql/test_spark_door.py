@@ -1,0 +1,51 @@
+"""`lsm_core.spark.sql`: statements by a session, whose queries Spark answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lsm_core import Catalog
+from lsm_core.errors import InvalidOption, TableExists
+from lsm_core.spark import sql
+
+
+@pytest.fixture
+def catalog(tmp_path: Path, spark: Any) -> Catalog:
+    catalog = Catalog(str(tmp_path))
+    sql(spark, "CREATE DATABASE db", catalog=catalog)
+    sql(spark, "CREATE TABLE db.t (id INT, v DOUBLE, dt STRING) PARTITIONED BY (dt)", catalog=catalog)
+    return catalog
+
+
+def test_statements_by_a_session(spark: Any, catalog: Catalog) -> None:
+    def run(text: str) -> list[tuple[Any, ...]]:
+        return [tuple(row) for row in sql(spark, text, catalog=catalog).collect()]
+
+    assert run("INSERT INTO db.t VALUES (1, 1.5, 'a'), (2, 2, 'b')") == [("db.t: snapshot 1", 1)]
+    run("INSERT INTO db.t PARTITION (dt = 'c') SELECT id + 10, v * 2 FROM db.t WHERE id = 1")
+    assert run("SELECT date_format(date'2024-01-31', 'yyyy'), id, v, dt FROM db.t WHERE dt = 'c'") == [
+        ("2024", 11, 3.0, "c")
+    ]
+    run("INSERT OVERWRITE db.t PARTITION (dt = 'a') SELECT 7 AS id, 7.0 AS v")
+    assert run("SELECT id FROM db.t ORDER BY id") == [(2,), (7,), (11,)]
+    spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+    try:
+        run("INSERT OVERWRITE db.t SELECT 8 AS id, 8.0 AS v, 'b' AS dt")
+    finally:
+        spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
+    assert run("SELECT id FROM db.t ORDER BY id") == [(7,), (8,), (11,)]
+    run("INSERT OVERWRITE db.t SELECT id, v, dt FROM db.t WHERE id = 8")
+    assert run("SELECT id, dt FROM db.t") == [(8, "b")]
+    assert run("SHOW TABLES IN db") == [("db", "t", False)]
+    run(
+        "CREATE TABLE db.n TBLPROPERTIES ('primary-key' = 'id', bucket = 1) AS SELECT id, count(*) AS n FROM db.t GROUP BY id"
+    )
+    assert catalog.table("db.n").to_arrow().to_pylist() == [{"id": 8, "n": 1}]
+    run("ALTER TABLE db.n COMPACT")
+    with pytest.raises(TableExists):
+        run("CREATE TABLE db.n AS SELECT 1 AS x")
+    with pytest.raises(InvalidOption, match="3 columns"):
+        run("INSERT INTO db.t SELECT 1")
