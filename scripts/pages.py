@@ -25,6 +25,8 @@ _WIDTH = "100"
 _DREDGE = {
     "dredge.compaction.order-sensitive": "`closed`: compactions of order-sensitive tables take every older run that overlaps them, so that no answer "
     "changes; `as-paimon`: the unit that Java would take, and changed keys in the report ([why](verification.md#order-free-and-order-sensitive-tables))",
+    "dredge.compaction.inline": "`follow`: writers compact the buckets they touch and expire what is due after their commits, unless the table is `write-only`; `never`: batch "
+    "writers leave both to maintenance jobs ([why](semantics.md#45-writers-that-maintain-their-table)). The environment variable `DREDGE_COMPACTION_INLINE` = `never` is the default of one process",
     "dredge.compaction.piece-size": "a bucket that is much more than its share is cut by key into pieces of at least this many input bytes",
     "dredge.delete-mode": "`two-phase`: what expiry drops waits in the trash first; `direct`: it is deleted at once, as Paimon does ([why](decisions/two-phase-delete.md))",
     "dredge.lock": "the lock that every commit holds while it publishes its snapshot: `none`; `file`: lock files of Dredge's own; `jdbc`: Paimon's lock table in a database, which Java's "

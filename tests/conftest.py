@@ -20,6 +20,9 @@ from tests.support.spark import JAVA_OPTIONS, TracedSession, traced_session
 for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
     os.environ.setdefault(variable, JAVA_OPTIONS)
 
+# Most tests make trees and histories of a shape of their own: writers that compact by themselves are tested where they are meant.
+os.environ.setdefault("DREDGE_COMPACTION_INLINE", "never")
+
 settings.register_profile(
     "dredge",
     deadline=None,

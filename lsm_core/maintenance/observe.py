@@ -15,6 +15,7 @@ from lsm_core.arrays import arrow_array, arrow_scalar, numpy_array, one_array
 from lsm_core.errors import UnsupportedFeature
 from lsm_core.format.partition_path import partition_bytes, partition_names, partition_values
 from lsm_core.maintenance import score as scoring
+from lsm_core.maintenance.actions.compact.delta_commits import FullCompactionsByCommits
 from lsm_core.maintenance.overlap import overlaps
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import deleted_rows, vector_files
@@ -124,7 +125,8 @@ def health(
     if chosen is not None and chosen and not store.schema.partition_keys:
         chosen = None  # all entries have the one empty partition
     parts = live_parts(store, snapshot, columns=_columns(store), partitions=chosen)
-    return _health_of_parts(store, (part for _, part in parts), now, marked)
+    by_commits = FullCompactionsByCommits(store, snapshot)
+    return _health_of_parts(store, (part for _, part in parts), now, marked, by_commits)
 
 
 def _columns(store: TableStore) -> list[str]:
@@ -132,7 +134,11 @@ def _columns(store: TableStore) -> list[str]:
 
 
 def _health_of_parts(
-    store: TableStore, parts: Iterator[pa.Table], now_ms: int, marked: Mapping[str, int]
+    store: TableStore,
+    parts: Iterator[pa.Table],
+    now_ms: int,
+    marked: Mapping[str, int],
+    by_commits: FullCompactionsByCommits,
 ) -> list[BucketHealth]:
     """Health of the buckets among live entries, which come in parts that nobody else holds; postponed rows are in none yet.
 
@@ -156,7 +162,7 @@ def _health_of_parts(
     table, codes = table.take(arrow_array(order)), codes[order]
     del order
     buckets = _Buckets(store, table, codes, _marked_rows(table, marked))
-    due = scoring.due_compactions(store, table, buckets.starts, buckets.runs, now_ms, marked)
+    due = scoring.due_compactions(store, table, buckets.starts, buckets.runs, now_ms, marked, by_commits)
     found = [buckets.health(index, now_ms, due.get(index)) for index in range(buckets.groups)]
     return sorted(found, key=lambda h: (h.partition_text, h.bucket))
 

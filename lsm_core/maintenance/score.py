@@ -15,6 +15,7 @@ from lsm_core.arrays import arrow_array, numpy_array
 from lsm_core.errors import DredgeError, UnsupportedFeature
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.action import size_text
+from lsm_core.maintenance.actions.compact.delta_commits import FullCompactionsByCommits, commits_between_full
 from lsm_core.maintenance.actions.compact.unit_choice import NOTHING_DELETED, choose_bins, decide
 from lsm_core.maintenance.debts import GRACE_MS, HistoryDebt, history_debt
 from lsm_core.metadata.store import TableStore
@@ -259,17 +260,19 @@ def due_compactions(
     runs: Ints,
     now_ms: int,
     marked: Mapping[str, int] = NOTHING_DELETED,
+    by_commits: FullCompactionsByCommits | None = None,
 ) -> Mapping[int, DueCompaction]:
     """The compaction that is due in each bucket whose runs suffice for one of the table's rules; for the others :func:`too_few_runs`.
 
     ``entries`` are sorted by bucket, the n-th of which begins at ``starts[n]``. That a tree is small
     (`compaction.total-size-threshold`) is told below the trigger as the rule that a plan made now would go by, but at no
     cost: it would be due after every commit. It decides how much is compacted once the trigger is reached. ``marked``: by file
-    name, rows that a deletion vector marks.
+    name, rows that a deletion vector marks. ``by_commits``: the buckets that are due by `full-compaction.delta-commits`.
     """
     options = store.options
     early = options.incremental_size_threshold or options.optimization_interval or options.total_size_threshold
-    forced = options.force_up_level0 or options.needs_lookup  # a lone file of level 0 moves up too
+    counted = commits_between_full(options, has_primary_key=bool(store.schema.primary_keys)) is not None
+    forced = counted or options.force_up_level0 or options.needs_lookup  # a lone file of level 0 moves up too
     least = 1 if forced else 2 if early else options.compaction_trigger
     ends = np.append(starts[1:], entries.num_rows)
     found: dict[int, DueCompaction] = {}
@@ -291,7 +294,11 @@ def due_compactions(
         for group in together.tolist():
             count = int(ends[group] - starts[group])
             own, at = files[at : at + count], at + count
-            said = _due_compaction(store, own, now_ms, int(runs[group]), expired, marked)
+            due = False
+            if by_commits is not None and by_commits.counts:
+                place = listed.slice(at - count, 1).select(["partition", "bucket"]).to_pylist()[0]
+                due = by_commits.is_due(place["partition"], place["bucket"])
+            said = _due_compaction(store, own, now_ms, int(runs[group]), expired, marked, full_is_due=due)
             if said is not None:
                 found[group] = said
     return found
@@ -304,6 +311,8 @@ def _due_compaction(
     runs: int,
     expired: ExpiredFiles,
     marked: Mapping[str, int],
+    *,
+    full_is_due: bool = False,
 ) -> DueCompaction | None:
     """The compaction that is due in one bucket; None for tables that are not compacted here."""
     if not store.schema.primary_keys:
@@ -316,7 +325,7 @@ def _due_compaction(
         facts = {**facts, "deleted_rows": gone} if gone else facts
         return DueCompaction(sum(file.size for file in taken), str(Trigger.SMALL_FILES), facts)
     try:
-        decision = decide(store, files, now_ms, expired=expired)
+        decision = decide(store, files, now_ms, expired=expired, full_is_due=full_is_due)
     except UnsupportedFeature:  # health is told of every table, also of those that are never compacted here
         return None
     if isinstance(decision, Decline):

@@ -223,6 +223,25 @@ def read_trash(store: TableStore) -> Trash:
     return Trash(tuple(sorted(records, key=lambda r: (r.created_ms, r.trash_id))), tuple(unreadable))
 
 
+def oldest_record(store: TableStore) -> TrashRecord | None:
+    """Return the oldest deletion record that can be read, by the times in their names; None where there is none."""
+    listed = store.file_io.list_dir(store.trash_dir)
+    names = [status.name for status in listed if status.name.endswith(_RECORD)]
+    for name in sorted(names, key=_time_in_name):
+        try:
+            record = _read(store, f"{store.trash_dir}/{name}", cache(partial(OwnFiles.of, store)))
+        except CorruptFile:
+            continue
+        if record is not None:
+            return record
+    return None
+
+
+def _time_in_name(name: str) -> tuple[int, str]:
+    number = name.removesuffix(_RECORD).rpartition("-")[2]
+    return (int(number) if number.isascii() and number.isdigit() else 0, name)
+
+
 def _read(store: TableStore, path: str, own: Callable[[], OwnFiles]) -> TrashRecord | None:
     try:
         record = TrashRecord.from_json(store.file_io.read_bytes(path), path)

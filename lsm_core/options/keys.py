@@ -360,7 +360,7 @@ PAIMON_KEYS: Final[tuple[Key, ...]] = (
         aliases=("snapshot.expire.clean-empty-directories",),
         effect=NOT_ACTED_ON,
     ),
-    Key("snapshot.expire.execution-mode", ENUM, "sync", effect=NOT_ACTED_ON),
+    Key("snapshot.expire.execution-mode", ENUM, "sync"),
     Key("snapshot.expire.limit", INT, "50"),
     Key("snapshot.ignore-empty-commit", BOOL, effect=NOT_ACTED_ON),
     Key("snapshot.num-retained.max", INT, "2147483647"),
@@ -461,6 +461,7 @@ FLINK_READING: Final = frozenset(
 
 # An unknown one of these is an error, because nobody else reads them.
 DREDGE_KEYS: Final[tuple[Key, ...]] = (
+    Key("dredge.compaction.inline", ENUM, "follow"),
     Key("dredge.compaction.order-sensitive", ENUM, "closed"),
     Key("dredge.compaction.piece-size", MEMORY, "32 mb"),
     Key("dredge.delete-mode", ENUM, "two-phase"),
@@ -490,6 +491,7 @@ ENUMS: Final[dict[str, tuple[str, ...]]] = {
     "clustering.incremental.mode": ("global-sort", "local-sort"),
     "consumer.mode": ("exactly-once", "at-least-once"),
     "data-file.external-paths.strategy": ("none", "specific-fs", "round-robin", "entropy-inject", "weight-robin"),
+    "dredge.compaction.inline": ("follow", "never"),
     "dredge.compaction.order-sensitive": ("closed", "as-paimon"),
     "dredge.delete-mode": ("two-phase", "direct"),
     "dredge.lock": ("none", "file", "jdbc"),

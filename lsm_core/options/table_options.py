@@ -541,6 +541,11 @@ class TableOptions:
         return PaimonVersion(str(self.get(PAIMON_VERSION)))
 
     @property
+    def compaction_inline(self) -> str:
+        """``dredge.compaction.inline``: follow (writers compact and expire after their commits, unless `write-only`) or never."""
+        return str(self.get("dredge.compaction.inline"))
+
+    @property
     def order_sensitive(self) -> str:
         """``dredge.compaction.order-sensitive``: closed or as-paimon."""
         return str(self.get("dredge.compaction.order-sensitive"))

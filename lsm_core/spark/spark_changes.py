@@ -32,6 +32,7 @@ from lsm_core.spark.spark_write import (
     ROW_KIND,
     WriteJob,
     active_session,
+    runner_of,
     spark_frame,
     tasks_of,
     write_frame,
@@ -74,7 +75,9 @@ def delete_where(spark: SparkSession, table: Any, filter: object) -> int | None:
     """
     store = store_of(table, spark)
     return committed(
-        store, row_changes.delete_rows(store, filter, partial(_by_bucket, spark), partial(_by_files, spark))
+        store,
+        row_changes.delete_rows(store, filter, partial(_by_bucket, spark), partial(_by_files, spark)),
+        runner_of(spark),
     )
 
 
@@ -90,7 +93,9 @@ def update_where(
     """
     store = store_of(table, spark)
     return committed(
-        store, row_changes.update_rows(store, filter, values, partial(_by_bucket, spark), partial(_by_files, spark))
+        store,
+        row_changes.update_rows(store, filter, values, partial(_by_bucket, spark), partial(_by_files, spark)),
+        runner_of(spark),
     )
 
 
@@ -161,8 +166,9 @@ def delete_keys(
         job = replace(
             WriteJob.plan(store, overwrite=False, parallelism=tasks_of(spark)), made_from=newest, deletes=True
         )
-        found = committed(store, write_frame(changes, job, None if store.schema.has_field(column) else column))
+        found = write_frame(changes, job, None if store.schema.has_field(column) else column)
         deleted = 0 if found is None else snapshots.read(store, found).delta_record_count or 0
+        committed(store, found, runner_of(spark))
     has_null = functions.greatest(
         *(functions.col(quoted(name)).isNull().cast("int") for name in names), functions.lit(0)
     )

@@ -34,7 +34,7 @@ from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.spark.gathering import write_gathered, write_or_leave
 from lsm_core.spark.spark_columns import names_in_table
 from lsm_core.spark.spark_tasks import Outcome, decode, encode, raise_first, tells
-from lsm_core.spark.spark_write import WriteJob, kind_column_of, task_number, warn_of_unseen
+from lsm_core.spark.spark_write import WriteJob, kind_column_of, task_number
 from lsm_core.spark.write_folder import WriteFolder
 from lsm_core.table.writing import StreamCommit, after_commit
 from lsm_core.write import BucketHistory
@@ -48,7 +48,7 @@ OPTIONS: Final = (QUERY_ID, COMPACTION)
 OF_SPARK: Final = ("checkpointlocation", "queryname")
 """What Spark's own writer of streams hands on with them."""
 
-_COMPACTIONS: Final = ("none", "minor", "full")
+_COMPACTIONS: Final = ("follow", "none", "minor", "full")
 _QUERY: Final = "spark.query-id"
 _RUN: Final = "spark.run-id"
 _MOST_LOOKED_AT: Final = 1_000
@@ -88,7 +88,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._named = options.get(QUERY_ID)
         if self._named is not None and not self._named.strip():
             raise InvalidOption(QUERY_ID, self._named, "a name of the query's own", store.name)
-        self._compaction = options.get(COMPACTION, "none").lower()
+        self._compaction = options.get(COMPACTION, "follow").lower()
         if self._compaction not in _COMPACTIONS:
             raise InvalidOption(COMPACTION, self._compaction, ", ".join(_COMPACTIONS), store.name)
         self._job: WriteJob | None = None
@@ -134,10 +134,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
             job.end(found, failed=True)
             raise
         job.end(found)
-        if self._compaction != "none":
+        if self._compaction in ("minor", "full"):
             self._compact()
-        elif batchId == 0 and not self._overwrite:
-            warn_of_unseen(self._store, found)
 
     def _publish(self, found: list[CommitMessage], of: EpochMessage, epoch: int) -> None:
         store, user = self._store, self._named or of.query
@@ -151,10 +149,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
             properties = {_QUERY: of.query, _RUN: of.run}
             if self._overwrite:
                 committer = Committer(store, user)
-                if committer.overwrite(found, {}, commit_identifier=epoch, properties=properties).snapshot_ids:
-                    after_commit(store, batch=False)
+                published = committer.overwrite(found, {}, commit_identifier=epoch, properties=properties)
+                after_commit(store, published.snapshot_id, batch=False, compact=self._compaction == "follow")
             else:
-                StreamCommit(store, user).filter_and_commit({epoch: found}, properties=properties)
+                commits = StreamCommit(store, user, compact=self._compaction == "follow")
+                commits.filter_and_commit({epoch: found}, properties=properties)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's name)
         """Delete what tasks wrote. Spark calls this after a failed commit too; that one has cleaned up as far as is safe."""

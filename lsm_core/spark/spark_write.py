@@ -9,7 +9,6 @@ its tasks hand their rows to one writer, beside the driver (`write_folder`).
 
 from __future__ import annotations
 
-import logging
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,7 +29,7 @@ from lsm_core.format.schema import TableSchema
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.metadata.support import require_writable
 from lsm_core.options import parse_digits, whole_number
-from lsm_core.read.compacted import compacted_only
+from lsm_core.spark.compaction_job import Memory, compact_in_tasks, meter_of
 from lsm_core.spark.replaced_partitions import replace_condition, replaced_partitions
 from lsm_core.spark.spark_columns import SESSION_ZONE, arrow_of, in_frames, in_session_zone, names_in_table
 from lsm_core.spark.spark_tasks import (
@@ -66,12 +65,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from lsm_core.compact import BucketResult, BucketTask
+    from lsm_core.maintenance import MaintenancePlan, Runner
+    from lsm_core.maintenance.inline import ChooseRunner
     from lsm_core.table import Catalog
 
 OVERWRITE_MODE: Final = "spark.sql.sources.partitionOverwriteMode"
 DYNAMIC_OVERWRITE: Final = "dynamic-partition-overwrite"
 """The option of a table, and of one write, that says what an overwrite replaces."""
-_LOG = logging.getLogger(__name__)
+_WORTH_A_JOB: Final = 64 << 20
 ROW_KIND: Final = "_row_kind"
 """A column of this name holds the kinds of the rows, unless the table has it."""
 
@@ -327,7 +329,7 @@ class WriteJob:
         return [message.to_bytes() for message in messages]
 
     def commit(self, outcomes: Sequence[Outcome], scope: Scope = None) -> int | None:
-        """:meth:`publish`, and do what a batch writer does after its commit (automatic tags)."""
+        """:meth:`publish`, and do what a batch writer does after its commit (compaction, expiry, automatic tags)."""
         return committed(self.store, self.publish(outcomes, scope))
 
     def publish(self, outcomes: Sequence[Outcome], scope: Scope = None) -> int | None:
@@ -362,7 +364,6 @@ class WriteJob:
                 show_moved_keys(self.store, messages)
             else:
                 done = committer.commit(messages, commit_identifier=number, made_from=self.made_from)
-        warn_of_unseen(self.store, messages)
         return done.snapshot_id
 
     def end(self, messages: Sequence[CommitMessage] = (), *, failed: bool = False) -> None:
@@ -462,7 +463,7 @@ def write_table(
     scope = named or overwrite_scope(store, None, None if spark is None else spark.conf.get(OVERWRITE_MODE, None))
     if rows is not None:
         return committed(store, _write_rows(rows, job, row_kind_column, scope))
-    return committed(store, write_frame(frame, job, row_kind_column, scope))
+    return committed(store, write_frame(frame, job, row_kind_column, scope), runner_of(frame.sparkSession))
 
 
 def spark_frame(rows: Any) -> Any:
@@ -505,24 +506,20 @@ def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
-def warn_of_unseen(store: TableStore, messages: Sequence[CommitMessage]) -> None:
-    """Log a warning where readers see nothing of what was written until the next compaction.
+def runner_of(spark: SparkSession) -> ChooseRunner:
+    """Return what chooses where the compaction after a write runs: on Spark from 64 MB on, which a job is worth, else in the driver.
 
     Args:
-        store: The table.
-        messages: The messages of a commit that is made.
+        spark: the session of the write.
     """
-    if not compacted_only(store):
-        return
-    rows = sum(file.row_count for message in messages for file in message.new_files if file.level == 0)
-    if rows:
-        _LOG.warning(
-            "table %s: batch reads see none of the %d rows just written before the next compaction, since they skip "
-            "level 0 (%s): run compact_table(spark, table), or read with 'deletion-vectors.merge-on-read' where the table has vectors",
-            store.name,
-            rows,
-            "merge engine first-row" if store.options.merge_engine == "first-row" else "deletion vectors",
-        )
+
+    def choose(plan: MaintenancePlan) -> Runner | None:
+        return None if plan.estimate.bytes_in < _WORTH_A_JOB else run
+
+    def run(store: TableStore, tasks: Sequence[BucketTask]) -> Iterator[BucketResult]:
+        return compact_in_tasks(spark, store, tasks, Memory.of(spark, None), meter_of(store, tasks, None))
+
+    return choose
 
 
 def tasks_of(spark: SparkSession) -> int:
@@ -859,10 +856,10 @@ __all__ = [
     "overwrite_scope",
     "prepared",
     "received",
+    "runner_of",
     "sent",
     "task_number",
     "tasks_of",
-    "warn_of_unseen",
     "write_frame",
     "write_table",
 ]

@@ -47,6 +47,7 @@ if (
         UndoReport,
         VerifyReport,
     )
+    from lsm_core.maintenance.inline import WriteReport
     from lsm_core.metadata.store import TableStore
     from lsm_core.read import Split
     from lsm_core.read.changes import StreamScan
@@ -71,9 +72,10 @@ class Table(Readable):
             catalog: the catalog that opened the table; writes that add columns need it.
         """
         self.store, self._catalog = store, catalog
+        self._last_write: WriteReport | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"store": self.store, "_catalog": None}  # a catalog may hold connections
+        return {"store": self.store, "_catalog": None, "_last_write": None}  # a catalog may hold connections
 
     def __repr__(self) -> str:
         return f"Table({self.store.name!r})"
@@ -121,6 +123,17 @@ class Table(Readable):
 
     # -- changing data -----------------------------------------------------------------------------------------------
 
+    @property
+    def last_write(self) -> WriteReport | None:
+        """What the last write, statement or truncation through this object did, and the maintenance that followed; None before the first."""
+        return self._last_write
+
+    def _committed(self, snapshot_id: int | None) -> int | None:
+        from lsm_core.table.writing import after_commit
+
+        self._last_write = after_commit(self.store, snapshot_id)
+        return snapshot_id
+
     def write(
         self,
         data: Rows,
@@ -130,8 +143,9 @@ class Table(Readable):
         watermark: int | None = None,
         properties: Mapping[str, str] | None = None,
         schema_mode: str | None = None,
+        compact: bool = True,
     ) -> int | None:
-        """Write rows and commit them.
+        """Write rows and commit them; then compact the buckets they are in and expire what is due, unless the table is `write-only`.
 
         Args:
             data: Arrow data, columns by name, a list of rows by column name, a pandas or Polars frame, a Polars lazy frame, or
@@ -144,6 +158,7 @@ class Table(Readable):
             schema_mode: "merge" adds columns that only ``data`` has, and gives columns the types of ``data`` where those are
                 wider, before the write; the new schema stays when a value then does not fit, and :meth:`refresh` opens it. None
                 refuses such columns.
+            compact: False leaves the compaction to later writes or a maintenance job.
 
         Returns:
             The id of the snapshot, or None without rows.
@@ -159,7 +174,7 @@ class Table(Readable):
         """
         from lsm_core.table.writing import write_once
 
-        return write_once(
+        self._last_write = write_once(
             self.store,
             data,
             row_kinds,
@@ -168,7 +183,9 @@ class Table(Readable):
             properties,
             schema_mode=schema_mode,
             catalog=self._catalog,
+            compact=compact,
         )
+        return self._last_write.snapshot_id
 
     def delete(self, filter: object) -> int | None:  # noqa: A002  (the public name)
         """Delete the rows for which ``filter`` is true, in one commit; returns its snapshot id, None when there were none.
@@ -176,47 +193,42 @@ class Table(Readable):
         Append tables: files with such rows are rewritten; a filter over partition columns alone drops partitions. Raises
         InvalidFilter (also for no filter), UnsupportedFeature, CommitConflict when another commit changed the same rows' buckets.
         """
-        from lsm_core.table.writing import committed
         from lsm_core.write import row_changes
 
-        return committed(self.store, row_changes.delete_rows(self.store, filter))
+        return self._committed(row_changes.delete_rows(self.store, filter))
 
     def update(self, filter: object, values: Mapping[str, Any]) -> int | None:  # noqa: A002  (the public name)
         """Set ``values`` (column: literal, or Arrow expression over the old row) where ``filter`` is true, in one commit.
 
         Keys, partition and bucket columns cannot be set. Returns and raises as :meth:`delete`, and InvalidData, ColumnNotFound.
         """
-        from lsm_core.table.writing import committed
         from lsm_core.write import row_changes
 
-        return committed(self.store, row_changes.update_rows(self.store, filter, values))
+        return self._committed(row_changes.update_rows(self.store, filter, values))
 
     def upsert(self, data: Rows) -> int | None:
         """Insert rows, each in place of the one with its primary key; returns the snapshot id, None without rows.
 
         Columns may be left out of partial-update and aggregation tables only. Raises UnsupportedFeature, InvalidData.
         """
-        from lsm_core.table.writing import committed
         from lsm_core.write import row_changes
 
-        return committed(self.store, row_changes.upsert_rows(self.store, data))
+        return self._committed(row_changes.upsert_rows(self.store, data))
 
     def truncate(self) -> int | None:
         """Delete all rows, whoever committed them meanwhile; returns the snapshot id, None when there were none."""
-        from lsm_core.table.writing import committed
         from lsm_core.write import row_changes
 
-        return committed(self.store, row_changes.truncate(self.store))
+        return self._committed(row_changes.truncate(self.store))
 
     def drop_partitions(self, partitions: Sequence[Mapping[str, Any]]) -> int | None:
         """Delete all rows of the partitions that one of ``partitions`` matches; columns may be left out ([{"dt": d}]).
 
         Returns the snapshot id, None when there were none. Raises InvalidOption, ColumnNotFound, InvalidData, CommitConflict.
         """
-        from lsm_core.table.writing import committed
         from lsm_core.write import row_changes
 
-        return committed(self.store, row_changes.drop_partitions(self.store, partitions))
+        return self._committed(row_changes.drop_partitions(self.store, partitions))
 
     def new_write(self) -> BatchWrite:
         """A writer for one batch commit; hand its messages to :meth:`new_commit`."""

@@ -25,6 +25,7 @@ from lsm_core.write import Rows, StreamTableWrite, TableWrite
 from lsm_core.write.incoming_rows import as_rows, require_columns
 
 if TYPE_CHECKING:
+    from lsm_core.maintenance.inline import ChooseRunner, WriteReport
     from lsm_core.table.schema_change import AltersTables
     from lsm_core.write import Compactor
 
@@ -32,18 +33,44 @@ if TYPE_CHECKING:
 _LOG: Final = logging.getLogger(__name__)
 
 
-def after_commit(store: TableStore, *, batch: bool) -> None:
-    """What a writer does once its commit is done, unless the table is `write-only`: automatic tags (Java `TableCommitImpl.maintain`)."""
+def after_commit(
+    store: TableStore,
+    snapshot_id: int | None,
+    *,
+    batch: bool = True,
+    compact: bool = True,
+    runner: ChooseRunner | None = None,
+) -> WriteReport:
+    """Maintain a table after a commit, unless it is `write-only`: compaction, expiry, automatic tags.
+
+    Args:
+        store: the table.
+        snapshot_id: the last snapshot of the commit, None where nothing was committed.
+        batch: whether the commit was one of a batch job.
+        compact: False where the writer compacts by itself, or its caller wants no compaction.
+        runner: returns what executes the tasks of a compaction plan.
+
+    Returns:
+        What was done; failures are among its warnings.
+
+    Source:
+        Java `TableCommitImpl.maintain`.
+    """
+    from lsm_core.maintenance import inline
+
+    if snapshot_id is None:
+        return inline.WriteReport()
+    report = inline.after_commit(store, snapshot_id, compact=compact, runner=runner)
     if store.options.tag_creation != "none" and not store.options.write_only:
         from lsm_core.maintenance.automatic_tags import make_automatic_tags
 
         make_automatic_tags(store, batch=batch)
+    return report
 
 
-def committed(store: TableStore, snapshot_id: int | None) -> int | None:
-    """``snapshot_id``, after what a batch writer does once it has committed that snapshot (None: it committed none)."""
-    if snapshot_id is not None:
-        after_commit(store, batch=True)
+def committed(store: TableStore, snapshot_id: int | None, runner: ChooseRunner | None = None) -> int | None:
+    """Return ``snapshot_id`` after :func:`after_commit` of a batch."""
+    after_commit(store, snapshot_id, runner=runner)
     return snapshot_id
 
 
@@ -105,8 +132,10 @@ class StreamWrite:
 class StreamCommit:
     """Publishes the numbered commits of one user; each happens once, however often it is asked for."""
 
-    def __init__(self, store: TableStore, commit_user: str) -> None:
+    def __init__(self, store: TableStore, commit_user: str, *, compact: bool = False) -> None:
+        """``compact``: after commits, for messages of writers that do not compact by themselves."""
         self._store, self._committer = store, Committer(store, commit_user)
+        self._compact = compact
         self._expiry = ExpiryAtCommit(store)
 
     def filter_and_commit(
@@ -126,8 +155,7 @@ class StreamCommit:
         ids = self._committer.filter_and_commit(committables, **told(self._store, watermark, properties))
         if committables:
             self._expiry.after(max(committables))
-        if ids:
-            after_commit(self._store, batch=False)
+        after_commit(self._store, max(ids, default=None), batch=False, compact=self._compact)
         return ids
 
     def commit(
@@ -183,11 +211,15 @@ class BatchWrite:
 
 
 class BatchCommit:
-    """Publishes messages as one commit."""
+    """Publishes messages as one commit, then compacts the buckets they touched and expires what is due, unless `write-only`."""
 
-    def __init__(self, store: TableStore, commit_user: str | None = None) -> None:
+    def __init__(self, store: TableStore, commit_user: str | None = None, *, compact: bool = True) -> None:
+        """``compact``: False leaves the compaction to others."""
+        self._compact = compact
         check_end_of_input(store)
         self._store, self._committer = store, Committer(store, commit_user)
+        self.report: WriteReport | None = None
+        """What the last commit did, and what followed it; None before the first."""
         self._expiry = ExpiryAtCommit(store)
 
     def commit(
@@ -212,8 +244,7 @@ class BatchCommit:
             more = told(self._store, watermark, properties)
             done = self._committer.commit(mine, commit_identifier=identifier, **more).snapshot_id
         mark_end_of_input(self._store, [message.partition for message in mine])
-        self._expiry.after(identifier)
-        return committed(self._store, done)
+        return self._finish(done, identifier)
 
     def overwrite(
         self,
@@ -230,8 +261,12 @@ class BatchCommit:
             done = self._committer.overwrite(mine, spec, **told(self._store, watermark, properties)).snapshot_id
         show_moved_keys(self._store, mine)
         mark_end_of_input(self._store, [message.partition for message in mine])
-        self._expiry.after(BATCH)
-        return committed(self._store, done)
+        return self._finish(done, BATCH)
+
+    def _finish(self, snapshot_id: int | None, identifier: int) -> int | None:
+        self._expiry.after(identifier)
+        self.report = after_commit(self._store, snapshot_id, compact=self._compact)
+        return snapshot_id
 
 
 def show_moved_keys(store: TableStore, messages: Sequence[CommitMessage]) -> None:
@@ -292,7 +327,8 @@ def write_once(
     *,
     schema_mode: str | None = None,
     catalog: AltersTables | None = None,
-) -> int | None:
+    compact: bool = True,
+) -> WriteReport:
     """Write rows and commit them; nothing is left behind when either fails for certain.
 
     Args:
@@ -304,9 +340,10 @@ def write_once(
         properties: texts by name.
         schema_mode: "merge" to merge the schema of ``data`` into the table's first.
         catalog: the catalog of the table, which ``schema_mode`` needs.
+        compact: as :class:`BatchCommit` takes it.
 
     Returns:
-        The id of the snapshot, or None without rows.
+        What was written, and what followed it.
     """
     if not (overwrite is None or isinstance(overwrite, (bool, Mapping))):
         raise InvalidOption("overwrite", overwrite, "True, or a mapping of partition columns to values", store.name)
@@ -317,11 +354,14 @@ def write_once(
     with BatchWrite(store, overwrite=replacing) as writer:
         writer.write(data, row_kinds)
         messages = writer.prepare_commit()
-    commit = BatchCommit(store)
-    if not replacing:
-        return commit.commit(messages, watermark=watermark, properties=properties)
-    spec = overwrite if isinstance(overwrite, Mapping) else None
-    return commit.overwrite(messages, spec, watermark=watermark, properties=properties)
+    commit = BatchCommit(store, compact=compact)
+    if replacing:
+        spec = overwrite if isinstance(overwrite, Mapping) else None
+        commit.overwrite(messages, spec, watermark=watermark, properties=properties)
+    else:
+        commit.commit(messages, watermark=watermark, properties=properties)
+    assert commit.report is not None
+    return commit.report
 
 
 def with_merged_schema(

@@ -23,6 +23,7 @@ class Trigger(StrEnum):
     FILE_COUNT = "file-count"
     FORCE_LEVEL0 = "force-level-0"
     FULL = "full"
+    DELTA_COMMITS = "delta-commits"
     SMALL_FILES = "small-files"
     SORT = "sort"
     RECOVERY = "recovery"

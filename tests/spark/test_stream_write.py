@@ -188,7 +188,7 @@ def test_bad_options_and_tables_are_refused_by_name(tmp_path: Path) -> None:
     for options, message in [
         (
             {"write__stream__compaction": "often"},
-            "write.stream.compaction' of table db.t cannot be 'often'; accepted: none",
+            "write.stream.compaction' of table db.t cannot be 'often'; accepted: follow, none",
         ),
         ({"write__stream__query_id": " "}, "write.stream.query-id"),
         ({"commit_user": "a"}, "commit-user' of table db.t cannot be 'a'; accepted: nothing in a stream"),

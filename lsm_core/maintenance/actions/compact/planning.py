@@ -19,6 +19,7 @@ from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.action import Declined, MaintenancePlan, PlanEstimate, bucket_name
 from lsm_core.maintenance.actions.assign_buckets.assigning import AssignItem, seconds_of, waiting_items
 from lsm_core.maintenance.actions.compact.compaction import CompactItem
+from lsm_core.maintenance.actions.compact.delta_commits import FullCompactionsByCommits
 from lsm_core.maintenance.actions.compact.sort_order import SortOrder, checked_order, sort_item
 from lsm_core.maintenance.actions.compact.unit_choice import Place, plan_bins, plan_tree
 from lsm_core.maintenance.cost import compaction_seconds
@@ -214,11 +215,13 @@ def _units(
     """What to do with each bucket of ``groups``; ``chosen``: partitions and buckets, None: all."""
     outcomes: list[CompactItem | Declined] = []
     vectors = vector_files(store, snapshot, *chosen)
+    by_commits = FullCompactionsByCommits(store, snapshot)
     for partition, bucket, total_buckets, entries in groups:
         place = Place(partition, partition_text(store.schema, partition, store.options), bucket, total_buckets)
         marked = deleted_rows(vectors.get((partition, bucket), ()))
         if store.schema.primary_keys:
-            outcomes.append(plan_tree(store, place, entries, full, now, marked))
+            due = by_commits.is_due(partition, bucket)
+            outcomes.append(plan_tree(store, place, entries, full, now, marked, full_is_due=due))
             continue
         files = tree_files(store, entries)
         if order is None:

@@ -18,6 +18,7 @@ _RULES: Final = {
     Trigger.FILE_COUNT: "too many runs",
     Trigger.FORCE_LEVEL0: "level 0 is forced up",
     Trigger.FULL: "full compaction asked for",
+    Trigger.DELTA_COMMITS: "as many commits since the last full compaction as full-compaction.delta-commits allows",
     Trigger.SMALL_FILES: "small files",
 }
 

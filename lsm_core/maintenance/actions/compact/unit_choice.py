@@ -64,6 +64,8 @@ def decide(
     full: bool = False,
     expired: ExpiredFiles = NOTHING_EXPIRED,
     marked: Collection[str] = (),
+    *,
+    full_is_due: bool = False,
 ) -> Decision:
     """What the table's options pick among all live ``files`` of one bucket at epoch ms ``now_ms``.
 
@@ -71,19 +73,23 @@ def decide(
 
     ``expired``: those of them with rows whose record-level lifetime is over by then; ``marked`` names those with a deletion vector. Where merging a part of the runs could
     change an answer (order-sensitive tables) the unit is extended until no older run overlaps it, unless
-    `dredge.compaction.order-sensitive` is `as-paimon`.
+    `dredge.compaction.order-sensitive` is `as-paimon`. ``full_is_due``: by `full-compaction.delta-commits`, where not everything is
+    in the last level.
     """
     levels = levels_of(store, files)
+    full_is_due = full_is_due and not full and any(file.level != levels.max_level for file in files)
     decision = decide_bucket(
         levels,
         store.options,
         now_ms,
-        full=full,
+        full=full or full_is_due,
         utc_offset_ms=local_offset_ms(now_ms),
         must_rewrite=lambda file: file.name in expired.known or file.name in marked,
     )
     if isinstance(decision, Decline):
         return decision
+    if full_is_due:
+        decision = replace(decision, trigger=Trigger.DELTA_COMMITS)
     unit = decision.unit
     retracts = any(file.delete_row_count != 0 for file in unit.files)
     over = any(file.name in expired.possible for file in unit.files)
@@ -160,14 +166,19 @@ def plan_tree(
     full: bool,
     now_ms: int,
     marked: Collection[str] = (),
+    *,
+    full_is_due: bool = False,
 ) -> CompactItem | Declined:
-    """What to do with the bucket whose live files are ``entries``, at epoch ms ``now_ms``; ``marked`` files have a deletion vector."""
+    """What to do with the bucket whose live files are ``entries``, at epoch ms ``now_ms``; ``marked`` files have a deletion vector.
+
+    ``full_is_due``: as :func:`decide` takes it.
+    """
     files = tree_files(store, entries)
     levels = levels_of(store, files)
     expired = expired_files(store, entries, now_ms)
     # Levels of the time before the option marked nothing in each other: as one level they need no marks.
     full = full or has_unmarked_levels(store, entries)
-    decision = decide(store, files, now_ms, full, expired, marked)
+    decision = decide(store, files, now_ms, full, expired, marked, full_is_due=full_is_due)
     if (age := decision.facts.get("since_full_ms")) is not None:
         # A plan names the moment, which stays, not the age: made again it is the same plan.
         weighed = {"last_full_ms": now_ms - int(age), **decision.facts}

@@ -174,6 +174,31 @@ def plan_expiry(
     )
 
 
+def expiry_is_due(store: TableStore) -> bool:
+    """Return whether a snapshot may expire by the options of the table, from two file names and at most two snapshots.
+
+    Raises:
+        CorruptFile: a snapshot or consumer cannot be read.
+    """
+    latest, earliest = snapshots.latest_id(store), snapshots.earliest_id(store)
+    if latest is None or earliest is None or latest - earliest < store.options.retained_min:
+        return False
+
+    def time_of(snapshot_id: int) -> int | None:
+        snapshot = snapshots.try_read(store, snapshot_id)
+        return None if snapshot is None else snapshot.time_millis
+
+    policy = replace(RetentionPolicy.of(store.options, store.clock.now_ms()), max_deletes=1)
+    return not policy.choose(earliest, latest, None, time_of).is_empty and not _is_held(store, earliest)
+
+
+def _is_held(store: TableStore, earliest: int) -> bool:
+    """Return whether a consumer that is still read from holds the earliest snapshot."""
+    silent = [consumer.consumer_id for consumer in consumers.list_stale(store, store.clock.now_ms())]
+    consumed = _next_consumed(store, silent)
+    return consumed is not None and consumed <= earliest and not silent
+
+
 def _next_consumed(store: TableStore, but: Sequence[str] = ()) -> int | None:
     """The first snapshot that a consumer (but ``but``) holds back; with `consumer.changelog-only` they hold back changelogs alone."""
     return None if store.options.get("consumer.changelog-only") else consumers.min_next_snapshot(store, but)

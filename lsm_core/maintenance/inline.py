@@ -1,0 +1,273 @@
+"""What writers do to their table after a commit, unless it is `write-only`: they compact what they touched, expire, sweep and tag.
+
+The rows are committed before anything here begins. So a failure here never fails the write: it is logged and reported, the ledger
+keeps it, and the next commit tries again. Source: Java `MergeTreeWriter`, `TableCommitImpl.maintain`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.arrays import arrow_scalar
+from lsm_core.errors import DredgeError, UnsupportedFeature
+from lsm_core.format.file_meta import ADD
+from lsm_core.format.partition_path import partition_values
+from lsm_core.format.snapshot import CommitKind
+from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.store import BucketMode, TableStore
+from lsm_core.read.compacted import compacted_only
+
+if TYPE_CHECKING:
+    from lsm_core.maintenance.action import MaintenancePlan, Report, Runner
+    from lsm_core.maintenance.actions.compact.compaction import CompactionReport
+
+INLINE: Final = "DREDGE_COMPACTION_INLINE"
+"""Environment variable: `never` is `dredge.compaction.inline` = never for tables that do not set the option."""
+ChooseRunner = Callable[["MaintenancePlan"], "Runner | None"]
+"""Returns what executes the tasks of a compaction plan; None for threads of this process."""
+_LOG: Final = logging.getLogger(__name__)
+_BY: Final = "writer"
+_WARNED: Final[set[str]] = set()
+"""Tables of whose unseen rows this process has warned: its log says it once a table, its reports every time."""
+_SWEEPS_AN_AGE: Final = 12
+"""The due part of the trash is swept so often in the time that files wait there; a sweep at every commit would cost more than it frees."""
+
+
+@dataclass(frozen=True)
+class WriteReport:
+    """What a write did, and what it did to its table afterwards.
+
+    Attributes:
+        snapshot_id: the snapshot of its rows, None where there were none.
+        compaction: report of the compaction that followed, None where none was due.
+        expired: ids of the snapshots that expired.
+        files_swept: files of the trash that were deleted.
+        rows_unseen: rows of the write that batch readers do not see before a compaction (deletion vectors, first-row).
+        warnings: what did not succeed or needs attention, one sentence each.
+    """
+
+    snapshot_id: int | None = None
+    compaction: CompactionReport | None = None
+    expired: tuple[int, ...] = ()
+    files_swept: int = 0
+    rows_unseen: int = 0
+    warnings: tuple[str, ...] = field(default=())
+
+
+def maintains_itself(store: TableStore) -> bool:
+    """Return whether writers of this process compact and expire the table after their commits."""
+    options = store.options
+    if options.write_only or options.compaction_inline == "never":
+        return False
+    return options.is_set("dredge.compaction.inline") or os.environ.get(INLINE) != "never"
+
+
+def after_commit(
+    store: TableStore, snapshot_id: int, *, compact: bool = True, runner: ChooseRunner | None = None
+) -> WriteReport:
+    """Maintain the table after a commit: compact the buckets that it touched, expire what is due, sweep the trash.
+
+    Args:
+        store: the table.
+        snapshot_id: the last snapshot of the commit.
+        compact: False where the writer compacts by itself, or its caller wants no compaction.
+        runner: returns what executes the tasks of a compaction plan; None for threads of this process.
+
+    Returns:
+        What was done. Errors are among its warnings, and none is raised.
+    """
+    steps = _Steps(store, WriteReport(snapshot_id))
+    if maintains_itself(store):
+        if compact:
+            steps.attempt("what it wrote is not compacted yet", lambda: steps.compact(snapshot_id, runner))
+        if store.options.get("snapshot.expire.execution-mode") == "async":
+            _background().submit(_expire_later, store)
+        else:
+            steps.expire()
+    if compacted_only(store) and steps.report.compaction is None:
+        steps.attempt("its rows were not counted", lambda: steps.count_unseen(snapshot_id))
+    return steps.report
+
+
+class _Steps:
+    """The steps after one commit, each of which may fail by itself."""
+
+    def __init__(self, store: TableStore, report: WriteReport) -> None:
+        self.store, self.report = store, report
+
+    def attempt(self, consequence: str, step: Callable[[], None]) -> None:
+        """Run one step; what it fails with becomes a warning that begins with its consequence."""
+        try:
+            step()
+        except (DredgeError, OSError) as error:
+            self.warn(f"the commit is done, but {consequence}: {error}")
+
+    def warn(self, text: str) -> None:
+        """Add a warning to the report and the log."""
+        _LOG.warning("table %s: %s", self.store.name, text)
+        self.report = replace(self.report, warnings=(*self.report.warnings, text))
+
+    def compact(self, snapshot_id: int, runner: ChooseRunner | None) -> None:
+        """Compact the buckets that a commit added files to, as the options of the table pick."""
+        from lsm_core.maintenance.actions.compact.compaction import CompactionReport
+        from lsm_core.maintenance.apply import apply_plan
+
+        plan = plan_of_touched(self.store, snapshot_id)
+        if plan is None or not plan.items:
+            return
+        report = apply_plan(self.store, plan, None if runner is None else runner(plan), approved_by=_BY)
+        if not isinstance(report, CompactionReport):
+            return
+        self.report = replace(self.report, compaction=report)
+        if report.stale:
+            left = len(report.stale)
+            self.warn(f"{left} of {len(plan.items)} buckets are compacted by a later commit: {report.stale[0].text}")
+
+    def expire(self) -> None:
+        """Expire snapshots, changelogs and tags that are due, then sweep the due part of the trash."""
+        store, now = self.store, self.store.clock.now_ms()
+        self.attempt("no snapshot expired", self._expire_snapshots)
+        if store.options.changelog_decoupled:
+            self.attempt("no changelog expired", self._expire_changelogs)
+        self.attempt("no tag expired", self._expire_tags)
+        self.attempt("the trash is not swept", lambda: self._sweep(now))
+
+    def _expire_snapshots(self) -> None:
+        from lsm_core.maintenance.actions.expire_snapshots.expiry import ExpiryReport, expiry_is_due, plan_expiry
+
+        if not expiry_is_due(self.store):
+            return
+        report = self._applied(plan_expiry(self.store))
+        if isinstance(report, ExpiryReport):
+            self.report = replace(self.report, expired=report.expired)
+
+    def _expire_changelogs(self) -> None:
+        from lsm_core.maintenance.actions.expire_changelogs.changelog_expiry import plan_changelog_expiry
+
+        self._applied(plan_changelog_expiry(self.store))
+
+    def _expire_tags(self) -> None:
+        from lsm_core.maintenance.actions.expire_tags.tag_expiry import plan_tag_expiry
+        from lsm_core.metadata import tags
+
+        if self.store.options.get("tag.time-expire-enabled") and self.store.file_io.list_dir(tags.tag_dir(self.store)):
+            self._applied(plan_tag_expiry(self.store))
+
+    def _sweep(self, now_ms: int) -> None:
+        """Delete what was set aside and is due, unless that was done a short while ago.
+
+        A sweep needs all records of the trash, so it is due when the oldest record is, by a share of the time that records wait.
+        """
+        from lsm_core.maintenance.actions.trash.sweeping import SweepReport, plan_sweep
+        from lsm_core.maintenance.trash import oldest_record
+
+        oldest = oldest_record(self.store)
+        if oldest is None:
+            return
+        waits = max(0, oldest.not_before_ms - oldest.created_ms)
+        if now_ms < oldest.not_before_ms + waits // _SWEEPS_AN_AGE:
+            return
+        report = self._applied(plan_sweep(self.store))
+        if isinstance(report, SweepReport):
+            self.report = replace(self.report, files_swept=report.files_deleted)
+
+    def _applied(self, plan: MaintenancePlan) -> Report | None:
+        from lsm_core.maintenance.apply import apply_plan
+
+        return apply_plan(self.store, plan, approved_by=_BY) if plan.items else None
+
+    def count_unseen(self, snapshot_id: int) -> None:
+        """Count the rows of a commit that readers of compacted rows do not see yet, and warn where there are some."""
+        added = _added(self.store, snapshot_id)
+        rows = pc.sum(added.filter(pc.equal(added.column("level"), arrow_scalar(0))).column("row_count")).as_py() or 0
+        if not rows:
+            return
+        why = "the table is write-only" if self.store.options.write_only else "this write did not compact"
+        text = (
+            f"batch readers do not see {rows:,} rows of this commit before the next compaction: they see compacted rows alone "
+            f"(deletion vectors or first-row), and {why}"
+        )
+        self.report = replace(self.report, rows_unseen=rows, warnings=(*self.report.warnings, text))
+        if self.store.root not in _WARNED:
+            _WARNED.add(self.store.root)
+            _LOG.warning("table %s: %s", self.store.name, text)
+
+
+def plan_of_touched(store: TableStore, snapshot_id: int) -> MaintenancePlan | None:
+    """Plan the compaction of the buckets to which a commit added files.
+
+    Args:
+        store: the table.
+        snapshot_id: the last snapshot of the commit.
+
+    Returns:
+        A plan with these buckets alone; None where the commit added no files, has compacted them itself, or the table is not compacted here.
+
+    Raises:
+        CorruptFile: a manifest cannot be read.
+    """
+    from lsm_core.commit.overwrite import moves_hidden_keys
+    from lsm_core.maintenance.actions.compact.compaction import CompactItem
+    from lsm_core.maintenance.actions.compact.planning import plan_compaction
+
+    snapshot = snapshots.try_read(store, snapshot_id)
+    if snapshot is None or snapshot.commit_kind is CommitKind.COMPACT:
+        return None
+    places = _places(_added(store, snapshot_id))
+    if not places:
+        return None
+    partitions = [
+        partition_values(store.schema, partition) for partition in dict.fromkeys(place[0] for place in places)
+    ]
+    buckets = None if store.bucket_mode is BucketMode.UNAWARE else sorted({bucket for _, bucket in places})
+    try:
+        plan = plan_compaction(store, partitions=partitions, buckets=buckets)
+    except UnsupportedFeature as error:  # such tables are written here, and compacted by other engines
+        _LOG.debug("table %s: %s", store.name, error)
+        return None
+    if moves_hidden_keys(store):  # keys that moved are hidden where they were, and shown where they are, by one commit
+        return plan
+    touched = set(places)
+    return replace(
+        plan, items=tuple(item for item in plan.items_of(CompactItem) if (item.partition, item.bucket) in touched)
+    )
+
+
+def _added(store: TableStore, snapshot_id: int) -> pa.Table:
+    """Return the entries (`ENTRY_SCHEMA`) of files that a snapshot added, those of postponed rows aside."""
+    entries = manifests.delta_entries(store, snapshots.read(store, snapshot_id))
+    chosen = pc.and_(
+        pc.equal(entries.column("kind"), arrow_scalar(ADD)), pc.greater_equal(entries.column("bucket"), arrow_scalar(0))
+    )
+    return entries.filter(chosen)
+
+
+def _places(entries: pa.Table) -> Sequence[tuple[bytes, int]]:
+    grouped = entries.select(["partition", "bucket"]).group_by(["partition", "bucket"], use_threads=False).aggregate([])
+    return list(zip(grouped.column("partition").to_pylist(), grouped.column("bucket").to_pylist(), strict=True))
+
+
+def _expire_later(store: TableStore) -> None:
+    steps = _Steps(store, WriteReport())
+    try:
+        steps.expire()
+    except Exception:  # noqa: BLE001  (a thread of its own has no caller)
+        _LOG.exception("table %s: expiring after a commit failed", store.name)
+
+
+@cache
+def _background() -> ThreadPoolExecutor:
+    """Return the thread of `snapshot.expire.execution-mode` = async; the process waits for it when it ends."""
+    return ThreadPoolExecutor(1, thread_name_prefix="dredge-expire")
+
+
+__all__ = ["INLINE", "ChooseRunner", "WriteReport", "after_commit", "maintains_itself", "plan_of_touched"]

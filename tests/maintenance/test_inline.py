@@ -1,0 +1,301 @@
+"""Writers that maintain their table after their commits: what they compact and expire, what switches it off, and what a failure leaves."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lsm_core import Catalog, Schema, Table
+from lsm_core.clock import FixedClock
+from lsm_core.errors import CommitConflict, VerificationFailed
+from lsm_core.maintenance import inline, plan_compaction
+from lsm_core.maintenance.trash import read_trash
+from lsm_core.metadata import manifests, snapshots
+from lsm_core.storage import FaultyFileIO, LocalFileIO
+from tests.maintenance.tables import HOUR, NOW, assert_whole, content, keyed, rows, strays, with_io
+
+
+@pytest.fixture(autouse=True)
+def follow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writers of these tests maintain their tables, as everywhere but in most other tests."""
+    monkeypatch.delenv(inline.INLINE, raising=False)
+
+
+def kinds(table: Table) -> str:
+    """The kinds of the snapshots, as first letters: "AAC"."""
+    return "".join(str(snapshot.commit_kind)[0] for snapshot in snapshots.iterate(table.store))
+
+
+def append(tmp_path: Path, **options: str) -> Table:
+    made = Catalog(tmp_path / "wh", clock=FixedClock(NOW))
+    made.create_database("db", ignore_if_exists=True)
+    given = {key.replace("__", ".").replace("_", "-"): value for key, value in options.items()}
+    fields = pa.schema([pa.field("k", pa.int64()), pa.field("v", pa.int64()), pa.field("s", pa.string())])
+    return made.create_table("db.a", Schema(fields, options=given))
+
+
+def write_by_commit(table: Table, data: pa.Table) -> None:
+    with table.new_write() as writer:
+        writer.write(data)
+        messages = writer.prepare_commit()
+    table.new_commit().commit(messages)
+
+
+DOORS: dict[str, Callable[[Table, pa.Table], object]] = {
+    "write": lambda table, data: table.write(data),
+    "new_commit": write_by_commit,
+    "upsert": lambda table, data: table.upsert(data),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_the_fifth_run_of_a_bucket_is_compacted_in_a_snapshot_of_its_own(tmp_path: Path, door: str) -> None:
+    table = keyed(tmp_path, bucket="2")
+    for number in range(5):
+        DOORS[door](table, rows(range(20), v=number))
+    assert kinds(table) == "AAAAAC"
+    assert {health.sorted_runs for health in table.health()} == {1}
+    assert content(table) == sorted(((k, 4 + k, f"s{k}" if k % 5 else None) for k in range(20)), key=repr)
+
+
+def test_only_buckets_that_the_write_touched_are_compacted(tmp_path: Path) -> None:
+    table = keyed(tmp_path, partitioned=True)
+    for number in range(6):
+        table.write(rows(range(5), v=number, dt="a"), compact=False)
+    table.write(rows(range(5), dt="b"))
+    assert kinds(table) == "A" * 7
+    table.write(rows(range(5), dt="a"))
+    assert {health.partition_text: health.sorted_runs for health in table.health()} == {"dt=a": 1, "dt=b": 1}
+
+
+@pytest.mark.parametrize("off", ["write-only", "option", "argument", "environment", "dynamic"])
+def test_what_switches_it_off(tmp_path: Path, off: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {"write-only": {"write_only": "true"}, "option": {"dredge__compaction__inline": "never"}}.get(off, {})
+    table = keyed(tmp_path, snapshot__num_retained__max="2", snapshot__num_retained__min="1", **options)
+    if off == "environment":
+        monkeypatch.setenv(inline.INLINE, "never")
+    for number in range(6):
+        target = table.copy({"write-only": "true"}) if off == "dynamic" else table
+        target.write(rows(range(5), v=number), compact=off != "argument")
+    assert "C" not in kinds(table)
+    assert len(kinds(table)) == (2 if off == "argument" else 6)  # the argument concerns the compaction alone
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"deletion_vectors__enabled": "true"},
+        {"merge_engine": "first-row"},
+        {"changelog_producer": "lookup"},
+        {"force_lookup": "true"},
+    ],
+)
+def test_rows_of_tables_that_look_keys_up_are_visible_when_the_write_returns(
+    tmp_path: Path, options: dict[str, str]
+) -> None:
+    table = keyed(tmp_path, **options)
+    for number in range(3):
+        table.write(rows(range(number, number + 4), v=number))
+        assert len(content(table)) == 4 + number
+        assert table.last_write is not None
+        assert (table.last_write.rows_unseen, table.last_write.warnings) == (0, ())
+    assert kinds(table) == "ACACAC"
+
+
+def test_rows_that_stay_unseen_are_reported_each_time_and_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = keyed(tmp_path, deletion_vectors__enabled="true", write_only="true")
+    for _ in range(2):
+        table.write(rows(range(3)))
+        assert table.last_write is not None
+        assert table.last_write.rows_unseen == 3
+        assert "do not see 3 rows of this commit before the next compaction" in table.last_write.warnings[0]
+    assert caplog.text.count("before the next compaction") == 1
+    table.compact()
+    assert len(content(table)) == 3
+
+
+@pytest.mark.parametrize(("every", "expected"), [("1", "ACACACAC"), ("3", "AAACAAACAA")])
+def test_full_compactions_follow_the_number_of_commits_and_give_the_changelog(
+    tmp_path: Path, every: str, expected: str
+) -> None:
+    given = {} if every == "1" else {"full_compaction__delta_commits": every}
+    table = keyed(tmp_path, changelog_producer="full-compaction", **given)
+    writes = expected.count("A")
+    for number in range(writes):
+        table.write(rows(range(4), v=number))
+    assert kinds(table) == expected
+    told = [
+        manifests.changelog_entries(table.store, snapshot).num_rows
+        for snapshot in snapshots.iterate(table.store)
+        if str(snapshot.commit_kind) == "COMPACT"
+    ]
+    assert told == [1] * expected.count("C")
+
+
+def test_the_number_of_commits_counts_for_plans_and_health_too(tmp_path: Path) -> None:
+    table = keyed(tmp_path, full_compaction__delta_commits="3", write_only="true")
+    for number in range(2):
+        table.write(rows(range(4), v=number))
+    assert not plan_compaction(table.store).items
+    assert table.health()[0].decision != "delta-commits"
+    table.write(rows(range(4), v=3))
+    (item,) = plan_compaction(table.store).items
+    assert (item.trigger, item.full) == ("delta-commits", True)
+    assert table.health()[0].decision == "delta-commits"
+    table.compact()
+    for number in range(2):
+        table.write(rows(range(4), v=number))
+        assert not plan_compaction(table.store).items
+    table.write(rows(range(4), v=5))
+    assert plan_compaction(table.store).items
+
+
+def test_commits_that_expired_bring_the_full_compaction_forward(tmp_path: Path) -> None:
+    table = keyed(tmp_path, full_compaction__delta_commits="9", write_only="true")
+    for number in range(4):
+        table.write(rows(range(4), v=number))
+    assert not plan_compaction(table.store).items
+    table.expire_snapshots(retain_max=2, retain_min=1)
+    assert [item.trigger for item in plan_compaction(table.store).items] == ["delta-commits"]
+
+
+@pytest.mark.parametrize("bucket", ["-1", "1"])
+def test_small_files_of_append_tables_are_gathered(tmp_path: Path, bucket: str) -> None:
+    given = {"bucket_key": "k"} if bucket == "1" else {}
+    table = append(tmp_path, bucket=bucket, **given)
+    for number in range(12):
+        table.write(rows(range(3), v=number))
+    assert kinds(table).count("C") >= 2
+    assert sum(health.files for health in table.health()) < 6
+    assert len(content(table)) == 36
+
+
+def test_snapshots_expire_by_number_and_by_time_and_the_trash_is_swept(tmp_path: Path) -> None:
+    table = keyed(
+        tmp_path, snapshot__num_retained__max="3", snapshot__num_retained__min="1", snapshot__time_retained="1h"
+    )
+    clock = table.store.clock
+    assert isinstance(clock, FixedClock)
+    for number in range(5):
+        table.write(rows(range(4), v=number))
+    assert kinds(table) == "AAC"
+    assert table.last_write is not None
+    assert table.last_write.expired == (2, 3)
+    waiting = len(read_trash(table.store).records)
+    assert waiting
+    clock.advance(2 * HOUR)
+    table.write(rows(range(4), v=9))
+    assert kinds(table) == "CA"
+    assert table.last_write.files_swept
+    assert len(read_trash(table.store).records) == 1
+    assert_whole(table)
+
+
+def test_a_consumer_holds_snapshots_until_it_moves_on(tmp_path: Path) -> None:
+    table = keyed(tmp_path, snapshot__num_retained__max="2", snapshot__num_retained__min="1")
+    table.write(rows(range(2)))
+    table.reset_consumer("reader", 1)
+    for number in range(4):
+        table.write(rows(range(2), v=number), compact=False)
+    held = kinds(table)
+    table.forget_consumer("reader")
+    table.write(rows(range(2)), compact=False)
+    assert (held, kinds(table)) == ("AAAAA", "AA")
+
+
+def test_expiry_in_the_background_ends_before_the_process_does(tmp_path: Path) -> None:
+    options = {"snapshot__expire__execution_mode": "async"}
+    table = keyed(tmp_path, snapshot__num_retained__max="2", snapshot__num_retained__min="1", **options)
+    for number in range(4):
+        table.write(rows(range(2), v=number))
+        assert table.last_write is not None
+        assert table.last_write.expired == ()
+    inline._background().submit(lambda: None).result()
+    assert kinds(table) == "AA"
+
+
+@pytest.mark.parametrize("error", [CommitConflict("files-changed"), VerificationFailed("V1"), OSError("full")])
+def test_a_compaction_that_fails_leaves_the_write_as_it_is_and_is_made_by_the_next(
+    tmp_path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = keyed(tmp_path)
+    for number in range(4):
+        table.write(rows(range(4), v=number))
+
+    def failing(*_: object, **__: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr("lsm_core.maintenance.actions.compact.execution.execute", failing)
+        assert table.write(rows(range(4), v=7)) == 5
+    assert table.last_write is not None
+    assert "the commit is done, but what it wrote is not compacted yet" in table.last_write.warnings[0]
+    assert kinds(table) == "AAAAA"
+    assert [entry.outcome for entry in table.ledger()][:1] == ["failed"]
+    table.write(rows(range(4), v=8))
+    assert kinds(table) == "AAAAAAC"
+    assert [row[1] for row in content(table)] == [8, 9, 10, 11]
+
+
+def test_the_compaction_of_another_writer_at_the_same_time_costs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = keyed(tmp_path)
+    for number in range(4):
+        table.write(rows(range(4), v=number))
+    planned = inline.plan_of_touched
+
+    def beaten(store: object, snapshot_id: int) -> object:
+        plan = planned(table.store, snapshot_id)
+        table.compact(full=True)
+        return plan
+
+    monkeypatch.setattr(inline, "plan_of_touched", beaten)
+    table.write(rows(range(4), v=7))
+    assert kinds(table) == "AAAAAC"
+    assert table.last_write is not None
+    assert "compacted by a later commit" in table.last_write.warnings[0]
+    assert not strays(table)
+
+
+@pytest.mark.parametrize("stride", [59, pytest.param(2, marks=pytest.mark.soak)])
+def test_a_fault_at_any_step_leaves_the_rows_and_a_table_that_the_next_write_puts_right(
+    tmp_path: Path, stride: int
+) -> None:
+    template = tmp_path / "template"
+    table = keyed(template, snapshot__num_retained__max="3", snapshot__num_retained__min="1")
+    for number in range(5):
+        table.write(rows(range(6), v=number), compact=False)
+    before = content(table)
+
+    def fresh(name: str) -> Table:
+        shutil.copytree(template, tmp_path / name)
+        return Catalog(tmp_path / name / "wh", clock=f"fixed:{NOW + 2 * HOUR}").table("db.t")
+
+    counting = FaultyFileIO(LocalFileIO())
+    copy = fresh("count")
+    opened = with_io(copy, counting)
+    first = counting.steps + 1
+    inline.after_commit(opened.store, 5)
+    assert kinds(copy)[-1] == "C"
+    assert counting.steps > 60
+    for step in range(first, counting.steps + 1, stride):
+        for mode in ("before", "after"):
+            copy = fresh(f"{step}-{mode}")
+            faulty = FaultyFileIO(LocalFileIO())
+            broken = with_io(copy, faulty)
+            faulty.fail_at, faulty.mode = step, mode
+            inline.after_commit(broken.store, 5)  # never raises
+            at = f"step {step} {mode}: {counting.log[step - 1]}"
+            assert content(copy) == before, at
+            assert_whole(copy)
+            copy.write(rows([99]))
+            assert {health.sorted_runs for health in copy.health()} <= {1, 2}, at
+            assert len(content(copy)) == 7, at
+            shutil.rmtree(tmp_path / f"{step}-{mode}")

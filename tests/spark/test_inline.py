@@ -1,0 +1,53 @@
+"""Every door of Spark maintains the table after its commit as `Table.write` does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lsm_core import Table
+from lsm_core.spark import spark_write, upsert, write_table
+from tests.spark.streams import place_of, write_epoch
+from tests.spark.tables import make_table, rows
+
+pytestmark = pytest.mark.spark
+OPTIONS = {"bucket": "2", "num-sorted-run.compaction-trigger": "3", "dredge.compaction.inline": "follow"}
+
+
+def save(spark: Any, table: Table, data: Any, _: int) -> None:
+    spark.createDataFrame(data).coalesce(1).write.format("dredge").options(**place_of(table)).mode("append").save()
+
+
+DOORS: dict[str, Callable[[Any, Table, Any, int], object]] = {
+    "write_table": lambda spark, table, data, _: write_table(spark.createDataFrame(data), table),
+    "upsert": lambda spark, table, data, _: upsert(spark.createDataFrame(data), table),
+    "save": save,
+    "writeStream": lambda _, table, data, number: write_epoch(table, number, [data]),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_the_third_run_is_compacted_and_old_snapshots_expire(spark: Any, tmp_path: Path, door: str) -> None:
+    table = make_table(
+        tmp_path, options={**OPTIONS, "snapshot.num-retained.min": "1", "snapshot.num-retained.max": "3"}
+    )
+    for number in range(3):
+        DOORS[door](spark, table, rows(list(range(20)), f"v{number}"), number)
+    assert [(s.id, str(s.commit_kind)) for s in table.snapshots()] == [(2, "APPEND"), (3, "APPEND"), (4, "COMPACT")]
+    assert {health.sorted_runs for health in table.health()} == {1}
+    assert table.to_arrow().num_rows == 20
+
+
+def test_large_compactions_after_a_write_are_a_job_of_spark(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark_write, "_WORTH_A_JOB", 0)
+    table = make_table(tmp_path, options=OPTIONS)
+    for number in range(3):
+        write_table(spark.createDataFrame(rows(list(range(20)), f"v{number}")), table)
+    newest = next(entry for entry in table.ledger() if entry.action == "compact")
+    assert newest.report["executors"]
+    assert table.to_arrow().num_rows == 20
