@@ -25,7 +25,7 @@ _AT_WORK: Final = 500
 _NAME_HOLDS_SECONDS: Final = 300.0
 IN_A_ROW: Final = 3
 """So many failed runs of a table, one after the other and whatever their plans, suspend it."""
-_MAINTAINING: Final = ("compact", "compact full", "recover")
+_MAINTAINING: Final = ("compact", "compact full", "compact sort", "recover")
 """Actions of the runs that sensors start, or people in their place: others that fail, with arguments of somebody's own, say nothing of the table."""
 _FAILED_RUNS: Final = 500
 _FAILED_EVALUATIONS: Final = 1_000

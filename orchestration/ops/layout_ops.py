@@ -62,6 +62,7 @@ from orchestration.ops.kept_for_undo import kept_for_undo
 from orchestration.partitions import partitions_of
 from orchestration.pipes_worker import told_of
 from orchestration.policies import Reason, policy_source
+from orchestration.policies.policy import SortRule
 from orchestration.policies.rounds import COMPACT, due_action, values_of
 from orchestration.quirks import PipesFailed, early_features, named_op, typed
 from orchestration.resources.spark_resource import SparkResource
@@ -295,11 +296,15 @@ def plan_partition(
     return plan_partitions(store, () if partition is None else (partition,), action, **arguments)
 
 
-def plan_due(store: TableStore, partition: str | None, files: int, *, full: bool) -> MaintenancePlan:
-    """Plan the compaction of a partition path (None: the whole table) that is due: ``full``, or as the table's own rules pick.
+def plan_due(
+    store: TableStore, partition: str | None, files: int, *, full: bool, sort: SortRule | None = None
+) -> MaintenancePlan:
+    """Plan the compaction of a partition path (None: the whole table) that is due: a ``sort``, ``full``, or as the table's own rules pick.
 
     Of a bucket with more than ``files`` level-0 files the plan is one pass of a recovery over the oldest ones: each pass is a commit of its own, and the next run goes on. Raises what `plan_maintenance` raises.
     """
+    if sort is not None:
+        return plan_partition(store, partition, **sort.arguments)
     chosen = () if partition is None else (partition,)
     worst = max((one.level0_files for one in table_health(store).of_partitions(chosen).buckets), default=0)
     action, arguments = due_action(worst, files, store.options.compaction_trigger, full=full)

@@ -6,7 +6,7 @@ reads a table or asks Dagster: callers say what they know, and ask for more only
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -17,7 +17,7 @@ from lsm_core.options import TableOptions
 from orchestration.health import PartitionHealth, TableHealth
 from orchestration.policies.budgets import Budget
 from orchestration.policies.partition_age import expires_ms
-from orchestration.policies.policy import DAY_MS, HOUR_MS, Policy
+from orchestration.policies.policy import DAY_MS, HOUR_MS, Policy, SortRule
 from orchestration.table_card import count_text
 
 MINUTE_MS: Final = 60_000
@@ -37,6 +37,7 @@ class Reason(StrEnum):
 
     TRIGGER_REACHED = "trigger reached"
     IDLE = "idle"
+    UNSORTED = "unsorted"
     RECOVERY = "recovery"
     ROWS_WAIT = "rows wait"
     TOO_FEW_RUNS = "too few runs"
@@ -80,7 +81,7 @@ class Backlog(StrEnum):
 class Decision:
     """One line of a tick. ``number`` and ``threshold`` are what was compared, in the reason's own unit.
 
-    Of what is due: ``full`` merges everything, ``cost`` are the bytes that it reads, ``benefit`` the score (0 to 100) of what it mends, ``waited_ms`` for how long it
+    Of what is due: ``full`` merges everything, ``sort`` (None: nothing) sorts everything, ``cost`` are the bytes that it reads, ``benefit`` the score (0 to 100) of what it mends, ``waited_ms`` for how long it
     has been due, ``overdue`` whether that is too long, ``urgent`` whether a backlog is critical. Of what is to start, ``plan`` is the hash, and ``attempt`` counts the plan's runs from 1.
     """
 
@@ -99,6 +100,7 @@ class Decision:
     urgent: bool = False
     plan: str = ""
     attempt: int = 0
+    sort: SortRule | None = None
 
     @property
     def subject(self) -> str:
@@ -132,7 +134,10 @@ class Now(NamedTuple):
 
 @dataclass(frozen=True)
 class TableFacts:
-    """What metadata say of a table. ``refusal``: why maintenance leaves its files alone; ``order``: why a compaction of a part of its runs would change answers ("": none would)."""
+    """What metadata say of a table. ``refusal``: why maintenance leaves its files alone; ``order``: why a compaction of a part of its runs would change answers ("": none would).
+
+    ``sorted_ms``: when (epoch ms) each partition was last sorted, by its text; None: nobody asked, as nothing sorts the table.
+    """
 
     name: str
     health: TableHealth
@@ -141,6 +146,12 @@ class TableFacts:
     partitioned: bool = False
     refusal: str | None = None
     order: str = ""
+    sorted_ms: Mapping[str, int] | None = None
+
+    @property
+    def sortable(self) -> bool:
+        """Whether a sort compaction takes the table: its rows have no key and no buckets."""
+        return self.append_only and self.options.bucket == -1
 
 
 @dataclass(frozen=True)
@@ -316,6 +327,9 @@ def _due(subject: Subject, policy: Policy, now_ms: int) -> Decision:
         text = f"{state.sorted_runs} sorted runs (trigger {trigger}): sorted_run looks after it"
         return Decision(table.name, state.text, Outcome.DECLINE, Reason.ELSEWHERE, text, state.sorted_runs, trigger)
     decision = decide_idle(table.name, state, policy, append=table.append_only, now_ms=now_ms)
+    rule = sort_rule(table, policy)
+    if rule is not None:
+        decision = decide_sort(decision, state, policy, rule, (table.sorted_ms or {}).get(state.text), now_ms)
     return decision.declined(*rest) if rest is not None and decision.outcome is Outcome.RUN else decision
 
 
@@ -452,7 +466,7 @@ def due_since_ms(reason: Reason, state: PartitionHealth, policy: Policy, now_ms:
 
     A pause does not count: whoever forgot it is to learn of what waits.
     """
-    if reason is Reason.IDLE:
+    if reason in {Reason.IDLE, Reason.UNSORTED}:
         done = max((one.last_compaction_ms or 0 for one in state.buckets), default=0)
         since = max(state.newest_file_ms + policy.idle_after_ms, done)
     else:
@@ -615,6 +629,41 @@ def decide_idle(table: str, state: PartitionHealth, policy: Policy, *, append: b
         return Decision(table, state.text, Outcome.DECLINE, reason, text, number, minimum)
     text = f"idle {days} d >= {wanted} d, {noun} >= {minimum}: full compaction"
     return Decision(table, state.text, Outcome.RUN, Reason.IDLE, text, number, minimum, full=True)
+
+
+def sort_rule(table: TableFacts, policy: Policy) -> SortRule | None:
+    """Return how the table's partitions are sorted: as the policy says, else by `clustering.columns` where the table has it; None: not at all."""
+    if not table.sortable or policy.sort is False:
+        return None
+    has_columns = bool((table.options.text("clustering.columns") or "").strip())
+    if policy.sort is None:
+        return SortRule() if has_columns else None
+    return policy.sort if policy.sort.by or has_columns else None
+
+
+def decide_sort(
+    decision: Decision, state: PartitionHealth, policy: Policy, rule: SortRule, sorted_ms: int | None, now_ms: int
+) -> Decision:
+    """Return the decision to sort a partition, or ``decision`` (what its small files ask for) where it is sorted, or not to be sorted yet.
+
+    ``sorted_ms``: when the partition was last sorted (epoch ms), None: never. Files are younger than that where somebody wrote since.
+    """
+    if sorted_ms is not None and state.newest_file_ms <= sorted_ms and not state.deleted_rows:
+        text = f"sorted at {utc_text(sorted_ms)} UTC, and nothing was written since"
+        return replace(decision, outcome=Outcome.DECLINE, reason=Reason.ONE_RUN, text=text, full=False)
+    since = state.newest_file_ms if rule.every_ms is None else sorted_ms
+    limit = policy.idle_after_ms if rule.every_ms is None else rule.every_ms
+    waited = max(now_ms - since, 0) if since is not None else None
+    if waited is not None and waited < limit:
+        return decision
+    columns = f"by {', '.join(rule.by)}" if rule.by else "by clustering.columns"
+    when = (
+        "never sorted" if waited is None else f"{'idle' if rule.every_ms is None else 'sorted'} {waited // HOUR_MS} h"
+    )
+    text = f"{when} (limit {limit // HOUR_MS} h), {count_text(state.files, 'file')}: sort compaction {columns}"
+    return Decision(
+        decision.table, state.text, Outcome.RUN, Reason.UNSORTED, text, state.files, 1, full=True, sort=rule
+    )
 
 
 def backlog_of(

@@ -238,6 +238,41 @@ class Expectation(_Part):
     severity: Severity = Field("error", description="error: the check fails; warn: it warns")
 
 
+class SortRules(_Part):
+    """How an append table without buckets is sorted, so that filters skip files."""
+
+    by: list[str] | None = Field(
+        None, min_length=1, description="columns to sort by (default: the table's clustering.columns)"
+    )
+    order: Literal["order", "zorder", "hilbert", "auto"] | None = Field(
+        None, description="along what: order (column by column), zorder, hilbert, or auto, by the number of columns"
+    )
+    every: Duration | None = Field(
+        None,
+        description="sort what was written since so often, like '1 d' (default: a partition is sorted once it is idle)",
+    )
+
+
+@dataclass(frozen=True)
+class SortRule:
+    """How a table's partitions are sorted.
+
+    Attributes:
+        by: the columns; none: those of the table's option `clustering.columns`.
+        order: a strategy of `lsm_core.merge.curves`, or "auto".
+        every_ms: how often (ms) what was written since is sorted; None: once the partition is idle.
+    """
+
+    by: tuple[str, ...] = ()
+    order: str = "auto"
+    every_ms: int | None = None
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of the action `compact`."""
+        return {"strategy": self.order, **({"order_by": list(self.by)} if self.by else {})}
+
+
 class CompactionRules(_Part):
     """What a table and the partitions of an age have in common."""
 
@@ -256,6 +291,11 @@ class CompactionRules(_Part):
     off_peak: OffPeak | Literal[False] | None = Field(
         None,
         description="when sensors may start compactions (a critical backlog is no time to wait); false: at any time again",
+    )
+
+    sort: SortRules | Literal[False] | None = Field(
+        None,
+        description="how append tables without buckets are sorted, once a partition is idle or so often; {}: by the table's clustering.columns; false: never",
     )
 
     @model_validator(mode="after")
@@ -453,7 +493,7 @@ class WatchLimits:
 class Policy:
     """What holds for one table. ``idle_after_ms`` in ms, ``paused`` in words (None: at work), the others counts.
 
-    ``rests``: the pause is for retention, too; ``paused_since_ms``: when it began (epoch ms), None where the file does not say. ``off_peak``: when compactions may start, None: at any time. ``preset``: the nearest that was chosen, "": none. ``verification``: "" is the table's own. ``approval`` and ``checks``: by name, what is not there is
+    ``rests``: the pause is for retention, too; ``paused_since_ms``: when it began (epoch ms), None where the file does not say. ``off_peak``: when compactions may start, None: at any time. ``sort``: how append tables are sorted, None: by `clustering.columns` where the table has it, False: never. ``preset``: the nearest that was chosen, "": none. ``verification``: "" is the table's own. ``approval`` and ``checks``: by name, what is not there is
     as it always was. ``retention``: by kind (snapshots, changelogs, tags, partitions, orphans), then by argument; ages in ms.
 
     ``owners``, ``group`` and ``tags`` of its assets (empty: the platform's own), ``upstream`` and ``downstream`` as keys like 'raw/orders_csv'.
@@ -474,6 +514,7 @@ class Policy:
     paused_since_ms: int | None = None
     rests: bool = False
     off_peak: OffPeak | None = None
+    sort: SortRule | Literal[False] | None = None
     preset: str = ""
     verification: str = ""
     approval: Mapping[str, str] = field(default_factory=dict)
@@ -688,6 +729,8 @@ def _set(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
         values[name] = value.text() if isinstance(value, Pause) else (value or None)
     elif path[0] == "off_peak":
         values[name] = value or None
+    elif path[0] == "sort":
+        values[name] = _sort_rule(value)
     elif path[0] == "retention":
         kinds = values.setdefault(name, {})
         key, number = (f"{path[2]}_ms", duration(value)) if path[2] == "older_than" else (path[2], value)
@@ -700,6 +743,13 @@ def _set(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
         values[name] = {**values.get(name, {}), path[1]: value}
     else:
         values[name] = duration(value) if path[0] in _RESOLVED else value
+
+
+def _sort_rule(value: SortRules | Literal[False]) -> SortRule | Literal[False]:
+    if value is False:
+        return False
+    every = None if value.every is None else duration(value.every)
+    return SortRule(tuple(value.by or ()), value.order or "auto", every)
 
 
 def _put_in_order(values: dict[str, Any], origins: dict[str, Origin]) -> None:
@@ -730,4 +780,15 @@ def _meant(name: str, known: Collection[str]) -> str:
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
-__all__ = ["AgeRule", "Budget", "Expectation", "Origin", "Policies", "Policy", "PolicyEntry", "PolicyFile", "leaves"]
+__all__ = [
+    "AgeRule",
+    "Budget",
+    "Expectation",
+    "Origin",
+    "Policies",
+    "Policy",
+    "PolicyEntry",
+    "PolicyFile",
+    "SortRule",
+    "leaves",
+]

@@ -52,8 +52,13 @@ _TOLD: Final = 60
 """So many partitions of a table are named that something stands in the way of; the rest is counted."""
 
 
-def facts_of(store: TableStore, health: TableHealth, refusal: str | None) -> TableFacts:
-    """Return what decisions are made from, of a table that maintenance leaves alone for ``refusal`` (None: it does not)."""
+def facts_of(
+    store: TableStore, health: TableHealth, refusal: str | None, sorted_ms: Mapping[str, int] | None = None
+) -> TableFacts:
+    """Return what decisions are made from, of a table that maintenance leaves alone for ``refusal`` (None: it does not).
+
+    ``sorted_ms``: when its partitions were sorted, where a sort is a matter at all.
+    """
     return TableFacts(
         store.name,
         health,
@@ -62,6 +67,7 @@ def facts_of(store: TableStore, health: TableHealth, refusal: str | None) -> Tab
         partitioned=bool(store.schema.partition_keys),
         refusal=refusal,
         order=_order_sensitivity(store, has_deletes=any(one.deletes for one in health.buckets)),
+        sorted_ms=sorted_ms,
     )
 
 

@@ -6,7 +6,8 @@ holds no decision. Those are made anew on every tick, so that ages, policies, fa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from threading import Lock
 from typing import Final
@@ -14,11 +15,13 @@ from typing import Final
 from lsm_core import Catalog
 from lsm_core.clock import SystemClock
 from lsm_core.format.snapshot import Snapshot
+from lsm_core.maintenance.sorted_partitions import sorted_times
 from lsm_core.metadata import schemas, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import FileStatus, Kept
 from orchestration.health import PartitionHealth, TableHealth, refusal_of, table_health
 from orchestration.policies import Asked, Decision, Now, Outcome, Policy, Reason, TableFacts, decide_all
+from orchestration.policies.decisions import sort_rule
 from orchestration.policies.rounds import facts_of, policy_for
 from orchestration.resources.warehouse import WarehouseResource, card_of
 from orchestration.table_card import TableCard
@@ -45,7 +48,10 @@ class OpenTable:
     @cached_property
     def facts(self) -> TableFacts:
         """What decisions are made from."""
-        return facts_of(self.store, self.health, self.refusal)
+        facts = facts_of(self.store, self.health, self.refusal)
+        if sort_rule(facts, self.policy) is None and not any("sort" in rule.values for rule in self.policy.ages):
+            return facts
+        return replace(facts, sorted_ms=_sorted_times(self.store, self.health))
 
     def decisions(self, asked: Asked) -> list[Decision]:
         """Return what its metadata alone say of each partition, or of all of it, at this moment."""
@@ -59,6 +65,22 @@ class OpenTable:
     def policy_of(self, state: PartitionHealth | None) -> Policy:
         """Return what holds for one partition, by its age now; None: for the table."""
         return policy_for(self.policy, self.store, state)
+
+
+_sorted: Final[dict[str, tuple[Hashable, dict[str, int]]]] = {}
+
+
+def _sorted_times(store: TableStore, health: TableHealth) -> dict[str, int]:
+    """Return when each partition was last sorted; the ledger is read again once the table moved, as every sort moves it."""
+    moved = (health.snapshot, health.commit)
+    known = _sorted.get(store.root)
+    if known is not None and known[0] == moved:
+        return known[1]
+    if len(_sorted) >= _KEPT_TABLES:
+        _sorted.clear()
+    times = sorted_times(store)
+    _sorted[store.root] = (moved, times)
+    return times
 
 
 def wall_ms() -> int:

@@ -26,6 +26,7 @@ from orchestration.partitions import usable_keys
 from orchestration.policies import Decision, History, Outcome, Policies, Reason, Subject, decide
 from orchestration.policies.budgets import Budget
 from orchestration.policies.decisions import Ending, Planned, Try
+from orchestration.policies.policy import SortRule
 from orchestration.policies.rounds import RECOVER
 from orchestration.resources.warehouse import WarehouseResource
 from orchestration.sensors.looks import OpenTable, wall_ms
@@ -47,7 +48,7 @@ class _Known:
     planned: Planned
 
 
-_known: Final[dict[tuple[str, str, bool], _Known]] = {}
+_known: Final[dict[tuple[str, str, bool, SortRule | None], _Known]] = {}
 _KEPT_PLANS: Final = 100_000
 
 
@@ -84,7 +85,7 @@ class RunDesk:
         if decision.outcome is not Outcome.RUN:
             return decision, None
         full, due = decision.full, decision
-        place = (table.store.root, subject.partition, full)
+        place = (table.store.root, subject.partition, full, decision.sort)
         known = _known.get(place)
         if known is not None and known.health() is table.health:
             decision = decide(subject, policy, self._with_plan(history, table, subject, known.planned), now)
@@ -92,10 +93,10 @@ class RunDesk:
                 return decision, None
         try:
             store = self.warehouse.store(name).copy(table.policy.options)  # as it is now, whatever the tick found
-            plan = plan_due(store, partition, table.policy.level0_pass, full=full)
+            plan = plan_due(store, partition, table.policy.level0_pass, full=full, sort=due.sort)
         except DredgeError as error:
             return due.declined(Reason.UNREADABLE, f"{type(error).__name__}: {error}"), None
-        planned = _planned_as(plan, full=full)
+        planned = _planned_as(plan, full=full and due.sort is None)
         decision = decide(subject, policy, self._with_plan(history, table, subject, planned), now)
         try:
             if decision.reason is Reason.APPROVAL:
@@ -117,6 +118,9 @@ class RunDesk:
         if plan.action == RECOVER:
             action = RECOVER
             config |= {"full": False, "action": RECOVER, "arguments": {"files": plan.arguments["files"]}}
+        elif due.sort is not None:
+            action = "compact sort"
+            config |= {"full": False, "arguments": due.sort.arguments}
         request = dg.RunRequest(
             run_key=names.run_key(name, partition, plan.base_snapshot, plan.hash, decision.attempt),
             asset_selection=[layout],

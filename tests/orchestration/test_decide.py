@@ -40,12 +40,13 @@ from orchestration.policies.decisions import (
     Try,
     settle_in_turn,
 )
+from orchestration.policies.policy import SortRule
 from orchestration.policies.windows import OffPeak
 from tests.support.platform import bucket_health
 
 TODAY: Final = datetime.date(2024, 10, 4)
 NOON: Final = (TODAY - datetime.date(1970, 1, 1)).days * DAY_MS + 12 * HOUR_MS
-STARTS: Final = {Reason.TRIGGER_REACHED, Reason.IDLE, Reason.RECOVERY, Reason.ROWS_WAIT}
+STARTS: Final = {Reason.TRIGGER_REACHED, Reason.IDLE, Reason.UNSORTED, Reason.RECOVERY, Reason.ROWS_WAIT}
 NIGHT: Final = OffPeak.model_validate({"time_zone": "UTC", "windows": [{"from": "22:00", "to": "06:00"}]})
 DAYTIME: Final = OffPeak.model_validate({"time_zone": "UTC", "windows": [{"from": "06:00", "to": "22:00"}]})
 
@@ -86,6 +87,7 @@ class Dice(random.Random):
             level0_emergency=50,
             idle_after_ms=self.choice([DAY_MS, 5 * DAY_MS]),
             paused=self.one(None, rare="move"),
+            sort=self.choice([None, SortRule(("a",)), SortRule(("a",), every_ms=2 * DAY_MS)]),
             rests=self.rarely(),
             off_peak=self.one(None, self.choice([None, DAYTIME]), rare=NIGHT),
             approval=self.one({}, rare=self.choice([{"compact": "required"}, {"expire_partitions": "required"}])),
@@ -149,6 +151,7 @@ class Dice(random.Random):
             partitioned=partitioned,
             refusal=self.one(None, rare="it has a view"),
             order=self.one("", rare="merging a part could change answers"),
+            sorted_ms={one.partition_text: NOON - self.choice([1, 4, 12]) * DAY_MS for one in buckets if self.rarely()},
         )
 
     def world(self) -> World:
@@ -224,6 +227,9 @@ def may_start(one: Decision, subject: Subject, policy: Policy, history: History,
         if one.reason is Reason.TRIGGER_REACHED:
             assert state.cost_minor or (state.sorted_runs >= 5 and not table.append_only)
             assert not table.append_only or subject.asked is Asked.OWN_RULES
+        if one.reason is Reason.UNSORTED:
+            assert one.sort == policy.sort and one.full and table.append_only and subject.asked is Asked.IDLE
+            assert is_unsorted(subject, policy, now.table_ms)
         if one.reason is Reason.IDLE:
             assert now.table_ms - state.newest_file_ms >= policy.idle_after_ms
             assert table.append_only or not state.cost_minor
@@ -243,6 +249,19 @@ def may_start(one: Decision, subject: Subject, policy: Policy, history: History,
             failures = sum(run.ending is Ending.FAILED for run in counted)
             assert now.wall_ms - counted[0].ended_ms >= WAITS_MS[failures - 1]
         assert one.attempt > len(history.tries) - len(counted)
+
+
+def is_unsorted(subject: Subject, policy: Policy, now_ms: int) -> bool:
+    """Whether a partition of an append table holds what was written since its last sort, and is idle or was sorted long enough ago."""
+    table, state, rule = subject.table, subject.state, policy.sort
+    if state is None or not rule or not table.append_only:
+        return False
+    when = (table.sorted_ms or {}).get(state.text)
+    if when is not None and state.newest_file_ms <= when and not state.deleted_rows:
+        return False
+    if rule.every_ms is None:
+        return now_ms - state.newest_file_ms >= policy.idle_after_ms
+    return when is None or now_ms - when >= rule.every_ms
 
 
 def dropped_soon(subject: Subject, policy: Policy, now_ms: int) -> bool:
@@ -278,6 +297,11 @@ def must_decline(subject: Subject, policy: Policy, history: History, now: Now) -
         return True
     if subject.asked is not Asked.IDLE:
         return (table.append_only or state.sorted_runs < 5) and not state.cost_minor
+    if is_unsorted(subject, policy, now.table_ms):
+        return False
+    when = (table.sorted_ms or {}).get(state.text)
+    if table.append_only and policy.sort and when is not None and state.newest_file_ms <= when:
+        return True
     idle = now.table_ms - state.newest_file_ms >= policy.idle_after_ms
     enough = (
         state.small_files >= policy.idle_min_files if table.append_only else state.sorted_runs >= policy.idle_min_runs

@@ -177,7 +177,7 @@ class CompactionReport(Report):
     ``keys_folded``: keys of which several versions became a new row, ``keys_one_by_one``: those of them that a function
     (bitmaps, sketches, some decimals) folded key by key. ``tag_before``: the tag on the snapshot before it ("": none), see
     `dredge.pre-compaction-tag`. ``units``: what became of every bucket of the plan; ``failed``: those that failed where others were committed
-    all the same (`commit_every`; ``commits`` may then be more than one, and ``snapshot_id`` is the last). ``executors``: the Spark executors that wrote files; which one wrote which file is in the ledger's lines.
+    all the same (`commit_every`; ``commits`` may then be more than one, and ``snapshot_id`` is the last). ``sorted_by``: what a sort compaction sorted by, such as "along a zorder curve over a, b", else "". ``executors``: the Spark executors that wrote files; which one wrote which file is in the ledger's lines.
     """
 
     left_alone: ClassVar[Mapping[str, str]] = {"declined": "left alone", "failed": "failed"}
@@ -211,6 +211,7 @@ class CompactionReport(Report):
     executors: tuple[str, ...] = ()
     units: tuple[UnitOutcome, ...] = ()
     failed: tuple[Declined, ...] = ()
+    sorted_by: str = ""
 
     @property
     def stale(self) -> tuple[Declined, ...]:
@@ -245,6 +246,8 @@ class CompactionReport(Report):
         if self.keys_folded:
             share = self.keys_one_by_one / self.keys_folded
             told.append(f"{self.keys_folded:,} keys merged into new rows, {share:.1%} of them one by one")
+        if self.sorted_by:
+            told.append(f"sorted {self.sorted_by}")
         moved = "by metadata alone: files changed their level, and none was read"
         if self.tag_before:
             told.append(
@@ -344,6 +347,7 @@ def report_of_parts(
         warnings=tuple(warning for report in reports for warning in report.warnings),
         tag_before=next((report.tag_before for report in made if report.tag_before), ""),
         executors=tuple(sorted({who for report in reports for who in report.executors})),
+        sorted_by=next((report.sorted_by for report in reports if report.sorted_by), ""),
         units=(
             *(unit for report in reports for unit in report.units),
             *(UnitOutcome(one.subject, "failed", text=one.text) for one in failed),

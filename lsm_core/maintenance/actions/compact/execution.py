@@ -32,7 +32,7 @@ from lsm_core.maintenance.actions.compact.compaction import (
     Verification,
 )
 from lsm_core.maintenance.actions.compact.planning import plan_units
-from lsm_core.maintenance.actions.compact.sort_order import sort_task
+from lsm_core.maintenance.actions.compact.sort_order import SortOrder, sort_task
 from lsm_core.maintenance.actions.compact.unit_choice import why_tree_is_stale
 from lsm_core.maintenance.record import peak_memory
 from lsm_core.maintenance.verify import ReferenceJudge
@@ -399,4 +399,5 @@ def _report(
         keys_one_by_one=sum(r.keys_one_by_one for r in reports),
         tag_before=done.tag,
         executors=tuple(sorted({who for r in reports for who in r.written_by.values()})),
+        sorted_by=next((SortOrder(item.order_by, item.strategy).text() for item in items if item.order_by), ""),
     )

@@ -26,6 +26,11 @@ class SortOrder:
     columns: tuple[str, ...]
     strategy: str = ORDER
 
+    def text(self) -> str:
+        """Return the order in words: "in the order of a", "along a zorder curve over a, b"."""
+        by = ", ".join(self.columns)
+        return f"in the order of {by}" if self.strategy == ORDER else f"along a {self.strategy} curve over {by}"
+
     def arguments(self) -> Mapping[str, str]:
         """As plans keep them."""
         return {"order_by": json.dumps(list(self.columns), ensure_ascii=False), "strategy": self.strategy}
@@ -123,8 +128,6 @@ def sort_item(
     partition: bytes, text: str, bucket: int, total_buckets: int, files: Sequence[DataFile], order: SortOrder
 ) -> CompactItem:
     """All ``files`` of a partition, to be rewritten in ``order``."""
-    by = ", ".join(order.columns)
-    along = "in the order of" if order.strategy == ORDER else f"along a {order.strategy} curve over"
     return CompactItem(
         partition=partition,
         partition_text=text,
@@ -133,7 +136,7 @@ def sort_item(
         inputs=tuple(PlannedFile(f.name, f.level, f.size, f.row_count, f.delete_row_count) for f in files),
         output_level=0,
         trigger=str(Trigger.SORT),
-        reason=f"{len(files)} file{'s'[: len(files) - 1]} rewritten {along} {by}",
+        reason=f"{len(files)} file{'s'[: len(files) - 1]} rewritten {order.text()}",
         facts=facts_of({"files": len(files), "rows": sum(f.row_count for f in files), **order.arguments()}),
         bins=(tuple(file.name for file in files),),
         full=True,

@@ -1,0 +1,32 @@
+"""When each partition of an append table was last sorted, as the table's ledger says."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lsm_core.maintenance.record import DONE, iterate_ledger
+from lsm_core.metadata.store import TableStore
+
+_RUNS: Final = 500
+"""The newest runs that are looked at: a partition that was sorted before them counts as unsorted."""
+_BUCKET: Final = "bucket-"
+
+
+def sorted_times(store: TableStore) -> dict[str, int]:
+    """Return when (epoch ms) the newest sort compaction of each partition ended, by the partition's text.
+
+    Only the heads of the ledger's newest runs are read. An entry that cannot be read counts as none.
+    """
+    ended: dict[str, int] = {}
+    for entry in iterate_ledger(store, _RUNS, heads=True):
+        if entry.action != "compact" or entry.outcome != DONE or not entry.report.get("sorted_by"):
+            continue
+        verification = entry.report.get("verification")
+        digests = verification.get("digests") if isinstance(verification, dict) else None
+        for bucket in digests if isinstance(digests, dict) else ():
+            partition = str(bucket).rpartition(_BUCKET)[0].removesuffix("/")
+            ended[partition] = entry.time_ms + round(1000 * (entry.seconds or 0.0))
+    return ended
+
+
+__all__ = ["sorted_times"]
