@@ -71,19 +71,47 @@ def suite_result(
     """
     if card.refusal is not None:
         return declined(card)
+    return _told(suite_outcomes(warehouse, card, declared, spark, docs))
+
+
+def suite_outcomes(
+    warehouse: WarehouseResource,
+    card: TableCard,
+    declared: Sequence[Expectation] = (),
+    spark: SparkResource | None = None,
+    docs: str | None = None,
+) -> SuiteOutcomes:
+    """Return the outcomes of a table's suites; arguments and errors are those of `suite_result`."""
     merged = merged_batches(warehouse, card, spark)
     if spark is not None:
         with rows_in_spark(spark, warehouse.table(card.name), declared) as frame:
             batches = [rows_batch(card, frame, declared), *merged]
-            return _told(run_batches(card, batches, in_spark=True, docs=docs), frame.count(), "all its rows, in Spark")
+            outcomes = run_batches(card, batches, in_spark=True, docs=docs)
+            return SuiteOutcomes(outcomes, frame.count(), "all its rows, in Spark")
     sample = read_sample(warehouse.table(card.name), declared=declared)
-    where = "all its rows" if sample.whole else "a sample"
     batches = [rows_batch(card, sample.frame, declared), *merged]
-    return _told(run_batches(card, batches, docs=docs), len(sample.frame), where)
+    where = "all its rows" if sample.whole else "a sample"
+    return SuiteOutcomes(run_batches(card, batches, docs=docs), len(sample.frame), where)
 
 
-def _told(outcomes: Sequence[ExpectationResult], rows: int, where: str) -> dg.AssetCheckResult:
-    """Return what became of the expectations, held against so many rows."""
+@dataclass(frozen=True)
+class SuiteOutcomes:
+    """Outcomes of a table's suites.
+
+    Attributes:
+        outcomes: one for each expectation.
+        rows: number of rows that the suite of the schema and the policy looked at.
+        where: which rows these are.
+    """
+
+    outcomes: Sequence[ExpectationResult]
+    rows: int
+    where: str
+
+
+def _told(found: SuiteOutcomes) -> dg.AssetCheckResult:
+    """Return the outcomes as Dagster's result: the expectations, the keys of rows that break one, and their values."""
+    outcomes, rows, where = found.outcomes, found.rows, found.where
     lines = ["| expectation | rows that break it | observed | |", "|---|--:|---|---|"]
     lines += [
         f"| {plain_cell(item.text)} | {item.unexpected:,} | {plain_cell(item.observed)} | {'ok' if item.passed else 'broken'} |"
@@ -205,6 +233,21 @@ class ExpectationResult:
     cells: tuple[Sequence[str], ...] = ()
     compared: int = 0
     of_merge: bool = False
+
+    @property
+    def outcome(self) -> str:
+        """``passed``, ``warning`` or ``failed``."""
+        return "passed" if self.passed else "warning" if self.warn else "failed"
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the outcome as plain values, for JSON."""
+        return {
+            "expectation": self.text,
+            "outcome": self.outcome,
+            "rows_that_break_it": self.unexpected,
+            "rows": list(self.rows),
+            "observed": self.observed,
+        }
 
 
 @dataclass(frozen=True)

@@ -47,8 +47,11 @@ class SparkRows:
         require_columns(self._store, self._frame.columns, names)
         with translated(_WHAT.format(self._store.name)):
             counted = self._frame.groupBy(*map(quoted, names)).count().withColumnRenamed("count", COUNT_COLUMN)
-            repeated = counted.where(f"{quoted(COUNT_COLUMN)} > 1")
-            return self._frame.count(), repeated.count(), self._typed(repeated.limit(limit).toArrow())
+            column = quoted(COUNT_COLUMN)
+            sums = counted.selectExpr(f"coalesce(sum({column}), 0)", f"count_if({column} > 1)").toArrow()
+            rows, repeated = (int(value[0].as_py()) for value in sums.columns)
+            shown = counted.where(f"{column} > 1").limit(limit if repeated else 0)
+            return rows, repeated, self._typed(shown.toArrow())
 
     def _typed(self, rows: pa.Table) -> pa.Table:
         """Return rows with the Arrow types of the table's columns."""

@@ -46,6 +46,7 @@ ALLOWED: dict[str, str] = {
     "spark/spark_read.py: _changed_rows": "one item per snapshot",
     "spark/spark_read.py: _merged_rows": "one item per split",
     "spark/spark_read.py: _opened_rows": "one item per file",
+    "spark/spark_rows.py: repeated_keys": "two sums over all rows",
     "spark/spark_check.py: _read_on_spark": "one item per damaged file",
     "spark/spark_read.py: _test_text": "values of the user's filter",
     "spark/spark_stream_read.py: _in_buckets": "one item per task",

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lsm_core import Catalog, Schema, Table
 from lsm_core.clock import FixedClock
+from lsm_core.commit import Committer
+from lsm_core.compact import run_bucket_task
+from lsm_core.files import KeyValueFileWriter, open_kv
+from lsm_core.format.file_meta import SOURCE_COMPACT
+from lsm_core.maintenance.actions.compact.execution import tasks_of_plan
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import FileIO
@@ -98,3 +105,23 @@ def tag(table: Table, name: str, snapshot_id: int) -> None:
     data = store.file_io.read_bytes(store.snapshot_path(snapshot_id))
     store.file_io.mkdirs(f"{store.root}/tag")
     store.file_io.overwrite(f"{store.root}/tag/tag-{name}", data)
+
+
+def compact_wrongly(table: Table, *, key: int, value: int, column: str = "v") -> int:
+    """Publish a full compaction of a table's one bucket whose output has ``value`` for ``key``; returns its snapshot."""
+    store = table.store
+    ((_, task),), _ = tasks_of_plan(store, table.plan_maintenance("compact", full=True))
+    message = run_bucket_task(store, task).message
+    batches = [batch for file in message.compact_after for batch in open_kv(store, task.partition, task.bucket, file)]
+    written = pa.Table.from_batches(batches)
+    at = written.schema.get_field_index(column)
+    lie = pc.if_else(pc.equal(written.column("k"), key), pa.scalar(value, pa.int64()), written.column(column))
+    writer = KeyValueFileWriter(
+        store, task.partition, task.bucket, task.total_buckets, level=task.output_level, file_source=SOURCE_COMPACT
+    )
+    for batch in written.set_column(at, written.schema.field(at), lie).to_batches():
+        writer.write(batch)
+    Committer(store).commit([replace(message, compact_after=tuple(writer.close()))])
+    newest = snapshots.latest_id(store)
+    assert newest is not None
+    return newest

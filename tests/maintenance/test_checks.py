@@ -15,18 +15,15 @@ import pytest
 from lsm_core import Table
 from lsm_core.clock import FixedClock
 from lsm_core.commit import Committer
-from lsm_core.compact import run_bucket_task
 from lsm_core.errors import InvalidOption
-from lsm_core.files import KeyValueFileWriter, open_kv
-from lsm_core.format.file_meta import ENTRY_SCHEMA, SOURCE_COMPACT
+from lsm_core.format.file_meta import ENTRY_SCHEMA
 from lsm_core.format.snapshot import CommitKind
 from lsm_core.maintenance import BucketHealth, CheckLimits, CheckReport, check_table, run_check
-from lsm_core.maintenance.actions.compact.execution import tasks_of_plan
 from lsm_core.maintenance.checks.layout_condition import JUDGES, Condition, Verdict
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from tests.cli.shell import Shell
-from tests.maintenance.tables import HOUR, NOW, catalog, keyed, rows
+from tests.maintenance.tables import HOUR, NOW, catalog, compact_wrongly, keyed, rows
 from tests.support.platform import bucket_health
 
 KINDS: dict[str, dict[str, str]] = {
@@ -140,20 +137,7 @@ def test_a_compaction_that_changed_a_value_breaks_the_rules_of_each_engine(tmp_p
     table = keyed(tmp_path, bucket="1", write_only="true", **options)
     for step in range(4):
         table.write(rows(range(step, step + 20), v=1000 * step))
-    store = table.store
-    ((_, task),), _ = tasks_of_plan(store, table.plan_maintenance("compact", full=True))
-    message = run_bucket_task(store, task).message
-    written = pa.Table.from_batches(
-        [batch for file in message.compact_after for batch in open_kv(store, task.partition, task.bucket, file)]
-    )
-    values = written.column("v").to_pylist()
-    lie = with_column(written, "v", [*values[:3], 7_777, *values[4:]]).combine_chunks()
-    writer = KeyValueFileWriter(
-        store, task.partition, task.bucket, task.total_buckets, level=task.output_level, file_source=SOURCE_COMPACT
-    )
-    for batch in lie.to_batches():
-        writer.write(batch)
-    Committer(store).commit([replace(message, compact_after=tuple(writer.close()))])
+    compact_wrongly(table, key=3, value=7_777)
     report = found(table, "merge_engine_rules")
     assert report.outcome == "failed"
     assert report.problems == ("bucket-0: key 3 has another version or value",)
