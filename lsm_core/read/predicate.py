@@ -8,7 +8,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, Final
 
@@ -82,6 +82,39 @@ class Predicate:
             return batch
         groups = (reduce(pc.and_kleene, [_mask(test, batch) for test in group]) for group in self.groups)
         return batch.filter(reduce(pc.or_kleene, groups))
+
+
+@dataclass(frozen=True)
+class ComputedPredicate(Predicate):
+    """A filter that a function evaluates, such as a condition with subqueries.
+
+    Attributes:
+        compute: returns one boolean for each row of a batch that holds `columns`; null is not true.
+    """
+
+    compute: Callable[[pa.RecordBatch], pa.Array] = field(kw_only=True)
+
+    @staticmethod
+    def of(
+        compute: Callable[[pa.RecordBatch], pa.Array], columns: Sequence[str], necessary: Predicate | None = None
+    ) -> ComputedPredicate:
+        """Return the filter of a function.
+
+        Args:
+            compute: the function.
+            columns: columns that it needs.
+            necessary: tests that are true for every row for which the function is; they prune files and partitions.
+
+        Returns:
+            The filter.
+        """
+        groups = ((),) if necessary is None or necessary.groups is None else necessary.groups
+        needed = (*columns, *(() if necessary is None else necessary.columns))
+        return ComputedPredicate(ALWAYS, tuple(dict.fromkeys(needed)), groups, compute=compute)
+
+    def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows of ``batch`` for which the function is true."""
+        return batch.filter(self.compute(batch))
 
 
 def parse_filter(condition: object, schema: TableSchema, table: str) -> Predicate | None:

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lsm_core.table import Catalog
+    from lsm_core.write.row_changes.append_parts import AppendRun
+    from lsm_core.write.row_changes.statements import KeyedRun
 
 _LOG: Final = logging.getLogger(__name__)
 _TASKS_PER_SLOT: Final = 4
@@ -184,6 +186,11 @@ def delete_keys(
     return found
 
 
+def change_runs(spark: SparkSession) -> tuple[KeyedRun, AppendRun]:
+    """Return who changes rows of keyed and of append tables: tasks of a session."""
+    return partial(_by_bucket, spark), partial(_by_files, spark)
+
+
 def _by_bucket(spark: SparkSession, change: KeyedChange, scan: Scan) -> int | None:
     """Carry out a change of a keyed table, a task a bucket."""
     store = change.store
@@ -268,4 +275,4 @@ def _changed_files(change: AppendChange, family: str, folder: WriteFolder, paylo
         raise
 
 
-__all__ = ["SkippedKeys", "delete_keys", "delete_where", "update_where", "upsert"]
+__all__ = ["SkippedKeys", "change_runs", "delete_keys", "delete_where", "update_where", "upsert"]

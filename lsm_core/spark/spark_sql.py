@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lsm_core.spark.session_catalog import WAREHOUSE_SETTING, catalog_of_session
+from lsm_core.spark.spark_changes import change_runs
 from lsm_core.spark.spark_queries import answered, framed
 from lsm_core.spark.spark_write import OVERWRITE_MODE, write_table
 from lsm_core.sql.acting import Session
@@ -19,6 +20,9 @@ from lsm_core.table import Catalog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from lsm_core.write.row_changes.append_parts import AppendRun
+    from lsm_core.write.row_changes.statements import KeyedRun
 
 
 class SparkEngine:
@@ -42,6 +46,10 @@ class SparkEngine:
         for name, value in plan.constants.items():
             frame = frame.withColumn(name, functions.lit(value))
         return write_table(frame, plan.table, overwrite=plan.overwrite)
+
+    def change_runs(self) -> tuple[KeyedRun, AppendRun]:
+        """Return the tasks that change rows."""
+        return change_runs(self.spark)
 
 
 def sql(

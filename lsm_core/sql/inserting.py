@@ -22,6 +22,8 @@ from lsm_core.table import Catalog
 
 if TYPE_CHECKING:
     from lsm_core.table import Table
+    from lsm_core.write.row_changes.append_parts import AppendRun
+    from lsm_core.write.row_changes.statements import KeyedRun
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,10 @@ class QueryEngine(Protocol):
 
     def insert(self, catalog: Catalog, text: str, plan: InsertPlan) -> int | None:
         """Write the answer of a query in one commit; returns the id of the snapshot, None for no rows."""
+        ...
+
+    def change_runs(self) -> tuple[KeyedRun, AppendRun] | None:
+        """Return who changes rows of keyed and of append tables; None for this process."""
         ...
 
 
@@ -273,18 +279,26 @@ def _column(values: list[Any], table: Table, name: str) -> pa.Array:
         given = None if field.default is None else field.default
         values = [given if value is _DEFAULT else value for value in values]
     kind = table.schema.arrow_schema.field(name).type
+    values = _one_kind(values, pa.types.is_floating(kind))
     try:
         return pa.array(values, kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         pass  # not values of the type as they stand, but perhaps they cast to it
     try:
-        if any(isinstance(value, Decimal) for value in values) and any(isinstance(value, int) for value in values):
-            values = [
-                Decimal(value) if isinstance(value, int) and not isinstance(value, bool) else value for value in values
-            ]
         return pa.array(values)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise InvalidData(table.name, name, f"values of several types: {str(error).splitlines()[0]}") from error
+
+
+def _one_kind(values: list[Any], floating: bool) -> list[Any]:
+    """Return numbers of several kinds as one kind: floating point, or else decimals."""
+    numbers = [value for value in values if isinstance(value, int | float | Decimal) and not isinstance(value, bool)]
+    kinds = set(map(type, numbers))
+    wanted = float if floating or float in kinds else Decimal
+    if not (kinds - {wanted}) or kinds == {int}:
+        return values
+    held = set(map(id, numbers))
+    return [wanted(value) if id(value) in held else value for value in values]
 
 
 def _value(node: exp.Expr) -> Any:
@@ -329,6 +343,7 @@ def _number(text: str) -> int | float | Decimal:
     return float(text) if "e" in text.lower() else Decimal(text)
 
 
+_NO_NUMBERS: Final = ("NaN", "Infinity", "-Infinity")
 _WHOLE: Final = ("tinyint", "smallint", "int", "bigint")
 
 
@@ -344,6 +359,8 @@ def _cast(value: Any, kind: exp.DataType) -> Any:
     if kind.is_type(*_WHOLE) and isinstance(value, int):
         return value
     if kind.is_type("double", "float") and isinstance(value, int | Decimal | float):
+        return float(value)
+    if kind.is_type("double", "float") and value in _NO_NUMBERS:
         return float(value)
     if kind.is_type("decimal") and isinstance(value, Decimal) and not kind.expressions:
         return value

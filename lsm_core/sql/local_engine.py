@@ -68,6 +68,9 @@ class LocalEngine:
         """
         return write_stream(self.answer(catalog, text), plan)
 
+    def change_runs(self) -> None:
+        """Return None: this process changes the rows of statements."""
+
 
 def answered(query: Query) -> pa.RecordBatchReader:
     """Return the answer of a query whose tables are open. Raises as `LocalEngine.answer`."""
@@ -112,8 +115,8 @@ def _opened(query: Query) -> list[TableDataset]:
     return tables
 
 
-def new_context() -> datafusion.SessionContext:
-    """Return an empty context that reads literals and times as Spark does."""
+def new_context(partitions: int = 0) -> datafusion.SessionContext:
+    """Return an empty context that reads literals and times as Spark does; ``partitions``: threads of a query, 0 for one a core."""
     from datafusion import SessionConfig, SessionContext
 
     settings = {
@@ -124,7 +127,7 @@ def new_context() -> datafusion.SessionContext:
     config = SessionConfig()
     for key, value in settings.items():
         config = config.set(key, value)
-    return SessionContext(config)
+    return SessionContext(config.with_target_partitions(partitions) if partitions else config)
 
 
 def register(context: datafusion.SessionContext, name: str, table: TableDataset) -> None:

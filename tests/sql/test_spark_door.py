@@ -45,6 +45,12 @@ def test_statements_by_a_session(spark: Any, catalog: Catalog) -> None:
     )
     assert catalog.table("db.n").to_arrow().to_pylist() == [{"id": 8, "n": 1}]
     run("ALTER TABLE db.n COMPACT")
+    run("UPDATE db.n SET n = n + (SELECT count(*) FROM db.t) WHERE id IN (SELECT id FROM db.t)")
+    assert catalog.table("db.n").to_arrow().to_pylist() == [{"id": 8, "n": 2}]
+    run("UPDATE db.t SET v = v * 2 WHERE id % 2 = 0")
+    assert run("SELECT id, v FROM db.t") == [(8, 16.0)]
+    run("DELETE FROM db.t WHERE v + 1 > 16")
+    assert run("SELECT count(*) FROM db.t") == [(0,)]
     with pytest.raises(TableExists):
         run("CREATE TABLE db.n AS SELECT 1 AS x")
     with pytest.raises(InvalidOption, match="3 columns"):

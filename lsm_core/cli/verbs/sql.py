@@ -113,6 +113,9 @@ class _ChosenEngine:
         """Write the answer of a query."""
         return self._engine().insert(catalog, text, plan)
 
+    def change_runs(self) -> None:
+        """Return None: this process changes rows, whatever answers queries."""
+
     def _engine(self) -> QueryEngine:
         if uses_local_engine(self._name):
             from lsm_core.sql.local_engine import LocalEngine

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from lsm_core.write.row_changes.append_parts import AppendChange, PartOfChange
+from lsm_core.write.row_changes.assign import ComputedValues
 from lsm_core.write.row_changes.keyed import DeletingWrite, KeyedChange
 from lsm_core.write.row_changes.statements import (
     delete_rows,
     drop_partitions,
+    merge_rows,
     require_delete,
     require_upsert,
     truncate,
@@ -16,11 +18,13 @@ from lsm_core.write.row_changes.statements import (
 
 __all__ = [
     "AppendChange",
+    "ComputedValues",
     "DeletingWrite",
     "KeyedChange",
     "PartOfChange",
     "delete_rows",
     "drop_partitions",
+    "merge_rows",
     "require_delete",
     "require_upsert",
     "truncate",

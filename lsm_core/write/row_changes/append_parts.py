@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import pyarrow as pa
+
 from lsm_core.commit import CommitMessage
 from lsm_core.errors import CorruptFile
 from lsm_core.format.deletion_vector import DeletionVector
@@ -17,6 +19,7 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.read import Scan, Split
 from lsm_core.read.predicate import Predicate
 from lsm_core.write.row_changes.assign import Assignments
+from lsm_core.write.table_write import TableWrite
 
 Place: TypeAlias = tuple[bytes, int]
 
@@ -85,6 +88,20 @@ class AppendChange(ABC):
         """Look at the rows of ``splits`` and write what takes their place; after an error nothing of that is left. Raises InvalidData, CorruptFile."""
 
 
+Additions: TypeAlias = Callable[[int | None], pa.Table | None]
+"""Rows that one commit adds beside its changes, by the id of the snapshot that is changed (None: an empty table); None for no rows."""
+
+
+def added_rows(store: TableStore, additions: Additions | None, snapshot_id: int | None) -> list[CommitMessage]:
+    """Write the rows that a change adds, and return what is to be committed with it. Raises InvalidData."""
+    rows = None if additions is None else additions(snapshot_id)
+    if rows is None or not rows.num_rows:
+        return []
+    with TableWrite(store) as writer:
+        writer.write(rows)
+        return list(writer.prepare_commit())
+
+
 AppendRun: TypeAlias = Callable[[AppendChange, Scan], Iterable[PartOfChange]]
 """Who carries out a change on all splits of a scan. What is raised leaves no file of parts that were not given."""
 
@@ -94,4 +111,4 @@ def here(change: AppendChange, scan: Scan) -> Iterable[PartOfChange]:
     yield change.carried_out(scan.splits)
 
 
-__all__ = ["AppendChange", "AppendRun", "PartOfChange", "Place", "here"]
+__all__ = ["Additions", "AppendChange", "AppendRun", "PartOfChange", "Place", "added_rows", "here"]

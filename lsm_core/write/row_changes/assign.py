@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pyarrow.compute as pc
 from lsm_core.arrays import one_array
 from lsm_core.errors import ColumnNotFound, InvalidData
 from lsm_core.metadata.store import TableStore
+from lsm_core.read.predicate import ComputedPredicate, Predicate
 from lsm_core.write.incoming_rows import conform
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
@@ -33,6 +35,47 @@ def matches(batch: pa.RecordBatch, expression: pc.Expression) -> Mask:
     return np.asarray(one_array(pc.fill_null(found, fill_value=False)))
 
 
+def matching_rows(batch: pa.RecordBatch, predicate: Predicate) -> Mask:
+    """Per row of ``batch``, whether the filter is true; null is not."""
+    if isinstance(predicate, ComputedPredicate):
+        return np.asarray(one_array(pa.chunked_array([pc.fill_null(predicate.compute(batch), fill_value=False)])))
+    return matches(batch, predicate.expression)
+
+
+@dataclass(frozen=True)
+class ComputedValues(Mapping[str, Any]):
+    """New values of columns by a function over batches of old rows, some of which are deleted instead.
+
+    Attributes:
+        names: columns that get new values.
+        compute: returns the new values by column, for a batch with all columns of the table.
+        deleted: returns which rows of such a batch are deleted; None where none is.
+    """
+
+    names: tuple[str, ...]
+    compute: Callable[[pa.RecordBatch], Mapping[str, pa.Array]]
+    deleted: Callable[[pa.RecordBatch], Mask] | None = None
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self.names:
+            raise KeyError(name)
+        return self.compute
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+def deleted_rows(values: Mapping[str, Any] | None, batch: pa.RecordBatch) -> Mask | None:
+    """Return which rows of a batch a change of values deletes; None where it deletes none."""
+    if not isinstance(values, ComputedValues) or values.deleted is None or not batch.num_rows:
+        return None
+    mask = values.deleted(batch)
+    return mask if mask.any() else None
+
+
 class Assignments:
     """What UPDATE sets: ``{column: literal or expression}``; all expressions see the old row.
 
@@ -40,10 +83,10 @@ class Assignments:
     """
 
     def __init__(self, store: TableStore, values: Mapping[str, Any]) -> None:
-        self._store = store
+        self._store, self._values = store, values
         self._literals: dict[str, pa.Scalar] = {}
         self._expressions: dict[str, pc.Expression] = {}
-        for name, value in values.items():
+        for name, value in () if isinstance(values, ComputedValues) else values.items():
             if isinstance(value, pc.Expression):
                 self._expressions[name] = value
             else:
@@ -69,6 +112,8 @@ class Assignments:
         Raises InvalidData naming the column and the value that does not fit it.
         """
         found = dict(zip(self._expressions, evaluate(batch, list(self._expressions.values())), strict=True))
+        if isinstance(self._values, ComputedValues) and batch.num_rows:
+            found |= {n: pa.chunked_array([value]) for n, value in self._values.compute(batch).items()}
         found |= {n: pa.chunked_array([pa.repeat(value, batch.num_rows)]) for n, value in self._literals.items()}
         data = pa.table({name: found.get(name, batch.column(name)) for name in self._store.schema.field_names})
         fitted = conform(data, self._store.schema, self._store.name)
@@ -86,7 +131,7 @@ class Assignments:
         columns = []
         for name in changed.schema.names:
             old = batch.column(name)
-            if name in self._literals or name in self._expressions:
+            if name in self._values:
                 old = pa.concat_arrays([old, changed.column(name)]).take(index)
             columns.append(old)
         return pa.RecordBatch.from_arrays(columns, schema=changed.schema)
@@ -104,4 +149,4 @@ class Assignments:
             raise InvalidData(self._store.name, name, f"{value!r} is no value of this column: {error}") from error
 
 
-__all__ = ["Assignments", "Mask", "evaluate", "matches"]
+__all__ = ["Assignments", "ComputedValues", "Mask", "deleted_rows", "evaluate", "matches", "matching_rows"]

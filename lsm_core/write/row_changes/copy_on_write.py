@@ -25,8 +25,16 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.tree_files import bucket_groups
 from lsm_core.read import Scan, Split
 from lsm_core.read.predicate import Predicate
-from lsm_core.write.row_changes.append_parts import AppendChange, AppendRun, PartOfChange, Place, here
-from lsm_core.write.row_changes.assign import Assignments, Mask, matches
+from lsm_core.write.row_changes.append_parts import (
+    Additions,
+    AppendChange,
+    AppendRun,
+    PartOfChange,
+    Place,
+    added_rows,
+    here,
+)
+from lsm_core.write.row_changes.assign import Assignments, Mask, deleted_rows, matching_rows
 
 Rewrite = Callable[[pa.RecordBatch, Mask], pa.RecordBatch]
 
@@ -50,16 +58,22 @@ class Rewriting(AppendChange):
 
 
 def change(
-    store: TableStore, scan: Scan, predicate: Predicate, values: Mapping[str, Any] | None, run: AppendRun = here
+    store: TableStore,
+    scan: Scan,
+    predicate: Predicate,
+    values: Mapping[str, Any] | None,
+    run: AppendRun = here,
+    additions: Additions | None = None,
 ) -> int | None:
-    """Leave the matching rows out (a file that holds no other goes), or give them new ``values``; the snapshot id, None: no row matched.
+    """Leave the matching rows out (a file that holds no other goes), or give them new ``values``, and add rows in the same commit.
 
-    Raises InvalidData for values that do not fit.
+    The snapshot id, None: nothing changed. Raises InvalidData for values that do not fit.
     """
-    if scan.snapshot is None:
-        return None
     messages: list[CommitMessage] = []
     with discard_on_failure(store, messages):
+        messages += added_rows(store, additions, None if scan.snapshot is None else scan.snapshot.id)
+        if scan.snapshot is None:
+            return Committer(store).commit(messages).snapshot_id if messages else None
         for part in run(Rewriting(store, predicate, values, _totals(store, scan)), scan):
             messages += part.messages
         return Committer(store).commit(messages).snapshot_id
@@ -73,12 +87,15 @@ def _with_values(store: TableStore, values: Mapping[str, Any]) -> Rewrite:
     assignments, names = Assignments(store, values), list(store.schema.field_names)
 
     def again(batch: pa.RecordBatch, mask: Mask) -> pa.RecordBatch:
-        changed = assignments.apply_where(batch.select(names), mask)
+        rows = batch.select(names)
+        changed, gone = assignments.apply_where(rows, mask), deleted_rows(values, rows)
+        kept = None if gone is None else pa.array(~(gone & mask))
         if batch.num_columns == changed.num_columns:
-            return changed
+            return changed if kept is None else changed.filter(kept)
         # A changed row keeps its id; its sequence number is the snapshot that will say so.
         numbers = pc.if_else(pa.array(mask), pa.scalar(None, pa.int64()), batch.column(SEQUENCE_NUMBER))
-        return changed.append_column(ROW_ID, batch.column(ROW_ID)).append_column(SEQUENCE_NUMBER, numbers)
+        changed = changed.append_column(ROW_ID, batch.column(ROW_ID)).append_column(SEQUENCE_NUMBER, numbers)
+        return changed if kept is None else changed.filter(kept)
 
     return again
 
@@ -102,7 +119,7 @@ def _touched(store: TableStore, splits: Iterable[Split], predicate: Predicate) -
         for file in split.files:
             rows = open_append(store, split.partition, split.bucket, file, columns=names)
             with closing(rows) as batches:  # type: ignore[type-var]
-                if any(matches(batch, predicate.expression).any() for batch in batches):
+                if any(matching_rows(batch, predicate).any() for batch in batches):
                     yield (split.partition, split.bucket), file
 
 
@@ -115,7 +132,7 @@ def _write_again(
     try:
         with closing(open_append(store, *place, file)) as batches:  # type: ignore[type-var]
             for batch in batches:
-                mask = matches(batch, predicate.expression)
+                mask = matching_rows(batch, predicate)
                 writer.write(rewrite(batch, mask) if mask.any() else batch)
         return writer.close()
     except BaseException:

@@ -26,7 +26,8 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.read import Scan, to_batches
 from lsm_core.types import RowKind, is_retract
 from lsm_core.write.incoming_rows import RowNumbering, conform_stored
-from lsm_core.write.row_changes.assign import Assignments
+from lsm_core.write.row_changes.append_parts import Additions, added_rows
+from lsm_core.write.row_changes.assign import Assignments, deleted_rows
 from lsm_core.write.table_write import TableWrite
 
 _TEXTS: Final = {RowKind.DELETE: "-D", RowKind.UPDATE_AFTER: "+U"}
@@ -57,31 +58,47 @@ class KeyedChange:
         Raises InvalidData when the merge engine would not take a new value (an older sequence, null into partial-update).
         """
         assignments = None if self.values is None else Assignments(self.store, self.values)
-        effect, column = _Effect(self.store, self.kind), self.store.options.rowkind_field
+        effect = _Effect(self.store, self.kind)
         for batch in batches:
+            gone = deleted_rows(self.values, batch)
+            if gone is not None:
+                old = pa.Table.from_batches([batch.filter(pa.array(gone))])
+                _Effect(self.store, RowKind.DELETE).require(old, old)
+                yield self._with_kind(old, RowKind.DELETE)
+                batch = batch.filter(pa.array(~gone))
+                if not batch.num_rows:
+                    continue
             changed = pa.Table.from_batches([batch])
             if assignments is not None:
                 changed = pa.Table.from_batches([assignments.apply(batch)])
                 effect.require(pa.Table.from_batches([batch]), changed)
-            if column:  # where a column holds the kind, a delete says so there
-                place = changed.schema.get_field_index(column)
-                said = pa.repeat(_TEXTS[self.kind], changed.num_rows)
-                yield changed.set_column(place, changed.schema.field(place), said), None
-            else:
-                yield changed, pa.repeat(pa.scalar(int(self.kind), pa.int8()), changed.num_rows)
+            yield self._with_kind(changed, self.kind)
+
+    def _with_kind(self, rows: pa.Table, kind: RowKind) -> tuple[pa.Table, pa.Array | None]:
+        column = self.store.options.rowkind_field
+        if column:  # where a column holds the kind, a delete says so there
+            place = rows.schema.get_field_index(column)
+            return rows.set_column(place, rows.schema.field(place), pa.repeat(_TEXTS[kind], rows.num_rows)), None
+        return rows, pa.repeat(pa.scalar(int(kind), pa.int8()), rows.num_rows)
 
 
-def run(change: KeyedChange, scan: Scan) -> int | None:
-    """Carry out a change in this process; memory is that of a read and a write buffer. The snapshot id; None: no row matched.
+def run(change: KeyedChange, scan: Scan, additions: Additions | None = None) -> int | None:
+    """Carry out a change in this process, and add rows in the same commit; memory is that of a read and a write buffer.
 
-    Raises InvalidData when the merge engine would not do what the statement says, CommitConflict, CommitUnknown.
+    The snapshot id; None: no row matched, and none is added. Raises InvalidData when the merge engine would not do what the statement says,
+    CommitConflict, CommitUnknown.
     """
     if scan.snapshot is None:
-        return None
+        messages = added_rows(change.store, additions, None)
+        with discard_on_failure(change.store, messages):
+            return Committer(change.store).commit(messages).snapshot_id if messages else None
     with change.writer() as writer:
         with closing(to_batches(change.store, scan)) as batches:
             for rows, kinds in change.rows(batches):
                 writer.write(rows, kinds)
+        added = None if additions is None else additions(scan.snapshot.id)
+        if added is not None and added.num_rows:
+            writer.write(added)
         messages = writer.prepare_commit()
     with discard_on_failure(change.store, messages):
         return Committer(change.store).commit(messages, made_from=scan.snapshot.id).snapshot_id

@@ -21,8 +21,8 @@ from lsm_core.read import Scan, plan_scan
 from lsm_core.read.predicate import Predicate, parse_filter
 from lsm_core.write.incoming_rows import Rows, as_rows
 from lsm_core.write.row_changes import append_parts, copy_on_write, keyed, vectors
-from lsm_core.write.row_changes.append_parts import AppendRun
-from lsm_core.write.row_changes.assign import Assignments
+from lsm_core.write.row_changes.append_parts import Additions, AppendRun
+from lsm_core.write.row_changes.assign import Assignments, ComputedValues
 from lsm_core.write.table_write import TableWrite
 
 _PLACE = "_PLACE"
@@ -80,6 +80,38 @@ def update_rows(
     if store.options.deletion_vectors_enabled:
         return vectors.change(store, partial(_scan_of_newest, store, predicate), predicate, values, run_append)
     return copy_on_write.change(store, _scan_of_newest(store, predicate), predicate, values, run_append)
+
+
+def merge_rows(
+    store: TableStore, predicate: Predicate, values: ComputedValues, additions: Additions | None
+) -> int | None:
+    """Change, delete and add rows in one commit (MERGE INTO).
+
+    Args:
+        store: the table.
+        predicate: chooses the rows that get new values or are deleted.
+        values: new values, and which rows are deleted.
+        additions: rows that are added.
+
+    Returns:
+        The snapshot id, None when nothing changed.
+
+    Raises:
+        UnsupportedFeature: the merge engine cannot carry it out.
+        InvalidData: a value does not fit.
+        CommitConflict: another commit changed the same rows' buckets or files.
+    """
+    require_writable(store)
+    if values.names:
+        _require_update(store, values)
+    if values.deleted is not None:
+        require_delete(store)
+    if store.schema.primary_keys:
+        return keyed.run(keyed.KeyedChange(store, values), _scan_of_newest(store, predicate), additions)
+    if store.options.deletion_vectors_enabled:
+        plan = partial(_scan_of_newest, store, predicate)
+        return vectors.change(store, plan, predicate, values, additions=additions)
+    return copy_on_write.change(store, _scan_of_newest(store, predicate), predicate, values, additions=additions)
 
 
 def upsert_rows(store: TableStore, data: Rows) -> int | None:
@@ -220,6 +252,7 @@ __all__ = [
     "KeyedRun",
     "delete_rows",
     "drop_partitions",
+    "merge_rows",
     "require_delete",
     "require_upsert",
     "truncate",

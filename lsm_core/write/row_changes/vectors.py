@@ -30,8 +30,16 @@ from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.metadata.tree_files import bucket_groups
 from lsm_core.read import Scan, Split
 from lsm_core.read.predicate import Predicate
-from lsm_core.write.row_changes.append_parts import AppendChange, AppendRun, PartOfChange, Place, here
-from lsm_core.write.row_changes.assign import Assignments, matches
+from lsm_core.write.row_changes.append_parts import (
+    Additions,
+    AppendChange,
+    AppendRun,
+    PartOfChange,
+    Place,
+    added_rows,
+    here,
+)
+from lsm_core.write.row_changes.assign import Assignments, deleted_rows, matching_rows
 from lsm_core.write.table_write import TableWrite
 
 _ATTEMPTS: Final = 5
@@ -64,7 +72,9 @@ class Marking(AppendChange):
             for split in splits:
                 place = split.partition, split.bucket
                 for file, gone in zip(split.files, split.deletions, strict=True):
-                    vector = _matching(store, place, file, gone, names, self.predicate, assignments, writer)
+                    vector = _matching(
+                        store, place, file, gone, names, self.predicate, self.values, assignments, writer
+                    )
                     if vector is not None:
                         found.setdefault(place, {})[file.file_name] = vector
             return PartOfChange(writer.prepare_commit() if writer is not None and found else (), found)
@@ -76,19 +86,22 @@ def change(
     predicate: Predicate,
     values: Mapping[str, Any] | None,
     run: AppendRun = here,
+    additions: Additions | None = None,
 ) -> int | None:
-    """Mark the matching rows as deleted (a file that holds no other goes), and append them again with new ``values``; the snapshot id, None: no row matched.
+    """Mark the matching rows as deleted (a file that holds no other goes), append them again with new ``values``, and add rows, in one commit.
 
-    Raises InvalidData for values that do not fit.
+    The snapshot id, None: nothing changed. Raises InvalidData for values that do not fit.
     """
-    return _retried(store, plan, Marking(store, predicate, values), run)
+    return _retried(store, plan, Marking(store, predicate, values), run, additions)
 
 
-def _retried(store: TableStore, plan: Callable[[], Scan], marking: Marking, run: AppendRun) -> int | None:
+def _retried(
+    store: TableStore, plan: Callable[[], Scan], marking: Marking, run: AppendRun, additions: Additions | None
+) -> int | None:
     """``plan`` gives the scan of the newest version, asked at every attempt."""
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            return _change(store, plan(), marking, run)
+            return _change(store, plan(), marking, run, additions)
         except CommitConflict as conflict:
             if conflict.kind not in _RETRIED or attempt == _ATTEMPTS:
                 raise
@@ -96,9 +109,11 @@ def _retried(store: TableStore, plan: Callable[[], Scan], marking: Marking, run:
     raise AssertionError("unreachable")
 
 
-def _change(store: TableStore, scan: Scan, marking: Marking, run: AppendRun) -> int | None:
+def _change(store: TableStore, scan: Scan, marking: Marking, run: AppendRun, additions: Additions | None) -> int | None:
     if scan.snapshot is None or not scan.splits:
-        return None
+        added = added_rows(store, additions, None if scan.snapshot is None else scan.snapshot.id)
+        with discard_on_failure(store, added):
+            return Committer(store).commit(added).snapshot_id if added else None
     partitions = sorted({split.partition for split in scan.splits})
     columns = ["partition", "bucket", "total_buckets", "schema_id", "file_name"]
     entries = manifests.live_entries(store, scan.snapshot, partitions=partitions, columns=columns)
@@ -111,8 +126,9 @@ def _change(store: TableStore, scan: Scan, marking: Marking, run: AppendRun) -> 
             messages += part.messages
             for place, vectors in part.vectors.items():
                 changed.setdefault(place, {}).update(vectors)
+        messages += added_rows(store, additions, scan.snapshot.id)
         if not changed:
-            return None
+            return Committer(store).commit(messages).snapshot_id if messages else None
         indexes = vector_files(store, scan.snapshot, partitions)
         files = _files_of(scan, changed)
         for place, vectors in changed.items():
@@ -155,6 +171,7 @@ def _matching(
     gone: DeletionFile | None,
     names: list[str],
     predicate: Predicate,
+    values: Mapping[str, Any] | None,
     assignments: Assignments | None,
     writer: TableWrite | _RowIdWriter | None,
 ) -> DeletionVector | None:
@@ -169,13 +186,16 @@ def _matching(
         source = open_append(store, *place, file, columns=names)
     with closing(source) as batches:  # type: ignore[type-var]
         for batch in batches:
-            mask = matches(batch, predicate.expression)
+            mask = matching_rows(batch, predicate)
             if old is not None and mask.any():
                 mask &= ~old.deleted_mask(first, batch.num_rows)
             if mask.any():
                 parts.append(DeletionVector.of(np.flatnonzero(mask) + first))
                 if writer is not None and assignments is not None:
                     old_rows = batch.filter(pa.array(mask))
+                    removed = deleted_rows(values, old_rows.select(names))
+                    if removed is not None:
+                        old_rows = old_rows.filter(pa.array(~removed))
                     changed = pa.Table.from_batches([assignments.apply(old_rows.select(names))])
                     if isinstance(writer, _RowIdWriter):
                         writer.write(place, changed, old_rows.column(ROW_ID))

@@ -1,0 +1,195 @@
+"""UPDATE and DELETE: conditions and new values of any form, one commit each, on every kind of table that takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from lsm_core.errors import InvalidOption, UnsupportedFeature
+from lsm_core.read import Predicate, parse_filter
+from lsm_core.read.predicate import ComputedPredicate
+from lsm_core.sql.acting import Session, StatementResult, committed_result, same_name
+from lsm_core.sql.evaluating import RowEvaluator, Target, pushed_tests, row_evaluator
+from lsm_core.sql.local_dialect import parsed
+from lsm_core.table.writing import committed
+from lsm_core.write import row_changes
+from lsm_core.write.row_changes import ComputedValues
+
+if TYPE_CHECKING:
+    from lsm_core.sql.inserting import QueryEngine
+    from lsm_core.table import Table
+
+_SHIPPED: Final = 64 << 20
+"""Bytes of other tables that tasks are sent at most; with more of them this process changes the rows."""
+
+
+@dataclass(frozen=True)
+class Truth:
+    """A condition over batches of rows.
+
+    Attributes:
+        evaluator: evaluates it.
+    """
+
+    evaluator: RowEvaluator
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.Array:
+        """Return one boolean for each row."""
+        return self.evaluator.matching(batch)
+
+
+@dataclass(frozen=True)
+class NewValues:
+    """New values over batches of rows.
+
+    Attributes:
+        evaluator: evaluates them.
+        names: columns of the table by the names of the answers.
+    """
+
+    evaluator: RowEvaluator
+    names: Mapping[str, str]
+
+    def __call__(self, batch: pa.RecordBatch) -> Mapping[str, pa.Array]:
+        """Return the new values by column."""
+        return {column: self.evaluator.column(batch, name) for name, column in self.names.items()}
+
+
+def require_known(node: exp.Expr, *known: str) -> None:
+    """Raise UnsupportedFeature for a clause of a statement that is not among those that are carried out."""
+    for key, value in node.args.items():
+        if value and key not in known:
+            said = value.sql(dialect="spark") if isinstance(value, exp.Expr) else key.strip("_").upper()
+            raise UnsupportedFeature(f"{said} in {node.key.upper()}")
+
+
+def delete(session: Session, text: str, engine: QueryEngine) -> StatementResult:
+    """Delete the rows that a DELETE names.
+
+    Args:
+        session: what the statement acts on.
+        text: the statement.
+        engine: says who changes the rows.
+
+    Returns:
+        The snapshot.
+
+    Raises:
+        DredgeError: the statement cannot be carried out; nothing was changed.
+    """
+    tree = parsed(text)
+    if not isinstance(tree, exp.Delete) or not isinstance(tree.this, exp.Table):
+        raise InvalidOption("SQL", text, "DELETE FROM database.table [WHERE ...]")
+    require_known(tree, "this", "where")
+    target = Target.of(tree.this)
+    table = session.catalog.table(target.name)
+    where = _where(tree)
+    if where is None and not table.store.options.get("delete.force-produce-changelog"):
+        return committed_result(target.name, table.truncate())
+    chosen = _chosen(session, target, where, text)
+    runs = _runs(engine, chosen)
+    done = row_changes.delete_rows(table.store, chosen, *runs)
+    return committed_result(target.name, committed(table.store, done))
+
+
+def update(session: Session, text: str, engine: QueryEngine) -> StatementResult:
+    """Set the columns that an UPDATE names.
+
+    Args:
+        session: what the statement acts on.
+        text: the statement.
+        engine: says who changes the rows.
+
+    Returns:
+        The snapshot.
+
+    Raises:
+        DredgeError: the statement cannot be carried out; nothing was changed.
+    """
+    tree = parsed(text)
+    if not isinstance(tree, exp.Update) or not isinstance(tree.this, exp.Table) or not tree.expressions:
+        raise InvalidOption("SQL", text, "UPDATE database.table SET column = value [WHERE ...]")
+    require_known(tree, "this", "expressions", "where")
+    target = Target.of(tree.this)
+    table = session.catalog.table(target.name)
+    new = assignments_of(table, target, tree.expressions)
+    chosen = _chosen(session, target, _where(tree), text)
+    outputs = {f"dredge_value_{place}": node for place, node in enumerate(new.values())}
+    evaluator = row_evaluator(session.catalog, target, outputs, text)
+    values = ComputedValues(tuple(new), NewValues(evaluator, dict(zip(outputs, new, strict=True))))
+    runs = _runs(engine, chosen, evaluator)
+    done = row_changes.update_rows(table.store, chosen, values, *runs)
+    return committed_result(target.name, committed(table.store, done))
+
+
+def _where(tree: exp.Expr) -> exp.Expr | None:
+    where = tree.args.get("where")
+    return None if where is None else where.this
+
+
+def _chosen(session: Session, target: Target, where: exp.Expr | None, text: str) -> Predicate | pc.Expression:
+    """Return the filter of a statement: tests that files are pruned by, where the condition is nothing else, or a computed one."""
+    if where is None:
+        return pc.scalar(True)  # noqa: FBT003
+    table = session.catalog.table(target.name)
+    tests, whole = pushed_tests(session.catalog, target, where)
+    necessary = parse_filter(tests or None, table.schema, target.name)
+    if whole and necessary is not None:
+        return necessary
+    evaluator = row_evaluator(session.catalog, target, {}, text, where=where)
+    return ComputedPredicate.of(Truth(evaluator), evaluator.needed, necessary)
+
+
+def _runs(engine: QueryEngine, chosen: Any, *more: RowEvaluator) -> tuple[Any, ...]:
+    """Return who changes the rows: the engine's tasks, or this process where other tables are too large to be sent."""
+    own = engine.change_runs()
+    evaluators = list(more)
+    if isinstance(chosen, ComputedPredicate) and isinstance(chosen.compute, Truth):
+        evaluators.append(chosen.compute.evaluator)
+    return () if own is None or sum(one.size for one in evaluators) > _SHIPPED else own
+
+
+def assignments_of(table: Table, target: Target, items: list[exp.Expr]) -> dict[str, exp.Expr]:
+    """Return the new values of SET by column.
+
+    Args:
+        table: the table.
+        target: how the statement calls it.
+        items: `column = expression` each.
+
+    Returns:
+        Expressions by the names of the columns; fields inside a column make one value of the whole column.
+
+    Raises:
+        ColumnNotFound: a column is not there.
+        InvalidOption: a column is set twice.
+        UnsupportedFeature: a field inside a column is set.
+    """
+    found: dict[str, exp.Expr] = {}
+    for item in items:
+        if not isinstance(item, exp.EQ) or not isinstance(item.this, exp.Column):
+            raise UnsupportedFeature(f"SET {item.sql(dialect='spark')}; SET takes column = expression", table.name)
+        parts = [part.name for part in item.this.parts]
+        if len(parts) > 1 and parts[-2].lower() == target.alias.lower():
+            parts = parts[-1:]
+        if len(parts) > 1:
+            raise UnsupportedFeature(
+                f"SET of the field {'.'.join(parts)}; set the whole column with named_struct(...)", table.name
+            )
+        name = same_name(table.name, parts[0], table.schema.field_names)
+        if name in found:
+            raise InvalidOption("SET", name, "a column once", table.name)
+        value = item.expression
+        if isinstance(value, exp.Column) and value.name.upper() == "DEFAULT" and not value.table:
+            default = table.schema.field(name).default
+            value = exp.null() if default is None else exp.Literal.string(default)
+        found[name] = value
+    return found
+
+
+__all__ = ["NewValues", "Truth", "assignments_of", "delete", "require_known", "update"]

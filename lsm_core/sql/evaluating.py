@@ -1,0 +1,329 @@
+"""Expressions of a statement evaluated over batches of a table's rows by DataFusion, other tables of the statement at hand."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+from sqlglot import exp
+
+from lsm_core.arrays import one_array
+from lsm_core.errors import InvalidData, UnsupportedFeature
+from lsm_core.sql.column_types import quoted_name
+from lsm_core.sql.local_dialect import Columns, local_text, parsed
+from lsm_core.sql.local_engine import TableDataset, new_context, run_query
+from lsm_core.sql.queries import Query, Test, planned_query
+from lsm_core.table import Catalog
+
+if TYPE_CHECKING:
+    import datafusion
+
+TARGET: Final = "dredge_target"
+ROW: Final = "dredge_row"
+SOURCE: Final = "dredge_source"
+_OTHER: Final = "dredge_table_"
+
+
+@dataclass
+class RowEvaluator:
+    """A query over one batch of a table's rows at a time; it can be sent to tasks with the tables that it needs.
+
+    Attributes:
+        text: query of DataFusion, which has the batch as `dredge_target`.
+        needed: columns of the table that it reads.
+        columns: columns of all tables.
+        others: tables beside the batch, by the names that the query has for them.
+        shown: text of the statement, for errors.
+        table: name of the table, for errors.
+        filters: whether the query answers with the numbers of those rows alone for which its condition is true.
+        single: what to raise where a row has several answers: a function of the count; None takes the first.
+    """
+
+    text: str
+    needed: tuple[str, ...]
+    columns: Columns
+    others: Mapping[str, pa.Table]
+    shown: str
+    table: str
+    filters: bool = False
+    single: Callable[[int], Exception] | None = None
+    _context: Any = field(default=None, repr=False)
+    _last: Any = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        self._one_at_a_time = (
+            threading.Lock()
+        )  # reads of several splits evaluate at once, and the context has one batch
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            name: value for name, value in self.__dict__.items() if name not in ("_context", "_last", "_one_at_a_time")
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _context=None, _last=None)
+        self.__post_init__()
+
+    @property
+    def size(self) -> int:
+        """Bytes of the tables beside the batch."""
+        return sum(table.nbytes for table in self.others.values())
+
+    def evaluate(self, batch: pa.RecordBatch) -> pa.Table:
+        """Return one row of answers for each row of ``batch``, in its order.
+
+        Raises:
+            InvalidOption: an expression fails.
+            DredgeError: what `single` returns.
+        """
+        with self._one_at_a_time:
+            if self._last is None or self._last[0] is not batch:
+                self._last = (batch, self._answers(batch))
+            found: pa.Table = self._last[1]
+            return found
+
+    def _answers(self, batch: pa.RecordBatch) -> pa.Table:
+        given = batch.select(self.needed)
+        numbers = pa.array(range(batch.num_rows), pa.int64())
+        names = [*(name.lower() for name in given.schema.names), ROW]
+        context = self._opened()
+        if context.table_exist(TARGET):
+            context.deregister_table(TARGET)
+        rows = pa.RecordBatch.from_arrays([*given.columns, numbers], names=names)
+        context.register_record_batches(TARGET, [[rows]])
+        found = run_query(context, self.text, self.columns, shown=self.shown).read_all().sort_by(ROW)
+        return found if self.filters or found.num_rows == batch.num_rows else self._one_each(found)
+
+    def _one_each(self, found: pa.Table) -> pa.Table:
+        if self.single is not None:
+            counts = found.group_by(ROW).aggregate([([], "count_all")]).column("count_all").to_numpy()
+            raise self.single(int((counts > 1).sum()))
+        places = found.append_column("dredge_place", pa.array(range(found.num_rows), pa.int64()))
+        return found.take(places.group_by(ROW).aggregate([("dredge_place", "min")]).column("dredge_place_min").sort())
+
+    def matching(self, batch: pa.RecordBatch) -> pa.Array:
+        """Return one boolean for each row of ``batch``: whether the condition of a filtering query is true."""
+        mask = np.zeros(batch.num_rows, np.bool_)
+        mask[self.evaluate(batch).column(ROW).to_numpy()] = True
+        return pa.array(mask)
+
+    def column(self, batch: pa.RecordBatch, name: str) -> pa.Array:
+        """Return one answer for each row of ``batch``."""
+        return one_array(self.evaluate(batch).column(name))
+
+    def _opened(self) -> datafusion.SessionContext:
+        if self._context is None:
+            self._context = new_context(partitions=1)
+            for name, table in self.others.items():
+                register_rows(self._context, name, table)
+        return self._context
+
+
+def register_rows(context: datafusion.SessionContext, name: str, table: pa.Table) -> None:
+    """Let queries name rows in memory, columns in lower case."""
+    plain = table.rename_columns([one.lower() for one in table.column_names]).combine_chunks()
+    batches = plain.to_batches() or [pa.RecordBatch.from_pylist([], schema=plain.schema)]
+    context.register_record_batches(name, [batches])
+
+
+@dataclass(frozen=True)
+class Target:
+    """The table of a statement that changes rows.
+
+    Attributes:
+        name: "database.table".
+        alias: how the statement's expressions call it.
+    """
+
+    name: str
+    alias: str
+
+    @staticmethod
+    def of(node: exp.Table) -> Target:
+        """Return the target of a statement. Raises UnsupportedFeature for a version, or a name without its database."""
+        if node.args.get("version") is not None or node.args.get("sample") is not None or node.args.get("partition"):
+            raise UnsupportedFeature(
+                "a version, sample or partition of the table whose rows change; use WHERE", node.name
+            )
+        if not node.db:
+            from lsm_core.errors import TableNotFound
+
+            raise TableNotFound(f"there is no table {node.sql(dialect='spark')}: name tables as database.table")
+        return Target(f"{node.db}.{node.name}", node.alias or node.name)
+
+    def source(self) -> exp.Table:
+        """Return the mention of the table in a query."""
+        database, _, table = self.name.partition(".")
+        return exp.alias_(
+            exp.table_(exp.to_identifier(table, quoted=True), db=exp.to_identifier(database, quoted=True)),
+            self.alias,
+            table=True,
+        )
+
+
+def row_evaluator(
+    catalog: Catalog,
+    target: Target,
+    outputs: Mapping[str, exp.Expr],
+    shown: str,
+    *,
+    where: exp.Expr | None = None,
+    join: exp.Expr | None = None,
+    source: pa.Table | None = None,
+    source_alias: str = "",
+) -> RowEvaluator:
+    """Return the evaluator of expressions over a table's rows.
+
+    Args:
+        catalog: catalog of the tables.
+        target: the table.
+        outputs: expressions by the names of their answers.
+        shown: text of the statement, for errors.
+        where: condition of the rows that are answered for; None for all.
+        join: condition by which each row has rows of ``source`` beside it, or none of them.
+        source: rows of the source of a MERGE.
+        source_alias: how expressions call the source.
+
+    Returns:
+        The evaluator.
+
+    Raises:
+        UnsupportedFeature: an expression has what DataFusion lacks or answers otherwise than Spark.
+        ColumnNotFound: a column is not there.
+    """
+    items = {ROW: exp.column(ROW), **outputs}
+    planned, place = _plan(catalog, target, items, where=where, join=join, source_alias=source_alias)
+    names = [TARGET if number == place else f"{_OTHER}{number}" for number in range(len(planned.reads))]
+    tree = _without_source(parsed(planned.with_views(names)))
+    schemas = [catalog.table(target.name).schema.arrow_schema, *([] if source is None else [source.schema])]
+    others: dict[str, pa.Table] = {} if source is None else {SOURCE: source}
+    for number, (name, read) in enumerate(zip(names, planned.reads, strict=True)):
+        if number != place:
+            dataset = TableDataset(read)
+            schemas.append(dataset.own_schema)
+            others[name] = dataset.scanner().to_table()
+    needed = planned.reads[place].columns
+    columns = Columns.of(schemas)
+    return RowEvaluator(
+        local_text(tree, columns), needed, columns, others, shown, target.name, filters=where is not None
+    )
+
+
+def source_query(
+    catalog: Catalog,
+    target: Target,
+    outputs: Mapping[str, exp.Expr],
+    condition: exp.Expr,
+    source: pa.Table,
+    source_alias: str,
+    snapshot_id: int | None,
+) -> pa.Table:
+    """Return expressions over the rows of a MERGE's source that no row of the table matches, as of a snapshot.
+
+    Args:
+        catalog: catalog of the tables.
+        target: the table.
+        outputs: expressions by the names of their answers.
+        condition: when a row of the table matches one of the source.
+        source: rows of the source.
+        source_alias: how expressions call the source.
+        snapshot_id: the snapshot of the table; None for an empty one.
+
+    Returns:
+        The answers.
+
+    Raises:
+        UnsupportedFeature: an expression has what DataFusion lacks or answers otherwise than Spark.
+    """
+    planned, target_place = _plan(catalog, target, outputs, join=condition, source_alias=source_alias, unmatched=True)
+    names = [f"{_OTHER}{place}" for place in range(len(planned.reads))]
+    tree = _without_source(parsed(planned.with_views(names)))
+    context = new_context()
+    register_rows(context, SOURCE, source)
+    schemas = [source.schema]
+    for number, (name, read) in enumerate(zip(names, planned.reads, strict=True)):
+        dataset = TableDataset(read, snapshot_id if number == target_place else None)
+        schemas.append(dataset.own_schema)
+        register_rows(context, name, dataset.scanner().to_table())
+    columns = Columns.of(schemas)
+    return run_query(context, local_text(tree, columns), columns, list(outputs)).read_all()
+
+
+def _plan(
+    catalog: Catalog,
+    target: Target,
+    outputs: Mapping[str, exp.Expr],
+    *,
+    where: exp.Expr | None = None,
+    join: exp.Expr | None = None,
+    source_alias: str = "",
+    unmatched: bool = False,
+) -> tuple[Query, int]:
+    """Return the plan of a query over the target, and which of its mentions of tables is the target."""
+    items = ", ".join(f"{_text(node)} AS {quoted_name(name)}" for name, node in outputs.items())
+    if join is None:
+        head, tail = f"SELECT {items} FROM ", "" if where is None else f" WHERE {_text(where)}"  # noqa: S608
+    else:
+        # The rows of the source are no table of the catalog: a common table expression holds their place, until they are registered.
+        how = "LEFT ANTI" if unmatched else "RIGHT"
+        held = f"WITH {SOURCE} AS ({_text(exp.select('1'))}) SELECT {items} FROM {SOURCE}"  # noqa: S608
+        head, tail = f"{held} AS {quoted_name(source_alias)} {how} JOIN ", f" ON {_text(join)}"
+    planned = planned_query(catalog, head + _text(target.source()) + tail)
+    return planned, next(place for place, read in enumerate(planned.reads) if read.start == len(head))
+
+
+def _text(node: exp.Expr) -> str:
+    return str(node.sql(dialect="spark", normalize_functions=False))
+
+
+def _without_source(tree: exp.Expr) -> exp.Expr:
+    """Return a query without the common table expression that stands for the rows of the source."""
+    held = tree.args.get("with_")
+    if held is not None:
+        held.set("expressions", [one for one in held.expressions if one.alias != SOURCE])
+        if not held.expressions:
+            tree.set("with_", None)
+    return tree
+
+
+def pushed_tests(catalog: Catalog, target: Target, where: exp.Expr) -> tuple[list[Test], bool]:
+    """Return the tests of a condition that prune files, and whether they are the whole condition."""
+    planned, place = _plan(catalog, target, {"one": exp.Literal.number(1)}, where=where)
+    tests = list(planned.reads[place].tests)
+    parts: Sequence[exp.Expr] = list(where.flatten()) if isinstance(where, exp.And) else [where]
+    return tests, len(tests) == len(parts)
+
+
+def several_matches(table: str) -> Callable[[int], Exception]:
+    """Return the function that makes the error for rows which several rows of a MERGE's source match."""
+    return _SeveralMatches(table)
+
+
+@dataclass(frozen=True)
+class _SeveralMatches:
+    table: str
+
+    def __call__(self, count: int) -> Exception:
+        return InvalidData(
+            self.table,
+            "",
+            f"MERGE INTO: {count} rows are matched by more than one row of the source each; "
+            "make the source's rows unique by the columns of ON (GROUP BY, or row_number() = 1)",
+        )
+
+
+__all__ = [
+    "ROW",
+    "SOURCE",
+    "RowEvaluator",
+    "Target",
+    "pushed_tests",
+    "register_rows",
+    "row_evaluator",
+    "several_matches",
+    "source_query",
+]
