@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -17,6 +18,7 @@ from bench import (
     dynamic,
     expiry,
     hashing,
+    inline,
     java_read,
     lookup,
     memory,
@@ -40,6 +42,7 @@ from bench import (
     writing,
 )
 from bench.harness import ROUNDS, Result, table
+from lsm_core.maintenance.inline import INLINE
 
 BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
     "compact": (
@@ -85,6 +88,10 @@ BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
         "CPU time of writing and compacting 100 rows of 1,000, 2,000 and 10,000 columns; --rows is the rows",
     ),
     "wide-rows": (wide_rows.run, "peak RSS of compacting rows of 50 MB against the bytes of the rows"),
+    "inline": (
+        inline.run,
+        "50 commits of 100,000 rows by writers that compact and expire by themselves, beside Java's",
+    ),
     "checksums": (checksums.run, "writing, compacting and reading with page checksums against the same without"),
     "write-memory": (writing.memory, "peak RSS of writing one commit of 10 M rows and of 2 M rows"),
     "write-spark": (
@@ -170,6 +177,7 @@ def main(argv: list[str]) -> int:
     unknown = [name for name in arguments.names if name not in BENCHES]
     if unknown:
         parser.error(f"unknown benchmark {unknown[0]!r}; known: {', '.join(BENCHES)}")
+    os.environ.setdefault(INLINE, "never")  # each benchmark says by itself when it compacts
     results: list[Result] = []
     for name in arguments.names or [name for name in BENCHES if name not in BY_NAME_ONLY]:
         print(f"bench: {name} ...", file=sys.stderr, flush=True)

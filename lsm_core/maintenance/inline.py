@@ -146,7 +146,7 @@ class _Steps:
 
         if not expiry_is_due(self.store):
             return
-        report = self._applied(plan_expiry(self.store))
+        report = self._applied(plan_expiry(self.store, check_used=False))
         if isinstance(report, ExpiryReport):
             self.report = replace(self.report, expired=report.expired)
 

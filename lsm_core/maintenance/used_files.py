@@ -31,6 +31,7 @@ from lsm_core.options import TableOptions
 LOOKED_AT_HERE: Final = 256
 """So many snapshots, tags and changelogs at most are looked at by the process that asks, whoever runs parts."""
 SNAPSHOTS_A_PART: Final = 32
+_BYTES_A_NAME: Final = 120
 
 
 @dataclass(frozen=True)
@@ -213,19 +214,33 @@ def _look_at(
         named = (name for name, _, _ in changelog_files(view, snapshot))
         used.add(named, holder, candidates, pending=lineage.pending)
         names = names_of(changelogs.kept_entries(view, snapshot))
-    else:
+    elif place == 0:
         used.add(metadata_names(view, snapshot), holder, candidates, pending=lineage.pending)
-        # After the first of a lineage its own additions say all there is to say.
-        if place == 0:
-            entries = manifests.live_entries(view, snapshot, columns=["file_name", "extra_files"])
-        else:
-            entries = added(manifests.delta_entries(view, snapshot))
-        names = names_of(entries)
-        if lineage.deltas:
-            names = pa.concat_arrays([names, names_of(removed_by_writers(view, snapshot))])
-        if snapshot.changelog_manifest_list:
-            names = pa.concat_arrays([names, names_of(manifests.changelog_entries(view, snapshot))])
+        names = _data_names(
+            view, snapshot, manifests.live_entries(view, snapshot, columns=["file_name", "extra_files"]), lineage
+        )
+    else:
+        # After the first of a lineage its own additions say all there is to say. The lists of a snapshot are immutable.
+        lists = (snapshot.base_manifest_list, snapshot.delta_manifest_list, snapshot.changelog_manifest_list)
+        key = ("needs", view.root, *lists, snapshot.index_manifest, snapshot.statistics, lineage.deltas)
+        needs: tuple[list[str], pa.Array] | None = store.kept.get(key)
+        if needs is None:
+            delta = added(manifests.delta_entries(view, snapshot))
+            needs = list(metadata_names(view, snapshot)), _data_names(view, snapshot, delta, lineage)
+            store.kept.put(key, needs, needs[1].nbytes + _BYTES_A_NAME * len(needs[0]))
+        used.add(needs[0], holder, candidates, pending=lineage.pending)
+        names = needs[1]
     used.add(names.filter(pc.is_in(names, wanted)).to_pylist(), holder, candidates, pending=lineage.pending)
+
+
+def _data_names(store: TableStore, snapshot: Snapshot, entries: pa.Table, lineage: Lineage) -> pa.Array:
+    """Return the names of the files of ``entries``, and of those that the changelog of a snapshot needs."""
+    parts = [names_of(entries)]
+    if lineage.deltas:
+        parts.append(names_of(removed_by_writers(store, snapshot)))
+    if snapshot.changelog_manifest_list:
+        parts.append(names_of(manifests.changelog_entries(store, snapshot)))
+    return pa.concat_arrays(parts)
 
 
 def metadata_names(store: TableStore, snapshot: Snapshot) -> Iterator[str]:

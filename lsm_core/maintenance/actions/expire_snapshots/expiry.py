@@ -43,6 +43,7 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.storage import done_in_turn, place_of
 
 _MOST_LINES: Final = 10_000
+_SHARE_AT_ONCE: Final = 20
 _EXTERNAL: Final = "data-file.external-paths"
 
 
@@ -124,12 +125,14 @@ def plan_expiry(
     max_deletes: int | None = None,
     now_ms: int | None = None,
     runner: Runner | None = None,
+    *,
+    check_used: bool = True,
 ) -> MaintenancePlan:
     """Plan which snapshots expire and which files nothing needs afterwards (Java `ExpireSnapshotsImpl`).
 
     ``older_than_ms`` and ``now_ms`` are epoch ms. Consumers that are silent for longer than `consumer.expiration-time` go first, as Java's
     commits have it. Where changelogs are kept longer (`changelog.*`), what they tell stays. ``runner``: where it runs parts elsewhere (`TaskRunner`), these look at some of very many snapshots each; the plan
-    is the same. Reads metadata only. Raises InvalidOption, and
+    is the same. ``check_used`` False leaves it to the application, which asks anyway, which files others need. Reads metadata only. Raises InvalidOption, and
     CorruptFile when a snapshot, changelog, tag, branch or consumer cannot be read.
     """
     now = store.clock.now_ms() if now_ms is None else now_ms
@@ -164,7 +167,9 @@ def plan_expiry(
     keeps = store.options.changelog_decoupled
     items = [ExpireItem(number, time, chosen.reason_of(number), keeps) for number, time in times.items()]
     candidates = {item.path: item for item in _candidates(store, list(times), chosen.end, known, runner)}
-    deletions, held = split_used(store, list(candidates.values()), without=set(times), runner=runner)
+    deletions, held = list(candidates.values()), list[Declined]()
+    if check_used:
+        deletions, held = split_used(store, deletions, without=set(times), runner=runner)
     freed = sum(item.size for item in deletions)
     return replace(
         plan,
@@ -175,7 +180,7 @@ def plan_expiry(
 
 
 def expiry_is_due(store: TableStore) -> bool:
-    """Return whether a snapshot may expire by the options of the table, from two file names and at most two snapshots.
+    """Return whether snapshots expire after a commit: one that the options of the table let go, of more than 40 snapshots a twentieth.
 
     Raises:
         CorruptFile: a snapshot or consumer cannot be read.
@@ -188,8 +193,11 @@ def expiry_is_due(store: TableStore) -> bool:
         snapshot = snapshots.try_read(store, snapshot_id)
         return None if snapshot is None else snapshot.time_millis
 
-    policy = replace(RetentionPolicy.of(store.options, store.clock.now_ms()), max_deletes=1)
-    return not policy.choose(earliest, latest, None, time_of).is_empty and not _is_held(store, earliest)
+    policy = RetentionPolicy.of(store.options, store.clock.now_ms())
+    chosen = policy.choose(earliest, latest, None, time_of)
+    # Each expiry asks all snapshots that stay what they need, so of many it waits for some.
+    least = min(policy.max_deletes, max(1, (latest - earliest + 1) // _SHARE_AT_ONCE))
+    return chosen.end - chosen.start >= least and not _is_held(store, earliest)
 
 
 def _is_held(store: TableStore, earliest: int) -> bool:

@@ -1,0 +1,150 @@
+"""Writers that compact and expire by themselves, beside Java's: time, write amplification, and what a reader meets meanwhile."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bench.data import SCHEMA, commits
+from bench.harness import Result
+from bench.table_life import scratch
+from lsm_core import Catalog, Schema, Table
+from lsm_core.maintenance.observe import health
+from lsm_core.metadata import manifests, snapshots
+from tests.support.peers import java_environment, peer_module
+
+ROWS, COMMITS, BUCKETS, TOGETHER = 5_000_000, 50, 4, 5
+TARGET = 3.0
+OPTIONS = {
+    "bucket": str(BUCKETS),
+    "dredge.compaction.inline": "follow",
+    "snapshot.num-retained.min": "20",
+    "snapshot.num-retained.max": "20",
+}
+
+
+def run(rows: int | None, rounds: int) -> list[Result]:
+    """Return the seconds of 50 commits beside Java's, and what both wrote and let readers see.
+
+    Args:
+        rows: rows of all commits together, or None for `ROWS`.
+        rounds: not more than three are run.
+    """
+    results: list[Result] = []
+    ratios, ours_seconds = [], []
+    with scratch() as folder, java_tables(folder) as java:
+        parts = list(commits(rows or ROWS, COMMITS))
+        for number in range(min(rounds, 3)):
+            ours = _Life(folder / f"ours{number}")
+            theirs = None if java is None else _Life(folder / "java", f"t{number}")
+            for at in range(0, COMMITS, TOGETHER):
+                chosen = parts[at : at + TOGETHER]
+                ours.write(chosen)
+                if theirs is not None and java is not None:
+                    theirs.let_java_write(java, chosen, f"bench.s{at}")
+            ours_seconds.append(ours.seconds)
+            if theirs is not None:
+                ratios.append(theirs.seconds / ours.seconds)
+        results.append(_result("50 commits with compaction and expiry", statistics.median(ours_seconds), "s"))
+        if theirs is not None:
+            results.append(
+                Result(
+                    "inline", "Java's writer / 50 commits", statistics.median(ratios), "x", TARGET, better="higher",
+                    low=min(ratios), high=max(ratios), note="its reading of the rows left out",
+                ).judged()
+            )  # fmt: skip
+        for who, life in (("dredge", ours), ("Java", theirs)):
+            if life is not None:
+                results += life.results(who)
+    return results
+
+
+def _result(name: str, value: float, unit: str) -> Result:
+    return Result("inline", name, value, unit, None)
+
+
+class _Life:
+    """One table while it is written: bytes written and sorted runs of each snapshot, and timed reads."""
+
+    def __init__(self, warehouse: Path, name: str = "t") -> None:
+        catalog = Catalog(str(warehouse))
+        catalog.create_database("bench", ignore_if_exists=True)
+        self.name = f"bench.{name}"
+        catalog.create_table(self.name, Schema(SCHEMA, primary_keys=["id"], options=OPTIONS))
+        self.table: Table = catalog.table(self.name)
+        self.catalog, self.seconds = catalog, 0.0
+        self._seen, self._runs = 0, 0
+        self._added = {"APPEND": 0, "COMPACT": 0}
+        self._reads: list[float] = []
+
+    def write(self, parts: list[pa.Table]) -> None:
+        """Write commits by Dredge."""
+        started = time.perf_counter()
+        for part in parts:
+            self.table.write(part)
+        self.seconds += time.perf_counter() - started
+        self._look()
+        started = time.perf_counter()
+        for _ in self.table.to_batches():
+            continue
+        self._reads.append(time.perf_counter() - started)
+
+    def let_java_write(self, java: Any, parts: list[pa.Table], source: str) -> None:
+        """Write the same commits by Java, from an append table that holds them."""
+        if source.removeprefix("bench.") not in self.catalog.list_tables("bench"):
+            self.catalog.create_table(source, Schema(SCHEMA, options={"bucket": "-1", "write-only": "true"}))
+            for part in parts:
+                self.catalog.table(source).write(part)
+        answer = java.call("bench_write", table=self.name, source=source, rows_per_commit=parts[0].num_rows)
+        assert answer["commits"] == len(parts)
+        self.seconds += answer["secs"] - answer["source_read_secs"]
+        self._look()
+        self._reads += java.call("bench_read", table=self.name, threads=2)["secs"]
+
+    def _look(self) -> None:
+        store = self.table.store
+        for snapshot_id in snapshots.list_ids(store):
+            if snapshot_id <= self._seen:
+                continue
+            snapshot = snapshots.read(store, snapshot_id)
+            delta = manifests.delta_entries(store, snapshot)
+            added = delta.filter(pc.equal(delta.column("kind"), 0))
+            self._added[str(snapshot.commit_kind)] += pc.sum(added.column("file_size")).as_py() or 0
+            runs = [bucket.sorted_runs for bucket in health(store, snapshot_id=snapshot_id)]
+            self._runs = max(self._runs, *runs)
+            self._seen = snapshot_id
+
+    def results(self, who: str) -> list[Result]:
+        """Return the figures of the whole life."""
+        stop = self.table.store.options.stop_trigger
+        amplification = (self._added["APPEND"] + self._added["COMPACT"]) / self._added["APPEND"]
+        return [
+            _result(f"{who}: write amplification", amplification, "x"),
+            Result("inline", f"{who}: sorted runs a reader sees", self._runs, "runs", stop).judged(),
+            _result(f"{who}: p95 of a whole read on two cores", float(np.percentile(self._reads, 95)), "s"),
+        ]
+
+
+@contextmanager
+def java_tables(folder: Path) -> Iterator[Any]:
+    """Yield a running Java Paimon on the warehouse ``folder / "java"``; None without one."""
+    java_environment()
+    module = peer_module()
+    try:
+        with module.PaimonPeer(folder / "java", heap="4g", full_jit=True) as java:
+            yield java
+    except module.PeerMissing as error:
+        print(f"bench: inline: PEER MISSING: {error}", file=sys.stderr)
+        yield None
+
+
+__all__ = ["run"]
