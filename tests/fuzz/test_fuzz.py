@@ -1,6 +1,6 @@
 """Damaged and hostile tables end in typed errors that Dredge raises on purpose: never in another error, a crash, a hang or a write elsewhere.
 
-``DREDGE_FUZZ_SECONDS`` (default 20, with CI=true 60) is the time spent by all workers together, ``DREDGE_FUZZ_SEED`` chooses the cases and
+``DREDGE_FUZZ_SECONDS`` (default 20, with CI=true 30) is the time spent by all workers together, ``DREDGE_FUZZ_SEED`` chooses the cases and
 ``DREDGE_FUZZ_CASE`` runs a single one; a finding prints both.
 """
 
@@ -28,7 +28,7 @@ _STUCK = 120.0
 
 
 def _seconds() -> float:
-    default = "60" if os.environ.get("CI") == "true" else "20"
+    default = "30" if os.environ.get("CI") == "true" else "20"
     return float(os.environ.get("DREDGE_FUZZ_SECONDS", default))
 
 

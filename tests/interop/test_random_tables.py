@@ -1,6 +1,6 @@
 """Random tables: a random schema, written, altered and compacted by Dredge and Java in turn; both read the same after every step.
 
-``DREDGE_RANDOM_SECONDS`` (default 10) is the time spent, ``DREDGE_RANDOM_SEED`` the first table's seed; a failure tells its seed and
+``DREDGE_RANDOM_SECONDS`` (default 5) is the time spent, ``DREDGE_RANDOM_SEED`` the first table's seed; a failure tells its seed and
 the steps that led to it.
 """
 
@@ -251,7 +251,7 @@ def live_a_life(seed: int, warehouse: Path, java: Java) -> int:
 def test_random_tables_read_the_same_in_both_after_every_step(
     tmp_path: Path, java: Java, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seconds = float(os.environ.get("DREDGE_RANDOM_SECONDS", "10"))
+    seconds = float(os.environ.get("DREDGE_RANDOM_SECONDS", "5"))
     first = seed = int(os.environ.get("DREDGE_RANDOM_SEED") or time.time_ns() % 10**9)
     Catalog(str(tmp_path)).create_database("db")
     until, steps = time.monotonic() + seconds, 0
