@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, cast
 
 from lsm_core import Table
 from lsm_core.storage import FaultyFileIO
@@ -14,22 +12,7 @@ from tests.faults.histories import ACTS, opened
 from tests.faults.outcomes import outcome_of
 from tests.faults.places import Bucket, Disk, Place, names_from
 from tests.faults.sound import Truth, answers, cleaned, require_clean
-
-CHANGES: Final = frozenset(
-    {
-        "write_exclusive",
-        "overwrite",
-        "delete",
-        "delete_many",
-        "delete_dir",
-        "mkdirs",
-        "rename",
-        "create",
-        "write",
-        "close",
-    }
-)
-"""Steps that can be applied although they are reported failed; a read that is reported failed is one that was not done."""
+from tests.faults.strides import points
 
 
 @dataclass
@@ -81,7 +64,7 @@ class Sweep:
         counting = self.unharmed()
         self._tally.steps = counting.steps
         assert counting.steps > self._act.least, (self._name, counting.steps)
-        for number, (step, mode) in enumerate(_points(counting)):
+        for number, (step, mode) in enumerate(points(counting)):
             if number % stride == first % stride:
                 self._point(step, mode)
         self._place.drop("p")
@@ -149,10 +132,4 @@ class Sweep:
         self._truth.require_sound(table, at)
 
 
-def _points(counting: FaultyFileIO) -> Iterator[tuple[int, Mode]]:
-    for step, (name, _) in enumerate(counting.log, 1):
-        for mode in ("before", "after") if name in CHANGES else ("before",):
-            yield step, cast("Mode", mode)
-
-
-__all__ = ["CHANGES", "Sweep", "Tally"]
+__all__ = ["Sweep", "Tally"]

@@ -22,7 +22,7 @@ from tests.faults.histories import ACTS, SHAPES, Act, content, fill, newest, ope
 from tests.faults.outcomes import outcome_of
 from tests.faults.places import Disk, names_from
 from tests.faults.sound import Truth, answers, cleaned, require_clean
-from tests.faults.sweep import CHANGES
+from tests.faults.strides import CHANGES
 
 T = TypeVar("T")
 Answers = dict[str, list[tuple[Any, ...]]]

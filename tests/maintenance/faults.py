@@ -1,4 +1,4 @@
-"""Maintenance broken at every single I/O step: each step not applied, each change also applied but reported failed."""
+"""Maintenance broken at I/O steps: each step not applied, each change also applied but reported failed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from lsm_core import Catalog, Table
 from lsm_core.errors import CommitUnknown, DredgeError
 from lsm_core.storage import FaultyFileIO, LocalFileIO
 from tests.faults.outcomes import Copies
+from tests.faults.strides import points
 from tests.maintenance.tables import NOW, content, strays, with_io
-
-_CHANGES = {"write_exclusive", "overwrite", "delete", "mkdirs", "rename", "create", "write", "close"}
 
 
 def opened_copy(template: Path, place: Path) -> Table:
@@ -26,38 +25,39 @@ def opened(place: Path) -> Table:
     return Catalog(place / "wh", clock=f"fixed:{NOW}").table("db.t")
 
 
-def broken_at_every_step(
+def broken_at_steps(
     template: Path,
     folder: Path,
     maintain: Callable[[Table], object],
     is_done: Callable[[Table], bool],
     *,
     least: int,
+    stride: int,
 ) -> None:
-    """``maintain`` of a copy of ``template`` takes more than ``least`` steps; wherever it breaks the rows stay, no data file is left, and a retry ends it."""
+    """``maintain`` of a copy of ``template`` takes more than ``least`` steps; wherever it breaks (at every ``stride``-th point) the rows stay, no data file is left, and a retry ends it."""
     before = content(opened(template))
     counting = FaultyFileIO(LocalFileIO())
     maintain(with_io(opened_copy(template, folder / "count"), counting))
     assert counting.steps > least
     unknown, copies = 0, Copies(template, folder)
-    for step, (name, path) in enumerate(counting.log, 1):
-        for mode in ("before", "after") if name in _CHANGES else ("before",):
-            table = opened(copies.fresh())
-            failed: Exception | None = None
-            try:
-                maintain(with_io(table, FaultyFileIO(LocalFileIO(), fail_at=step, mode=mode)))
-            except (OSError, DredgeError) as error:
-                failed = error
-            unknown += isinstance(failed, CommitUnknown)
-            cleans_up = failed is not None and mode == "before" and not isinstance(failed, CommitUnknown)
-            if not copies.is_new((cleans_up, name == "delete")):
-                continue
-            at = f"step {step} {mode}: {name} {path}"
-            assert content(table) == before, at
-            if cleans_up:
-                left = {stray for stray in strays(table) if stray.startswith("data-")}
-                assert not left or name == "delete", at
-            maintain(table)
-            assert content(table) == before, at
-            assert is_done(table), at
+    for step, mode in points(counting)[::stride]:
+        name, path = counting.log[step - 1]
+        table = opened(copies.fresh())
+        failed: Exception | None = None
+        try:
+            maintain(with_io(table, FaultyFileIO(LocalFileIO(), fail_at=step, mode=mode)))
+        except (OSError, DredgeError) as error:
+            failed = error
+        unknown += isinstance(failed, CommitUnknown)
+        cleans_up = failed is not None and mode == "before" and not isinstance(failed, CommitUnknown)
+        if not copies.is_new((cleans_up, name == "delete")):
+            continue
+        at = f"step {step} {mode}: {name} {path}"
+        assert content(table) == before, at
+        if cleans_up:
+            left = {stray for stray in strays(table) if stray.startswith("data-")}
+            assert not left or name == "delete", at
+        maintain(table)
+        assert content(table) == before, at
+        assert is_done(table), at
     assert unknown <= 2

@@ -24,6 +24,7 @@ from lsm_core.errors import (
 from lsm_core.maintenance import read_trash
 from lsm_core.metadata import branches, manifests, snapshots, tags
 from lsm_core.storage import FaultyFileIO, LocalFileIO
+from tests.faults.strides import points, strides
 from tests.maintenance.tables import HOUR, NOW, content, keyed, on_disk, rows, tag, with_io
 from tests.support.references import file_names, metadata_references
 
@@ -329,9 +330,10 @@ def everywhere(
     act: Callable[[Table], object],
     check: Callable[[Table], None],
     done: Callable[[Table], None],
+    stride: int,
 ) -> int:
-    """Break ``act`` at every step, both ways; check; again; check that it is done. Returns the number of points."""
-    count = points = 0
+    """Break ``act`` at every ``stride``-th point that changes something; check; again; check that it is done. Returns the number of all points."""
+    count = 0
 
     def fresh() -> Table:
         nonlocal count
@@ -341,22 +343,24 @@ def everywhere(
 
     counting = FaultyFileIO(LocalFileIO())
     act(with_io(fresh(), counting))
-    for step, (name, _) in enumerate(counting.log, 1):
-        for mode in ("before", "after") if name in _CHANGES else ():
-            points += 1
-            table = fresh()
-            with suppress(OSError, DredgeError):
-                act(with_io(table, FaultyFileIO(LocalFileIO(), fail_at=step, mode=mode)))
-            check(table)
-            with suppress(TableNotFound):  # it went, and the failure came after
-                act(table)
-            check(table)
-            done(table)
-            shutil.rmtree(Path(table.store.root).parent.parent)
-    return points
+    changing = [(step, mode) for step, mode in points(counting) if counting.log[step - 1][0] in _CHANGES]
+    for step, mode in changing[::stride]:
+        table = fresh()
+        with suppress(OSError, DredgeError):
+            act(with_io(table, FaultyFileIO(LocalFileIO(), fail_at=step, mode=mode)))
+        check(table)
+        with suppress(TableNotFound):  # it went, and the failure came after
+            act(table)
+        check(table)
+        done(table)
+        shutil.rmtree(Path(table.store.root).parent.parent)
+    return len(changing)
 
 
-def test_deleting_a_branch_broken_at_every_step_keeps_main_and_can_be_undone(template: Path, tmp_path: Path) -> None:
+@strides(3)
+def test_deleting_a_branch_broken_at_its_steps_keeps_main_and_can_be_undone(
+    template: Path, tmp_path: Path, stride: int
+) -> None:
     mains, before = content(at(template, NOW)), content(dev_of(at(template, NOW)))
 
     def check(table: Table) -> None:
@@ -372,11 +376,14 @@ def test_deleting_a_branch_broken_at_every_step_keeps_main_and_can_be_undone(tem
         table.restore(record.trash_id)
         assert content(dev_of(table)) == before
 
-    points = everywhere(template, tmp_path, lambda table: table.delete_branch("dev"), check, done)
-    assert points >= 20
+    count = everywhere(template, tmp_path, lambda table: table.delete_branch("dev"), check, done, stride)
+    assert count >= 20
 
 
-def test_a_fast_forward_broken_at_every_step_is_one_history_or_the_other(template: Path, tmp_path: Path) -> None:
+@strides(3)
+def test_a_fast_forward_broken_at_its_steps_is_one_history_or_the_other(
+    template: Path, tmp_path: Path, stride: int
+) -> None:
     states = [content(at(template, NOW)), content(dev_of(at(template, NOW)))]
     wanted = states[-1]
 
@@ -389,7 +396,7 @@ def test_a_fast_forward_broken_at_every_step_is_one_history_or_the_other(templat
         assert content(table) == wanted
         assert [one.id for one in table.snapshots()] == [1, 2, 3, 4, 5]
 
-    assert everywhere(template, tmp_path, lambda table: table.fast_forward("dev"), check, done) >= 14
+    assert everywhere(template, tmp_path, lambda table: table.fast_forward("dev"), check, done, stride) >= 14
 
 
 def test_a_fast_forward_takes_the_branch_s_history_and_frees_the_table_s_own(place: Path) -> None:
@@ -436,8 +443,9 @@ def test_a_fast_forward_is_undone_as_long_as_nobody_has_committed(place: Path) -
     assert_sound(at(place, NOW + DAY))
 
 
-def test_undoing_a_fast_forward_broken_at_every_step_is_one_history_or_the_other(
-    template: Path, tmp_path: Path
+@strides(3)
+def test_undoing_a_fast_forward_broken_at_its_steps_is_one_history_or_the_other(
+    template: Path, tmp_path: Path, stride: int
 ) -> None:
     shutil.copytree(template / "wh", tmp_path / "forwarded" / "wh")
     forwarded = at(tmp_path / "forwarded", NOW)
@@ -458,7 +466,7 @@ def test_undoing_a_fast_forward_broken_at_every_step_is_one_history_or_the_other
         assert content(table) == before
         assert [one.id for one in table.snapshots()] == [1, 2, 3, 4]
 
-    assert everywhere(tmp_path / "forwarded", tmp_path, act, check, done) >= 12
+    assert everywhere(tmp_path / "forwarded", tmp_path, act, check, done, stride) >= 12
 
 
 @pytest.mark.parametrize("longer", ["main", "branch"])

@@ -1,4 +1,4 @@
-"""A compaction broken at every single I/O step: the table reads as before, a retry compacts it, nothing wrong is left."""
+"""A compaction broken at I/O steps: the table reads as before, a retry compacts it, nothing wrong is left."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.maintenance.faults import broken_at_every_step
+from tests.faults.strides import strides
+from tests.maintenance.faults import broken_at_steps
 from tests.maintenance.tables import keyed, rows
 
 
@@ -19,11 +20,13 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def test_a_compaction_broken_at_every_step(template: Path, tmp_path: Path) -> None:
-    broken_at_every_step(
+@strides(3)
+def test_a_compaction_broken_at_its_steps(template: Path, tmp_path: Path, stride: int) -> None:
+    broken_at_steps(
         template,
         tmp_path,
         lambda table: table.compact(full=True),
         lambda table: {h.sorted_runs for h in table.health()} == {1},
         least=30,
+        stride=stride,
     )

@@ -16,7 +16,7 @@ from lsm_core.storage import FaultyFileIO
 from tests.maintenance.layouts import DAY, HOUR, ROOT, Layout, check
 from tests.support.memory_file_io import MemoryFileIO
 
-_QUICK, _LONG = 40, 5_000
+_QUICK, _LONG = 16, 5_000
 
 
 @pytest.fixture(autouse=True)
@@ -87,7 +87,7 @@ def _failing_points(seed: int, stride: int) -> int:
 
 
 def test_a_failure_at_any_step_takes_nothing_needed_and_a_retry_leaves_no_stray() -> None:
-    assert _failing_points(42, stride=12) > 8
+    assert _failing_points(42, stride=24) > 4
 
 
 @pytest.mark.soak
