@@ -17,6 +17,7 @@ from lsm_core.errors import VerificationFailed
 from lsm_core.maintenance.actions.compact.unit_choice import bucket_task
 from lsm_core.maintenance.verify import ReferenceJudge
 from lsm_core.metadata.store import TableStore
+from tests.support.samples import one_in
 from tests.support.stores import live_files
 
 SCHEMA = pa.schema([pa.field("k", pa.int32(), nullable=False), ("v", pa.int64()), ("s", pa.string())])
@@ -85,7 +86,7 @@ def task_of(store: TableStore, full: bool) -> BucketTask:
     return task
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", one_in(3, KINDS))
 def test_pieces_passes_and_bytes_tell_what_one_whole_tells(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:

@@ -31,6 +31,7 @@ from lsm_core.maintenance.verify import ReferenceJudge
 from lsm_core.metadata.store import TableStore
 from lsm_core.read import merge_read
 from lsm_core.read.key_range import KeyBounds, KeyRange
+from tests.support.samples import one_in
 from tests.support.stores import (
     data_files_on_disk,
     full_tasks,
@@ -142,7 +143,7 @@ def ordered(store: TableStore, keys: Sequence[tuple[Any, ...]]) -> list[bytes]:
 
 
 @pytest.mark.usefixtures("tiny_steps")
-@pytest.mark.parametrize(("engine", "kind"), CASES)
+@pytest.mark.parametrize(("engine", "kind"), one_in(4, CASES))
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_cut_gives_what_no_cut_gives(root: Path, engine: str, kind: str, data: st.DataObject) -> None:

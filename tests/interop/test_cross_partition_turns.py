@@ -23,9 +23,10 @@ from lsm_core import Catalog
 from lsm_core.errors import DredgeError
 from tests.interop.test_turns import ENGINES, NAMES, SCHEMA, Kind, Turns
 from tests.support.peers import peer_module
+from tests.support.samples import sample
 
 Java = Callable[..., dict[str, Any]]
-COUNT, STEPS, LANES = 12, 6, 6
+STEPS, LANES = 6, 6
 
 
 class FixedBuckets(Kind):
@@ -108,10 +109,10 @@ def live_a_life(seed: int, warehouse: Path, java: Java, lane: int) -> None:
 
 @pytest.mark.paimon_java
 @pytest.mark.timeout(1200)
-def test_turns_with_overwrites_and_commits_that_wait(tmp_path: Path, java: Java, testrun_uid: str) -> None:
+@pytest.mark.parametrize("count", sample((6, 60), (6).__eq__))
+def test_turns_with_overwrites_and_commits_that_wait(tmp_path: Path, java: Java, testrun_uid: str, count: int) -> None:
     first = int(os.environ.get("DREDGE_TURNS_SEED") or int(testrun_uid, 16) % 10**6)
     Catalog(str(tmp_path)).create_database("db")
-    count = int(os.environ.get("DREDGE_TURNS", COUNT))
     with ThreadPoolExecutor(LANES) as pool:
         lives = [pool.submit(live_a_life, first + n, tmp_path, java, 1 + n) for n in range(count)]
         for life in lives:

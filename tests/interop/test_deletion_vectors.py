@@ -18,6 +18,7 @@ from tests.faults.kinds import strays
 from tests.interop.rows import both_read
 from tests.support.peers import peer_module
 from tests.support.references import file_names
+from tests.support.samples import sample
 
 Java = Callable[..., dict[str, Any]]
 COLUMNS = pa.schema(
@@ -99,7 +100,7 @@ ENGINES = {
 
 
 @pytest.mark.paimon_java
-@pytest.mark.parametrize("kind", list(ENGINES))
+@pytest.mark.parametrize("kind", sample(ENGINES, {"sequence", "lookup aggregation"}.__contains__))
 def test_java_and_dredge_take_turns_on_a_table_with_a_key(tmp_path: Path, java: Java, kind: str) -> None:
     options = {**ENGINES[kind], "bucket": "1", "num-sorted-run.compaction-trigger": "3"}
     table = create(tmp_path, ["p", "k"], **options)

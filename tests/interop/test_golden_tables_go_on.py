@@ -17,6 +17,7 @@ from lsm_core.metadata.support import Purpose, unsupported
 from tests.golden.cases import Case, cases
 from tests.interop.values import canonical, difference, rows_of_arrow, table_of
 from tests.support.peers import peer_module
+from tests.support.samples import one_in
 
 REWRITTEN = 8
 """Rows written again, with the values of their neighbours."""
@@ -33,7 +34,7 @@ def told() -> Iterator[dict[str, str]]:
 
 
 @pytest.mark.paimon_java
-@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", one_in(4, cases()), ids=lambda case: case.name)
 def test_a_golden_table_goes_on(case: Case, tmp_path: Path, java_session: Any, told: dict[str, str]) -> None:
     store = case.unpack(tmp_path / "ours")
     twin = case.unpack(tmp_path / "theirs")

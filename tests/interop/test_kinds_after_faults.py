@@ -18,6 +18,7 @@ from lsm_core.storage.faults import Mode
 from tests.faults.kinds import COLUMNS, KINDS, Kind, content, opened
 from tests.faults.outcomes import outcome_of
 from tests.support.peers import PyPaimon, peer_module
+from tests.support.samples import one_in
 
 Java = Callable[..., dict[str, Any]]
 SUPPORTED = [name for name, kind in KINDS.items() if kind.refused() is None and kind.commits == 1]
@@ -28,7 +29,7 @@ def attempt(kind: Kind, warehouse: Path, name: str, file_io: FaultyFileIO) -> No
 
 
 @pytest.mark.paimon_java
-@pytest.mark.parametrize("name", SUPPORTED)
+@pytest.mark.parametrize("name", one_in(3, SUPPORTED))
 def test_java_reads_a_table_on_which_a_statement_failed_and_goes_on_with_it(
     tmp_path: Path, java: Java, name: str
 ) -> None:

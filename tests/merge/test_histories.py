@@ -25,7 +25,7 @@ from tests.merge.random_histories import (
     told,
 )
 
-TABLES = 130
+TABLES = 45
 _UNCOMPUTABLE = (ArithmeticOverflow, InvalidData, RetractNotSupported)
 """Of two columns that cannot be computed either may be named first."""
 SOAK_HISTORIES = 100_000
@@ -108,7 +108,7 @@ def test_every_engine_merges_random_histories_as_the_reference_does() -> None:
     first = first_seed()
     histories = sum(check(seed) for seed in range(first, first + TABLES))
     print(f"{histories} histories of {TABLES} tables")
-    assert histories >= 2_000
+    assert histories >= 700
 
 
 @pytest.mark.soak

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from lsm_core.errors import DredgeError
 from lsm_core.merge import order, window
 from tests.merge.histories import check, random_history
+from tests.support.samples import one_in
 
 SEEDS = range(120)
 
@@ -45,8 +47,7 @@ def _first_failure(size: int) -> int | None:
     return None
 
 
-@pytest.mark.parametrize("mutant", MUTANTS)
-@pytest.mark.parametrize("size", [1, 2, 3, 7])
+@pytest.mark.parametrize(("size", "mutant"), one_in(3, product((1, 2, 3, 7), MUTANTS)))
 def test_the_property_check_sees(mutant: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     module, name, broken = MUTANTS[mutant]
     monkeypatch.setattr(module, name, broken)

@@ -15,6 +15,7 @@ from lsm_core.errors import CorruptFile, SparkFailed
 from lsm_core.format.binary_row import EMPTY_ROW
 from lsm_core.spark import compact_table
 from tests.spark.tables import data_files, make_table
+from tests.support.samples import one_in
 from tests.support.spark import TracedSession, kill_when
 from tests.support.stores import live_files
 
@@ -103,10 +104,13 @@ def copied(table: Table, place: Path) -> Table:
 @pytest.mark.paimon_java
 @pytest.mark.parametrize(
     ("kind", "full"),
-    [
-        *((kind, False) for kind in KINDS if "full-compaction" not in kind),
-        *((kind, True) for kind in KINDS if "full-compaction" in kind or kind == "vectors and lookup"),
-    ],
+    one_in(
+        3,
+        [
+            *((kind, False) for kind in KINDS if "full-compaction" not in kind),
+            *((kind, True) for kind in KINDS if "full-compaction" in kind or kind == "vectors and lookup"),
+        ],
+    ),
 )
 def test_spark_one_process_and_java_say_the_same(spark: Any, tmp_path: Path, java: Java, kind: str, full: bool) -> None:
     table = written(tmp_path / "here", KINDS[kind])

@@ -23,6 +23,7 @@ from lsm_core.spark.spark_write import WriteJob
 from lsm_core.spark.write_folder import WriteFolder
 from tests.spark.tables import make_table
 from tests.support.peers import JavaPaimon, missing, peer_module
+from tests.support.samples import one_in
 
 pytestmark = pytest.mark.spark
 FIELDS = pa.schema(
@@ -93,10 +94,13 @@ def drawn(random: Random, count: int) -> Rows:
 
 @pytest.mark.parametrize(
     ("how", "engine"),
-    [
-        *(("write_table", engine) for engine in ("deduplicate", "partial-update", "aggregation", "first-row")),
-        *(("save", engine) for engine in ("deduplicate", "aggregation")),
-    ],
+    one_in(
+        3,
+        [
+            *(("write_table", engine) for engine in ("first-row", "deduplicate", "partial-update", "aggregation")),
+            *(("save", engine) for engine in ("deduplicate", "aggregation")),
+        ],
+    ),
 )
 def test_any_tasks_write_what_one_process_writes(spark: Any, tmp_path: Path, engine: str, how: str) -> None:
     random = Random(f"{engine} {how}")

@@ -83,6 +83,7 @@ except JavaNotFound as error:
 
 
 @pytest.mark.spark
+@pytest.mark.soak
 def test_the_bundled_runtime_runs_a_spark_job(tmp_path: Path) -> None:
     code = """
 from lsm_core.spark import spark_session, stop_session

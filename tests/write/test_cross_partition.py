@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from lsm_core.errors import CommitConflict, ConflictKind, InvalidData
 from lsm_core.metadata.store import BucketMode
 from lsm_core.read import read_split
 from lsm_core.write import cross_partition
+from tests.support.samples import one_in
 
+ENGINES = ("deduplicate", "partial-update", "aggregation", "first-row")
 FIELDS = pa.schema(
     [
         pa.field("p", pa.string(), nullable=False),
@@ -95,8 +98,7 @@ rows = st.tuples(
 )
 
 
-@pytest.mark.parametrize("engine", ["deduplicate", "partial-update", "aggregation", "first-row"])
-@pytest.mark.parametrize("keys", [("k",), ("q", "k")], ids=["apart", "in part"])
+@pytest.mark.parametrize(("engine", "keys"), one_in(3, product(ENGINES, (("k",), ("q", "k")))))
 @settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(rows, max_size=25), max_size=4), st.booleans(), st.integers(0, 3))
 def test_any_history_leaves_the_rows_that_a_dictionary_has(
@@ -165,7 +167,7 @@ def test_a_compaction_since_is_none(make: Make) -> None:
     assert found(table, ("k",)) == {1: ("b", 0, 1, 3)}
 
 
-@pytest.mark.parametrize("engine", ["deduplicate", "partial-update", "aggregation", "first-row"])
+@pytest.mark.parametrize("engine", one_in(2, ENGINES, 1))
 @settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.tuples(st.lists(rows, max_size=12), st.integers(0, 2)), max_size=6),
@@ -260,8 +262,7 @@ def overwritten(
     return told(engine, ("k",), [landed], {key: row for key, row in held.items() if row[0] not in gone})
 
 
-@pytest.mark.parametrize("engine", ["deduplicate", "partial-update", "aggregation", "first-row"])
-@pytest.mark.parametrize("scope", ["dynamic", "static", "whole"])
+@pytest.mark.parametrize(("engine", "scope"), one_in(5, product(ENGINES, ("dynamic", "static", "whole"))))
 @settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(rows, min_size=1, max_size=25), st.lists(rows, min_size=1, max_size=12), st.lists(rows, max_size=12))
 def test_an_overwrite_replaces_its_partitions_and_keys_leave_the_others(
