@@ -184,12 +184,16 @@ def assignments_of(table: Table, target: Target, items: list[exp.Expr]) -> dict[
         name = same_name(table.name, parts[0], table.schema.field_names)
         if name in found:
             raise InvalidOption("SET", name, "a column once", table.name)
-        value = item.expression
-        if isinstance(value, exp.Column) and value.name.upper() == "DEFAULT" and not value.table:
-            default = table.schema.field(name).default
-            value = exp.null() if default is None else exp.Literal.string(default)
-        found[name] = value
+        found[name] = default_of(table, name, item.expression)
     return found
 
 
-__all__ = ["NewValues", "Truth", "assignments_of", "delete", "require_known", "update"]
+def default_of(table: Table, name: str, value: exp.Expr) -> exp.Expr:
+    """Return an expression, or the default of the column where it is the word DEFAULT."""
+    if not isinstance(value, exp.Column | exp.Var) or value.name.upper() != "DEFAULT" or value.args.get("table"):
+        return value
+    default = table.schema.field(name).default
+    return exp.null() if default is None else exp.Literal.string(default)
+
+
+__all__ = ["NewValues", "Truth", "assignments_of", "default_of", "delete", "require_known", "update"]

@@ -196,6 +196,10 @@ def _rewritten(node: exp.Expr, columns: Columns) -> exp.Expr:
     if isinstance(node, exp.IntDiv):
         whole = exp.Div(this=exp.cast(node.this, "bigint"), expression=exp.cast(node.expression, "bigint"), typed=True)
         return exp.Paren(this=whole)
+    if isinstance(node, exp.Column) and node.args.get("db") is not None and node.table.lower() not in columns.kinds:
+        return exp.column(
+            node.this, table=node.args["table"]
+        )  # "database.table.column"; tables are named by their aliases alone
     if isinstance(node, exp.IsNan):
         return exp.Anonymous(this="isnan", expressions=[node.this])
     if (

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from lsm_core.errors import UnsupportedFeature
 from lsm_core.sql.acting import Session, StatementResult, act
 from lsm_core.sql.changing import delete, update
 from lsm_core.sql.inserting import QueryEngine, create_as, insert, read_insert
+from lsm_core.sql.merging import merge
 from lsm_core.sql.parsing import parse_statement
 from lsm_core.sql.statements import CreateTable, Query, RowStatement, Statement
 from lsm_core.table.boundary import with_typed_errors
@@ -49,9 +49,7 @@ class StatementRunner:
     def _change_rows(self, statement: RowStatement) -> StatementResult:
         if statement.verb == "INSERT":
             return insert(self.session, read_insert(statement.text), self.engine)
-        change = {"DELETE": delete, "UPDATE": update}.get(statement.verb)
-        if change is None:
-            raise UnsupportedFeature(f"the statement {statement.verb}; use INSERT, UPDATE and DELETE")
+        change = {"DELETE": delete, "UPDATE": update, "MERGE": merge}[statement.verb]
         return change(self.session, statement.text, self.engine)
 
 

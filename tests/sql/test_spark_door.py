@@ -49,6 +49,10 @@ def test_statements_by_a_session(spark: Any, catalog: Catalog) -> None:
     assert catalog.table("db.n").to_arrow().to_pylist() == [{"id": 8, "n": 2}]
     run("UPDATE db.t SET v = v * 2 WHERE id % 2 = 0")
     assert run("SELECT id, v FROM db.t") == [(8, 16.0)]
+    text = """MERGE INTO db.n USING (SELECT id + 1 AS id, 5 AS n FROM db.t UNION ALL SELECT 8, 6) s ON n.id = s.id
+              WHEN MATCHED THEN UPDATE SET n = n.n + s.n WHEN NOT MATCHED THEN INSERT *"""
+    run(text)
+    assert run("SELECT * FROM db.n ORDER BY id") == [(8, 8), (9, 5)]
     run("DELETE FROM db.t WHERE v + 1 > 16")
     assert run("SELECT count(*) FROM db.t") == [(0,)]
     with pytest.raises(TableExists):

@@ -83,13 +83,13 @@ def update_rows(
 
 
 def merge_rows(
-    store: TableStore, predicate: Predicate, values: ComputedValues, additions: Additions | None
+    store: TableStore, predicate: Predicate | None, values: ComputedValues, additions: Additions | None
 ) -> int | None:
     """Change, delete and add rows in one commit (MERGE INTO).
 
     Args:
         store: the table.
-        predicate: chooses the rows that get new values or are deleted.
+        predicate: chooses the rows that get new values or are deleted; None for none.
         values: new values, and which rows are deleted.
         additions: rows that are added.
 
@@ -102,6 +102,12 @@ def merge_rows(
         CommitConflict: another commit changed the same rows' buckets or files.
     """
     require_writable(store)
+    if predicate is None:
+        newest = snapshots.latest_id(store)
+        added = append_parts.added_rows(store, additions, newest)
+        with discard_on_failure(store, added):
+            base = newest if store.schema.primary_keys else None
+            return Committer(store).commit(added, made_from=base).snapshot_id if added else None
     if values.names:
         _require_update(store, values)
     if values.deleted is not None:

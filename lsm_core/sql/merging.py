@@ -1,0 +1,329 @@
+"""MERGE INTO: rows of the target are changed and deleted, and rows of the source added, in one commit on every kind of table that takes it.
+
+The source is held in memory; the target is read in batches, each of which is joined with it. A second pass over the columns of ON finds the
+rows of the source that no row of the target matches, at the same snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from lsm_core.arrays import one_array
+from lsm_core.errors import ColumnNotFound, InvalidOption, UnsupportedFeature
+from lsm_core.read import Predicate, parse_filter
+from lsm_core.read.predicate import ComputedPredicate
+from lsm_core.read.sql_text import EXACT_TYPES
+from lsm_core.sql.acting import Session, StatementResult, committed_result, same_name
+from lsm_core.sql.changing import NewValues, assignments_of, default_of, require_known
+from lsm_core.sql.evaluating import RowEvaluator, Target, row_evaluator, several_matches, source_query
+from lsm_core.sql.local_dialect import parsed
+from lsm_core.sql.reading import all_rows_of
+from lsm_core.table.writing import committed
+from lsm_core.write import row_changes
+from lsm_core.write.row_changes import ComputedValues
+
+if TYPE_CHECKING:
+    from lsm_core.sql.inserting import QueryEngine
+    from lsm_core.table import Table
+
+_ACTION: Final = "dredge_action"
+_TARGET_ALIAS: Final = "dredge_t"
+_SOURCE_ALIAS: Final = "dredge_s"
+"""Aliases that no column has: DataFusion takes the alias `s` for a column of that name inside subqueries."""
+_NUMBER: Final = "dredge_source_row"
+
+
+@dataclass(frozen=True)
+class Clause:
+    """One WHEN of a MERGE.
+
+    Attributes:
+        kind: "matched", "not matched" or "not matched by source".
+        condition: what follows AND, or None.
+        values: new values by column; None for DELETE.
+    """
+
+    kind: str
+    condition: exp.Expr | None
+    values: Mapping[str, exp.Expr] | None
+
+
+@dataclass(frozen=True)
+class _Acts:
+    """Whether a clause of a MERGE is about a row."""
+
+    evaluator: RowEvaluator
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.Array:
+        return pc.is_valid(self.evaluator.column(batch, _ACTION))
+
+
+@dataclass(frozen=True)
+class _Deletes:
+    """Whether a clause of a MERGE deletes a row."""
+
+    evaluator: RowEvaluator
+    numbers: tuple[int, ...]
+
+    def __call__(self, batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        numbers = self.evaluator.column(batch, _ACTION)
+        deleting = pc.is_in(numbers, value_set=pa.array(self.numbers, numbers.type))
+        return np.asarray(one_array(pa.chunked_array([deleting])))
+
+
+def merge(session: Session, text: str, engine: QueryEngine) -> StatementResult:
+    """Carry out a MERGE INTO.
+
+    Args:
+        session: what the statement acts on.
+        text: the statement.
+        engine: answers the query of the source.
+
+    Returns:
+        The snapshot.
+
+    Raises:
+        InvalidData: several rows of the source match a row, or a value does not fit its column.
+        DredgeError: the statement cannot be carried out; nothing was changed.
+    """
+    tree = parsed(text)
+    if not isinstance(tree, exp.Merge) or not isinstance(tree.this, exp.Table) or tree.args.get("on") is None:
+        raise InvalidOption("SQL", text, "MERGE INTO database.table USING source ON condition WHEN ... THEN ...")
+    require_known(tree, "this", "using", "on", "whens")
+    target = Target.of(tree.this)
+    table = session.catalog.table(target.name)
+    using = tree.args["using"]
+    alias = using.alias or using.name
+    if not alias or alias.lower() == target.alias.lower():
+        raise InvalidOption(
+            "USING", using.sql(dialect="spark"), f"a source with a name other than {target.alias}", table.name
+        )
+    source = engine.answer(
+        session.catalog, all_rows_of(using.sql(dialect="spark", normalize_functions=False))
+    ).read_all()
+    source = source.append_column(_NUMBER, pa.array(np.arange(source.num_rows)))
+    clauses = [_clause(one, table, target, alias, source) for one in tree.args["whens"].expressions]
+    names = {target.alias.lower(): _TARGET_ALIAS, alias.lower(): _SOURCE_ALIAS}
+    named = [
+        Clause(
+            one.kind,
+            None if one.condition is None else _renamed(one.condition, names),
+            None if one.values is None else {name: _renamed(value, names) for name, value in one.values.items()},
+        )
+        for one in clauses
+    ]
+    on = _renamed(tree.args["on"], names)
+    made = _Merge(session, table, Target(target.name, _TARGET_ALIAS), on, source, _SOURCE_ALIAS, text)
+    return committed_result(target.name, committed(table.store, made.run(named)))
+
+
+@dataclass(frozen=True)
+class _Merge:
+    """What the clauses of a MERGE are about."""
+
+    session: Session
+    table: Table
+    target: Target
+    on: exp.Expr
+    source: pa.Table
+    alias: str
+    text: str
+
+    def run(self, clauses: Sequence[Clause]) -> int | None:
+        changing = [one for one in clauses if one.kind != "not matched"]
+        adding = [one for one in clauses if one.kind == "not matched"]
+        additions = (lambda snapshot_id: self._added(adding, snapshot_id)) if adding else None
+        if not changing:
+            return row_changes.merge_rows(self.table.store, None, ComputedValues((), _nothing), additions)
+        changing = [self._without_keys(one) for one in changing]
+        columns = tuple(dict.fromkeys(name for one in changing for name in one.values or ()))
+        names = {f"dredge_value_{place}": column for place, column in enumerate(columns)}
+        tests = [self._test(one) for one in changing]
+        outputs: dict[str, exp.Expr] = {
+            _ACTION: _case(zip(tests, map(exp.Literal.number, range(len(tests))), strict=True))
+        }
+        for name, column in names.items():
+            old = exp.column(
+                exp.to_identifier(column, quoted=True), table=exp.to_identifier(self.target.alias, quoted=True)
+            )
+            given = ((test, (one.values or {}).get(column, old)) for test, one in zip(tests, changing, strict=True))
+            outputs[name] = _case(given, old)
+        evaluator = row_evaluator(
+            self.session.catalog,
+            self.target,
+            outputs,
+            self.text,
+            join=self.on,
+            source=self.source,
+            source_alias=self.alias,
+        )
+        matched = [one for one in changing if one.kind == "matched"]
+        if matched and not (len(matched) == 1 and matched[0].values is None and matched[0].condition is None):
+            evaluator.single = several_matches(self.table.name)
+        deleting = tuple(place for place, one in enumerate(changing) if one.values is None)
+        values = ComputedValues(
+            columns, NewValues(evaluator, names), _Deletes(evaluator, deleting) if deleting else None
+        )
+        necessary = self._range() if len(matched) == len(changing) else None
+        predicate = ComputedPredicate.of(_Acts(evaluator), evaluator.needed, necessary)
+        return row_changes.merge_rows(self.table.store, predicate, values, additions)
+
+    def _test(self, clause: Clause) -> exp.Expr:
+        """Return when a clause is about a row of the target, or of the source."""
+        number = exp.column(exp.to_identifier(_NUMBER), table=exp.to_identifier(self.alias, quoted=True))
+        missing = exp.Is(this=number, expression=exp.null())
+        own = {"matched": exp.not_(missing), "not matched by source": missing}.get(clause.kind)
+        parts = [part.copy() for part in (own, clause.condition) if part is not None]
+        return exp.and_(*parts) if parts else exp.true()
+
+    def _added(self, clauses: Sequence[Clause], snapshot_id: int | None) -> pa.Table | None:
+        """Return the rows that are added: those of the source that no row of the snapshot matches, by the first clause about them."""
+        columns = list(dict.fromkeys(name for one in clauses for name in one.values or ()))
+        tests = [self._test(one) for one in clauses]
+        names = {f"dredge_value_{place}": column for place, column in enumerate(columns)}
+        outputs = {_ACTION: _case(zip(tests, map(exp.Literal.number, range(len(tests))), strict=True))}
+        for name, column in names.items():
+            given = (
+                (test, (one.values or {}).get(column, exp.null())) for test, one in zip(tests, clauses, strict=True)
+            )
+            outputs[name] = _case(given)
+        found = source_query(self.session.catalog, self.target, outputs, self.on, self.source, self.alias, snapshot_id)
+        found = found.filter(pc.is_valid(found.column(_ACTION))).drop_columns([_ACTION])
+        return found.rename_columns(columns)
+
+    def _without_keys(self, clause: Clause) -> Clause:
+        """Leave out what sets a key column to the value that ON says it has; others are refused when the rows change."""
+        if clause.values is None:
+            return clause
+        schema = self.table.schema
+        fixed = {*schema.primary_keys, *schema.partition_keys, *schema.bucket_keys}
+        equal = list(self._equal_columns())
+        kept = {
+            name: value
+            for name, value in clause.values.items()
+            if not (name in fixed and isinstance(value, exp.Column) and (name, value.name.lower()) in equal)
+        }
+        return Clause(clause.kind, clause.condition, kept)
+
+    def _equal_columns(self) -> Iterator[tuple[str, str]]:
+        """Yield the columns of the target, and of the source in lower case, that ON says are equal."""
+        known = {name.lower(): name for name in self.table.schema.field_names}
+        own, other = self.target.alias.lower(), self.alias.lower()
+        for part in self.on.flatten() if isinstance(self.on, exp.And) else [self.on]:
+            test = part.unnest()
+            if not isinstance(test, exp.EQ):
+                continue
+            sides = [test.this.unnest(), test.expression.unnest()]
+            for left, right in (sides, sides[::-1]):
+                columns = isinstance(left, exp.Column) and isinstance(right, exp.Column)
+                if (
+                    columns
+                    and left.table.lower() == own
+                    and right.table.lower() == other
+                    and left.name.lower() in known
+                ):
+                    yield known[left.name.lower()], right.name.lower()
+
+    def _range(self) -> Predicate | None:
+        """Return tests on the target that every matched row passes: the least and the greatest values of the source."""
+        tests: list[tuple[str, str, Any]] = []
+        spelled = {name.lower(): name for name in self.source.column_names}
+        for name, other in self._equal_columns():
+            field = self.table.schema.field(name)
+            column = self.source.column(spelled[other]) if other in spelled else None
+            kind = self.table.schema.arrow_schema.field(name).type
+            if (
+                column is None
+                or field.type.root not in EXACT_TYPES
+                or column.type != kind
+                or column.null_count == len(column)
+            ):
+                continue
+            bounds = pc.min_max(column)
+            tests += [(name, ">=", bounds["min"].as_py()), (name, "<=", bounds["max"].as_py())]
+        return parse_filter(tests or None, self.table.schema, self.table.name)
+
+
+def _renamed(node: exp.Expr, names: Mapping[str, str]) -> exp.Expr:
+    """Return an expression whose columns name the target and the source by other aliases."""
+
+    def renamed(one: exp.Expr) -> exp.Expr:
+        if isinstance(one, exp.Column) and one.table.lower() in names and not one.args.get("catalog"):
+            return exp.column(one.this, table=exp.to_identifier(names[one.table.lower()]))
+        return one
+
+    return node.copy().transform(renamed)
+
+
+def _nothing(batch: pa.RecordBatch) -> Mapping[str, pa.Array]:
+    del batch
+    return {}
+
+
+def _case(pairs: Any, default: exp.Expr | None = None) -> exp.Expr:
+    ifs = [exp.If(this=test.copy(), true=value.copy()) for test, value in pairs]
+    return exp.Case(ifs=ifs, default=None if default is None else default.copy())
+
+
+def _clause(node: exp.Expr, table: Table, target: Target, alias: str, source: pa.Table) -> Clause:
+    """Read one WHEN. Raises InvalidOption, ColumnNotFound, UnsupportedFeature."""
+    matched, by_source = bool(node.args.get("matched")), bool(node.args.get("source"))
+    kind = "matched" if matched else "not matched by source" if by_source else "not matched"
+    then, condition = node.args["then"], node.args.get("condition")
+    if isinstance(then, exp.Insert) and kind == "not matched":
+        return Clause(kind, condition, _inserted(then, table, alias, source))
+    if isinstance(then, exp.Update) and kind != "not matched":
+        return Clause(kind, condition, _updated(then, kind, table, target, alias, source))
+    if isinstance(then, exp.Var) and then.name.upper() == "DELETE" and kind != "not matched":
+        return Clause(kind, condition, None)
+    takes = "INSERT" if kind == "not matched" else "UPDATE or DELETE"
+    raise UnsupportedFeature(f"WHEN {kind.upper()} THEN {then.sql(dialect='spark')}; it takes {takes}", table.name)
+
+
+def _of_source(table: Table, alias: str, source: pa.Table) -> dict[str, exp.Expr]:
+    """Return the columns of the source for all of the table, by name. Raises ColumnNotFound."""
+    found: dict[str, exp.Expr] = {}
+    for name in table.schema.field_names:
+        try:
+            other = same_name("of the source", name, source.column_names)
+        except ColumnNotFound as error:
+            known = [one for one in source.column_names if one != _NUMBER]
+            raise ColumnNotFound(f"of the source {alias}", name, known) from error
+        found[name] = exp.column(exp.to_identifier(other, quoted=True), table=exp.to_identifier(alias, quoted=True))
+    return found
+
+
+def _updated(
+    then: exp.Update, kind: str, table: Table, target: Target, alias: str, source: pa.Table
+) -> dict[str, exp.Expr]:
+    given = then.args.get("expressions")
+    everything = isinstance(given, exp.Star) or (given and isinstance(given[0], exp.Star))
+    if not everything:
+        return assignments_of(table, target, list(given or []))
+    if kind != "matched":
+        raise UnsupportedFeature("WHEN NOT MATCHED BY SOURCE THEN UPDATE SET *; name columns of the table", table.name)
+    return _of_source(table, alias, source)
+
+
+def _inserted(then: exp.Insert, table: Table, alias: str, source: pa.Table) -> dict[str, exp.Expr]:
+    if isinstance(then.this, exp.Star):
+        return _of_source(table, alias, source)
+    values = then.expression.expressions if isinstance(then.expression, exp.Tuple) else [then.expression]
+    named = [one.name for one in then.this.expressions] if isinstance(then.this, exp.Tuple) else []
+    if then.this is not None and not named:
+        named = [then.this.name]
+    columns = [same_name(table.name, one, table.schema.field_names) for one in named] or list(table.schema.field_names)
+    if len(columns) != len(values) or len(set(columns)) != len(columns):
+        wanted = f"{len(columns)} values ({', '.join(columns)}), each column once"
+        raise InvalidOption("INSERT", f"{len(values)} values", wanted, table.name)
+    return {name: default_of(table, name, value) for name, value in zip(columns, values, strict=True)}
+
+
+__all__ = ["Clause", "merge"]
