@@ -130,7 +130,7 @@ PAIMON_KEYS: Final[tuple[Key, ...]] = (
     Key("compaction.force-up-level-0", BOOL, "false"),
     Key("compaction.incremental-size-threshold", MEMORY, since="1.4"),
     Key("compaction.max-size-amplification-percent", INT, "200"),
-    Key("compaction.max.file-num", INT),  # gone from Paimon before 1.3; tables still carry it
+    Key("compaction.max.file-num", INT, effect=NOT_ACTED_ON),  # Paimon 1.1 removed it; tables still carry it
     Key("compaction.min.file-num", INT, "5"),
     Key("compaction.offpeak-ratio", INT, "0"),
     Key("compaction.offpeak.end.hour", INT, "-1"),

@@ -23,12 +23,12 @@ def pick_small_files(
 ) -> Bins | Decline:
     """Bins of small files of one partition of a table without buckets, each to become one rolling output.
 
-    Source: Paimon's `AppendCompactCoordinator` (which leaves the rows of a bin in the order of file sizes).
+    Source: Paimon's `AppendCompactCoordinator`.
 
     Files below ``small_below`` bytes are taken by ascending size; a bin of two or more is full once its bytes, plus
     ``open_cost`` for each file, reach twice ``target``. What is left needs ``min_file_num`` files (two when ``full``).
-    Inside a bin files lie in arrival order, so rows keep theirs. Sizes and costs are in bytes. ``marked`` names files that are
-    taken whatever their size, be it alone: too many of their rows are deleted.
+    Inside a bin files lie by size, the smallest first, as Java reads them: rows of such tables have no order. Sizes and costs are
+    in bytes. ``marked`` names files that are taken whatever their size, be it alone: too many of their rows are deleted.
     """
     small = sorted((f for f in files if f.size < small_below or f.name in marked), key=lambda f: (f.size, *_arrival(f)))
     bins: Bins = []
@@ -45,7 +45,7 @@ def pick_small_files(
     elif chosen := [file for file in current if file.name in marked]:
         bins.append(chosen)
     if bins:
-        return [sorted(chosen, key=_arrival) for chosen in bins]
+        return bins
     facts = {
         "files": len(files),
         "small_files": len(small),
@@ -55,18 +55,15 @@ def pick_small_files(
     return Decline(DeclineReason.TOO_FEW_SMALL_FILES if files else DeclineReason.EMPTY, facts)
 
 
-def pick_windows(
-    files: Sequence[DataFile], target: int, min_file_num: int, max_file_num: int | None = None
-) -> Bins | Decline:
+def pick_windows(files: Sequence[DataFile], target: int, min_file_num: int) -> Bins | Decline:
     """Neighbours of one bucket whose rows have an order, each window to become one rolling output in that order.
 
     A window slides over ``files`` by sequence number (Java `BucketedAppendCompactManager`): it fires at
-    ``min_file_num`` files (or ``max_file_num``, if that is less; two at least), and loses its oldest file when it reaches
-    twice ``target`` bytes before (Java up to 1.3: once). Java stops at the first window and asks again with every flush; here
-    the next one starts behind it.
+    ``min_file_num`` files (two at least), and loses its oldest file when it reaches twice ``target`` bytes before (Java up to
+    1.3: once). Java stops at the first window and asks again with every flush; here the next one starts behind it.
     """
     ordered = sorted(files, key=_sequence)
-    fires_at = max(2, min_file_num if max_file_num is None else min(min_file_num, max_file_num))
+    fires_at = max(2, min_file_num)
     windows: Bins = []
     current: list[DataFile] = []
     weight = 0

@@ -27,6 +27,21 @@ def rows(first: int, count: int) -> pa.Table:
     return pa.table([[n % 5 for n in numbers], list(numbers), ["x" * (n % 9) for n in numbers]], schema=COLUMNS)
 
 
+@pytest.mark.paimon_java
+def test_the_files_of_a_bin_follow_each_other_as_in_java(tmp_path: Path, java: Java) -> None:
+    table = create(tmp_path, bucket="-1", **{"write-only": "true"})
+    for number, count in enumerate((2_000, 900, 400, 90, 5)):
+        table.write(pa.table([[number] * count, range(count), [None] * count], schema=COLUMNS))
+    expected = [4, 3, 2, 1, 0]
+    plan = table.plan_maintenance("compact")
+    java("compact", full=True)  # Java asks no more of an unaware table in a full compaction
+    assert [key for key, _ in itertools.groupby(row["k"] for row in java("read")["rows"])] == expected
+    java("rollback", snapshot=5)
+    table = Catalog(str(tmp_path)).table("db.t")
+    table.apply(plan)
+    assert [key for key, _ in itertools.groupby(table.to_arrow().column("k").to_pylist())] == expected
+
+
 def java_rows(table: pa.Table) -> list[dict[str, Any]]:
     return list(table.to_pylist())
 

@@ -146,12 +146,12 @@ def test_no_run_older_than_a_closed_unit_overlaps_it(levels: Levels, count: int)
     assert not any(f.min_key <= high and low <= f.max_key for f in levels.files if f.name not in names)
 
 
-def test_small_files_fill_bins_by_size_and_keep_their_order_of_arrival() -> None:
+def test_small_files_fill_bins_by_size_the_smallest_first() -> None:
     sizes = [30, 10, 50, 20, 90, 40]
     files = [DataFile(f"f{i}", 0, size, b"", b"", creation_ms=i) for i, size in enumerate(sizes)]
     bins = pick_small_files(files, target=50, small_below=60, min_file_num=2, open_cost=5)
     assert isinstance(bins, list)
-    assert [[f.size for f in one] for one in bins] == [[30, 10, 20, 40]]
+    assert [[f.size for f in one] for one in bins] == [[10, 20, 30, 40]]
 
 
 def test_too_few_small_files_wait_unless_all_are_asked_for() -> None:

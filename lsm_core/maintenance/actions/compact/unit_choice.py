@@ -141,8 +141,7 @@ def choose_bins(
         return pick_small_files(files, target, small_below, least, options.open_file_cost, full, marked)
     if full:
         return pick_full_window(files, small_below, options.force_rewrite_all, marked)
-    limit = options.get("compaction.max.file-num")
-    return pick_windows(files, target, options.min_file_num, None if limit is None else int(limit))
+    return pick_windows(files, target, options.min_file_num)
 
 
 @dataclass(frozen=True)
