@@ -23,7 +23,7 @@ from lsm_core.format.file_meta import ADD
 from lsm_core.format.partition_path import partition_values
 from lsm_core.format.snapshot import CommitKind
 from lsm_core.metadata import manifests, snapshots
-from lsm_core.metadata.store import BucketMode, TableStore
+from lsm_core.metadata.store import POSTPONE_BUCKET, BucketMode, TableStore
 from lsm_core.read.compacted import compacted_only
 
 if TYPE_CHECKING:
@@ -71,8 +71,22 @@ def maintains_itself(store: TableStore) -> bool:
     return options.is_set("dredge.compaction.inline") or os.environ.get(INLINE) != "never"
 
 
+def places_batches(store: TableStore) -> bool:
+    """Return whether batch writes of a table of postponed buckets give their rows buckets (`postpone.batch-write-fixed-bucket`).
+
+    Only where the option is set, though Paimon's default is true: its Flink and Spark writers obey it, its core writer does not.
+    """
+    option = "postpone.batch-write-fixed-bucket"
+    return store.bucket_mode is BucketMode.POSTPONE and store.options.is_set(option) and bool(store.options.get(option))
+
+
 def after_commit(
-    store: TableStore, snapshot_id: int, *, compact: bool = True, runner: ChooseRunner | None = None
+    store: TableStore,
+    snapshot_id: int,
+    *,
+    compact: bool = True,
+    batch: bool = False,
+    runner: ChooseRunner | None = None,
 ) -> WriteReport:
     """Maintain the table after a commit: compact the buckets that it touched, expire what is due, sweep the trash.
 
@@ -80,12 +94,15 @@ def after_commit(
         store: the table.
         snapshot_id: the last snapshot of the commit.
         compact: False where the writer compacts by itself, or its caller wants no compaction.
+        batch: whether the commit was one of a batch job, whose postponed rows may get their buckets at once.
         runner: returns what executes the tasks of a compaction plan; None for threads of this process.
 
     Returns:
         What was done. Errors are among its warnings, and none is raised.
     """
     steps = _Steps(store, WriteReport(snapshot_id))
+    if batch and places_batches(store):
+        steps.attempt("its rows wait for a bucket, and no reader sees them", lambda: steps.place(snapshot_id, runner))
     if maintains_itself(store):
         if compact:
             steps.attempt("what it wrote is not compacted yet", lambda: steps.compact(snapshot_id, runner))
@@ -115,6 +132,26 @@ class _Steps:
         """Add a warning to the report and the log."""
         _LOG.warning("table %s: %s", self.store.name, text)
         self.report = replace(self.report, warnings=(*self.report.warnings, text))
+
+    def place(self, snapshot_id: int, runner: ChooseRunner | None) -> None:
+        """Give buckets to the postponed rows of the partitions that a commit wrote to, older waiting rows first, in a commit of their own."""
+        from lsm_core.maintenance.actions.assign_buckets.assigning import plan_assignment
+        from lsm_core.maintenance.apply import apply_plan
+
+        store = self.store
+        entries = manifests.delta_entries(store, snapshots.read(store, snapshot_id))
+        waiting = entries.filter(pc.equal(entries.column("bucket"), arrow_scalar(POSTPONE_BUCKET)))
+        touched = [partition for partition, _ in _places(waiting)]
+        if not touched:
+            return
+        chosen = (
+            [partition_values(store.schema, partition) for partition in touched]
+            if store.schema.partition_keys
+            else None
+        )
+        plan = plan_assignment(store, chosen)
+        if plan.items:
+            apply_plan(store, plan, None if runner is None else runner(plan), approved_by=_BY)
 
     def compact(self, snapshot_id: int, runner: ChooseRunner | None) -> None:
         """Compact the buckets that a commit added files to, as the options of the table pick."""
@@ -270,4 +307,12 @@ def _background() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, thread_name_prefix="dredge-expire")
 
 
-__all__ = ["INLINE", "ChooseRunner", "WriteReport", "after_commit", "maintains_itself", "plan_of_touched"]
+__all__ = [
+    "INLINE",
+    "ChooseRunner",
+    "WriteReport",
+    "after_commit",
+    "maintains_itself",
+    "places_batches",
+    "plan_of_touched",
+]

@@ -309,7 +309,7 @@ PAIMON_KEYS: Final[tuple[Key, ...]] = (
     Key("pk-full-text.index.columns", TEXT, since="2.0", effect=REFUSED),
     Key("pk-multivalue.index.columns", TEXT, since="2.1", effect=REFUSED),
     Key("pk-vector.index.columns", TEXT, since="2.0", effect=REFUSED),
-    Key("postpone.batch-write-fixed-bucket", BOOL, "true", since="1.4", effect=NOT_ACTED_ON),
+    Key("postpone.batch-write-fixed-bucket", BOOL, "true", since="1.4"),
     Key("postpone.batch-write-fixed-bucket.max-parallelism", INT, "2048", since="1.4", effect=NOT_ACTED_ON),
     Key("postpone.batch-write-fixed-bucket.rescale-load-factor", INT, "32", since="2.1", effect=NOT_ACTED_ON),
     Key("postpone.default-bucket-num", INT, "1", since="1.4"),

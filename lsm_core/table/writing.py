@@ -60,7 +60,7 @@ def after_commit(
 
     if snapshot_id is None:
         return inline.WriteReport()
-    report = inline.after_commit(store, snapshot_id, compact=compact, runner=runner)
+    report = inline.after_commit(store, snapshot_id, compact=compact, batch=batch, runner=runner)
     if store.options.tag_creation != "none" and not store.options.write_only:
         from lsm_core.maintenance.automatic_tags import make_automatic_tags
 

@@ -54,6 +54,23 @@ def test_a_compaction_gives_buckets_and_then_merges_by_the_same_arguments(tmp_pa
     assert [line["event"] for line in entry.lines] == ["assigned", "compacted", "compacted"]
 
 
+def test_a_batch_gets_its_buckets_at_once_where_the_option_asks_for_it(tmp_path: Path) -> None:
+    table = made(tmp_path)
+    write(table, 1)
+    assert content(table) == {}  # rows wait where the option is not set
+    batches = table.copy({"postpone.batch-write-fixed-bucket": "true"})
+    write(batches, 2, range(10))
+    assert content(table) == {key: 2 if key < 10 else 1 for key in range(20)}  # what waited came first
+    assert [one.commit_kind for one in table.snapshots()] == [CommitKind.APPEND, CommitKind.APPEND, CommitKind.COMPACT]
+    assert {bucket for _, bucket in live_files(table.store)} == {0, 1}
+    write(table.copy({"postpone.batch-write-fixed-bucket": "false"}), 3)
+    assert content(table)[0] == 2
+    with batches.new_stream_write("job") as stream:  # streams postpone, as in Java
+        stream.write(pa.table({"k": [0], "v": [4]}))
+        batches.new_stream_commit("job").commit(stream.prepare_commit(), 1)
+    assert content(table)[0] == 2
+
+
 def test_minor_compactions_leave_few_runs_alone(tmp_path: Path) -> None:
     table = made(tmp_path)
     write(table, 1)
