@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections import deque
+from typing import Final
+
 import pyarrow as pa
 
 from lsm_core.commit import CommitMessage
-from lsm_core.files import AppendFileWriter, KeyValueFileWriter
+from lsm_core.files import AppendFileWriter, KeyValueFileWriter, SpilledRun
 from lsm_core.format.file_meta import SOURCE_APPEND, DataFileMeta
 from lsm_core.metadata.store import TableStore
+from lsm_core.write.buffer import BufferPool
+
+_SPILLED_ROWS: Final = 65_536
+"""Rows of a batch on the local disk."""
 
 
 class AppendBucket:
@@ -26,6 +33,7 @@ class AppendBucket:
         self._next = first_sequence
         self._buffer: list[pa.Table] = []
         self._writer: AppendFileWriter | KeyValueFileWriter | None = None
+        self._spilled: deque[tuple[BufferPool, SpilledRun]] = deque()
         self.files: list[DataFileMeta] = []
         self.buffered_bytes = 0
 
@@ -39,14 +47,41 @@ class AppendBucket:
         self._buffer.append(rows)
         self.buffered_bytes += rows.nbytes
 
+    def spill(self, pool: BufferPool) -> bool:
+        """Move the buffer to the local disk, where it waits for :meth:`flush`: fewer and larger files come of it.
+
+        Returns:
+            Whether ``pool`` allowed it.
+
+        Raises:
+            StorageFull: the local disk is full.
+        """
+        if not self._buffer:
+            return True
+        if not pool.may_spill:
+            return False
+        rows = pa.concat_tables(self._buffer)
+        self._spilled.append((pool, pool.spill(iter(rows.to_batches(max_chunksize=_SPILLED_ROWS)), rows.schema)))
+        self._buffer, self.buffered_bytes = [], 0
+        return True
+
     def flush(self) -> None:
-        """Write the buffer; on failure the open file is gone too."""
+        """Write what was spilled, then the buffer; on failure the open file is gone too."""
+        if not self._buffer and not self._spilled:
+            return
+        if self._writer is None:
+            self._writer = self._new_writer()
+        while self._spilled:
+            pool, run = self._spilled[0]
+            for batch in run.batches():
+                self._writer.write(batch)
+            self._next += run.rows
+            self._spilled.popleft()
+            pool.free(run)
         if not self._buffer:
             return
         rows = pa.concat_tables(self._buffer)
         self._buffer, self.buffered_bytes = [], 0
-        if self._writer is None:
-            self._writer = self._new_writer()
         for batch in rows.to_batches():
             self._writer.write(batch)
         self._next += rows.num_rows
@@ -74,6 +109,9 @@ class AppendBucket:
     def abort(self) -> None:
         """Forget the buffer and the open file; files closed earlier stay in :attr:`files` for the caller to delete."""
         self._buffer, self.buffered_bytes = [], 0
+        while self._spilled:
+            pool, run = self._spilled.popleft()
+            pool.free(run)
         if self._writer is not None:
             self._writer.abort()
             self._writer = None

@@ -483,6 +483,14 @@ class TableWrite:
         indexes = live_vectors(self.store, snapshot, {place: files})
         return BucketCompaction(self._compactor, where, [*files, *own], base, indexes.get(place, ()))
 
+    @property
+    def _spills_appends(self) -> bool:
+        """Whether rows of append buckets wait on the local disk: `write-buffer-for-append`, or more buckets than `write-max-writers-to-spill`."""
+        options = self.store.options
+        return bool(options.get("write-buffer-for-append")) or len(self._buckets) > int(
+            options.get("write-max-writers-to-spill")
+        )
+
     def _make_room(self) -> None:
         while self.buffered_bytes > self._pool.memory:
             largest = max(self._buckets.values(), key=lambda writer: writer.buffered_bytes)
@@ -490,6 +498,8 @@ class TableWrite:
                 return
             if isinstance(largest, KeyValueBucket):
                 largest.make_room()
+                continue
+            if isinstance(largest, AppendBucket) and self._spills_appends and largest.spill(self._pool):
                 continue
             largest.flush()
             # Few append files stay open: the longest-open ones of other partitions are finished first.

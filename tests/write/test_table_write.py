@@ -262,3 +262,43 @@ def test_sequence_numbers_may_start_behind_what_the_snapshot_names(tmp_path: Pat
             assert all(first > before for first in firsts)
         before = largest if round_number == 1 else before
     assert sorted(read(named).column("v").to_pylist()) == [21, 22, 23, 24, 25, 26]
+
+
+def _in_turns(tmp_path: Path, name: str, partitions: int, **options: str) -> tuple[int, list[tuple[str, int]]]:
+    """Files of an append table, and its rows, after a writer of a small buffer got a few rows of each partition in turn."""
+    given = {"bucket": "-1", "write-buffer-size": "8 kb", **options}
+    store = make_store(tmp_path / name, {"p": "STRING", "n": "BIGINT"}, (), ["p"], given)
+    with TableWrite(store) as writer:
+        for turn in range(40):
+            names = [f"p{number:02}" for number in range(partitions) for _ in range(20)]
+            first = turn * len(names)
+            writer.write(pa.table({"p": names, "n": range(first, first + len(names))}))
+            assert writer.buffered_bytes <= 8 << 10
+        messages = writer.prepare_commit()
+        Committer(store).commit(messages)
+    table = read(store)
+    return sum(len(message.new_files) for message in messages), list(
+        zip(table.column("p").to_pylist(), table.column("n").to_pylist(), strict=True)
+    )
+
+
+def test_rows_of_append_tables_wait_on_disk_where_many_partitions_share_the_buffer(tmp_path: Path) -> None:
+    many, rows_read = _in_turns(tmp_path, "many", 12)
+    assert many == 12  # more than write-max-writers-to-spill: a file each
+    never, same = _in_turns(tmp_path, "never", 12, **{"write-max-writers-to-spill": "100"})
+    assert never > 12 and sorted(same) == sorted(rows_read)
+    full, same = _in_turns(tmp_path, "full", 12, **{"write-buffer-spill.max-disk-size": "1 kb"})
+    assert full >= 12 and sorted(same) == sorted(rows_read)
+    asked, few = _in_turns(tmp_path, "asked", 2, **{"write-buffer-for-append": "true"})
+    own = [n for p, n in few if p == "p00"]
+    assert asked == 2 and own == sorted(own) and len(own) == 800
+
+
+def test_what_an_append_writer_spilled_is_gone_with_it(tmp_path: Path) -> None:
+    options = {"bucket": "-1", "write-buffer-size": "1 kb", "write-buffer-for-append": "true"}
+    store = make_store(tmp_path / "t", {"n": "BIGINT"}, (), (), options)
+    writer = TableWrite(store)
+    writer.write(pa.table({"n": range(1_000)}))
+    assert writer._pool.disk_used > 0 and data_files_on_disk(store) == set()
+    writer.abort()
+    assert writer._pool.disk_used == 0
