@@ -10,7 +10,7 @@ from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.debts import GRACE_MS, HistoryDebt, history_debt
 from lsm_core.maintenance.observe import health
 from lsm_core.maintenance.ranking import TableNeed, need_of, small_files_of_partitions
-from lsm_core.maintenance.record import iterate_ledger
+from lsm_core.maintenance.record import WRITE_STALL, iterate_ledger
 from lsm_core.maintenance.score import history_parts
 from lsm_core.maintenance.trash import read_trash
 from lsm_core.metadata import snapshots
@@ -42,6 +42,8 @@ METRICS: Final[Mapping[str, str]] = {
     "dredge_table_small_manifests": "Those of them that are small or hold deletions.",
     "dredge_table_manifest_bytes": "Bytes of the newest snapshot's manifests.",
     "dredge_table_trash_records": "Deletions that wait for their grace, or for somebody to restore them.",
+    "dredge_write_stalls": "Waits of writers for a compaction (num-sorted-run.stop-trigger) within the window.",
+    "dredge_write_stall_seconds": "Seconds that writers waited so.",
     "dredge_maintenance_runs": "Runs in the ledger that began within the window, by action and outcome.",
     "dredge_maintenance_run_seconds": "Seconds that they took together.",
     "dredge_maintenance_last_run_timestamp_seconds": "When the newest of them began.",
@@ -69,12 +71,19 @@ def table_samples(store: TableStore, since_ms: int) -> list[Sample]:
         numbers |= {"dredge_table_small_files": max(small_files_of_partitions(buckets).values(), default=0)}
     labels = {"table": store.name}
     runs: dict[tuple[str, str], tuple[int, float, int]] = {}
-    for entry in iterate_ledger(store, heads=True, since_ms=since_ms):
+    stalls, stalled = 0, 0.0
+    for entry in iterate_ledger(store, heads=True, since_ms=since_ms, stalls=True):
+        if entry.action == WRITE_STALL:
+            count = entry.report.get("stalls")
+            stalls, stalled = stalls + (count if isinstance(count, int) else 1), stalled + (entry.seconds or 0.0)
+            continue
         number, seconds, last = runs.get((entry.action, entry.outcome), (0, 0.0, 0))
         runs[entry.action, entry.outcome] = number + 1, seconds + (entry.seconds or 0.0), max(last, entry.time_ms)
     return [
         Sample("dredge_table_readable", 1, labels),
         *(Sample(metric, value, labels) for metric, value in numbers.items() if value is not None),
+        Sample("dredge_write_stalls", stalls, labels),
+        Sample("dredge_write_stall_seconds", round(stalled, 3), labels),
         *(
             Sample(f"dredge_maintenance_{metric}", value, {**labels, "action": action, "outcome": outcome})
             for (action, outcome), (number, seconds, last) in sorted(runs.items())

@@ -47,6 +47,8 @@ REFUSED: Final = "refused"
 FAILED: Final = "failed"
 UNKNOWN: Final = "unknown"
 """Publishing was reported as failed and may have happened."""
+WRITE_STALL: Final = "write_stall"
+"""Action of entries that tell how long a writer waited for its compactions: no run of maintenance."""
 UNREADABLE: Final = "unreadable"
 """Of an entry that cannot be read; ``error`` says why."""
 
@@ -132,20 +134,26 @@ def write_or_warn(store: TableStore, entry: LedgerEntry, error: Exception | None
         _LOG.log(level, "run %s of table %s is not in the ledger: %s", entry.run_id, store.name, failure)
 
 
-def read_ledger(store: TableStore, limit: int | None = None, *, heads: bool = False) -> list[LedgerEntry]:
+def read_ledger(
+    store: TableStore, limit: int | None = None, *, heads: bool = False, stalls: bool = False
+) -> list[LedgerEntry]:
     """The runs, oldest first (``limit``: only that many newest, and no other is read); ``heads``: without their lines.
+
+    ``stalls``: also the entries of writers that waited (`WRITE_STALL`).
 
     An entry that is damaged, or of a newer version, has the outcome "unreadable" and its error; it keeps no other from being read.
     """
-    return list(iterate_ledger(store, limit, heads=heads))
+    return list(iterate_ledger(store, limit, heads=heads, stalls=stalls))
 
 
 def iterate_ledger(
-    store: TableStore, limit: int | None = None, *, heads: bool = False, since_ms: int = 0
+    store: TableStore, limit: int | None = None, *, heads: bool = False, since_ms: int = 0, stalls: bool = False
 ) -> Iterator[LedgerEntry]:
     """As :func:`read_ledger`, one by one: in memory are the names of the files and one entry. ``since_ms``: no older runs (epoch ms)."""
     names = sorted(status.name for status in store.file_io.list_dir(store.ledger_dir) if status.name.endswith(_SUFFIX))
     names = names[bisect_left(names, f"{since_ms:013d}") :]  # their names begin with their time
+    if not stalls:
+        names = [name for name in names if f"-{WRITE_STALL}-" not in name]
     for name in names if limit is None else names[-limit:] if limit > 0 else ():
         yield _read(store, f"{store.ledger_dir}/{name}", heads=heads)
 

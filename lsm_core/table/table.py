@@ -649,4 +649,4 @@ class Table(Readable):
 
         An entry that cannot be read has the outcome "unreadable", and keeps no other from being read.
         """
-        return maintenance.read_ledger(self.store, limit)
+        return maintenance.read_ledger(self.store, limit, stalls=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -28,9 +29,12 @@ if TYPE_CHECKING:
     from lsm_core.maintenance.inline import ChooseRunner, WriteReport
     from lsm_core.table.schema_change import AltersTables
     from lsm_core.write import Compactor
+    from lsm_core.write.background import WriteStall
 
 
 _LOG: Final = logging.getLogger(__name__)
+_STALLS_EVERY_SECONDS: Final = 60.0
+"""So often a writer that waits for its compactions says so in the ledger."""
 
 
 def after_commit(
@@ -93,7 +97,10 @@ class StreamWrite:
     def __init__(self, store: TableStore, commit_user: str) -> None:
         self.commit_user = commit_user
         self._store = store
-        self._write = StreamTableWrite(store, commit_user, compactor(store, automatic=True))
+        self._compactor = compactor(store, automatic=True)
+        self._write = StreamTableWrite(store, commit_user, self._compactor)
+        self._stalls: list[WriteStall] = []
+        self._stalls_since = time.monotonic()
 
     def write(self, data: Rows, row_kinds: pa.Array | str | None = None) -> None:
         """Add rows. Raises InvalidData naming the column of a null key, RetractNotSupported, StorageFull, what compactions failed with."""
@@ -112,13 +119,27 @@ class StreamWrite:
         way. Raises InvalidData, WriterStale, StorageFull, VerificationFailed: nothing was handed out then.
         """
         number = self._write.last_identifier + 1 if commit_identifier is None else commit_identifier
-        return self._write.checkpoint(wait_compaction, number)
+        messages = self._write.checkpoint(wait_compaction, number)
+        self._tell_stalls(at_once=False)
+        return messages
 
     def close(self) -> None:
-        """End the background work and delete what was written and not handed out."""
+        """End the background work and delete what was written and not handed out; waits that the ledger does not hold yet are added to it."""
         self._write.abort()
+        self._tell_stalls(at_once=True)
 
     abort = close
+
+    def _tell_stalls(self, *, at_once: bool) -> None:
+        """Write the waits for compactions to the ledger, at most once a minute unless ``at_once``."""
+        self._stalls += self._compactor.take_stalls()
+        now = time.monotonic()
+        if not self._stalls or not (at_once or now - self._stalls_since >= _STALLS_EVERY_SECONDS):
+            return
+        from lsm_core.maintenance.write_stalls import record_stalls
+
+        record_stalls(self._store, self._stalls, self.commit_user)
+        self._stalls, self._stalls_since = [], now
 
     def __enter__(self) -> Self:
         return self

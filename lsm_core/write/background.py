@@ -7,6 +7,7 @@ compaction replaced and what it made are handed out with the next commit message
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -31,6 +32,23 @@ compact, None if there is none."""
 _NONE: Final = -1
 
 
+@dataclass(frozen=True)
+class WriteStall:
+    """One wait of a writer for a compaction, because its bucket had too many sorted runs (`num-sorted-run.stop-trigger`).
+
+    Attributes:
+        partition: BinaryRow of the bucket's partition.
+        bucket: number of the bucket.
+        sorted_runs: sorted runs when the wait began.
+        seconds: how long the writer waited.
+    """
+
+    partition: bytes
+    bucket: int
+    sorted_runs: int
+    seconds: float
+
+
 class Compactor:
     """What the buckets of a writer share: how units are chosen and judged, and the thread that compacts.
 
@@ -40,6 +58,16 @@ class Compactor:
     def __init__(self, store: TableStore, choose: Chooser, judge: Judge | None, *, automatic: bool) -> None:
         self.store, self.choose, self.judge, self.automatic = store, choose, judge, automatic
         self._pool: ThreadPoolExecutor | None = None
+        self._stalls: list[WriteStall] = []
+
+    def add_stall(self, stall: WriteStall) -> None:
+        """Keep a wait of the writer, for :meth:`take_stalls`."""
+        self._stalls.append(stall)
+
+    def take_stalls(self) -> list[WriteStall]:
+        """Return the waits of the writer since the last call."""
+        stalls, self._stalls = self._stalls, []
+        return stalls
 
     def submit(self, task: BucketTask) -> Future[BucketResult]:
         """Compact in the background; tasks of all buckets go one after another."""
@@ -176,13 +204,21 @@ class BucketCompaction:
             self._newest_dropped = max([self._newest_dropped, *deletes])
         self._running = self._shared.submit(task)
 
-    def sync(self, wait: bool) -> None:
-        """Take the result of a compaction that has ended; ``wait`` for one that has not. Raises what it failed with."""
+    def sync(self, wait: bool, *, stalls: bool = False) -> None:
+        """Take the result of a compaction that has ended; ``wait`` for one that has not. Raises what it failed with.
+
+        ``stalls``: the writer waits because there are too many sorted runs, which is kept as a `WriteStall`.
+        """
         running = self._running
         if running is None or not (wait or running.done()):
             return
         self._running = None
-        self._take(running.result().message)
+        runs, began, waits = sorted_runs(self._tree.values()), time.monotonic(), not running.done()
+        result = running.result()
+        if stalls and waits:
+            place, seconds = self._place, time.monotonic() - began
+            self._shared.add_stall(WriteStall(place.partition, place.number, runs, seconds))
+        self._take(result.message)
 
     def drain(self) -> tuple[tuple[DataFileMeta, ...], tuple[DataFileMeta, ...], tuple[DataFileMeta, ...]]:
         """Files that compactions replaced and files that they made since the last call, intermediate ones left out; and all
@@ -263,6 +299,7 @@ __all__ = [
     "Chooser",
     "Compactor",
     "VectorFiles",
+    "WriteStall",
     "sorted_runs",
     "waits_at_commit",
     "waits_at_flush",

@@ -156,15 +156,15 @@ class KeyValueBucket:
         On failure nothing of that flush is left, and its rows are lost to this writer: it refuses to go on. Raises what a
         compaction failed with.
         """
-        compaction = self.compaction
+        compaction, stalls = self.compaction, False
         if len(self._buffer):
-            wait = wait or (compaction is not None and compaction.waits_at_flush)
+            stalls = compaction is not None and compaction.waits_at_flush
             files = self._write_level0()
             self.files += files
             if compaction is not None:
                 compaction.add(files)
         if compaction is not None:
-            compaction.sync(wait)
+            compaction.sync(wait or stalls, stalls=stalls)
             compaction.trigger()
 
     def settle(self, wait: bool, full: bool = False) -> None:
@@ -177,7 +177,8 @@ class KeyValueBucket:
             place = self.partition, self.bucket, self.total_buckets
             self.files = seen_at_once(self._store, *place, self.files)
         if self.compaction is not None:
-            self.compaction.sync(wait or full or self.compaction.waits_at_commit)
+            stalls = self.compaction.waits_at_commit
+            self.compaction.sync(wait or full or stalls, stalls=stalls)
             if full:
                 self.compaction.trigger(full=True)
                 self.compaction.sync(wait=True)

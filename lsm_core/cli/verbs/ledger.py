@@ -39,7 +39,7 @@ def ledger(
         else:
             _show(entry)
         return
-    found = read_ledger(opened.store, limit, heads=True)
+    found = read_ledger(opened.store, limit, heads=True, stalls=True)
     if as_json:
         print_json([entry.head() for entry in found])
         return
@@ -76,6 +76,7 @@ def _what(entry: LedgerEntry) -> str:
         "files_deleted": "files deleted",
         "bytes_freed": "bytes freed",
         "files_restored": "files put back",
+        "stalls": "waits for a compaction",
     }
     told = [(entry.report.get(name), text) for name, text in shown.items()]
     return ", ".join(f"{number:,} {text}" for number, text in told if isinstance(number, int) and number) or "-"

@@ -49,7 +49,7 @@ class Ledger(View):
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
         """Some hundred runs at once."""
-        runs = iterate_ledger(version.store, heads=True)
+        runs = iterate_ledger(version.store, heads=True, stalls=True)
         while entries := list(islice(runs, _AT_ONCE)):
             yield of_columns(
                 LEDGER,
