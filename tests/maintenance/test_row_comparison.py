@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from datetime import date, datetime
 from decimal import Decimal
@@ -13,7 +14,7 @@ import pyarrow.compute as pc
 import pytest
 
 from lsm_core import Schema, Table
-from lsm_core.errors import InvalidData, InvalidOption
+from lsm_core.errors import ArithmeticOverflow, InvalidData, InvalidOption
 from lsm_core.maintenance import CheckLimits, newest_compaction
 from lsm_core.maintenance.checks.expected_rows import (
     ExpectedRows,
@@ -26,6 +27,7 @@ from lsm_core.maintenance.checks.row_comparison import ArrowRows, RowComparison,
 from lsm_core.maintenance.checks.sampled_rows import read_sampled_rows
 from lsm_core.metadata import snapshots
 from tests.maintenance.tables import catalog, keyed, rows
+from tests.maintenance.test_any_engine import Life, compact
 from tests.maintenance.test_checks import KINDS, lived
 
 SOURCES: dict[str, Callable[[Question], ExpectedRows]] = {
@@ -214,3 +216,23 @@ def test_a_sample_has_every_row_of_its_keys_and_wide_rows_make_it_smaller(
     fewer, keys = read_sampled_rows(asked)
     assert (keys < 50, fewer.num_rows < read.num_rows, fewer.num_rows > 0) == (True, True, True)
     assert compared(question(table, keys=keys), "rules", fewer).ok
+
+
+@pytest.mark.parametrize("seed", [0, 3, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(4, 100))])
+def test_what_random_tables_of_every_engine_show_is_what_their_history_says(seed: int, tmp_path: Path) -> None:
+    life, judged = Life(seed, tmp_path), 0
+    with contextlib.suppress(ArithmeticOverflow, InvalidData):  # a table whose values cannot be merged cannot be read
+        for _ in range(9):
+            if life.rng.random() < 0.6 or not snapshots.latest_id(life.store):
+                life.write()
+                life.everything()
+            else:
+                compact(life, full=life.rng.random() < 0.25)
+            table = Table(life.store)
+            found = [compared(question(table), "rules")]
+            compacted = newest_compaction(life.store)
+            if compacted is not None:
+                found.append(compared(question(table, compacted), "before"))
+            assert [str(one) for each in found for one in each.differences] == [], life.store.options.raw
+            judged += sum(each.compared for each in found)
+    assert judged
