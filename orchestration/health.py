@@ -13,6 +13,7 @@ from lsm_core.errors import SnapshotNotFound, UnsupportedFeature
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.maintenance import BucketHealth, health, rows_given_buckets, waiting_items
 from lsm_core.maintenance.ranking import score_of
+from lsm_core.maintenance.writers_compact import writers_compact
 from lsm_core.metadata import manifests, snapshots, support
 from lsm_core.metadata.store import BucketMode, TableStore
 
@@ -110,7 +111,7 @@ class TableHealth:
     """Every bucket of one snapshot (None: no commit yet), ordered by partition and bucket, or those of one partition.
 
     ``data_version``: the newest snapshot up to this one that changed what the table says. ``waiting``: postponed rows by partition path. Lags in ``buckets`` are those at
-    ``measured_ms`` (epoch ms). ``data_commit`` is `version_text` of that snapshot, "" where it has expired. ``commit`` tells snapshots of the same id apart: after a rollback or a fast-forward the ids are given again.
+    ``measured_ms`` (epoch ms). ``data_commit`` is `version_text` of that snapshot, "" where it has expired. ``writers_compact``: whether its writers compacted it lately. ``commit`` tells snapshots of the same id apart: after a rollback or a fast-forward the ids are given again.
     """
 
     table: str
@@ -121,6 +122,7 @@ class TableHealth:
     waiting: Mapping[str, int] = field(default_factory=dict)
     commit: str = ""
     data_commit: str = ""
+    writers_compact: bool = False
 
     def of_partition(self, partition: str | None) -> TableHealth:
         """Return the same with the buckets of one partition alone (``None``: with all)."""
@@ -173,7 +175,8 @@ def table_health(store: TableStore, snapshot: Snapshot | int | None = None) -> T
         waiting = {item.partition_text: item.rows_in for item in items}
     written = data_snapshot(store, snapshot.id)
     number, data_commit = (written.id, version_text(written)) if written else (snapshots.earliest_id(store), "")
-    found = TableHealth(store.name, snapshot.id, number, now, buckets, waiting, commit, data_commit)
+    by_writers = writers_compact(store, snapshot)
+    found = TableHealth(store.name, snapshot.id, number, now, buckets, waiting, commit, data_commit, by_writers)
     with _lock:
         if len(buckets) + sum(len(other.buckets) for _, other in _newest.values()) > _KEPT_BUCKETS:
             _newest.clear()

@@ -35,7 +35,8 @@ INLINE: Final = "DREDGE_COMPACTION_INLINE"
 ChooseRunner = Callable[["MaintenancePlan"], "Runner | None"]
 """Returns what executes the tasks of a compaction plan; None for threads of this process."""
 _LOG: Final = logging.getLogger(__name__)
-_BY: Final = "writer"
+BY_WRITER: Final = "writer"
+"""Who the ledger says approved what a writer did after its commit."""
 _WARNED: Final[set[str]] = set()
 """Tables of whose unseen rows this process has warned: its log says it once a table, its reports every time."""
 _SWEEPS_AN_AGE: Final = 12
@@ -151,7 +152,7 @@ class _Steps:
         )
         plan = plan_assignment(store, chosen)
         if plan.items:
-            apply_plan(store, plan, None if runner is None else runner(plan), approved_by=_BY)
+            apply_plan(store, plan, None if runner is None else runner(plan), approved_by=BY_WRITER)
 
     def compact(self, snapshot_id: int, runner: ChooseRunner | None) -> None:
         """Compact the buckets that a commit added files to, as the options of the table pick."""
@@ -161,7 +162,7 @@ class _Steps:
         plan = plan_of_touched(self.store, snapshot_id)
         if plan is None or not plan.items:
             return
-        report = apply_plan(self.store, plan, None if runner is None else runner(plan), approved_by=_BY)
+        report = apply_plan(self.store, plan, None if runner is None else runner(plan), approved_by=BY_WRITER)
         if not isinstance(report, CompactionReport):
             return
         self.report = replace(self.report, compaction=report)
@@ -220,7 +221,7 @@ class _Steps:
     def _applied(self, plan: MaintenancePlan) -> Report | None:
         from lsm_core.maintenance.apply import apply_plan
 
-        return apply_plan(self.store, plan, approved_by=_BY) if plan.items else None
+        return apply_plan(self.store, plan, approved_by=BY_WRITER) if plan.items else None
 
     def count_unseen(self, snapshot_id: int) -> None:
         """Count the rows of a commit that readers of compacted rows do not see yet, and warn where there are some."""
@@ -308,6 +309,7 @@ def _background() -> ThreadPoolExecutor:
 
 
 __all__ = [
+    "BY_WRITER",
     "INLINE",
     "ChooseRunner",
     "WriteReport",

@@ -21,6 +21,8 @@ from orchestration.policies.policy import DAY_MS, HOUR_MS, Policy, SortRule
 from orchestration.table_card import count_text
 
 MINUTE_MS: Final = 60_000
+WRITERS_SILENT_MS: Final = 60 * MINUTE_MS
+"""Writers that compact do so with their next commit; without one for so long, the platform compacts what they left."""
 _LAST_PART: Final = 10
 """A partition that is kept for so many days is about to expire on the last of them; it is never more than a day."""
 
@@ -62,6 +64,7 @@ class Reason(StrEnum):
     REPLAY = "replay in progress"
     OUT_OF_TIME = "out of time"
     ELSEWHERE = "another sensor's"
+    WATCHING = "its writers compact"
     EXPIRING = "about to expire"
     ORDER = "would change answers"
     RELOAD = "changed since it was loaded"
@@ -137,6 +140,7 @@ class TableFacts:
     """What metadata say of a table. ``refusal``: why maintenance leaves its files alone; ``order``: why a compaction of a part of its runs would change answers ("": none would).
 
     ``sorted_ms``: when (epoch ms) each partition was last sorted, by its text; None: nobody asked, as nothing sorts the table.
+    ``writers_compact``: whether its writers compacted it lately, and so will again with their next commits.
     """
 
     name: str
@@ -147,6 +151,7 @@ class TableFacts:
     refusal: str | None = None
     order: str = ""
     sorted_ms: Mapping[str, int] | None = None
+    writers_compact: bool = False
 
     @property
     def sortable(self) -> bool:
@@ -321,6 +326,8 @@ def _due(subject: Subject, policy: Policy, now_ms: int) -> Decision:
     if subject.asked is not Asked.IDLE:
         of_files = table.append_only
         decision = decide_small_files(table.name, state) if of_files else decide_sorted_runs(table.name, state, trigger)
+        if table.writers_compact:
+            decision = _left_to_writers(decision, table, state, policy, now_ms)
         return decision if rest is None else _held_back(decision, rest, state, policy, trigger, append_only=of_files)
     if not table.append_only and state.cost_minor:
         # A partition that its own trigger asks for belongs to the other sensor: two runs would only wait for each other.
@@ -331,6 +338,30 @@ def _due(subject: Subject, policy: Policy, now_ms: int) -> Decision:
     if rule is not None:
         decision = decide_sort(decision, state, policy, rule, (table.sorted_ms or {}).get(state.text), now_ms)
     return decision.declined(*rest) if rest is not None and decision.outcome is Outcome.RUN else decision
+
+
+def _left_to_writers(
+    decision: Decision, table: TableFacts, state: PartitionHealth, policy: Policy, now_ms: int
+) -> Decision:
+    """Return the decision about a partition whose writers compact it: nothing is started unless they fall behind."""
+    if decision.outcome is not Outcome.RUN:
+        return replace(decision, text=f"{decision.text}; its writers compact: watching")
+    stop = table.options.stop_trigger
+    silent = max(now_ms - state.newest_file_ms, 0) if state.newest_file_ms else waited_ms(state, now_ms)
+    level, _, _ = backlog_of([state], policy, append_only=table.append_only)
+    if not table.append_only and state.sorted_runs >= stop:
+        behind = f"its writers fell behind ({state.sorted_runs} sorted runs >= stop trigger {stop})"
+    elif level is not Backlog.OK:
+        behind = f"its writers fell behind (backlog {level.value})"
+    elif silent >= WRITERS_SILENT_MS:
+        behind = (
+            f"its writers are silent ({silent // MINUTE_MS} min without a commit >= {WRITERS_SILENT_MS // MINUTE_MS})"
+        )
+    else:
+        limit = "" if table.append_only else f"at {stop} sorted runs or "
+        text = f"{decision.text}; its writers compact: watching (a run starts {limit}{WRITERS_SILENT_MS // MINUTE_MS} min after their last commit)"
+        return decision.declined(Reason.WATCHING, text)
+    return replace(decision, text=f"{decision.text}; {behind}")
 
 
 def _held_back(

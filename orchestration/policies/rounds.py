@@ -46,6 +46,7 @@ _NOTHING_DUE: Final = frozenset(
         Reason.NOT_IDLE,
         Reason.EMPTY,
         Reason.NOTHING_PICKED,
+        Reason.WATCHING,
     }
 )
 _TOLD: Final = 60
@@ -68,6 +69,7 @@ def facts_of(
         refusal=refusal,
         order=_order_sensitivity(store, has_deletes=any(one.deletes for one in health.buckets)),
         sorted_ms=sorted_ms,
+        writers_compact=health.writers_compact,
     )
 
 
@@ -203,6 +205,8 @@ class Round:
             facts_of(store, table_health(store), refusal_of(store)),
             Now(store.clock.now_ms(), SystemClock().now_ms()),
         )
+        if not self.unattended:  # somebody asked for it now
+            table = replace(table, writers_compact=False)
         found = []
         for subject in subjects(table, Asked.OWN_RULES):
             policy = self._hours(policy_for(self.policies.of(store.name), store, subject.state))

@@ -151,6 +151,7 @@ class Dice(random.Random):
             partitioned=partitioned,
             refusal=self.one(None, rare="it has a view"),
             order=self.one("", rare="merging a part could change answers"),
+            writers_compact=self.choice([False, False, True]),
             sorted_ms={one.partition_text: NOON - self.choice([1, 4, 12]) * DAY_MS for one in buckets if self.rarely()},
         )
 
@@ -224,6 +225,8 @@ def may_start(one: Decision, subject: Subject, policy: Policy, history: History,
             or (table.append_only and not (history.plan is not None and history.plan.part))
             or not table.order
         )
+        if one.reason is not Reason.RECOVERY:
+            assert not is_left_to_writers(subject, policy, now.table_ms)
         if one.reason is Reason.TRIGGER_REACHED:
             assert state.cost_minor or (state.sorted_runs >= 5 and not table.append_only)
             assert not table.append_only or subject.asked is Asked.OWN_RULES
@@ -249,6 +252,15 @@ def may_start(one: Decision, subject: Subject, policy: Policy, history: History,
             failures = sum(run.ending is Ending.FAILED for run in counted)
             assert now.wall_ms - counted[0].ended_ms >= WAITS_MS[failures - 1]
         assert one.attempt > len(history.tries) - len(counted)
+
+
+def is_left_to_writers(subject: Subject, policy: Policy, now_ms: int) -> bool:
+    """Whether writers that compact have committed within the hour and are not behind."""
+    table, state = subject.table, subject.state
+    if state is None or not table.writers_compact or subject.asked is Asked.IDLE:
+        return False
+    behind = not table.append_only and (state.sorted_runs >= 8 or state.level0_files >= policy.level0_critical)
+    return not behind and now_ms - state.newest_file_ms < HOUR_MS
 
 
 def is_unsorted(subject: Subject, policy: Policy, now_ms: int) -> bool:
@@ -294,6 +306,8 @@ def must_decline(subject: Subject, policy: Policy, history: History, now: Now) -
     if state is None:
         return not subject.waiting_rows
     if dropped_soon(subject, policy, now.table_ms) or table.order:
+        return True
+    if is_left_to_writers(subject, policy, now.table_ms):
         return True
     if subject.asked is not Asked.IDLE:
         return (table.append_only or state.sorted_runs < 5) and not state.cost_minor

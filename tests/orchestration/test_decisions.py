@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from lsm_core.maintenance.action import size_text
+from lsm_core.options import TableOptions
 from orchestration import names
-from orchestration.health import PartitionHealth
-from orchestration.policies import Outcome, Policy, Reason
-from orchestration.policies.decisions import DAY_MS, Backlog, backlog_of, decide_idle, decide_sorted_runs
+from orchestration.health import PartitionHealth, TableHealth
+from orchestration.policies import Asked, Now, Outcome, Policy, Reason, TableFacts, decide_all
+from orchestration.policies.decisions import DAY_MS, HOUR_MS, Backlog, backlog_of, decide_idle, decide_sorted_runs
 from tests.support.platform import bucket_health
 
 
@@ -42,6 +44,32 @@ def test_the_fifth_run_asks_for_a_compaction() -> None:
 
 def test_the_tables_own_early_rules_ask_below_the_trigger() -> None:
     assert decide_sorted_runs("a.b", state(sorted_runs=2, cost_minor=900), 5).outcome is Outcome.RUN
+
+
+@pytest.mark.parametrize(
+    ("runs", "level0", "silent", "options", "outcome", "words"),
+    [
+        (3, 2, 0, {}, Outcome.DECLINE, "its writers compact: watching"),
+        (6, 5, 59, {}, Outcome.DECLINE, "watching (a run starts at 8 sorted runs or 60 min after their last commit)"),
+        (8, 7, 0, {}, Outcome.RUN, "its writers fell behind (8 sorted runs >= stop trigger 8)"),
+        (8, 7, 0, {"num-sorted-run.stop-trigger": "20"}, Outcome.DECLINE, "at 20 sorted runs"),
+        (6, 1_000, 0, {}, Outcome.RUN, "its writers fell behind (backlog WARN)"),
+        (6, 5, 61, {}, Outcome.RUN, "its writers are silent (61 min without a commit >= 60)"),
+    ],
+)
+def test_a_table_that_its_writers_compact_is_watched_until_they_fall_behind(
+    runs: int, level0: int, silent: int, options: dict[str, str], outcome: Outcome, words: str
+) -> None:
+    now = 100 * DAY_MS
+    bucket = bucket_health("", sorted_runs=runs, level0_files=level0, newest_file_ms=now - silent * HOUR_MS // 60)
+    facts = TableFacts(
+        "a.b", TableHealth("a.b", 1, 1, now, (bucket,)), TableOptions(options, "a.b"), writers_compact=True
+    )
+    (decision,) = decide_all(facts, Asked.SORTED_RUNS, lambda _: Policy(), Now(now, now))
+    assert (decision.outcome, words in decision.text) == (outcome, True), decision.text
+    assert decision.reason in {Reason.WATCHING, Reason.TOO_FEW_RUNS, Reason.TRIGGER_REACHED}
+    alone = decide_all(replace(facts, writers_compact=False), Asked.SORTED_RUNS, lambda _: Policy(), Now(now, now))
+    assert alone[0].outcome is (Outcome.DECLINE if runs < 5 else Outcome.RUN)
 
 
 @pytest.mark.parametrize(

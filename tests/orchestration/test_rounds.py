@@ -79,6 +79,23 @@ tables:
     assert left["shop.log/dt=a"][0] == "not in its hours" and "the table's own rules want" in left["shop.log/dt=a"][1]
 
 
+def test_a_table_that_its_writers_compact_is_left_to_them_unless_somebody_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DREDGE_COMPACTION_INLINE", "follow")
+    table = keyed_table(tmp_path, "shop.own", partitioned=False, **{"write-only": "false"})
+    commit(table, 5)
+    monkeypatch.setenv("DREDGE_COMPACTION_INLINE", "never")  # its writer is busy elsewhere
+    commit(table, 4)
+    catalog = Catalog(str(tmp_path))
+    found, left = planned(catalog, Round(unattended=True))
+    assert not found
+    assert "5 sorted runs >= 5; its writers compact: watching (a run starts at 8 sorted runs" in left["shop.own"][1]
+    assert planned(catalog, Round())[0] == {"shop.own": ["compact"]}
+    commit(table, 3)
+    assert planned(catalog, Round(unattended=True))[0] == {"shop.own": ["compact"]}, "8 runs: they fell behind"
+
+
 def test_budgets_hold_where_nobody_asked_and_what_is_at_work_counts(catalog: Catalog) -> None:
     tight = Budget(bytes_an_hour=1, spent=1, in_turn=True)
     found, left = planned(catalog, Round(unattended=True, budget=tight))
