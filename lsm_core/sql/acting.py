@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import singledispatch
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from lsm_core.errors import ColumnNotFound, InvalidOption, TableNotFound, UnsupportedFeature
 from lsm_core.format.schema import TableSchema
-from lsm_core.maintenance.action import Runner
 from lsm_core.metadata import tags
 from lsm_core.sql.call_statement import CallStatement
 from lsm_core.sql.describing import described, shown
-from lsm_core.sql.procedures import CallResult, prepare_call
 from lsm_core.sql.statements import (
     AlterTable,
     CreateDatabase,
@@ -33,6 +31,10 @@ from lsm_core.sql.statements import (
 from lsm_core.table import Catalog
 from lsm_core.table.definition import Schema
 from lsm_core.table.schema_change import SchemaChange
+
+if TYPE_CHECKING:
+    from lsm_core.maintenance.action import Runner
+    from lsm_core.sql.procedures import CallResult
 
 
 @dataclass(frozen=True)
@@ -272,6 +274,8 @@ def _(statement: Procedure, session: Session) -> StatementResult:
 
 @act.register
 def _(statement: CallStatement, session: Session) -> StatementResult:
+    from lsm_core.sql.procedures import prepare_call  # all of maintenance: most statements do without
+
     done = prepare_call(session.catalog, statement).apply(session.runner, session.approved_by)
     return StatementResult("\n".join(done.lines), call=done)
 

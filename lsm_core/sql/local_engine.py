@@ -16,7 +16,6 @@ from sqlglot import exp
 
 from lsm_core.errors import DredgeError, InvalidOption, UnsupportedFeature
 from lsm_core.metadata import snapshots
-from lsm_core.sql.inserting import InsertPlan, write_stream
 from lsm_core.sql.local_dialect import USE_SPARK, Columns, local_text, output_names, parsed
 from lsm_core.sql.queries import Query, TableRead, planned_query
 from lsm_core.sql.reading import all_rows_of
@@ -25,6 +24,8 @@ from lsm_core.table.system.reader import ReadOnlyTable
 
 if TYPE_CHECKING:
     import datafusion
+
+    from lsm_core.sql.inserting import InsertPlan
 
 _UNLIMITED: Final = (1 << 63) - 1
 _OPENED: Final = 5
@@ -66,6 +67,8 @@ class LocalEngine:
         Raises:
             DredgeError: as :meth:`answer` and `Table.write`; nothing is committed.
         """
+        from lsm_core.sql.inserting import write_stream  # a query starts without what writes
+
         return write_stream(self.answer(catalog, text), plan)
 
     def change_runs(self) -> None:

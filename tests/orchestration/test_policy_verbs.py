@@ -9,13 +9,17 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
+from lsm_core import Catalog
 from lsm_core.cli.app import run
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.options.changing import check_change
+from lsm_core.sql.acting import Session, act
+from lsm_core.sql.parsing import parse_statement
 from orchestration.policies.advice import TableFacts, advise
 from orchestration.policies.policy_files import parse_policies
 from orchestration.policies.presets import PRESETS
@@ -148,6 +152,8 @@ def test_advise_proposes_a_preset_with_reasons_and_ddl(tmp_path: Path, dredge: C
     assert found["statements"] == [
         "ALTER TABLE `shop`.`orders` SET TBLPROPERTIES ('full-compaction.delta-commits' = '1')"
     ]
+    assert dredge("sql", f"{found['statements'][0]};", "-w", root)[0] == 0
+    assert json.loads(dredge("advise", "-w", root, "shop.orders", "--json")[1])["statements"] == []
     assert dredge("advise", "-w", root, "shop.none")[0] == 1
 
 
@@ -186,7 +192,9 @@ def facts(
         (facts(users=""), "copy-on-write", "seldom"),
     ],
 )  # fmt: skip
-def test_the_preset_follows_from_options_size_and_commits(given: TableFacts, preset: str, words: str) -> None:
+def test_the_preset_follows_from_options_size_and_commits(
+    given: TableFacts, preset: str, words: str, tmp_path: Path
+) -> None:
     found = advise(given)
     assert found.preset == preset
     assert words in "; ".join(found.reasons)
@@ -203,6 +211,17 @@ def test_the_preset_follows_from_options_size_and_commits(given: TableFacts, pre
         check_change(options, key, value, "shop.t")
         assert f"'{key}' = '{value}'" in found.statements[-1]
     assert bool(possible) == bool(found.statements)
+    catalog = Catalog(tmp_path)
+    catalog.create_database("shop")
+    fields = pa.schema([pa.field("id", pa.int64(), nullable=False), ("a", pa.int64()), ("b", pa.int64())])
+    keys = given.primary_keys
+    made = catalog.create_table(
+        "shop.t", fields, primary_keys=keys, options={**({"bucket": "1"} if keys else {}), **given.options}
+    )
+    made.write(pa.table({"id": [1], "a": [1], "b": [1]}))
+    for statement in found.statements:
+        act(parse_statement(statement), Session(catalog))
+    assert {key: catalog.table("shop.t").options.get(key) for key in possible} == possible
 
 
 def test_of_two_globs_that_fit_it_is_said_which_one_counts() -> None:
