@@ -14,6 +14,7 @@ from lsm_core.errors import InvalidOption, UnsupportedFeature
 from lsm_core.read import Predicate, parse_filter
 from lsm_core.read.predicate import ComputedPredicate
 from lsm_core.sql.acting import Session, StatementResult, committed_result, same_name
+from lsm_core.sql.column_types import type_text
 from lsm_core.sql.evaluating import RowEvaluator, Target, pushed_tests, row_evaluator
 from lsm_core.sql.local_dialect import parsed
 from lsm_core.table.writing import committed
@@ -192,8 +193,11 @@ def default_of(table: Table, name: str, value: exp.Expr) -> exp.Expr:
     """Return an expression, or the default of the column where it is the word DEFAULT."""
     if not isinstance(value, exp.Column | exp.Var) or value.name.upper() != "DEFAULT" or value.args.get("table"):
         return value
-    default = table.schema.field(name).default
-    return exp.null() if default is None else exp.Literal.string(default)
+    field = table.schema.field(name)
+    if field.default is None:
+        return exp.null()
+    kind = exp.DataType.build(type_text(field.type), dialect="spark")
+    return exp.cast(exp.Literal.string(field.default), kind)
 
 
 __all__ = ["NewValues", "Truth", "assignments_of", "default_of", "delete", "require_known", "update"]

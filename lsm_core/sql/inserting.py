@@ -14,11 +14,14 @@ from sqlglot import exp
 
 from lsm_core.errors import DredgeError, InvalidData, InvalidOption, UnsupportedFeature
 from lsm_core.format.partition_path import partition_value
+from lsm_core.format.schema import DataField
 from lsm_core.sql.acting import Session, StatementResult, committed_result, definition_of, same_name, spec_of
 from lsm_core.sql.local_dialect import parsed
 from lsm_core.sql.reading import StatementReader, all_rows_of, require_unique
 from lsm_core.sql.statements import CreateTable
 from lsm_core.table import Catalog
+from lsm_core.types import MAX_LENGTH, DataType, TypeRoot
+from lsm_core.types.casts import cast_values
 
 if TYPE_CHECKING:
     from lsm_core.table import Table
@@ -276,7 +279,7 @@ def literal_rows(statement: Insert, plan: InsertPlan) -> pa.Table | None:
 def _column(values: list[Any], table: Table, name: str) -> pa.Array:
     field = table.schema.field(name)
     if any(value is _DEFAULT for value in values):
-        given = None if field.default is None else field.default
+        given = None if field.default is None else _default(field)
         values = [given if value is _DEFAULT else value for value in values]
     kind = table.schema.arrow_schema.field(name).type
     values = _one_kind(values, pa.types.is_floating(kind))
@@ -288,6 +291,12 @@ def _column(values: list[Any], table: Table, name: str) -> pa.Array:
         return pa.array(values)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise InvalidData(table.name, name, f"values of several types: {str(error).splitlines()[0]}") from error
+
+
+def _default(field: DataField) -> Any:
+    """Return the default of a column as a value of its type."""
+    text = DataType(TypeRoot.VARCHAR, length=MAX_LENGTH)
+    return cast_values(pa.array([field.default], pa.string()), text, field.type.with_nullable(nullable=True))[0].as_py()
 
 
 def _one_kind(values: list[Any], floating: bool) -> list[Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +99,14 @@ def test_all_rows_take_literals_and_defaults(keyed: Catalog) -> None:
     run(keyed, "ALTER TABLE db.t ALTER COLUMN s SET DEFAULT 'plain'")
     run(keyed, "UPDATE db.t SET v = 1, s = DEFAULT")
     assert {row[1:3] for row in rows(keyed)} == {(1.0, "plain")}
+    run(keyed, "CREATE TABLE db.d (id INT, c DECIMAL(10, 2) DEFAULT 1.5, day DATE DEFAULT DATE '2024-01-31')")
+    run(keyed, "INSERT INTO db.d VALUES (1, 2.25, DEFAULT), (2, DEFAULT, DATE '2024-02-01')")
+    assert rows(keyed, "SELECT c, day FROM db.d ORDER BY id") == [
+        (Decimal("2.25"), dt.date(2024, 1, 31)),
+        (Decimal("1.50"), dt.date(2024, 2, 1)),
+    ]
+    run(keyed, "UPDATE db.d SET c = DEFAULT, day = DEFAULT WHERE id >= 1")
+    assert {row[1:] for row in rows(keyed, "SELECT * FROM db.d")} == {(Decimal("1.50"), dt.date(2024, 1, 31))}
 
 
 @pytest.mark.parametrize(
