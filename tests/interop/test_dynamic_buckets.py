@@ -33,6 +33,18 @@ def table(java: Java, tmp_path: Path) -> Callable[[], Table]:
     return lambda: Catalog(str(tmp_path)).table("db.t")
 
 
+@pytest.mark.paimon_java
+def test_java_reads_and_writes_what_a_sort_put_into_other_buckets(table: Callable[[], Table], java: Java) -> None:
+    write(table(), given(0, 16, 0))
+    java("write", rows=given(4, 8, 1), compact="none")
+    expected = [*given(0, 16, 0), *given(4, 8, 1)]
+    assert table().compact(order_by=["v"]).snapshot_id == 3
+    agree(table(), java, expected)
+    java("write", rows=given(0, 20, 2), compact="full")
+    write(table(), given(2, 3, 3))
+    agree(table(), java, [*given(0, 20, 2), *given(2, 3, 3)])
+
+
 def given(first: int, count: int, value: int, partition: str = "a") -> list[dict[str, Any]]:
     return [{"p": partition, "k": f"key {k}" * (1 + k % 3), "v": value} for k in range(first, first + count)]
 

@@ -32,7 +32,11 @@ class Compact(BuiltInAction):
             "partition_idle_time", ArgumentKind.TEXT, "Only partitions without new data for this long, such as 7d."
         ),
         Argument("buckets", ArgumentKind.NUMBERS, "Only this bucket; may be repeated.", "--bucket"),
-        Argument("order_by", ArgumentKind.COLUMNS, "Sort append tables without buckets by these columns: a,b"),
+        Argument(
+            "order_by",
+            ArgumentKind.COLUMNS,
+            "Sort append tables without buckets, or tables of dynamic buckets, by these columns: a,b",
+        ),
         Argument(
             "strategy",
             ArgumentKind.TEXT,
@@ -46,7 +50,11 @@ class Compact(BuiltInAction):
         ),
         NOW,
     )
-    items = ("actions.assign_buckets.assigning.AssignItem", "actions.compact.compaction.CompactItem")
+    items = (
+        "actions.assign_buckets.assigning.AssignItem",
+        "actions.compact.compaction.CompactItem",
+        "actions.compact.recluster.ReclusterItem",
+    )
     planned_by = "actions.compact.planning.plan_compaction"
     applied_by = "actions.compact.execution.apply_compaction"
     fits_by = "actions.compact.execution.compaction_fits"

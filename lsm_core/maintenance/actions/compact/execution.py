@@ -32,6 +32,7 @@ from lsm_core.maintenance.actions.compact.compaction import (
     Verification,
 )
 from lsm_core.maintenance.actions.compact.planning import plan_units
+from lsm_core.maintenance.actions.compact.recluster import ReclusterItem, apply_recluster, recluster_fits
 from lsm_core.maintenance.actions.compact.sort_order import SortOrder, sort_task
 from lsm_core.maintenance.actions.compact.unit_choice import why_tree_is_stale
 from lsm_core.maintenance.record import peak_memory
@@ -67,6 +68,8 @@ def apply_compaction(
     Where rows wait for a bucket they get it first, in a commit of their own; what is then compacted is chosen anew, by the plan's
     arguments. Raises what :func:`execute` and :func:`place_rows` raise.
     """
+    if plan.items_of(ReclusterItem):
+        return apply_recluster(store, plan)
     mixed, snapshot = None, snapshots.latest(store)
     if store.schema.primary_keys:  # rows that were merged with the answers of one version meet those of another
         judged = paimon_version.read_evidence(store.file_io, store.snapshot_dir, store.kept, snapshot)
@@ -258,6 +261,8 @@ def _named(message: CommitMessage) -> list[WrittenFile]:
 
 def compaction_fits(store: TableStore, plan: MaintenancePlan) -> bool:
     """Whether a bucket of ``plan`` is as planned, or all its rows that wait still do. Raises WriterStale, CorruptFile."""
+    if plan.items_of(ReclusterItem):
+        return recluster_fits(store, plan)
     waits = bool(plan.items_of(AssignItem)) and assignment_fits(store, plan)
     return waits or bool(tasks_of_plan(store, plan)[0])
 

@@ -20,6 +20,7 @@ from lsm_core.maintenance.action import Declined, MaintenancePlan, PlanEstimate,
 from lsm_core.maintenance.actions.assign_buckets.assigning import AssignItem, seconds_of, waiting_items
 from lsm_core.maintenance.actions.compact.compaction import CompactItem
 from lsm_core.maintenance.actions.compact.delta_commits import FullCompactionsByCommits
+from lsm_core.maintenance.actions.compact.recluster import ReclusterItem, recluster_items
 from lsm_core.maintenance.actions.compact.sort_order import SortOrder, checked_order, sort_item
 from lsm_core.maintenance.actions.compact.unit_choice import Place, plan_bins, plan_tree
 from lsm_core.maintenance.cost import compaction_seconds
@@ -109,17 +110,22 @@ def plan_compaction(
     # postponed rows are in no bucket yet
     groups = bucket_groups(entries.filter(pc.greater_equal(entries.column("bucket"), 0)))
     living, leaving = _split_expired(store, groups, now)
-    outcomes = [
-        *leaving,
-        *_units(store, snapshot, living, full, now, (None, None) if extra else (chosen, wanted), order),
-    ]
+    sorts = [] if order is None else _reclusters(store, living, order, commit_every)
+    outcomes: list[CompactItem | Declined] = [*leaving]
+    outcomes += [one for one in sorts if isinstance(one, Declined)]
+    if not sorts:
+        outcomes += _units(store, snapshot, living, full, now, (None, None) if extra else (chosen, wanted), order)
     found = {(partition, bucket) for partition, bucket, _, _ in groups}
     found |= {(item.partition, POSTPONE_BUCKET) for item in waiting}
     listing = partial(manifests.live_entries, store, snapshot, partitions=chosen, columns=_PLACE_COLUMNS)
     outcomes += _missing_places(store, found, chosen, wanted, listing)
     items = sorted((o for o in outcomes if isinstance(o, CompactItem)), key=lambda i: (i.partition_text, i.bucket))
     declined = sorted((o for o in outcomes if isinstance(o, Declined)), key=lambda d: (d.partition_text, d.bucket or 0))
-    work: list[AssignItem | CompactItem] = [*waiting, *items]
+    work: list[AssignItem | CompactItem | ReclusterItem] = [
+        *waiting,
+        *(one for one in sorts if isinstance(one, ReclusterItem)),
+        *items,
+    ]
     size = sum(item.bytes_in for item in work)
     estimate = PlanEstimate(
         bytes_in=size,
@@ -130,6 +136,18 @@ def plan_compaction(
         seconds=round(compaction_seconds(sum(item.bytes_in for item in items), len(items)) + seconds_of(waiting), 2),
     )
     return replace(plan, base_snapshot=snapshot.id, items=tuple(work), declined=tuple(declined), estimate=estimate)
+
+
+def _reclusters(
+    store: TableStore, groups: Sequence[BucketGroup], order: SortOrder, commit_every: int | None
+) -> list[ReclusterItem | Declined]:
+    """Return the partitions of a table of dynamic buckets that are to be sorted; none in tables without a key, whose files are sorted."""
+    if not store.has_primary_key:
+        return []
+    if commit_every is not None:
+        accepted = "None: a sort of dynamic buckets is one commit"
+        raise InvalidOption("commit_every", commit_every, accepted, store.name)
+    return recluster_items(store, groups, order)
 
 
 def _idle_ms(store: TableStore, text: int | str) -> int:

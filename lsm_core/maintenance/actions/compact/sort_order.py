@@ -14,7 +14,7 @@ from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.maintenance.action import PlannedFile, facts_of
 from lsm_core.maintenance.actions.compact.compaction import CompactItem
 from lsm_core.merge.curves import HILBERT, ORDER, STRATEGIES, ZORDER, sortable
-from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.tree import DataFile, Trigger
 from lsm_core.types import to_sql
 
@@ -72,9 +72,10 @@ def checked_order(
     if order_by is None and not columns:
         accepted = "the columns to sort by: the table's option 'clustering.columns' names none"
         raise InvalidOption("order_by", order_by, accepted, store.name)
-    if store.has_primary_key:
+    if store.has_primary_key and store.bucket_mode is not BucketMode.DYNAMIC:
         raise UnsupportedFeature(
-            "sort compaction of tables with a primary key: their rows lie in key order", store.name
+            "sort compaction of tables with a primary key, unless their buckets are dynamic: their rows lie in key order",
+            store.name,
         )
     if store.options.bucket != -1:
         raise UnsupportedFeature(

@@ -182,7 +182,7 @@ def apply_rescale(store: TableStore, plan: MaintenancePlan, runner: Runner | Non
     require_compactable(store)
     done: list[CommitMessage] = []
     live = Digest()
-    old = [(item, bucket) for item in plan.items_of(RescaleItem) for bucket in _live(store, item)]
+    old = [(item, bucket) for item in plan.items_of(RescaleItem) for bucket in live_buckets(store, item)]
     tasks = [
         RescaleTask(partition, bucket, item.buckets_after, files, index_files=indexes)
         for item, (partition, bucket, files, indexes) in old
@@ -230,7 +230,7 @@ def apply_rescale(store: TableStore, plan: MaintenancePlan, runner: Runner | Non
     return Outcome(report, lines)
 
 
-def _live(store: TableStore, item: RescaleItem) -> list[Bucket]:
+def live_buckets(store: TableStore, item: RewriteItem) -> list[Bucket]:
     """The partition's files as they are now. Raises PlanStale unless they are the planned ones."""
     snapshot = snapshots.latest(store)
     where = item.partition_text or f"table {store.name}"
@@ -253,7 +253,7 @@ def _live(store: TableStore, item: RescaleItem) -> list[Bucket]:
 def rescale_fits(store: TableStore, plan: MaintenancePlan) -> bool:
     """Whether all partitions of ``plan`` are as planned. Raises WriterStale, CorruptFile."""
     try:
-        return all(_live(store, item) for item in plan.items_of(RescaleItem))
+        return all(live_buckets(store, item) for item in plan.items_of(RescaleItem))
     except PlanStale:
         return False
 

@@ -1,0 +1,219 @@
+"""Sort compaction of tables with dynamic buckets: a partition's merged rows go, in order, into new buckets.
+
+Rows that lie near each other in the order share a bucket, so that filters skip whole buckets. Semantics of Flink's `SortCompactAction`,
+which overwrites the partitions. Here a partition that anybody committed to meanwhile makes the whole commit fail, so that no row is lost.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, ClassVar, Final
+
+import numpy as np
+import pyarrow as pa
+
+from lsm_core.commit import CommitMessage, Committer, discard_on_failure
+from lsm_core.compact.clustering.ranges import Cuts
+from lsm_core.compact.clustering.rewrite import range_bytes
+from lsm_core.compact.clustering.sorting import sorted_batches
+from lsm_core.compact.clustering.spread import Spread
+from lsm_core.compact.content import Content, content_of
+from lsm_core.errors import PlanStale, VerificationFailed
+from lsm_core.files import SpillSpace
+from lsm_core.format.file_meta import table_to_entries
+from lsm_core.format.partition_path import partition_text
+from lsm_core.maintenance.action import PLAN_PROPERTY, Declined, MaintenancePlan, Outcome, PlannedFile, RewriteItem
+from lsm_core.maintenance.actions.compact.compaction import CompactionReport, Verification
+from lsm_core.maintenance.actions.compact.sort_order import SortOrder
+from lsm_core.maintenance.actions.rescale.rescaling import Bucket, RescaleTask, live_buckets, stored_rows
+from lsm_core.maintenance.record import peak_memory
+from lsm_core.merge.curves import Curve
+from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.tree_files import BucketGroup
+from lsm_core.write.restore import hash_entries
+from lsm_core.write.table_write import StoredRows
+
+_CHANGES_TOLD: Final[Mapping[str, str]] = {"lookup": "any", "full-compaction": "top"}
+"""By changelog producer, the levels above 0 whose rows have told their changes: any of them, or the top one."""
+_SAMPLED_A_BATCH: Final = 256
+"""Rows of each batch that curves are fitted to."""
+
+
+@dataclass(frozen=True)
+class ReclusterItem(RewriteItem):
+    """One partition whose merged rows are written anew along ``strategy`` over ``order_by``; ``inputs`` are the files of all its buckets."""
+
+    item_kind: ClassVar[str] = "recluster"
+    title: ClassVar[str] = "would sort"
+    columns: ClassVar[tuple[str, ...]] = ("partition", "buckets", "files", "bytes", "why")
+
+    buckets: int
+    order_by: tuple[str, ...]
+    strategy: str
+    reason: str
+
+    @property
+    def bytes_in(self) -> int:
+        """Bytes of the files."""
+        return sum(file.size for file in self.inputs)
+
+    @property
+    def rows_in(self) -> int:
+        """Stored rows, unmerged."""
+        return sum(file.rows for file in self.inputs)
+
+    def cells(self) -> tuple[Any, ...]:
+        """Buckets, and what is rewritten."""
+        return (self.partition_text or "-", self.buckets, len(self.inputs), self.bytes_in, self.reason)
+
+
+def recluster_items(
+    store: TableStore, groups: Sequence[BucketGroup], order: SortOrder
+) -> list[ReclusterItem | Declined]:
+    """Return an item for each partition among the buckets ``groups``, which are sorted by partition.
+
+    A partition is declined while a compaction has yet to write its changelog: a sort tells no changes, and they would never be told.
+    """
+    items: list[ReclusterItem | Declined] = []
+    told_from = _CHANGES_TOLD.get(store.options.changelog_producer)
+    lowest = 0 if told_from is None else store.options.num_levels - 1 if told_from == "top" else 1
+    for partition, buckets in groupby(groups, key=itemgetter(0)):
+        listed = [group for _, _, _, group in buckets]
+        files = [entry.file for group in listed for entry in table_to_entries(group)]
+        text = partition_text(store.schema, partition, store.options)
+        if any(file.level < lowest for file in files):
+            producer = store.options.changelog_producer
+            why = f"changes of it wait for the changelog of changelog-producer = {producer}: compact it fully first"
+            items.append(Declined(text or "table", "changelog", why, {}, text))
+            continue
+        inputs = tuple(PlannedFile(f.file_name, f.level, f.file_size, f.row_count, f.delete_row_count) for f in files)
+        reason = f"{len(files)} files of {len(listed)} buckets rewritten {order.text()}"
+        items.append(ReclusterItem(partition, text, inputs, len(listed), order.columns, order.strategy, reason))
+    return items
+
+
+def recluster_fits(store: TableStore, plan: MaintenancePlan) -> bool:
+    """Return whether all partitions of ``plan`` are as planned. Raises WriterStale, CorruptFile."""
+    try:
+        return all(live_buckets(store, item) for item in plan.items_of(ReclusterItem))
+    except PlanStale:
+        return False
+
+
+def apply_recluster(store: TableStore, plan: MaintenancePlan) -> Outcome:
+    """Sort the planned partitions, check that they say the same (V1), and replace them in one OVERWRITE commit.
+
+    Memory is that of a read, a write buffer and a third of the merge budget. The work is done by this process.
+
+    Raises:
+        PlanStale: a partition changed since the plan.
+        CommitConflict: a partition changed while its rows were written.
+        VerificationFailed: the new files do not hold the same rows.
+        CorruptFile: a file is damaged; after any of these no new file is left.
+    """
+    started = time.perf_counter()
+    items = plan.items_of(ReclusterItem)
+    made: list[CommitMessage] = []
+    digests: dict[str, str] = {}
+    rows = 0
+    old = [(item, live_buckets(store, item)) for item in items]
+    with discard_on_failure(store, made):
+        for item, buckets in old:
+            messages, content = _sorted_partition(store, item, buckets)
+            made += messages
+            digests[f"{item.partition_text}/bucket-all" if item.partition_text else "bucket-all"] = content.text()
+            rows += content.rows
+        gone = [message for item, buckets in old for message in _replaced(store, item, buckets)]
+        committed = Committer(store).replace_partitions([*made, *gone], properties={PLAN_PROPERTY: plan.hash})
+    new = [file for message in made for file in message.new_files]
+    report = CompactionReport(
+        snapshot_id=committed.snapshot_id,
+        base_snapshot=plan.base_snapshot,
+        plan_hash=plan.hash,
+        files_in=sum(len(item.inputs) for item in items),
+        files_out=len(new),
+        rows_in=sum(item.rows_in for item in items),
+        rows_out=rows,
+        bytes_in=sum(item.bytes_in for item in items),
+        bytes_out=sum(file.file_size for file in new),
+        predicted_seconds=plan.estimate.seconds,
+        seconds=round(time.perf_counter() - started, 3),
+        peak_rss_bytes=peak_memory(),
+        verification=Verification("V1", units=len(items), digests=digests, rows_read_again=rows),
+        declined=plan.declined,
+        commits=0 if committed.snapshot_id is None else 1,
+        sorted_by=next((SortOrder(item.order_by, item.strategy).text() for item in items), ""),
+    )
+    lines = [{"event": "sorted", "partition": item.partition_text, "buckets": item.buckets} for item in items]
+    return Outcome(report, lines)
+
+
+def _sorted_partition(
+    store: TableStore, item: ReclusterItem, buckets: Sequence[Bucket]
+) -> tuple[list[CommitMessage], Content]:
+    """Return the messages of the new buckets, and what they say, which is what the old ones said. Raises VerificationFailed."""
+    said, schema, budget = Content(), store.schema.arrow_schema, range_bytes(store)
+    curve = Curve(item.order_by, item.strategy, int(store.options.get("zorder.var-length-contribution")))
+    samples: list[pa.Table] = []
+    with SpillSpace.of(store.options) as space, StoredRows(store) as writer:
+        spread = Spread(curve, Cuts(), schema, budget, space)
+        for batch in _merged_rows(store, buckets, schema):
+            said = said.plus(content_of(batch, store.schema))
+            step = max(1, batch.num_rows // _SAMPLED_A_BATCH)
+            chosen = batch.select(list(item.order_by)).take(pa.array(np.arange(0, batch.num_rows, step)))
+            samples.append(pa.Table.from_batches([chosen]))
+            spread.add(batch)
+        if samples:
+            curve = curve.scaled(pa.concat_tables(samples))
+        for batch in sorted_batches(spread.take(0), curve, schema, budget, space):
+            writer.write(batch)
+        messages = writer.prepare_commit()
+    with discard_on_failure(store, messages):
+        found = Content()
+        written = [(m.partition, m.bucket, m.new_files, ()) for m in messages]
+        for batch in _merged_rows(store, written, schema):
+            found = found.plus(content_of(batch, store.schema))
+        if found != said:
+            where = item.partition_text or f"table {store.name}"
+            text = f"{where}: {found.rows} rows re-read, {said.rows} merged rows before, digests differ"
+            raise VerificationFailed("V1", [text])
+    return messages, said
+
+
+def _merged_rows(store: TableStore, buckets: Sequence[Bucket], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the merged rows of ``buckets``, as columns of ``schema``."""
+    for partition, bucket, files, indexes in buckets:
+        task = RescaleTask(partition, bucket, -1, files, index_files=indexes)
+        with closing(stored_rows(store, task)) as batches:  # type: ignore[type-var]
+            for batch in batches:
+                if batch.schema.equals(schema):
+                    yield batch
+                else:
+                    yield from pa.Table.from_batches([batch]).cast(schema).combine_chunks().to_batches()
+
+
+def _replaced(store: TableStore, item: ReclusterItem, buckets: Sequence[Bucket]) -> list[CommitMessage]:
+    """Return what removes the old files of a partition: data, deletion vectors and hash indexes."""
+    snapshot = snapshots.latest(store)
+    entries = [] if snapshot is None else manifests.index_entries(store, snapshot)
+    hashes = {entry.bucket: entry for entry in hash_entries(entries).get(item.partition, [])}
+    total = store.options.bucket
+    messages = []
+    for partition, bucket, files, indexes in buckets:
+        known = hashes.pop(bucket, None)
+        gone = (*indexes, *(() if known is None else (known.file,)))
+        messages.append(CommitMessage(partition, bucket, total, deleted_files=files, deleted_index_files=gone))
+    messages += [
+        CommitMessage(item.partition, bucket, total, deleted_index_files=(entry.file,))
+        for bucket, entry in hashes.items()
+    ]
+    return messages
+
+
+__all__ = ["ReclusterItem", "apply_recluster", "recluster_fits", "recluster_items"]
