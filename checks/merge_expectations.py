@@ -340,7 +340,7 @@ class ExpectCompactionToKeepRows(MergeExpectation):
 def _observed(comparison: RowComparison) -> str:
     """Return the observed value: how many keys differ and what the first one is."""
     if not comparison.compared:
-        return f"no row was compared: {comparison.basis}"
+        return f"no row was compared ({comparison.basis})"
     if comparison.ok:
         return f"{comparison.compared:,} rows, all as expected ({comparison.basis})"
     first = str(comparison.differences[0])[:_LONGEST_SENTENCE]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from lsm_core.errors import CorruptFile
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.maintenance.action import PLAN_PROPERTY
 from lsm_core.maintenance.inline import BY_WRITER
@@ -24,17 +25,17 @@ def writers_compact(store: TableStore, newest: Snapshot) -> bool:
 
     Args:
         store: the table.
-        newest: its newest snapshot.
-
-    Raises:
-        CorruptFile: a snapshot cannot be read.
+        newest: its newest snapshot. Older ones that expired or cannot be read say nothing.
     """
     if store.options.write_only or store.options.compaction_inline == "never":
         return False
     writers, compactors, plans = set[str](), set[str](), set[str]()
     for number in range(newest.id, max(newest.id - _LOOKED_AT, 0), -1):
-        snapshot = newest if number == newest.id else snapshots.try_read(store, number)
-        if snapshot is None:  # it expired
+        try:
+            snapshot = newest if number == newest.id else snapshots.try_read(store, number)
+        except CorruptFile:  # health tells of the newest snapshot, and damage of others is for checks to find
+            snapshot = None
+        if snapshot is None:
             break
         if snapshot.commit_kind in _WRITES:
             writers.add(snapshot.commit_user)

@@ -65,6 +65,15 @@ def test_the_options_of_today_count_whatever_was_done_before(tmp_path: Path, opt
     assert not told(table.copy(changed[option]))
 
 
+def test_a_damaged_snapshot_of_old_hides_what_came_before_it_and_stops_nothing(tmp_path: Path) -> None:
+    table = keyed(tmp_path, bucket="1")
+    write(table, 8)
+    Path(table.store.snapshot_path(5)).write_text("{")
+    assert told(table), "the compaction is newer"
+    Path(table.store.snapshot_path(8)).write_text("{")
+    assert not told(table)
+
+
 def test_compactions_older_than_twenty_snapshots_no_longer_count(tmp_path: Path) -> None:
     table = keyed(tmp_path, bucket="1")
     write(table, 5)
