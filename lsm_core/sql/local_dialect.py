@@ -26,7 +26,7 @@ _FUNCTIONS: Final[tuple[type[exp.Expr], ...]] = (
     *(exp.Pad, exp.RegexpLike, exp.StartsWith, exp.EndsWith),
     *(exp.Abs, exp.Round, exp.Floor, exp.Ceil, exp.Sqrt, exp.Pow, exp.Sign, exp.Exp, exp.Ln, exp.Greatest, exp.Least),
     *(exp.Struct, exp.Array, exp.VarMap, exp.Map, exp.ToMap, exp.Explode, exp.IsNan),
-    *(exp.Year, exp.Month, exp.Day, exp.Quarter, exp.TsOrDsAdd, exp.TsOrDsToDate, exp.TimestampTrunc, exp.CurrentDate),
+    *(exp.Year, exp.Month, exp.Day, exp.TsOrDsAdd, exp.TsOrDsToDate, exp.CurrentDate),
     *(exp.CurrentTimestamp, exp.Extract),
 )
 _REFUSED: Final[Mapping[type[exp.Expr], str]] = {
@@ -156,10 +156,26 @@ def _require_alike(tree: exp.Expr, columns: Columns) -> None:
             raise UnsupportedFeature(f"the function {name}() in {USE_SPARK}")
         if isinstance(node, exp.Cast) and node.is_type(*exp.DataType.TEXT_TYPES) and _prints_otherwise(node, columns):
             raise UnsupportedFeature(f"{node.sql(dialect='spark')}, whose text would differ, in {USE_SPARK}")
+        other = _answers_otherwise(node, columns)
+        if other:
+            raise UnsupportedFeature(f"{other}, {node.sql(dialect='spark')}, in {USE_SPARK}")
         if isinstance(node, exp.Substring):
             start = node.args.get("start")
             if start is not None and not (isinstance(start, exp.Literal) and start.name.isdigit() and int(start.name)):
                 raise UnsupportedFeature(f"substring from {start.sql(dialect='spark')} in {USE_SPARK}")
+
+
+def _answers_otherwise(node: exp.Expr, columns: Columns) -> str:
+    """Return what an expression is that DataFusion computes in another way than Spark; "" for others."""
+    if isinstance(node, exp.Avg | exp.Div) and any(map(pa.types.is_decimal, columns.types_in(node))):
+        return "an average or quotient of DECIMAL, which is rounded otherwise"
+    if isinstance(node, exp.Floor | exp.Ceil) and any(map(pa.types.is_floating, columns.types_in(node))):
+        return "a floating point number rounded to BIGINT"
+    if isinstance(node, exp.Sub) and all(
+        any(map(pa.types.is_temporal, columns.types_in(side))) for side in (node.this, node.expression)
+    ):
+        return "a difference of times, which is an interval"
+    return ""
 
 
 def _prints_otherwise(cast: exp.Cast, columns: Columns) -> bool:
@@ -201,7 +217,11 @@ def _rewritten(node: exp.Expr, columns: Columns) -> exp.Expr:
             node.this, table=node.args["table"]
         )  # "database.table.column"; tables are named by their aliases alone
     if isinstance(node, exp.IsNan):
-        return exp.Anonymous(this="isnan", expressions=[node.this])
+        return exp.Coalesce(
+            this=exp.Anonymous(this="isnan", expressions=[node.this]), expressions=[exp.Boolean(this=False)]
+        )
+    if isinstance(node, exp.Sign):
+        return exp.Anonymous(this="signum", expressions=[exp.cast(node.this, "double")])
     if (
         isinstance(node, exp.Literal)
         and not node.is_string
