@@ -84,6 +84,7 @@ def validate(
     _check_merging(schema, options, table)
     if schema.primary_keys:
         _check_engine(schema, table)
+    _check_writers(options, {} if before is None else before.options, table)
     _check_times(schema, options, table)
     _check_reading(options, table, {} if before is None else before.options, followed)
     _check_formats(schema, options, table, set() if before is None else set(_names(before)))
@@ -249,6 +250,14 @@ def _check_merging(schema: TableSchema, options: TableOptions, table: str) -> No
         raise InvalidOption("row-tracking.enabled", "true", "tables without primary key and with 'bucket' = -1", table)
     if options.get("data-evolution.enabled") and not options.get("row-tracking.enabled"):
         raise InvalidOption("data-evolution.enabled", "true", "'row-tracking.enabled' with it", table)
+
+
+def _check_writers(options: TableOptions, known: Mapping[str, str], table: str) -> None:
+    """Refuse writers that must compact and must not; a table of another engine that asks for both is altered as before."""
+    force = options.get("commit.force-compact")
+    both = {"write-only", "commit.force-compact"} <= {key for key, value in known.items() if value.lower() == "true"}
+    if force and options.write_only and not both:
+        raise InvalidOption("commit.force-compact", "true", "false in a table that is 'write-only'", table)
 
 
 def _check_times(schema: TableSchema, options: TableOptions, table: str) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lsm_core import Catalog, Schema, Table
+from lsm_core import Catalog, Schema, SchemaChange, Table
 from lsm_core.clock import FixedClock
-from lsm_core.errors import CommitConflict, VerificationFailed
+from lsm_core.errors import CommitConflict, InvalidOption, VerificationFailed
 from lsm_core.maintenance import inline, plan_compaction
 from lsm_core.maintenance.trash import read_trash
 from lsm_core.metadata import manifests, snapshots
@@ -299,3 +299,14 @@ def test_a_fault_at_any_step_leaves_the_rows_and_a_table_that_the_next_write_put
             assert {health.sorted_runs for health in copy.health()} <= {1, 2}, at
             assert len(content(copy)) == 7, at
             shutil.rmtree(tmp_path / f"{step}-{mode}")
+
+
+def test_a_table_that_must_compact_and_must_not_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        InvalidOption, match="'commit.force-compact' of table db.t cannot be 'true'; accepted: false in"
+    ):
+        keyed(tmp_path, write_only="true", commit__force_compact="true")
+    table = keyed(tmp_path, write_only="true")
+    with pytest.raises(InvalidOption, match="write-only"):
+        Catalog(tmp_path / "wh").alter_table("db.t", [SchemaChange.set_option("commit.force-compact", "true")])
+    assert "commit.force-compact" not in table.refresh().options
