@@ -39,6 +39,8 @@ from lsm_core.metadata.support import Purpose, require_supported
 from lsm_core.options import written_as
 
 _LOG = logging.getLogger(__name__)
+_CATCHING_UP = 8
+"""So often at most the base is brought up to date in one attempt."""
 
 
 class Phase(StrEnum):
@@ -174,8 +176,8 @@ class CommitRun:
 
     # -- one attempt -------------------------------------------------------------------------------------------------
 
-    def _prepare(self) -> tuple[Snapshot, list[str]]:
-        """Read the latest snapshot, check, and write manifests; returns the snapshot to publish and the files of this attempt."""
+    def _read_base(self) -> tuple[Snapshot | None, list[ManifestFileMeta], pa.Table, pa.Table]:
+        """Read the latest snapshot, all its manifests, the live entries that the change may meet, and the entries of the change."""
         store, request = self._store, self._request
         latest = self._latest = snapshots.latest(store)
         self._base_id = latest.id if latest is not None else 0
@@ -186,13 +188,21 @@ class CommitRun:
         if request.rescan is not None:
             base, entries = request.rescan(latest)
             self._forget_delta()
-        else:
-            entries = request.entries
-            if latest is None:
-                base = entries.slice(0, 0)
-            else:
-                are_new = request.added is not None and request.added.are_new(latest)
-                base = self._base.at(latest, old, entries, request.index, are_new=are_new)
+            return latest, old, base, entries
+        if latest is None:
+            return latest, old, request.entries.slice(0, 0), request.entries
+        are_new = request.added is not None and request.added.are_new(latest)
+        return latest, old, self._base.at(latest, old, request.entries, request.index, are_new=are_new), request.entries
+
+    def _prepare(self) -> tuple[Snapshot, list[str]]:
+        """Read the latest snapshot, check, and write manifests; returns the snapshot to publish and the files of this attempt."""
+        store, request = self._store, self._request
+        latest, old, base, entries = self._read_base()
+        # Beside writers that commit all the time the base is outdated when it is read: what came meanwhile is soon added to it.
+        for _ in range(_CATCHING_UP if self._retries.attempt and request.rescan is None else 0):
+            if snapshots.latest_id(store) in (None, self._base_id):
+                break
+            latest, old, base, entries = self._read_base()
         if request.strict is not None:
             request.strict.check(latest, request.kind, list({*partitions_of(entries), *request.index.partitions}))
         check(store, base, entries, request.kind, latest)

@@ -20,7 +20,7 @@ from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.live_files import Search, find_live
 from lsm_core.metadata.store import TableStore
 
-_MOST_DELTAS: Final = 32
+_MOST_DELTAS: Final = 256
 
 
 @dataclass(frozen=True)

@@ -302,9 +302,7 @@ def test_a_fault_at_any_step_leaves_the_rows_and_a_table_that_the_next_write_put
 
 
 def test_a_table_that_must_compact_and_must_not_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        InvalidOption, match="'commit.force-compact' of table db.t cannot be 'true'; accepted: false in"
-    ):
+    with pytest.raises(InvalidOption, match="force-compact' of table"):
         keyed(tmp_path, write_only="true", commit__force_compact="true")
     table = keyed(tmp_path, write_only="true")
     with pytest.raises(InvalidOption, match="write-only"):

@@ -167,7 +167,9 @@ class Life:
         assert self.table.remove_orphan_files(dry_run=True).files_recorded == 0, f"{at}: {live}"
 
 
-@pytest.mark.parametrize("seeds", [range(3), pytest.param(range(3, 203), marks=pytest.mark.soak)], ids=["3", "200"])
+@pytest.mark.parametrize(
+    "seeds", [range(3), *(pytest.param(range(at, at + 20), marks=pytest.mark.soak) for at in range(3, 203, 20))]
+)
 def test_lives_of_tables_that_look_after_themselves(seeds: range, tmp_path: Path) -> None:
     for seed in seeds:
         life = Life(tmp_path / str(seed), seed)
