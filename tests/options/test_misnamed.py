@@ -11,6 +11,9 @@ import pytest
 from lsm_core import Catalog, Schema
 from lsm_core.errors import InvalidOption
 from lsm_core.options import ALIASES, REGISTRY, CatalogOptions, TableOptions, misnamed
+from orchestration.metadata import table_metadata
+from orchestration.resources.warehouse import card_of
+from tests.cli.shell import Shell
 
 RIGHT = {
     "lookup.compact": "'lookup-compact'",
@@ -69,3 +72,14 @@ def test_a_catalog_option_is_named_right(caplog: pytest.LogCaptureFixture) -> No
     with caplog.at_level(logging.WARNING):
         CatalogOptions({"lock.timeout": "5 s"})
     assert "'lock-acquire-timeout'" in caplog.text
+
+
+def test_status_and_the_platform_name_the_right_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    catalog = Catalog(tmp_path / "wh")
+    catalog.create_database("db")
+    options = {"bucket": "-1", "lookup.compact": "gentle"}
+    table = catalog.create_table("db.t", Schema(pa.schema([("v", pa.int64())]), [], [], options))
+    row = Shell(tmp_path / "wh", capsys)("status", "db.t", "--json").json
+    assert "option 'lookup.compact': the right name is 'lookup-compact'" in row["warnings"]
+    shown = table_metadata(card_of("db.t", table.store, None))["options with another right name"]
+    assert "lookup.compact: the right name is 'lookup-compact'" in str(shown.value)

@@ -132,7 +132,7 @@ def test_an_unknown_hash_a_stale_one_and_no_approver_are_refused_in_one_line(hou
 
 def test_an_argument_that_does_not_fit_is_refused_in_one_line(house: House) -> None:
     line = failure(launch(house, "plan_only", table=TABLE, arguments={"fool": True}))
-    assert "'fool'; accepted: compact takes full, partitions" in line
+    assert "'fool'; accepted: compact takes full, compact_strategy, partitions" in line
     line = failure(launch(house, "plan_only", table=TABLE, arguments={"full": "false"}))
     assert line == f"InvalidOption: option 'full' of table {TABLE} cannot be 'false'; accepted: true or false"
     assert "dt=zz" in failure(launch(house, "compact", table=PARTED, partitions=["dt=zz"]))
