@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.arrays import arrow_array
 from lsm_core.errors import CorruptFile, DredgeError
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.manifest import VECTORS_INDEX, IndexFileMeta, IndexManifestEntry
@@ -123,7 +124,7 @@ def require_in_place(store: TableStore, snapshot: Snapshot, entries: pa.Table) -
             listed.setdefault(one.data_file, []).append(entry)
     if not listed:
         return
-    marked = entries.filter(pc.is_in(entries.column("file_name"), pa.array(list(listed), pa.string())))
+    marked = entries.filter(pc.is_in(entries.column("file_name"), arrow_array(list(listed), pa.string())))
     columns = (marked.column(name).to_pylist() for name in ("partition", "bucket", "file_name"))
     for partition, bucket, name in zip(*columns, strict=True):
         for entry in listed[name]:

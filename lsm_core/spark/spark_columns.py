@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.arrays import one_array
+from lsm_core.arrays import arrow_scalar, one_array
 from lsm_core.errors import ColumnNotFound, InvalidOption, UnsupportedFeature
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.types import DataType, TypeRoot, to_sql
@@ -53,7 +53,7 @@ _FRAME_BYTES: Final = 16 << 20
 """Rows cross between Python and the JVM, and its shuffles, in batches and values of no more: each is in memory several times on its way."""
 SESSION_ZONE: Final = "spark.sql.session.timeZone"
 _UTC: Final = frozenset({"UTC", "Etc/UTC", "GMT", "Z", "+00:00"})
-_HOURS_OF_GAP: Final = pa.scalar(26 * 3600 * 1_000_000, pa.duration("us"))  # longer than any that a zone ever left out
+_HOURS_OF_GAP: Final = arrow_scalar(26 * 3600 * 1_000_000, pa.int64()).cast(pa.duration("us"))  # longer than any that a zone ever left out
 
 
 def fields_of(schema: TableSchema, columns: Sequence[str] | None, table: str) -> tuple[DataField, ...]:
