@@ -295,5 +295,5 @@ def test_a_tag_of_a_snapshot_that_expires_meanwhile_is_taken_back(
 def test_what_is_no_time_is_refused_by_name(tmp_path: Path, when: Any) -> None:
     table = history(tmp_path)
     for act in (table.expire_tags, table.remove_orphan_files):
-        with pytest.raises(InvalidOption, match="older_than_ms"):
+        with pytest.raises(InvalidOption, match="older_than"):
             act(older_than_ms=when)
