@@ -194,13 +194,13 @@ def _outcome(action: Callable[[], int]) -> tuple[str, int]:
 
 
 def _read(path: Path) -> int:
-    """Rows of the first bytes that a batch-wise reader takes, half a gigabyte at most: enough to see that memory is bounded."""
+    """Rows of the first bytes that a batch-wise reader takes, a quarter of a gigabyte at most: enough to see that memory is bounded."""
     source = open_source(LocalFileIO(), str(path), table="db.t")
     rows = size = 0
     for batch in source.batches(source.schema.names, 65_536):
         rows += batch.num_rows
         size += batch.nbytes
-        if size > 1 << 29:
+        if size > 1 << 28:
             break
     source.close()
     return rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from lsm_core import Catalog, Schema, Table
 from lsm_core.format.schema import DataField
 from lsm_core.types import DataType, parse, to_json
 from tests.interop.values import Limits, Value, canonical, difference, extremes, rows_of_arrow, table_of
+from tests.support.samples import one_in
 
 Java = Callable[..., dict[str, Any]]
 
@@ -111,8 +113,7 @@ class Twice:
 
 
 @pytest.mark.paimon_java
-@pytest.mark.parametrize("file_format", ["parquet", "orc", "avro"])
-@pytest.mark.parametrize("keyed", [True, False], ids=["key-value", "append"])
+@pytest.mark.parametrize(("file_format", "keyed"), one_in(2, product(("parquet", "avro", "orc"), (True, False))))
 def test_every_type_goes_to_java_and_back(tmp_path: Path, java: Java, file_format: str, keyed: bool) -> None:
     types = types_for(file_format)
     both = Twice(tmp_path, java, types)
@@ -135,7 +136,7 @@ def test_every_type_goes_to_java_and_back(tmp_path: Path, java: Java, file_forma
 
 
 @pytest.mark.paimon_java
-@pytest.mark.parametrize("kind", KEYS)
+@pytest.mark.parametrize("kind", one_in(3, KEYS))
 def test_every_type_of_key_is_found_again(tmp_path: Path, java: Java, kind: str) -> None:
     types = {"k": parse(f"{kind} NOT NULL"), "v": parse("INT")}
     both = Twice(tmp_path, java, types)

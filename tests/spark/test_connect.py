@@ -97,6 +97,7 @@ def test_every_call_works_through_connect_and_a_killed_worker_is_retried(
     }
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_what_is_wrong_is_said_through_connect_and_nothing_comes_of_it(
     server: tuple[ConnectServer, Path], tmp_path: Path

@@ -16,6 +16,7 @@ from lsm_core.spark import SkippedKeys, delete_keys, delete_where, spark_changes
 from lsm_core.write.row_changes.copy_on_write import Rewriting
 from lsm_core.write.row_changes.vectors import Marking
 from tests.spark.tables import canonical, data_files, dying, make_table
+from tests.support.samples import one_in
 
 pytestmark = pytest.mark.spark
 FIELDS = pa.schema(
@@ -60,7 +61,7 @@ LAYOUTS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
 }
 
 
-@pytest.mark.parametrize("layout", list(LAYOUTS))
+@pytest.mark.parametrize("layout", one_in(3, LAYOUTS))
 def test_changes_by_filter_are_those_of_one_process(
     spark: Any, tmp_path: Path, layout: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -99,8 +99,8 @@ def test_a_rescaled_partition_is_compared_as_a_whole(spark: Any, tmp_path: Path)
 @pytest.mark.parametrize(
     ("column", "engine"),
     [
-        ("ts", "deduplicate"),
         ("n", "partial-update"),
+        pytest.param("ts", "deduplicate", marks=pytest.mark.soak),
         pytest.param("ts", "partial-update", marks=pytest.mark.soak),
         pytest.param("n", "deduplicate", marks=pytest.mark.soak),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from itertools import product
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import POSTPONE_BUCKET
 from lsm_core.write import TableWrite
 from lsm_core.write.postpone import in_order
+from tests.support.samples import one_in
 from tests.support.stores import data_files_on_disk, live_files
 
 ENGINES = {
@@ -54,8 +56,7 @@ def assign(table: Table) -> None:
     table.apply(table.plan_maintenance("assign_buckets"))
 
 
-@pytest.mark.parametrize("partitioned", [False, True])
-@pytest.mark.parametrize("engine", sorted(ENGINES))
+@pytest.mark.parametrize(("engine", "partitioned"), one_in(3, product(sorted(ENGINES), (False, True))))
 def test_rows_come_out_as_if_they_had_never_waited(tmp_path: Path, engine: str, partitioned: bool) -> None:
     rng = random.Random(f"{engine}{partitioned}")
     options = {**ENGINES[engine], "postpone.default-bucket-num": "3"}
