@@ -53,7 +53,8 @@ _FRAME_BYTES: Final = 16 << 20
 """Rows cross between Python and the JVM, and its shuffles, in batches and values of no more: each is in memory several times on its way."""
 SESSION_ZONE: Final = "spark.sql.session.timeZone"
 _UTC: Final = frozenset({"UTC", "Etc/UTC", "GMT", "Z", "+00:00"})
-_HOURS_OF_GAP: Final = arrow_scalar(26 * 3600 * 1_000_000, pa.int64()).cast(pa.duration("us"))  # longer than any that a zone ever left out
+# Longer than any that a zone ever left out; `pa.scalar` would import pandas in each of Spark's planning workers.
+_HOURS_OF_GAP: Final = arrow_scalar(26 * 3600 * 1_000_000, pa.int64()).cast(pa.duration("us"))
 
 
 def fields_of(schema: TableSchema, columns: Sequence[str] | None, table: str) -> tuple[DataField, ...]:
