@@ -31,10 +31,12 @@ from lsm_core.sql.statements import (
 from lsm_core.table import Catalog
 from lsm_core.table.definition import Schema
 from lsm_core.table.schema_change import SchemaChange
+from lsm_core.table.system.reader import ReadOnlyTable
 
 if TYPE_CHECKING:
     from lsm_core.maintenance.action import Runner
     from lsm_core.sql.procedures import CallResult
+    from lsm_core.table import Table
 
 
 @dataclass(frozen=True)
@@ -150,6 +152,14 @@ def like_definition(catalog: Catalog, statement: CreateTable) -> Schema:
     schema = catalog.table(statement.like).schema
     options = {**schema.options, **statement.options}
     return Schema(schema.fields, schema.primary_keys, schema.partition_keys, options, schema.comment)
+
+
+def table_to_change(session: Session, name: str, verb: str) -> Table:
+    """Return the table of a statement that changes rows. Raises TableNotFound, UnsupportedFeature for a system table."""
+    table = session.catalog.table(name)
+    if isinstance(table, ReadOnlyTable):
+        raise UnsupportedFeature(f"{verb} of a system table, which is read only", name)
+    return table
 
 
 def same_name(table: str, name: str, known: Sequence[str]) -> str:
@@ -299,4 +309,5 @@ __all__ = [
     "like_definition",
     "same_name",
     "spec_of",
+    "table_to_change",
 ]

@@ -13,7 +13,7 @@ from sqlglot import exp
 from lsm_core.errors import InvalidOption, UnsupportedFeature
 from lsm_core.read import Predicate, parse_filter
 from lsm_core.read.predicate import ComputedPredicate
-from lsm_core.sql.acting import Session, StatementResult, committed_result, same_name
+from lsm_core.sql.acting import Session, StatementResult, committed_result, same_name, table_to_change
 from lsm_core.sql.column_types import type_text
 from lsm_core.sql.evaluating import RowEvaluator, Target, pushed_tests, row_evaluator
 from lsm_core.sql.local_dialect import parsed
@@ -88,7 +88,7 @@ def delete(session: Session, text: str, engine: QueryEngine) -> StatementResult:
         raise InvalidOption("SQL", text, "DELETE FROM database.table [WHERE ...]")
     require_known(tree, "this", "where")
     target = Target.of(tree.this)
-    table = session.catalog.table(target.name)
+    table = table_to_change(session, target.name, "DELETE")
     where = _where(tree)
     if where is None and not table.store.options.get("delete.force-produce-changelog"):
         return committed_result(target.name, table.truncate())
@@ -117,7 +117,7 @@ def update(session: Session, text: str, engine: QueryEngine) -> StatementResult:
         raise InvalidOption("SQL", text, "UPDATE database.table SET column = value [WHERE ...]")
     require_known(tree, "this", "expressions", "where")
     target = Target.of(tree.this)
-    table = session.catalog.table(target.name)
+    table = table_to_change(session, target.name, "UPDATE")
     new = assignments_of(table, target, tree.expressions)
     chosen = _chosen(session, target, _where(tree), text)
     outputs = {f"dredge_value_{place}": node for place, node in enumerate(new.values())}

@@ -12,11 +12,12 @@ import pyarrow as pa
 from sqlglot import exp
 
 from lsm_core.arrays import one_array
-from lsm_core.errors import InvalidData, UnsupportedFeature
+from lsm_core.errors import InvalidData, TableNotFound, UnsupportedFeature
 from lsm_core.sql.column_types import quoted_name
 from lsm_core.sql.local_dialect import Columns, local_text, parsed
 from lsm_core.sql.local_engine import TableDataset, new_context, run_query
 from lsm_core.sql.queries import Query, Test, planned_query
+from lsm_core.sql.reading import CATALOGS
 from lsm_core.table import Catalog
 
 if TYPE_CHECKING:
@@ -149,9 +150,7 @@ class Target:
             raise UnsupportedFeature(
                 "a version, sample or partition of the table whose rows change; use WHERE", node.name
             )
-        if not node.db:
-            from lsm_core.errors import TableNotFound
-
+        if not node.db or node.catalog.lower() not in {"", *CATALOGS}:
             raise TableNotFound(f"there is no table {node.sql(dialect='spark')}: name tables as database.table")
         return Target(f"{node.db}.{node.name}", node.alias or node.name)
 

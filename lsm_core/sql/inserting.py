@@ -15,7 +15,15 @@ from sqlglot import exp
 from lsm_core.errors import DredgeError, InvalidData, InvalidOption, UnsupportedFeature
 from lsm_core.format.partition_path import partition_value
 from lsm_core.format.schema import DataField
-from lsm_core.sql.acting import Session, StatementResult, committed_result, definition_of, same_name, spec_of
+from lsm_core.sql.acting import (
+    Session,
+    StatementResult,
+    committed_result,
+    definition_of,
+    same_name,
+    spec_of,
+    table_to_change,
+)
 from lsm_core.sql.local_dialect import parsed
 from lsm_core.sql.reading import StatementReader, all_rows_of, require_unique
 from lsm_core.sql.statements import CreateTable
@@ -157,7 +165,7 @@ def plan_insert(session: Session, statement: Insert) -> InsertPlan:
         ColumnNotFound: a column is not there.
         InvalidOption: partition columns cannot be used as they are named.
     """
-    table = session.catalog.table(statement.table)
+    table = table_to_change(session, statement.table, "INSERT")
     schema, name = table.schema, statement.table
     named = {**statement.partition, **dict.fromkeys(statement.dynamic)}
     spec = spec_of(name, schema, named) if named else {}

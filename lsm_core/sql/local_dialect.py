@@ -16,6 +16,7 @@ from sqlglot import ErrorLevel, exp
 from sqlglot.errors import SqlglotError
 
 from lsm_core.errors import InvalidOption, UnsupportedFeature
+from lsm_core.sql.reading import with_quoted_names
 
 _FUNCTIONS: Final[tuple[type[exp.Expr], ...]] = (
     *(exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max, exp.CountIf, exp.LogicalAnd, exp.LogicalOr, exp.ArrayAgg),
@@ -87,7 +88,7 @@ def _inner_names(kind: pa.DataType) -> Iterator[str]:
 def parsed(text: str) -> exp.Expr:
     """Return the tree of one statement. Raises InvalidOption for a text that cannot be parsed, or holds several statements."""
     try:
-        trees = [tree for tree in sqlglot.parse(text, read="spark") if tree is not None]
+        trees = [tree for tree in sqlglot.parse(with_quoted_names(text), read="spark") if tree is not None]
     except (SqlglotError, RecursionError) as error:
         raise InvalidOption("SQL", text, f"a statement of Spark SQL: {' '.join(str(error).split())}") from error
     if len(trees) != 1:
@@ -126,6 +127,8 @@ def local_text(tree: exp.Expr, columns: Columns) -> str:
     _require_alike(tree, columns)
     if isinstance(tree, exp.Query):
         _name_columns(tree)
+    for hint in list(tree.find_all(exp.Hint)):
+        hint.pop()
     tree = tree.transform(_rewritten, columns)
     for identifier in tree.find_all(exp.Identifier):
         name = identifier.name.lower()

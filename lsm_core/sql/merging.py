@@ -20,7 +20,7 @@ from lsm_core.errors import ColumnNotFound, InvalidOption, UnsupportedFeature
 from lsm_core.read import Predicate, parse_filter
 from lsm_core.read.predicate import ComputedPredicate
 from lsm_core.read.sql_text import EXACT_TYPES
-from lsm_core.sql.acting import Session, StatementResult, committed_result, same_name
+from lsm_core.sql.acting import Session, StatementResult, committed_result, same_name, table_to_change
 from lsm_core.sql.changing import NewValues, assignments_of, default_of, require_known
 from lsm_core.sql.evaluating import RowEvaluator, Target, row_evaluator, several_matches, source_query
 from lsm_core.sql.local_dialect import parsed
@@ -98,7 +98,7 @@ def merge(session: Session, text: str, engine: QueryEngine) -> StatementResult:
         raise InvalidOption("SQL", text, "MERGE INTO database.table USING source ON condition WHEN ... THEN ...")
     require_known(tree, "this", "using", "on", "whens")
     target = Target.of(tree.this)
-    table = session.catalog.table(target.name)
+    table = table_to_change(session, target.name, "MERGE")
     using = tree.args["using"]
     alias = using.alias or using.name
     if not alias or alias.lower() == target.alias.lower():

@@ -21,7 +21,7 @@ _LISTED: Final = (
 )
 _INSTEAD: Final = {
     "USE": "name tables as database.table",
-    "SET": "set table options by ALTER TABLE ... SET TBLPROPERTIES, or for one read by TABLE options",
+    "SET": "set options of a table by ALTER TABLE ... SET TBLPROPERTIES",
     "OPTIMIZE": "use ALTER TABLE ... COMPACT, or CALL sys.compact(...)",
     "VACUUM": "use CALL sys.expire_snapshots(...) and CALL sys.remove_orphan_files(...)",
     "RESTORE": "use CALL sys.rollback(...)",

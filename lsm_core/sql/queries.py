@@ -25,6 +25,7 @@ from lsm_core.metadata.row_tracking import tracks_rows
 from lsm_core.read import resolve
 from lsm_core.read.sql_text import EXACT_TYPES
 from lsm_core.read.table_versions import moment_ms
+from lsm_core.sql.reading import CATALOGS, with_quoted_names
 from lsm_core.table import Catalog
 from lsm_core.table.names import TableName
 from lsm_core.table.system.reader import ReadOnlyTable
@@ -33,7 +34,6 @@ from lsm_core.types import TypeRoot
 Test = tuple[str, str, Any]
 _INNER: Final = frozenset({"", "INNER", "CROSS"})
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
-_SYSTEM_NAME: Final = re.compile(r"(?<![\w`$])(\w+)\.(\w+(?:\$\w+)+)")
 
 
 @dataclass(frozen=True)
@@ -80,11 +80,7 @@ def planned_query(catalog: Catalog, text: str) -> Query:
     number, a tag, `watermark-N`) or `TIMESTAMP AS OF` (a time in UTC, or seconds since 1970). Raises InvalidOption for a text that cannot be parsed,
     UnsupportedFeature for statements other than queries, TableNotFound, SnapshotNotFound.
     """
-    text = (
-        _SYSTEM_NAME.sub(lambda found: f"{found[1]}.`{found[2]}`", text)
-        if "'" not in text and '"' not in text
-        else text
-    )
+    text = with_quoted_names(text)
     try:
         trees = [tree for tree in sqlglot.parse(text, read="spark") if tree is not None]
         tokens = sqlglot.tokenize(text, read="spark")
@@ -100,6 +96,13 @@ def planned_query(catalog: Catalog, text: str) -> Query:
     reshaped = _reshapes(tree, tokens)
     reads: list[TableRead] = []
     for node in tree.find_all(exp.Table):
+        if node.find_ancestor(exp.Hint) is not None:
+            continue  # the alias of a table
+        if isinstance(node.this, exp.Anonymous) and node.this.name.lower().startswith("paimon_"):
+            raise UnsupportedFeature(
+                f"the function {node.this.name}() of Paimon's connector; read changes by Table.incremental(a, b), or "
+                "lsm_core.spark.read_table(..., incremental=(a, b))"
+            )
         if not isinstance(node.this, exp.Identifier) or (not node.db and node.name.lower() in common):
             continue  # a function, or the name of a common table expression
         table, version, snapshot_id = _opened(catalog, node)
@@ -135,7 +138,7 @@ def _reshapes(tree: exp.Query, tokens: Sequence[Any]) -> bool:
 
 def _opened(catalog: Catalog, node: exp.Table) -> tuple[Any, str, int | None]:
     """The table of a mention at its version; of a system table the number of the snapshot, beside it."""
-    if node.catalog or not node.db:
+    if node.catalog.lower() not in {"", *CATALOGS} or not node.db:
         raise TableNotFound(f"there is no table {node.sql(dialect='spark')}: name tables as database.table")
     name = f"{node.db}.{node.name}"
     try:

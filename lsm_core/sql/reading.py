@@ -11,6 +11,10 @@ from lsm_core.read.sql_text import Literal, SqlReader, Token, tokens, unquoted
 
 CATALOGS: Final = frozenset({"paimon", "dredge"})
 """First parts of a name of three parts that are understood: all mean the catalog at hand."""
+_NAMES_AND_TEXTS: Final = re.compile(
+    r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/|(?<![\w$])(?P<name>[^\W\d]\w*(?:\$\w+)+)""",
+    re.DOTALL,
+)
 _SUFFIX: Final = re.compile(r"(?<=[\d.])(BD|[LSYDF])$", re.IGNORECASE)
 
 
@@ -162,6 +166,14 @@ class StatementReader(SqlReader):
         super().end()
 
 
+def with_quoted_names(text: str) -> str:
+    """Return a statement with names such as `t$files` in back-quotes, which sqlglot would read as `t` with an alias.
+
+    Texts in quotes, names in back-quotes and comments stay as they are.
+    """
+    return _NAMES_AND_TEXTS.sub(lambda found: found[0] if found["name"] is None else f"`{found['name']}`", text)
+
+
 def all_rows_of(source: str) -> str:
     """Return the query of all rows of a source, which is text of the user's own statement."""
     return f"SELECT * FROM {source}"  # noqa: S608
@@ -176,4 +188,4 @@ def require_unique(token: Token, names: Sequence[str]) -> None:
         known.add(name.lower())
 
 
-__all__ = ["CATALOGS", "StatementReader", "all_rows_of", "require_unique"]
+__all__ = ["CATALOGS", "StatementReader", "all_rows_of", "require_unique", "with_quoted_names"]

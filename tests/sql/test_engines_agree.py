@@ -108,6 +108,7 @@ def test_expressions(spark: Any, catalog: Catalog) -> None:
     require_equal(spark, catalog, items, f"SELECT {columns} FROM db.t ORDER BY k")
 
 
+@pytest.mark.soak
 def test_aggregates(spark: Any, catalog: Catalog) -> None:
     items = listed(AGGREGATES)
     require_equal(

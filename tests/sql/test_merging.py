@@ -57,6 +57,7 @@ def test_all_clauses_in_one_commit(catalog: Catalog) -> None:
     assert rows(catalog) == [(2, 220, "B!", "x"), (3, 0, "c", "y"), (5, 100, "new", "y")]
 
 
+@pytest.mark.parametrize("catalog", ["keyed", "tracking"], indirect=True)
 def test_stars_set_and_insert_every_column(catalog: Catalog) -> None:
     text = "MERGE INTO db.t USING db.s ON t.id = s.id AND s.p = t.p WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED AND s.id > 0 THEN INSERT *"
     run(catalog, text)
@@ -98,6 +99,7 @@ def test_the_first_clause_that_fits_decides(keyed: Catalog) -> None:
     ]
 
 
+@pytest.mark.parametrize("catalog", ["keyed", "append", "vectors"], indirect=True)
 def test_several_matches_of_a_row_are_one_error(catalog: Catalog) -> None:
     before = rows(catalog)
     source = "(SELECT 1 AS id, 5 AS v UNION ALL SELECT 1, 6 UNION ALL SELECT 9, 9)"
