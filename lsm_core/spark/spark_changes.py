@@ -38,6 +38,7 @@ from lsm_core.spark.spark_write import (
     write_frame,
     write_table,
 )
+from lsm_core.spark.sql_values import new_values
 from lsm_core.spark.write_folder import WriteFolder, new_family
 from lsm_core.table.writing import committed
 from lsm_core.write import RoutedRows, row_changes
@@ -89,11 +90,14 @@ def update_where(
     filter: object,  # noqa: A002  (the public name)
     values: Mapping[str, Any],
 ) -> int | None:
-    """Set ``values`` (column: literal, or Arrow expression over the old row) where ``filter`` is true; returns as :func:`delete_where`.
+    """Set ``values`` (column: new value) where ``filter`` is true; returns as :func:`delete_where`.
 
-    Keys, partition and bucket columns cannot be set. Raises as :func:`delete_where`, and InvalidData, ColumnNotFound.
+    A new value is a literal, or an expression over the old row: a Column (`F.expr("v + 1")`), an Arrow expression, or, of a column that holds no
+    texts, SQL text ("v + 1"). Keys, partition and bucket columns cannot be set. Raises as :func:`delete_where`, and InvalidData, ColumnNotFound,
+    UnsupportedFeature for a part of an expression that is not computed as Spark does.
     """
     store = store_of(table, spark)
+    values = new_values(spark, store, values) if isinstance(values, Mapping) else values
     return committed(
         store,
         row_changes.update_rows(store, filter, values, partial(_by_bucket, spark), partial(_by_files, spark)),

@@ -111,7 +111,11 @@ class Assignments:
 
         Raises InvalidData naming the column and the value that does not fit it.
         """
-        found = dict(zip(self._expressions, evaluate(batch, list(self._expressions.values())), strict=True))
+        try:
+            found = dict(zip(self._expressions, evaluate(batch, list(self._expressions.values())), strict=True))
+        except pa.ArrowException as error:  # an overflow, a division by zero
+            names = ", ".join(self._expressions)
+            raise InvalidData(self._store.name, names, f"its new value cannot be computed: {error}") from error
         if isinstance(self._values, ComputedValues) and batch.num_rows:
             found |= {n: pa.chunked_array([value]) for n, value in self._values.compute(batch).items()}
         found |= {n: pa.chunked_array([pa.repeat(value, batch.num_rows)]) for n, value in self._literals.items()}

@@ -1,0 +1,388 @@
+"""New values of columns as Spark's users write them: SQL text over the old row ("v + 1") and Columns, as expressions that Arrow evaluates.
+
+Only what means the same in Arrow as in Spark SQL is translated; everything else is refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from lsm_core.errors import ColumnNotFound, InvalidData, UnsupportedFeature
+from lsm_core.metadata.store import TableStore
+from lsm_core.spark.spark_columns import names_in_table, spark_ddl
+from lsm_core.types import MAX_LENGTH, DataType, TypeRoot
+from lsm_core.types.casts import CastError, cast_values
+from lsm_core.write.row_changes.assign import evaluate
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_TEXT: Final = DataType(TypeRoot.VARCHAR, length=MAX_LENGTH)
+_TEXTS: Final = frozenset({TypeRoot.CHAR, TypeRoot.VARCHAR, TypeRoot.BINARY, TypeRoot.VARBINARY})
+_MOST: Final = 65_536
+_DEEPEST: Final = 50
+_ELSE: Final = "compute such rows with Spark and write them with upsert or write_table"
+_TYPES: Final = {
+    "TINYINT": pa.int8(),
+    "SMALLINT": pa.int16(),
+    "INT": pa.int32(),
+    "BIGINT": pa.int64(),
+    "FLOAT": pa.float32(),
+    "DOUBLE": pa.float64(),
+    "TEXT": pa.string(),
+    "VARCHAR": pa.string(),
+    "BOOLEAN": pa.bool_(),
+    "DATE": pa.date32(),
+}
+_BINARY: Final[Mapping[type[exp.Expr], str]] = {
+    exp.Add: "add_checked",
+    exp.Sub: "subtract_checked",
+    exp.Mul: "multiply_checked",
+    exp.And: "and_kleene",
+    exp.Or: "or_kleene",
+}
+_COMPARISONS: Final = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
+_UNARY: Final[Mapping[type[exp.Expr], str]] = {
+    exp.Neg: "negate_checked",
+    exp.Negative: "negate_checked",
+    exp.Not: "invert",
+    exp.Abs: "abs_checked",
+    exp.Floor: "floor",
+    exp.Ceil: "ceil",
+    exp.Length: "utf8_length",
+}
+
+
+def new_values(spark: SparkSession, store: TableStore, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the new values of an update in the form that `lsm_core.write.row_changes.update_rows` takes.
+
+    Args:
+        spark: The session that knows what a Column means.
+        store: The table.
+        values: For each column a literal, an Arrow expression, a Column, or, of a column that holds no text, SQL text over the old row. A text that
+            the column's type can hold is that literal.
+
+    Returns:
+        For each column a literal or an Arrow expression.
+
+    Raises:
+        InvalidData: A text is neither a value of its column nor an expression.
+        ColumnNotFound: An expression names a column that the table does not have.
+        UnsupportedFeature: An expression has a part that Arrow and Spark do not compute alike.
+    """
+    found = dict(values)
+    for name, value in values.items():
+        if not store.schema.has_field(name):
+            continue  # refused by whoever takes the values
+        if isinstance(value, str):
+            if store.schema.field(name).type.root not in _TEXTS and not _is_value(value, store.schema.field(name).type):
+                found[name] = arrow_expression(value, store, name)
+        elif type(value).__name__ == "Column" and type(value).__module__.startswith("pyspark.sql"):
+            found[name] = arrow_expression(_text_of(spark, store, name, value), store, name)
+    return found
+
+
+def _is_value(text: str, kind: DataType) -> bool:
+    try:
+        cast_values(pa.array([text], pa.string()), _TEXT, kind)
+    except (CastError, pa.ArrowException):
+        return False
+    return True
+
+
+def _text_of(spark: SparkSession, store: TableStore, name: str, column: Any) -> str:
+    """A Column over the table as SQL text, with the casts that Spark adds. Raises InvalidData for one that Spark refuses."""
+    from pyspark.errors import PySparkException
+
+    try:
+        plan = spark.createDataFrame([], spark_ddl(store.schema.fields, store.name)).select(column)
+        frame = getattr(plan, "_jdf", None)
+        if frame is None:
+            feature = f"a Column as the new value of '{name}' on Spark Connect: write it as SQL text, or for a column of texts as an Arrow expression"
+            raise UnsupportedFeature(feature, store.name)
+        return str(frame.queryExecution().analyzed().projectList().apply(0).sql())
+    except PySparkException as error:
+        raise InvalidData(
+            store.name, name, f"its new value cannot be computed: {str(error).splitlines()[0]}"
+        ) from error
+
+
+def arrow_expression(text: str, store: TableStore, name: str) -> pc.Expression:
+    """Return SQL text over the columns of a table as an Arrow expression.
+
+    Args:
+        text: An expression of Spark SQL.
+        store: The table.
+        name: The column that gets the value, for errors.
+
+    Returns:
+        The expression.
+
+    Raises:
+        InvalidData: The text is no expression of SQL, or its types do not fit together.
+        ColumnNotFound: It names a column that the table does not have.
+        UnsupportedFeature: It has a part that Arrow and Spark do not compute alike.
+    """
+    try:
+        if len(text) > _MOST:
+            raise SqlglotError(f"it has more than {_MOST} characters")
+        if "try_cast" in text.lower():  # parsed as CAST is
+            raise UnsupportedFeature(f"try_cast in the new value of column '{name}'; {_ELSE}", store.name)
+        tree = sqlglot.parse_one(f"SELECT {text}", read="spark")
+    except (SqlglotError, RecursionError) as error:
+        reason = f"{text[:80]!r} is no value of this column, and no expression of SQL: {str(error).splitlines()[0]}"
+        raise InvalidData(store.name, name, reason) from error
+    if (
+        not isinstance(tree, exp.Select)
+        or len(tree.expressions) != 1
+        or any(tree.args.get(key) for key in ("from_", "where", "joins", "with_"))
+    ):
+        raise InvalidData(
+            store.name, name, f"{text[:80]!r} is no value of this column, and no single expression of SQL"
+        )
+    found = _Translation(store, name).of(tree.expressions[0].unalias())
+    nothing = pa.RecordBatch.from_arrays(
+        [pa.array([], one.type) for one in store.schema.arrow_schema], names=store.schema.field_names
+    )
+    try:
+        evaluate(nothing, [found])
+    except (pa.ArrowException, KeyError, TypeError) as error:
+        raise InvalidData(
+            store.name, name, f"its new value cannot be computed: {str(error).splitlines()[0]}"
+        ) from error
+    return found
+
+
+class _Translation:
+    """Translates one expression; ``column`` gets its value."""
+
+    def __init__(self, store: TableStore, column: str) -> None:
+        self._store, self._column = store, column
+        self._special: Mapping[type[exp.Expr], Callable[[Any, int], pc.Expression]] = {
+            exp.Column: self._reference,
+            exp.Literal: self._literal,
+            exp.Null: lambda _, __: pc.scalar(None),
+            exp.Boolean: lambda node, _: pc.scalar(bool(node.this)),
+            exp.Paren: lambda node, depth: self.of(node.this, depth),
+            exp.Div: self._quotient,
+            exp.Is: self._is_null,
+            exp.In: self._listed,
+            exp.Between: self._between,
+            exp.Case: self._case,
+            exp.If: self._if,
+            exp.Coalesce: lambda node, depth: self._call("coalesce", [node.this, *node.expressions], depth),
+            exp.Nullif: self._nullif,
+            exp.Concat: lambda node, depth: self._concat(node.expressions, depth),
+            exp.DPipe: lambda node, depth: self._concat([node.left, node.right], depth),
+            exp.Cast: self._cast,
+            exp.TryCast: self._cast,  # as Spark's CAST is parsed
+            exp.Round: self._round,
+        }
+
+    def of(self, node: exp.Expr, depth: int = 0) -> pc.Expression:
+        """Return the Arrow expression of a part. Raises ColumnNotFound, UnsupportedFeature."""
+        if depth > _DEEPEST:
+            raise UnsupportedFeature(
+                f"an expression of more than {_DEEPEST} levels as the new value of '{self._column}'", self._store.name
+            )
+        kind = type(node)
+        if kind in _BINARY:
+            left, right = self._alike(node.left, node.right, depth)
+            return pc.Expression._call(_BINARY[kind], [left, right])
+        if kind in _COMPARISONS:
+            return self._compared(node, depth)
+        if kind in _UNARY:
+            return pc.Expression._call(_UNARY[kind], [self.of(node.this, depth + 1)])
+        special = self._special.get(kind)
+        if special is None:
+            raise self._refused(node)
+        return special(node, depth + 1)
+
+    def _refused(self, node: exp.Expr) -> UnsupportedFeature:
+        feature = f"{node.sql(dialect='spark')} in the new value of column '{self._column}'; {_ELSE}"
+        return UnsupportedFeature(feature, self._store.name)
+
+    def _reference(self, node: exp.Column, depth: int) -> pc.Expression:
+        del depth
+        if node.table:
+            raise ColumnNotFound(self._store.name, node.sql(dialect="spark"), self._store.schema.field_names)
+        (name,) = names_in_table([node.name], self._store.schema)
+        if not self._store.schema.has_field(name):
+            raise ColumnNotFound(self._store.name, node.name, self._store.schema.field_names)
+        return pc.field(name)
+
+    def _literal(self, node: exp.Literal, depth: int) -> pc.Expression:
+        del depth
+        if node.is_string:
+            return pc.scalar(node.name)
+        text = node.name
+        if text.isdigit():
+            number = int(text)
+            return pc.scalar(
+                pa.scalar(number, pa.int32() if number < 1 << 31 else pa.int64()) if number < 1 << 63 else Decimal(text)
+            )
+        return pc.scalar(float(text) if "e" in text.lower() else Decimal(text))
+
+    def _alike(self, left: exp.Expr, right: exp.Expr, depth: int) -> tuple[pc.Expression, pc.Expression]:
+        """Both sides; a text beside a column of another type as that type, as Spark takes it."""
+        sides = [self.of(left, depth + 1), self.of(right, depth + 1)]
+        for this, other in ((0, 1), (1, 0)):
+            node, beside = (left, right)[this], (left, right)[other]
+            if isinstance(node, exp.Literal) and node.is_string and isinstance(beside, exp.Column):
+                (name,) = names_in_table([beside.name], self._store.schema)
+                if pa.types.is_string(self._store.schema.arrow_schema.field(name).type):
+                    continue
+                kind = self._store.schema.arrow_schema.field(name).type
+                try:
+                    sides[this] = pc.scalar(pa.scalar(node.name).cast(kind))
+                except pa.ArrowException as error:
+                    reason = f"{node.sql(dialect='spark')} cannot be compared with column '{name}': {error}"
+                    raise InvalidData(self._store.name, self._column, reason) from error
+            if isinstance(node, exp.Literal) and not node.is_string and pa.types.is_decimal(self._type(sides[other])):
+                sides[this] = pc.scalar(Decimal(node.name))
+        return sides[0], sides[1]
+
+    def _compared(self, node: exp.Binary, depth: int) -> pc.Expression:
+        """A comparison as Spark makes it: NaN equals itself, and is above all other numbers."""
+        left, right = self._alike(node.left, node.right, depth)
+        if isinstance(node, (exp.LT, exp.LTE)):
+            left, right = right, left
+        known = pc.Expression._call
+        if not any(pa.types.is_floating(self._type(side)) for side in (left, right)):
+            same, above = left == right, left > right
+        else:
+            left, right = left.cast(pa.float64()), right.cast(pa.float64())
+            nans = [known("is_nan", [side]) for side in (left, right)]
+            same = (left == right) | (nans[0] & nans[1])
+            above = (left > right) | (nans[0] & ~nans[1])
+        if isinstance(node, (exp.EQ, exp.NEQ)):
+            return same if isinstance(node, exp.EQ) else ~same
+        return above if isinstance(node, (exp.LT, exp.GT)) else above | same
+
+    def _call(self, function: str, nodes: list[exp.Expr], depth: int) -> pc.Expression:
+        return pc.Expression._call(function, [self.of(node, depth) for node in nodes])
+
+    def _quotient(self, node: exp.Div, depth: int) -> pc.Expression:
+        """Spark divides numbers as DOUBLE; it has rules of its own for DECIMAL."""
+        sides = []
+        for side in (node.left, node.right):
+            found = self.of(side, depth)
+            if pa.types.is_decimal(self._type(found)) and not isinstance(side, exp.Literal):
+                raise self._refused(node)
+            sides.append(found.cast(pa.float64()))
+        return pc.Expression._call("divide_checked", sides)
+
+    def _is_null(self, node: exp.Is, depth: int) -> pc.Expression:
+        if not isinstance(node.expression, exp.Null):
+            raise self._refused(node)
+        return self.of(node.this, depth).is_null()
+
+    def _listed(self, node: exp.In, depth: int) -> pc.Expression:
+        if not node.expressions:
+            raise self._refused(node)
+        tests = [self.of(exp.EQ(this=node.this, expression=one), depth) for one in node.expressions]
+        found = tests[0]
+        for test in tests[1:]:
+            found = found | test
+        return found
+
+    def _between(self, node: exp.Between, depth: int) -> pc.Expression:
+        low = exp.GTE(this=node.this, expression=node.args["low"])
+        return self.of(low, depth) & self.of(exp.LTE(this=node.this, expression=node.args["high"]), depth)
+
+    def _chosen(
+        self, choices: list[tuple[pc.Expression, exp.Expr]], default: exp.Expr | None, depth: int
+    ) -> pc.Expression:
+        """The value of the first condition that is true; null is not."""
+        conditions = pc.Expression._call(
+            "make_struct", [one for one, _ in choices], pc.MakeStructOptions([str(at) for at in range(len(choices))])
+        )
+        values = [
+            self.of(value, depth)
+            for value in [*(value for _, value in choices), *([] if default is None else [default])]
+        ]
+        kinds = [self._type(value) for value in values]
+        kind = next((one for one in kinds if not pa.types.is_null(one)), pa.null())
+        typed = [
+            pc.scalar(pa.scalar(None, kind)) if pa.types.is_null(own) else one
+            for one, own in zip(values, kinds, strict=True)
+        ]
+        return pc.Expression._call("case_when", [conditions, *typed])
+
+    def _case(self, node: exp.Case, depth: int) -> pc.Expression:
+        tests = [exp.EQ(this=node.this, expression=one.this) if node.this else one.this for one in node.args["ifs"]]
+        choices = [(self.of(test, depth), one.args["true"]) for test, one in zip(tests, node.args["ifs"], strict=True)]
+        return self._chosen(choices, node.args.get("default"), depth)
+
+    def _if(self, node: exp.If, depth: int) -> pc.Expression:
+        return self._chosen([(self.of(node.this, depth), node.args["true"])], node.args.get("false"), depth)
+
+    def _nullif(self, node: exp.Nullif, depth: int) -> pc.Expression:
+        same = self.of(exp.EQ(this=node.this, expression=node.expression), depth)
+        return self._chosen([(same, exp.Null())], node.this, depth)
+
+    def _concat(self, nodes: list[exp.Expr], depth: int) -> pc.Expression:
+        parts = [self._as_text(self.of(node, depth), node) for node in nodes]
+        return pc.Expression._call("binary_join_element_wise", [*parts, pc.scalar("")])
+
+    def _as_text(self, found: pc.Expression, node: exp.Expr) -> pc.Expression:
+        """A value as text. Raises UnsupportedFeature for types that Spark writes in another way than Arrow."""
+        kind = self._type(found)
+        if pa.types.is_string(kind):
+            return found
+        if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_date(kind) or pa.types.is_null(kind):
+            return found.cast(pa.string())
+        raise self._refused(node)
+
+    def _cast(self, node: exp.Cast, depth: int) -> pc.Expression:
+        found, to = self.of(node.this, depth), node.to
+        name = to.this.value
+        if name == "DECIMAL":
+            sizes = [int(one.this.name) for one in to.expressions]
+            precision, scale = (*sizes, 0, 0)[:2] if sizes else (10, 0)
+            target = pa.decimal128(precision, scale)
+            if isinstance(node.this, exp.Literal) and not node.this.is_string:
+                return pc.scalar(pa.scalar(Decimal(node.this.name)).cast(target))
+            return found.cast(target)
+        target = _TYPES.get(name)
+        if target is None or to.expressions:
+            raise self._refused(node)
+        kind = self._type(found)
+        if pa.types.is_string(target):
+            return self._as_text(found, node)
+        if pa.types.is_integer(target) and pa.types.is_floating(kind):
+            found = pc.Expression._call("trunc", [found])  # as Spark cuts fractions off; what is too large is an error
+        if pa.types.is_integer(target) and pa.types.is_decimal(kind):
+            return found.cast(options=pc.CastOptions(target_type=target, allow_decimal_truncate=True))
+        return found.cast(target)
+
+    def _round(self, node: exp.Round, depth: int) -> pc.Expression:
+        digits = node.args.get("decimals")
+        if digits is not None and not isinstance(digits, exp.Literal):
+            raise self._refused(node)
+        found = self.of(node.this, depth)
+        if digits is not None and digits.name != "0" and pa.types.is_floating(self._type(found)):
+            raise self._refused(node)  # Spark rounds the decimal digits that a DOUBLE is shown with
+        options = pc.RoundOptions(int(digits.name) if digits is not None else 0, "half_towards_infinity")
+        return pc.Expression._call("round", [found], options)
+
+    def _type(self, found: pc.Expression) -> pa.DataType:
+        """The type of an expression over the table's columns. Raises InvalidData for types that do not fit together."""
+        schema = self._store.schema.arrow_schema
+        nothing = pa.RecordBatch.from_arrays([pa.array([], one.type) for one in schema], names=schema.names)
+        try:
+            return evaluate(nothing, [found])[0].type
+        except (pa.ArrowException, KeyError, TypeError) as error:
+            reason = f"its new value cannot be computed: {str(error).splitlines()[0]}"
+            raise InvalidData(self._store.name, self._column, reason) from error
+
+
+__all__ = ["arrow_expression", "new_values"]
