@@ -33,6 +33,16 @@ from lsm_core.read.table_versions import moment_ms, startup
 from lsm_core.spark.replaced_partitions import REPLACE_WHERE, replace_condition
 from lsm_core.spark.spark_columns import fields_of, require_schema, spark_ddl
 from lsm_core.spark.spark_tasks import IN_CATALOG, require_workers, store_of, tells, use_this_python
+from lsm_core.spark.writer_modes import (
+    PARTITION_BY,
+    SAVE_MODE,
+    created,
+    hand_on_modes,
+    is_table_option,
+    partition_columns,
+    require_partitions,
+    save_mode,
+)
 from lsm_core.table import Catalog, Table
 
 if TYPE_CHECKING:
@@ -84,6 +94,8 @@ WRITE_OPTIONS: Final = (
     ROW_KIND_COLUMN,
     *MERGE_SCHEMA,
     REPLACE_WHERE.lower(),
+    SAVE_MODE,
+    PARTITION_BY,
 )
 
 _OF_STREAMS: Final = ("read.stream.", "read.changelog", "consumer", "streaming")
@@ -98,6 +110,7 @@ def register(spark: SparkSession) -> None:
     if not use_this_python(spark):
         require_workers(spark)
     spark.dataSource.register(TableSource)
+    hand_on_modes(spark, FORMAT)
 
 
 def table_to_read(options: Mapping[str, str]) -> Table | ReadOnlyTable:
@@ -329,10 +342,23 @@ class TableSource(DataSource):
     @tells
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of this table or branch; ``overwrite`` as `TableWriter` says. Raises as `prepared` does, before any task runs."""
-        from lsm_core.spark.spark_sink import TableWriter
+        from lsm_core.spark.spark_sink import NoWriter, TableWriter
         from lsm_core.spark.spark_write import numbered_commit
 
-        store = table_to_write(self.options)
+        options = {key: text for key, text in self.options.items() if key not in (SAVE_MODE, PARTITION_BY)}
+        asked = save_mode(self.options)
+        if asked is not None:
+            if overwrite:
+                raise InvalidOption(
+                    SAVE_MODE, asked.value, "mode('append') of Spark beside it", options.get("table", "")
+                )
+            own = {key for key in options if is_table_option(key) and key not in WRITE_OPTIONS}
+            options = {key: text for key, text in options.items() if key not in own}
+            _check_keys(options, WRITE_OPTIONS, ", ".join(WRITE_OPTIONS))
+            if not created(catalog_of(options), options["table"], schema, self.options, asked):
+                return NoWriter()
+        store = table_to_write(options)
+        require_partitions(store, partition_columns(self.options))
         numbered = numbered_commit(store, *(self.options.get(key) for key in COMMIT_OPTIONS))
         store, kinds = self._merged(store, schema)
         where = self.options.get(REPLACE_WHERE.lower())

@@ -32,6 +32,18 @@ class TaskMessage(WriterCommitMessage):
     """`spark.sql.sources.partitionOverwriteMode` of the session that writes: only tasks are told."""
 
 
+class NoWriter(DataSourceArrowWriter):
+    """Takes the rows of a write that is to do nothing: the table is there, and the mode is `ignore`."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Take the rows of one Spark partition, which Spark sends all the same."""
+        deque(iterator, maxlen=0)
+        return TaskMessage()
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Do nothing."""
+
+
 class TableWriter(DataSourceArrowWriter):
     """Writes a DataFrame as one commit; ``overwrite`` replaces what `overwrite_scope` says.
 
@@ -143,4 +155,4 @@ class TableWriter(DataSourceArrowWriter):
         return found
 
 
-__all__ = ["TableWriter", "TaskMessage"]
+__all__ = ["NoWriter", "TableWriter", "TaskMessage"]

@@ -47,6 +47,7 @@ from lsm_core.spark.spark_tasks import (
     translated,
     use_this_python,
 )
+from lsm_core.spark.store_assignment import assigned, require_assignable
 from lsm_core.spark.write_folder import WriteFolder, new_family
 from lsm_core.storage.allocator import keep_small_arrays
 from lsm_core.table.schema_merging import merging_changes
@@ -147,6 +148,8 @@ class WriteJob:
     """The names of the columns that tasks get, in order, where Spark gives them others."""
     zone: str | None = None
     """The time zone of the session; None where the driver was not told: then tasks know it if it was set."""
+    assigns: bool = True
+    """Whether values are cast as Spark's INSERT casts them: rows of Spark are, rows of this process as `Table.write` casts them."""
 
     @classmethod
     def plan(
@@ -293,6 +296,8 @@ class WriteJob:
                 kinds = kinds_from_text(rows.column(kind_column), self.store.name, kind_column, given.row)
                 rows = rows.drop_columns([kind_column])
             rows = rows.rename_columns(names_in_table(rows.column_names, self.store.schema))
+            if self.assigns:
+                rows = assigned(rows, self.store.schema, zone, self.store.name, given)
             rows = in_session_zone(rows, self.store.schema, zone, self.store.name)
             yield (task << _TASK_SHIFT) + seen, given, rows, kinds
             seen += piece.num_rows
@@ -484,6 +489,7 @@ def _write_rows(
     rows: pa.Table | pa.RecordBatchReader, job: WriteJob, row_kind_column: str | None, scope: Scope
 ) -> int | None:
     """Carry out a write that was planned in this process, and publish it. Returns and raises as :meth:`WriteJob.publish`."""
+    job = replace(job, assigns=False)
     batches = (_decoded(batch) for batch in (rows.to_batches() if isinstance(rows, pa.Table) else rows))
     if job.keys_move:
         checked = job.checked(batches, 0, row_kind_column)
@@ -569,6 +575,8 @@ def prepared(
     unknown = next((name for name in fields.names if not store.schema.has_field(name)), None)
     if unknown is not None:
         raise ColumnNotFound(store.name, unknown, store.schema.field_names, advice)
+    if not isinstance(given, pa.Schema):
+        require_assignable(fields, store.schema, store.name)
     require_columns(fields, store.schema, store.name)
     return store, kind_column
 

@@ -79,8 +79,9 @@ def new_values(spark: SparkSession, store: TableStore, values: Mapping[str, Any]
         UnsupportedFeature: An expression has a part that Arrow and Spark do not compute alike.
     """
     found = dict(values)
+    fixed = {*store.schema.primary_keys, *store.schema.partition_keys}
     for name, value in values.items():
-        if not store.schema.has_field(name):
+        if not store.schema.has_field(name) or name in fixed:
             continue  # refused by whoever takes the values
         if isinstance(value, str):
             if store.schema.field(name).type.root not in _TEXTS and not _is_value(value, store.schema.field(name).type):

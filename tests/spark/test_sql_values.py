@@ -113,7 +113,6 @@ def test_a_text_for_a_column_of_texts_is_that_text(spark: Any, tmp_path: Path) -
         ("cast(v as string)", UnsupportedFeature, "in the new value of column 'v'"),
         ("try_cast(s as int)", UnsupportedFeature, "try_cast"),
         ("(SELECT max(v) FROM t)", UnsupportedFeature, "SELECT"),
-        ("(" * 55 + "v" + ")" * 55, UnsupportedFeature, "50 levels"),
     ],
 )
 def test_what_is_no_expression_is_refused(table: Table, text: str, kind: type[DredgeError], message: str) -> None:

@@ -16,7 +16,7 @@ import pytest
 from assets.demo.events import commit_of
 from assets.demo.replay_clock import TICKS, commits_at
 from assets.demo.tables import FLIGHT_STATUS
-from lsm_core import Catalog, Table
+from lsm_core import Catalog, SchemaChange, Table
 from lsm_core.errors import ColumnNotFound, CommitConflict, DredgeError, InvalidOption, SnapshotNotFound, SparkFailed
 from lsm_core.spark import await_query
 from tests.spark.killed_stream import DIE_AT, Point, copy, copy_without_spark
@@ -103,6 +103,29 @@ def test_a_stream_that_cannot_go_on_says_why_in_one_error_and_commits_nothing(sp
             of()
         assert "\n" not in str(raised.value)
     assert (len(other.snapshots()), data_files(tmp_path)) == (before, files)
+
+
+def test_a_column_that_the_source_gained_is_carried_on_by_merging_the_schema(spark: Any, tmp_path: Path) -> None:
+    source, copy = (make_table(tmp_path, name, fields=FIELDS) for name in ("db.source", "db.copy"))
+    catalog = Catalog(str(tmp_path))
+
+    def follow(reading: dict[str, str], **options: str) -> list[dict[str, Any]]:
+        frame = spark.readStream.format("dredge").options(**place_of(source), **reading).load()
+        target = frame.writeStream.format("dredge").options(**place_of(copy), **options)
+        query = target.option("checkpointLocation", str(tmp_path / "at")).trigger(availableNow=True).start()
+        assert await_query(query, 120)
+        return catalog.table("db.copy").to_arrow().sort_by("k").to_pylist()
+
+    source.write(pa.table({"k": [1], "v": ["a"]}))
+    follow({})
+    catalog.alter_table("db.source", [SchemaChange.add_column("w", "INT")])
+    catalog.table("db.source").write(pa.table({"k": [2], "v": ["b"], "w": pa.array([7], pa.int32())}))
+    advice = r"db\.copy has no column 'w'; it has k, v; name the columns to follow in the option 'columns' of readStream, or set the option 'write\.merge-schema'"
+    with pytest.raises(ColumnNotFound, match=advice):
+        follow({})
+    assert follow({"columns": "k,v"})[1] == {"k": 2, "v": "b"}
+    catalog.table("db.source").write(pa.table({"k": [3], "v": ["c"], "w": pa.array([8], pa.int32())}))
+    assert follow({}, **{"write.merge-schema": "true"})[2] == {"k": 3, "v": "c", "w": 8}
 
 
 def original(root: Path) -> Table:

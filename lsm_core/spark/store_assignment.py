@@ -1,0 +1,150 @@
+"""Casts of a write's rows to the table's types as Spark's own INSERT makes them (its ANSI store assignment), so that `save()` and SQL agree.
+
+What INSERT makes null or infinite without a word (NaN as DECIMAL, 1e300 as FLOAT) is refused.
+
+Spark casts the rows of INSERT before the format sees them. Rows of `save()`, `write_table` and streams come in their own types: which of these are taken,
+and what becomes of their values, is decided here. Values inside arrays, maps and structs are cast as `Table.write` does.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.arrays import one_array
+from lsm_core.errors import InvalidData
+from lsm_core.format.schema import TableSchema
+from lsm_core.types import DataType, TypeRoot, to_sql
+from lsm_core.types.casts.java_floats import float_column
+from lsm_core.types.casts.numbers import decimal_of_text
+from lsm_core.types.casts.to_text import printed
+from lsm_core.write.incoming_rows import RowNumbering
+
+_WHOLE: Final = frozenset({TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT})
+_FLOATS: Final = {TypeRoot.FLOAT: pa.float32(), TypeRoot.DOUBLE: pa.float64()}
+_NUMBERS: Final = _WHOLE | _FLOATS.keys() | {TypeRoot.DECIMAL}
+_TEXTS: Final = frozenset({TypeRoot.CHAR, TypeRoot.VARCHAR})
+_TIMES: Final = frozenset({TypeRoot.DATE, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ})
+_BINARIES: Final = frozenset({TypeRoot.BINARY, TypeRoot.VARBINARY})
+_WIDE: Final = 76
+_WIDEST: Final = 38
+
+
+def require_assignable(given: pa.Schema, schema: TableSchema, table: str) -> None:
+    """Refuse columns whose type Spark's INSERT would not cast to that of the table.
+
+    Args:
+        given: The columns of the rows, by the names that the table has; types as Spark hands them over.
+        schema: The schema of the table.
+        table: The name of the table, for errors.
+
+    Raises:
+        InvalidData: A column's type does not fit; the error names both.
+    """
+    for field in given:
+        if schema.has_field(field.name) and not _is_assignable(field.type, schema.field(field.name).type):
+            kind = to_sql(schema.field(field.name).type)
+            reason = (
+                f"values of type {field.type} do not fit {kind} by the rules of Spark's INSERT: cast them in the query"
+            )
+            raise InvalidData(table, field.name, reason)
+
+
+def _is_assignable(given: pa.DataType, kind: DataType) -> bool:
+    if pa.types.is_null(given) or pa.types.is_nested(given):
+        return True
+    if pa.types.is_integer(given) or pa.types.is_floating(given) or pa.types.is_decimal(given):
+        return kind.root in _NUMBERS or kind.root in _TEXTS
+    if pa.types.is_boolean(given):
+        return kind.root is TypeRoot.BOOLEAN or kind.root in _TEXTS
+    if pa.types.is_date(given) or pa.types.is_timestamp(given):
+        return kind.root in _TIMES or kind.root in _TEXTS
+    if pa.types.is_binary(given):
+        return kind.root in _BINARIES or kind.root in _TEXTS
+    return kind.root not in _NUMBERS | _TIMES | _BINARIES | {TypeRoot.BOOLEAN}
+
+
+def assigned(rows: pa.Table, schema: TableSchema, zone: str | None, table: str, numbering: RowNumbering) -> pa.Table:
+    """Return rows with values as Spark's INSERT casts them to the table's types, as far as `Table.write` would cast them in another way.
+
+    Args:
+        rows: The rows as Spark hands them over, columns named as in the table.
+        schema: The schema of the table.
+        zone: The time zone of the session; None where it is not known.
+        table: The name of the table, for errors.
+        numbering: How errors name rows.
+
+    Returns:
+        The rows. Whole numbers and decimals may still be too large for their column, which the writer refuses by row.
+
+    Raises:
+        InvalidData: A number is too large for a DECIMAL column, or none (NaN).
+    """
+    for place, field in enumerate(rows.schema):
+        if not schema.has_field(field.name):
+            continue
+        kind = schema.field(field.name).type
+        column = one_array(rows.column(place))
+        found = _cast(column, kind, zone)
+        if found is column:
+            continue
+        lost = np.flatnonzero(np.asarray(pc.and_(found.is_null(), column.is_valid())))
+        if len(lost):
+            at = int(lost[0])
+            reason = f"{numbering.row(at)}: {column[at].as_py()!r} does not fit {to_sql(kind)}"
+            raise InvalidData(table, field.name, reason)
+        rows = rows.set_column(place, field.name, found)
+    return rows
+
+
+def _cast(column: pa.Array, kind: DataType, zone: str | None) -> pa.Array:
+    """The column in another type, null where a value does not fit; the same array where `Table.write` casts it alike."""
+    given = column.type
+    is_number = pa.types.is_floating(given) or pa.types.is_decimal(given)
+    if kind.root in _WHOLE and is_number:
+        return pc.trunc(column.cast(pa.decimal256(_WIDE, given.scale)) if pa.types.is_decimal(given) else column)
+    if kind.root in _FLOATS:
+        if pa.types.is_decimal(given):  # by their digits: Arrow's own cast is not the nearest number
+            return column.cast(pa.string()).cast(_FLOATS[kind.root])
+        return column.cast(_FLOATS[kind.root], safe=False) if pa.types.is_integer(given) else column
+    if kind.root is TypeRoot.DECIMAL and pa.types.is_floating(given):
+        widest = DataType(TypeRoot.DECIMAL, precision=_WIDEST, scale=kind.scale or 0)
+        finite = pc.is_finite(column)
+        texts = pc.if_else(finite, float_column(column.cast(pa.float64())), pa.scalar(None, pa.string()))
+        return decimal_of_text(texts, widest)
+    if kind.root is TypeRoot.DECIMAL and pa.types.is_decimal(given) and given.scale > (kind.scale or 0):
+        wide = column.cast(pa.decimal256(_WIDE, given.scale))
+        rounded = pc.round(wide, ndigits=kind.scale or 0, round_mode="half_towards_infinity")
+        return rounded.cast(pa.decimal256(_WIDE, kind.scale or 0))
+    if kind.root in _TEXTS:
+        return _as_text(column, zone)
+    if kind.root is TypeRoot.DATE and pa.types.is_timestamp(given):
+        return pc.floor_temporal(_shown(column, zone), unit="day").cast(pa.date32())
+    return column
+
+
+def _as_text(column: pa.Array, zone: str | None) -> pa.Array:
+    given = column.type
+    if pa.types.is_floating(given):
+        return float_column(column)
+    if pa.types.is_decimal(given):
+        return printed(column, DataType(TypeRoot.DECIMAL, precision=given.precision, scale=given.scale))
+    if pa.types.is_timestamp(given):
+        text = _shown(column, zone).cast(pa.string())
+        # without the zeros that end a fraction, nor the point of an empty one
+        text = pc.replace_substring_regex(text, pattern=r"(\.[0-9]*?)0+$", replacement=r"\1")
+        return pc.utf8_rtrim(text, characters=".")
+    return column
+
+
+def _shown(column: pa.Array, zone: str | None) -> pa.Array:
+    """What clocks show: instants in the session's zone."""
+    if column.type.tz is None:
+        return column
+    return pc.local_timestamp(column.cast(pa.timestamp(column.type.unit, zone or column.type.tz)))
+
+
+__all__ = ["assigned", "require_assignable"]

@@ -1,0 +1,218 @@
+"""What `df.write` is asked for and Spark does not hand on to a format of Python: the modes `errorifexists` and `ignore`, and `partitionBy`.
+
+Spark refuses them before the format learns of the write. `register` therefore has `DataFrameWriter.save` send them as options of the format
+(`save-mode`, `partition-by`), which may also be given by themselves. Writers of other formats are left as they are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from enum import StrEnum
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from lsm_core.errors import InvalidOption, TableExists, TableNotFound, UnsupportedFeature
+from lsm_core.json_reader import parse_json
+from lsm_core.metadata.store import TableStore
+from lsm_core.options import find_key
+from lsm_core.spark.spark_columns import arrow_of, names_in_table
+from lsm_core.spark.spark_tasks import IN_CATALOG
+from lsm_core.table import Catalog, Schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+SAVE_MODE: Final = "save-mode"
+PARTITION_BY: Final = "partition-by"
+_ASKED: Final = "_dredge_asked"
+_CREATED: Final = ("primary-key",)
+"""Options of a table that is created, beside those that every table has."""
+
+
+class SaveMode(StrEnum):
+    """What a write does about the table: Spark's modes. The first two are what `mode(...)` of Spark says, and leave it to that."""
+
+    APPEND = "append"
+    OVERWRITE = "overwrite"
+    IGNORE = "ignore"
+    ERROR = "errorifexists"
+
+
+_NAMES: Final = {**{mode.value: mode for mode in SaveMode}, "error": SaveMode.ERROR, "default": SaveMode.ERROR}
+
+
+def save_mode(options: Mapping[str, str]) -> SaveMode | None:
+    """Return the mode that the option `save-mode` names; None where Spark's own says it.
+
+    Args:
+        options: The options of a write, keys in lower case.
+
+    Returns:
+        The mode, or None.
+
+    Raises:
+        InvalidOption: The option names no mode.
+    """
+    text = options.get(SAVE_MODE)
+    if text is None:
+        return None
+    found = _NAMES.get(text.strip().lower())
+    if found is None:
+        raise InvalidOption(SAVE_MODE, text, ", ".join(_NAMES))
+    return None if found in (SaveMode.APPEND, SaveMode.OVERWRITE) else found
+
+
+def partition_columns(options: Mapping[str, str]) -> list[str] | None:
+    """Return the columns that the option `partition-by` names ("a,b", or a JSON list); None without it. Raises InvalidOption."""
+    text = options.get(PARTITION_BY)
+    if text is None:
+        return None
+    if not text.startswith("["):
+        return [name.strip() for name in text.split(",")]
+    try:
+        found = parse_json(text)
+    except ValueError as error:
+        raise InvalidOption(PARTITION_BY, text, "names with commas between, or a JSON list of names") from error
+    return [str(name) for name in found]
+
+
+def require_partitions(store: TableStore, columns: Sequence[str] | None) -> None:
+    """Refuse a `partitionBy` that does not name the table's partition columns.
+
+    Args:
+        store: The table.
+        columns: The columns that the write named; None where it named none.
+
+    Raises:
+        InvalidOption: They are others; the error names the table's.
+    """
+    keys = list(store.schema.partition_keys)
+    if columns is not None and names_in_table(columns, store.schema) != keys:
+        own = f"the table's partition columns: {', '.join(keys)}" if keys else "nothing: the table has no partitions"
+        raise InvalidOption("partitionBy", ", ".join(columns), f"{own} (or leave it out)", store.name)
+
+
+def created(catalog: Catalog, name: str, given: StructType, options: Mapping[str, str], mode: SaveMode) -> bool:
+    """Create the table of a write with the mode `errorifexists` or `ignore`, unless it is there.
+
+    Args:
+        catalog: The catalog of the table.
+        name: The table's name.
+        given: The columns of the rows.
+        options: The write's options: `primary-key` ("a,b"), `partition-by`, and options of the table (`bucket`, `merge-engine` ...).
+        mode: The mode.
+
+    Returns:
+        Whether the table was created; False where it is there and the mode is `ignore`.
+
+    Raises:
+        TableExists: The table is there, and the mode is `errorifexists`.
+        DredgeError: As `Catalog.create_table`.
+    """
+    with suppress(TableNotFound):
+        catalog.table(name)
+        if mode is SaveMode.IGNORE:
+            return False
+        raise TableExists(
+            f"table {name} is there, and the mode is errorifexists, which is Spark's default: nothing was written; "
+            "add rows with mode('append'), replace them with mode('overwrite')"
+        )
+    keys = [key.strip() for key in options.get("primary-key", "").split(",") if key.strip()]
+    partitions = partition_columns(options) or []
+    own = {key: text for key, text in options.items() if is_table_option(key) and key not in _CREATED}
+    fields = arrow_of(given, name)
+    fields = pa.schema([field.with_nullable(field.name not in keys) for field in fields])
+    catalog.create_table(name, Schema(fields, primary_keys=keys, partition_keys=partitions, options=own))
+    return True
+
+
+def is_table_option(key: str) -> bool:
+    """Return whether a write may name the key for a table that it creates."""
+    return key in _CREATED or find_key(key) is not None
+
+
+# -- Spark's writers ---------------------------------------------------------------------------------------------------
+
+
+def hand_on_modes(spark: SparkSession, name: str) -> None:
+    """Have `df.write` of the session's kind (classic, Connect) send its mode and `partitionBy` as options, where its format is ``name``.
+
+    Args:
+        spark: The session.
+        name: The name of the format.
+    """
+    kind: Any = type(spark.range(0).write)
+    if getattr(kind, _ASKED, False):
+        return
+    setattr(kind, _ASKED, True)
+    by_mode, by_format, by_columns, save = kind.mode, kind.format, kind.partitionBy, kind.save
+
+    def noting(method: Callable[..., Any], key: str) -> Callable[..., Any]:
+        """The method, which also keeps its arguments with the writer."""
+
+        @wraps(method)
+        def call(self: Any, *given: Any, **named: Any) -> Any:
+            self.__dict__.setdefault("_dredge", {})[key] = given or tuple(named.values())
+            return method(self, *given, **named)
+
+        return call
+
+    @wraps(save)
+    def saved(
+        self: Any,
+        path: str | None = None,
+        format: str | None = None,  # noqa: A002  (Spark's name)
+        mode: str | None = None,
+        partitionBy: Any = None,  # noqa: N803  (Spark's name)
+        **options: Any,
+    ) -> None:
+        asked = self.__dict__.get("_dredge", {})
+        (source,) = (format,) if format is not None else asked.get("format", (None,))
+        if str(source).lower() != name:
+            save(self, path, format, mode, partitionBy, **options)
+            return
+        (chosen,) = (mode,) if mode is not None else asked.get("mode", (None,))
+        found = _NAMES.get(str(chosen or "error").lower())
+        if found in (SaveMode.IGNORE, SaveMode.ERROR):
+            by_mode(self, "append")
+            mode = None
+            self.option(SAVE_MODE, found.value)
+        columns = partitionBy if partitionBy is not None else asked.get("columns", ())
+        columns = [columns] if isinstance(columns, str) else list(columns)
+        if len(columns) == 1 and isinstance(columns[0], (list, tuple)):
+            columns = list(columns[0])
+        if columns:
+            by_columns(self)
+            self.option(PARTITION_BY, json.dumps(columns))
+        save(self, path, format, mode, None, **options)
+
+    in_catalog = kind.saveAsTable
+
+    @wraps(in_catalog)
+    def as_table(self: Any, table: str, format: str | None = None, *given: Any, **named: Any) -> None:  # noqa: A002  (Spark's name)
+        source = format if format is not None else self.__dict__.get("_dredge", {}).get("format", (None,))[0]
+        if str(source).lower() == name:
+            raise UnsupportedFeature(IN_CATALOG, table)
+        in_catalog(self, table, format, *given, **named)
+
+    kind.saveAsTable = as_table
+    kind.mode, kind.format = noting(by_mode, "mode"), noting(by_format, "format")
+    kind.partitionBy, kind.save = noting(by_columns, "columns"), saved
+
+
+__all__ = [
+    "PARTITION_BY",
+    "SAVE_MODE",
+    "SaveMode",
+    "created",
+    "hand_on_modes",
+    "is_table_option",
+    "partition_columns",
+    "require_partitions",
+    "save_mode",
+]
