@@ -124,13 +124,10 @@ def table_to_read(options: Mapping[str, str]) -> Table | ReadOnlyTable:
             digits = short == "timestamp" and options[short].isdigit()
             reading["scan.timestamp-millis" if digits else key] = options[short]
     if options.get(TIMESTAMP_AS_OF):
+        if options.get("timestamp"):
+            raise InvalidOption("timestampAsOf", options[TIMESTAMP_AS_OF], "nothing beside timestamp")
         moment = moment_ms(options.get("table", ""), "timestampAsOf", options[TIMESTAMP_AS_OF])
         reading["scan.timestamp-millis"] = str(moment)
-    chosen = [key for key in ("snapshot-id", *_SHORT, TIMESTAMP_AS_OF) if options.get(key)]
-    if len(chosen) > 1:
-        raise InvalidOption(
-            chosen[1], options[chosen[1]], f"nothing beside {chosen[0]}: one of them chooses what is read"
-        )
     merging = {MERGE_ON_READ: options[MERGE_ON_READ]} if MERGE_ON_READ in options else {}
     accepted = f"{', '.join(READ_OPTIONS)}, {MERGE_ON_READ}, and the table's reading options (scan.*)"
     _check_keys(options, (*READ_OPTIONS, *reading, *merging), accepted)

@@ -18,7 +18,7 @@ from sqlglot.errors import SqlglotError
 from lsm_core.errors import ColumnNotFound, InvalidData, UnsupportedFeature
 from lsm_core.metadata.store import TableStore
 from lsm_core.spark.spark_columns import names_in_table, spark_ddl
-from lsm_core.types import MAX_LENGTH, DataType, TypeRoot
+from lsm_core.types import MAX_LENGTH, DataType, TypeRoot, to_sql
 from lsm_core.types.casts import CastError, cast_values
 from lsm_core.write.row_changes.assign import evaluate
 
@@ -149,7 +149,7 @@ def arrow_expression(text: str, store: TableStore, name: str) -> pc.Expression:
         raise InvalidData(
             store.name, name, f"{text[:80]!r} is no value of this column, and no single expression of SQL"
         )
-    found = _Translation(store, name).of(tree.expressions[0].unalias())
+    found = _Translation(store, name).of(_known(tree.expressions[0].unalias(), store, name))
     nothing = pa.RecordBatch.from_arrays(
         [pa.array([], one.type) for one in store.schema.arrow_schema], names=store.schema.field_names
     )
@@ -160,6 +160,17 @@ def arrow_expression(text: str, store: TableStore, name: str) -> pc.Expression:
             store.name, name, f"its new value cannot be computed: {str(error).splitlines()[0]}"
         ) from error
     return found
+
+
+def _known(tree: exp.Expr, store: TableStore, name: str) -> exp.Expr:
+    """The expression. Raises InvalidData for a lone name that is no column: it was rather meant as a value."""
+    if isinstance(tree, exp.Column) and not tree.table:
+        (column,) = names_in_table([tree.name], store.schema)
+        if not store.schema.has_field(column):
+            kind = to_sql(store.schema.field(name).type)
+            reason = f"{tree.name!r} does not fit {kind}, and is no column; the table has {', '.join(store.schema.field_names)}"
+            raise InvalidData(store.name, name, reason)
+    return tree
 
 
 class _Translation:

@@ -94,7 +94,7 @@ def assigned(rows: pa.Table, schema: TableSchema, zone: str | None, table: str, 
         lost = np.flatnonzero(np.asarray(pc.and_(found.is_null(), column.is_valid())))
         if len(lost):
             at = int(lost[0])
-            reason = f"{numbering.row(at)}: {column[at].as_py()!r} does not fit {to_sql(kind)}"
+            reason = f"{numbering.row(at)}: {column[at]} does not fit {to_sql(kind)}"
             raise InvalidData(table, field.name, reason)
         rows = rows.set_column(place, field.name, found)
     return rows

@@ -106,6 +106,7 @@ def test_a_text_for_a_column_of_texts_is_that_text(spark: Any, tmp_path: Path) -
         ("soon +", InvalidData, r"db\.t, column 'v': 'soon \+' is no value of this column, and no expression of SQL"),
         ("v, n", InvalidData, "no single expression"),
         ("v FROM t", InvalidData, "no single expression"),
+        ("soon", InvalidData, "'soon' does not fit DOUBLE, and is no column; the table has k, n, v"),
         ("zz + 1", ColumnNotFound, "no column 'zz'; it has k, n"),
         ("s + 1", InvalidData, "its new value cannot be computed"),
         ("rand()", UnsupportedFeature, r"RAND\(\) in the new value of column 'v'; compute such rows with Spark"),

@@ -132,7 +132,7 @@ def test_a_null_key_an_unknown_column_and_a_wrong_table_are_typed_errors(spark: 
     with pytest.raises(ColumnNotFound, match="no column 'nope'"):
         write_table(spark.sql("SELECT 1L k, 2 nope"), table)
     with pytest.raises(UnsupportedFeature):
-        write_table(spark.sql("SELECT 1L k"), "db.t")
+        write_table(spark.sql("SELECT 1L k"), ["db.t"])
     make_table(tmp_path, "db.sums")
     schema = tmp_path / "db.db" / "sums" / "schema" / "schema-0"
     schema.write_text(schema.read_text().replace('"bucket"', '"commit.callbacks" : "a.B",\n    "bucket"'))
