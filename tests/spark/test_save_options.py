@@ -89,11 +89,17 @@ def test_versions_and_times_choose_what_is_read(spark: Any, tmp_path: Path, tabl
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"versionAsOf": "1", "snapshot-id": "2"}, "'scan.version' cannot be '1'; accepted: nothing beside snapshot-id"),
+        (
+            {"versionAsOf": "1", "snapshot-id": "2"},
+            "'scan.version' cannot be '1'; accepted: nothing beside snapshot-id",
+        ),
         ({"timestampAsOf": "soon"}, "'timestampAsOf' of table db.t cannot be 'soon.*; accepted: a time like"),
         ({"versionAsOf": "nine"}, "nine"),
         ({"versionAsOf": "1", "timestampAsOf": "2024-01-01"}, "only one of"),
-        ({"timestamp": "1", "timestampAsOf": "2024-01-01"}, "'timestampAsOf' cannot be '2024-01-01'; accepted: nothing beside timestamp"),
+        (
+            {"timestamp": "1", "timestampAsOf": "2024-01-01"},
+            "'timestampAsOf' cannot be '2024-01-01'; accepted: nothing beside timestamp",
+        ),
     ],
 )
 def test_a_version_that_says_nothing_is_refused(
