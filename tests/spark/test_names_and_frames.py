@@ -56,7 +56,9 @@ def test_a_local_frame_that_does_not_fit_leaves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_tables_are_named_by_their_names(spark: Any, tmp_path: Path) -> None:
+def test_tables_are_named_by_their_names(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spark.conf.unset("spark.dredge.warehouse")  # other tests of the session may have set it
+    monkeypatch.delenv("DREDGE_WAREHOUSE", raising=False)
     table = make_table(tmp_path, fields=FIELDS, primary_keys=["p", "k"], options={"bucket": "1"})
     with pytest.raises(
         InvalidOption, match=r"'table' cannot be 'db.t'; accepted: a Table, or a name where spark.dredge.warehouse"
