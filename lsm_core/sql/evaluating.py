@@ -146,9 +146,12 @@ class Target:
     @staticmethod
     def of(node: exp.Table) -> Target:
         """Return the target of a statement. Raises UnsupportedFeature for a version, or a name without its database."""
-        if node.args.get("version") is not None or node.args.get("sample") is not None or node.args.get("partition"):
+        unknown = [key for key, value in node.args.items() if value and key not in ("this", "db", "catalog", "alias")]
+        alias = node.args.get("alias")
+        if unknown or (alias is not None and (alias.columns or not isinstance(alias.this, exp.Identifier))):
+            what = ", ".join(unknown) or alias.sql(dialect="spark")
             raise UnsupportedFeature(
-                "a version, sample or partition of the table whose rows change; use WHERE", node.name
+                f"{what} behind the table whose rows change; it has an alias alone, and WHERE chooses rows", node.name
             )
         if not node.db or node.catalog.lower() not in {"", *CATALOGS}:
             raise TableNotFound(f"there is no table {node.sql(dialect='spark')}: name tables as database.table")

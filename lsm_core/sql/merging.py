@@ -277,9 +277,12 @@ def _clause(node: exp.Expr, table: Table, target: Target, alias: str, source: pa
     matched, by_source = bool(node.args.get("matched")), bool(node.args.get("source"))
     kind = "matched" if matched else "not matched by source" if by_source else "not matched"
     then, condition = node.args["then"], node.args.get("condition")
+    require_known(node, "matched", "source", "condition", "then")
     if isinstance(then, exp.Insert) and kind == "not matched":
+        require_known(then, "this", "expression")
         return Clause(kind, condition, _inserted(then, table, alias, source))
     if isinstance(then, exp.Update) and kind != "not matched":
+        require_known(then, "expressions")
         return Clause(kind, condition, _updated(then, kind, table, target, alias, source))
     if isinstance(then, exp.Var) and then.name.upper() == "DELETE" and kind != "not matched":
         return Clause(kind, condition, None)

@@ -146,6 +146,8 @@ def test_a_write_to_the_same_bucket_meanwhile_is_a_conflict_and_not_overwritten(
         ("WHEN MATCHED THEN UPDATE SET id = s.id + 1", UnsupportedFeature, "UPDATE of the primary key column 'id'"),
         ("WHEN MATCHED THEN UPDATE SET nothing = 1", ColumnNotFound, "no column 'nothing'"),
         ("WHEN MATCHED THEN INSERT *", DredgeError, "INSERT"),
+        ("WHEN MATCHED THEN UPDATE SET v = 1 WHERE t.id = 2", DredgeError, "."),
+        ("WHEN MATCHED THEN DELETE RETURNING t.id", DredgeError, "."),
         ("WHEN NOT MATCHED THEN DELETE", UnsupportedFeature, "WHEN NOT MATCHED THEN DELETE; it takes INSERT"),
         ("WHEN NOT MATCHED BY SOURCE THEN UPDATE SET *", UnsupportedFeature, r"UPDATE SET \*"),
         ("WHEN NOT MATCHED THEN INSERT (id, v) VALUES (1)", InvalidOption, r"2 values \(id, v\)"),
