@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from lsm_core.metadata import manifests
 from lsm_core.metadata.indexes import index_file_path
 from lsm_core.metadata.store import TableStore
 from tests.faults.kinds import DYNAMIC, KINDS, Kind, content, named, opened, rows
+from tests.support.samples import one_in
 
 Change = Callable[[TableStore, IndexManifestEntry, Path], IndexManifestEntry | None]
 
@@ -239,8 +241,7 @@ WHO: dict[str, Callable[[Table], Any]] = {
 }
 
 
-@pytest.mark.parametrize("elsewhere", ["bucket", "partition"])
-@pytest.mark.parametrize("who", WHO)
+@pytest.mark.parametrize(("who", "elsewhere"), one_in(3, product(WHO, ("bucket", "partition"))))
 def test_whoever_needs_a_vector_that_is_listed_for_another_place_says_so(
     tmp_path: Path, who: str, elsewhere: str
 ) -> None:

@@ -7,7 +7,16 @@ from typing import Final
 from xdist.scheduler import LoadScopeScheduling
 
 TOGETHER: Final = (
-    ("tests/spark/", "tests/checks/", "tests/docs/test_spark_blocks.py"),  # the one Spark session
+    (  # the one Spark session
+        "tests/spark/",
+        "tests/checks/",
+        "tests/docs/test_spark_blocks.py",
+        "tests/orchestration/test_spark_resource.py",
+        "tests/security/test_places_and_secrets.py",
+        "tests/sql/test_engines_agree.py",
+        "tests/sql/test_queries.py",
+        "tests/sql/test_spark_door.py",
+    ),
     (  # pypaimon and pypaimon-rust, which take seconds to import
         "tests/interop/test_both_ways.py",
         "tests/interop/test_dynamic_buckets.py",
