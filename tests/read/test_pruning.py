@@ -156,7 +156,7 @@ def as_counter(table: pa.Table) -> Counter[str]:
     return Counter(map(repr, table.to_pylist()))
 
 
-@settings(max_examples=14, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=7, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32))
 def test_pruned_reads_are_the_filtered_whole(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Random tables with random histories of writes, compactions and schema changes; random filters."""

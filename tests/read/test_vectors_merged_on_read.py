@@ -13,6 +13,7 @@ from checks.backlog import hides_level0
 from lsm_core import Catalog, Schema, Table
 from lsm_core.metadata import indexes, snapshots
 from lsm_core.types import RowKind
+from tests.support.samples import one_in
 
 COLUMNS = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])
 OPTION = "deletion-vectors.merge-on-read"
@@ -52,7 +53,7 @@ def marks(table: Table) -> int:
     )
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", one_in(3, ENGINES))
 def test_readers_with_the_option_see_every_write_at_once(tmp_path: Path, engine: str) -> None:
     table = create(tmp_path, **ENGINES[engine])
     merged = table.copy({OPTION: "true"})
