@@ -39,6 +39,8 @@ BY_WRITER: Final = "writer"
 """Who the ledger says approved what a writer did after its commit."""
 _WARNED: Final[set[str]] = set()
 """Tables of whose unseen rows this process has warned: its log says it once a table, its reports every time."""
+_COMPACTIONS_AT_MOST: Final = 4
+"""Compactions that a writer tries while others win, where its rows are not visible before one."""
 _SWEEPS_AN_AGE: Final = 12
 """The due part of the trash is swept so often in the time that files wait there; a sweep at every commit would cost more than it frees."""
 
@@ -108,10 +110,10 @@ def after_commit(
         if compact:
             steps.attempt("what it wrote is not compacted yet", lambda: steps.compact(snapshot_id, runner))
         if store.options.get("snapshot.expire.execution-mode") == "async":
-            _background().submit(_expire_later, store)
+            steps.expire_in_background()
         else:
             steps.expire()
-    if compacted_only(store) and steps.report.compaction is None:
+    if _hides_new_rows(store) and (steps.report.compaction is None or steps.report.compaction.stale):
         steps.attempt("its rows were not counted", lambda: steps.count_unseen(snapshot_id))
     return steps.report
 
@@ -128,6 +130,9 @@ class _Steps:
             step()
         except (DredgeError, OSError) as error:
             self.warn(f"the commit is done, but {consequence}: {error}")
+        except Exception as error:  # noqa: BLE001  (whatever it is, a caller who saw it would write the rows once more)
+            _LOG.debug("table %s: unexpected error", self.store.name, exc_info=True)
+            self.warn(f"the commit is done, but {consequence}: {error!r}")
 
     def warn(self, text: str) -> None:
         """Add a warning to the report and the log."""
@@ -155,20 +160,35 @@ class _Steps:
             apply_plan(store, plan, None if runner is None else runner(plan), approved_by=BY_WRITER)
 
     def compact(self, snapshot_id: int, runner: ChooseRunner | None) -> None:
-        """Compact the buckets that a commit added files to, as the options of the table pick."""
+        """Compact the buckets that a commit added files to, as the options of the table pick.
+
+        Where readers see compacted rows alone, a compaction that lost a race is planned again: a later commit may never come.
+        """
         from lsm_core.maintenance.actions.compact.compaction import CompactionReport
         from lsm_core.maintenance.apply import apply_plan
 
-        plan = plan_of_touched(self.store, snapshot_id)
-        if plan is None or not plan.items:
-            return
-        report = apply_plan(self.store, plan, None if runner is None else runner(plan), approved_by=BY_WRITER)
-        if not isinstance(report, CompactionReport):
-            return
-        self.report = replace(self.report, compaction=report)
-        if report.stale:
-            left = len(report.stale)
-            self.warn(f"{left} of {len(plan.items)} buckets are compacted by a later commit: {report.stale[0].text}")
+        for attempts_left in reversed(range(_COMPACTIONS_AT_MOST if _hides_new_rows(self.store) else 1)):
+            plan = plan_of_touched(self.store, snapshot_id)
+            if plan is None or not plan.items:
+                return
+            report = apply_plan(self.store, plan, None if runner is None else runner(plan), approved_by=BY_WRITER)
+            if not isinstance(report, CompactionReport):
+                return
+            self.report = replace(self.report, compaction=report)
+            if not report.stale:
+                return
+            if not attempts_left:
+                left = len(report.stale)
+                self.warn(
+                    f"{left} of {len(plan.items)} buckets are compacted by a later commit: {report.stale[0].text}"
+                )
+
+    def expire_in_background(self) -> None:
+        """Start :meth:`expire` in a thread; a process that ends starts none, so there it is done at once."""
+        try:
+            _background().submit(_expire_later, self.store)
+        except RuntimeError:
+            self.expire()
 
     def expire(self) -> None:
         """Expire snapshots, changelogs and tags that are due, then sweep the due part of the trash."""
@@ -226,10 +246,22 @@ class _Steps:
     def count_unseen(self, snapshot_id: int) -> None:
         """Count the rows of a commit that readers of compacted rows do not see yet, and warn where there are some."""
         added = _added(self.store, snapshot_id)
-        rows = pc.sum(added.filter(pc.equal(added.column("level"), arrow_scalar(0))).column("row_count")).as_py() or 0
+        waiting = added.filter(pc.equal(added.column("level"), arrow_scalar(0)))
+        if self.report.compaction is not None and waiting.num_rows:  # others may have compacted some of its files
+            newest = snapshots.latest(self.store)
+            live = manifests.live_entries(self.store, newest or snapshots.read(self.store, snapshot_id))
+            live = live.filter(pc.equal(live.column("level"), arrow_scalar(0)))
+            waiting = waiting.filter(pc.is_in(waiting.column("file_name"), live.column("file_name").combine_chunks()))
+        rows = pc.sum(waiting.column("row_count")).as_py() or 0
         if not rows:
             return
-        why = "the table is write-only" if self.store.options.write_only else "this write did not compact"
+        why = (
+            "the table is write-only"
+            if self.store.options.write_only
+            else "this write did not compact"
+            if self.report.compaction is None
+            else "the compactions of this write lost their races"
+        )
         text = (
             f"batch readers do not see {rows:,} rows of this commit before the next compaction: they see compacted rows alone "
             f"(deletion vectors or first-row), and {why}"
@@ -238,6 +270,11 @@ class _Steps:
         if self.store.root not in _WARNED:
             _WARNED.add(self.store.root)
             _LOG.warning("table %s: %s", self.store.name, text)
+
+
+def _hides_new_rows(store: TableStore) -> bool:
+    """Return whether rows wait for a compaction before batch readers see them; append tables have no levels, whatever their options."""
+    return store.has_primary_key and compacted_only(store)
 
 
 def plan_of_touched(store: TableStore, snapshot_id: int) -> MaintenancePlan | None:
@@ -302,9 +339,14 @@ def _expire_later(store: TableStore) -> None:
         _LOG.exception("table %s: expiring after a commit failed", store.name)
 
 
-@cache
 def _background() -> ThreadPoolExecutor:
     """Return the thread of `snapshot.expire.execution-mode` = async; the process waits for it when it ends."""
+    return _background_of(os.getpid())
+
+
+@cache
+def _background_of(_process: int) -> ThreadPoolExecutor:
+    """Return the thread of a process: a forked one has a thread of its own, because the one of its parent does not run in it."""
     return ThreadPoolExecutor(1, thread_name_prefix="dredge-expire")
 
 

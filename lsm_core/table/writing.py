@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from lsm_core.commit import BATCH, CommitMessage, Committer, discard_on_failure, messages_of
 from lsm_core.commit.overwrite import asked_scope, moves_hidden_keys
-from lsm_core.errors import DredgeError, InvalidOption, InvalidSchema, UnsupportedFeature
+from lsm_core.errors import InvalidOption, InvalidSchema, UnsupportedFeature
 from lsm_core.format.json_text import require_whole
 from lsm_core.format.partition_path import partition_bytes, partition_values
 from lsm_core.format.snapshot import MAX_SEQUENCE
@@ -316,7 +316,7 @@ def show_moved_keys(store: TableStore, messages: Sequence[CommitMessage]) -> Non
     try:
         values = [partition_values(store.schema, partition) for partition in sorted(partitions)]
         apply_plan(store, plan_compaction(store, partitions=values))
-    except (DredgeError, OSError) as error:
+    except Exception as error:  # noqa: BLE001  (a caller who saw it would write the rows once more)
         _LOG.warning(
             "table %s: the overwrite is committed, but its rows are not visible before the next compaction: %s",
             store.name,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,9 +14,10 @@ import pytest
 from lsm_core import Catalog, Schema, SchemaChange, Table
 from lsm_core.clock import FixedClock
 from lsm_core.errors import CommitConflict, InvalidOption, VerificationFailed
-from lsm_core.maintenance import inline, plan_compaction
+from lsm_core.maintenance import MaintenancePlan, apply_plan, inline, plan_compaction
 from lsm_core.maintenance.trash import read_trash
 from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.store import TableStore
 from lsm_core.storage import FaultyFileIO, LocalFileIO
 from tests.maintenance.tables import HOUR, NOW, assert_whole, content, keyed, rows, strays, with_io
 
@@ -262,6 +265,101 @@ def test_the_compaction_of_another_writer_at_the_same_time_costs_nothing(
     assert table.last_write is not None
     assert "compacted by a later commit" in table.last_write.warnings[0]
     assert not strays(table)
+
+
+def test_another_error_than_the_engines_own_does_not_fail_the_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = keyed(tmp_path)
+    for number in range(4):
+        table.write(rows(range(4), v=number))
+
+    def failing(*_: object, **__: object) -> None:
+        raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+
+    monkeypatch.setattr("lsm_core.maintenance.actions.compact.execution.execute", failing)
+    assert table.write(rows(range(4), v=7)) == 5
+    assert table.last_write is not None
+    assert "what it wrote is not compacted yet: RuntimeError(" in table.last_write.warnings[0]
+    assert [row[1] for row in content(table)] == [7, 8, 9, 10]
+
+
+def test_a_process_that_ends_expires_at_once_where_it_can_start_no_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = ThreadPoolExecutor(1)
+    ended.shutdown()
+    monkeypatch.setattr(inline, "_background", lambda: ended)
+    options = {"snapshot__expire__execution_mode": "async"}
+    table = keyed(tmp_path, snapshot__num_retained__max="2", snapshot__num_retained__min="1", **options)
+    for number in range(4):
+        table.write(rows(range(2), v=number))
+    assert kinds(table) == "AA"
+
+
+def test_a_forked_process_expires_in_a_thread_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    of_parent = inline._background()
+    assert inline._background() is of_parent
+    process = os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: -process)  # as a fork has it: the copied object without its thread
+    assert inline._background() is not of_parent
+
+
+def test_a_compaction_that_lost_its_race_is_planned_again_where_readers_wait_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = keyed(tmp_path, deletion_vectors__enabled="true")
+    table.write(rows(range(4)), compact=False)
+    planned = inline.plan_of_touched
+    plans: list[MaintenancePlan | None] = []
+
+    def beaten(store: TableStore, snapshot_id: int) -> MaintenancePlan | None:
+        plan = planned(store, snapshot_id)
+        if not plans:  # another process compacts the older file alone
+            assert plan is not None
+            apply_plan(table.store, plan_of_first)
+        plans.append(plan)
+        return plan
+
+    plan_of_first = plan_compaction(table.store)
+    monkeypatch.setattr(inline, "plan_of_touched", beaten)
+    table.write(rows(range(2, 6), v=7))
+    assert len(plans) == 2
+    assert kinds(table) == "AACC"
+    assert table.last_write is not None
+    assert (table.last_write.rows_unseen, table.last_write.warnings) == (0, ())
+    assert len(content(table)) == 6
+
+
+def test_rows_are_unseen_when_all_compactions_of_their_write_lose(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = keyed(tmp_path, deletion_vectors__enabled="true")
+    table.write(rows(range(4)), compact=False)
+    planned = inline.plan_of_touched
+    plan_of_first = plan_compaction(table.store)
+    plans: list[MaintenancePlan | None] = []
+
+    def beaten(store: TableStore, snapshot_id: int) -> MaintenancePlan | None:
+        if not plans:
+            plans.append(planned(store, snapshot_id))
+            apply_plan(table.store, plan_of_first)
+        return plans[0]
+
+    monkeypatch.setattr(inline, "plan_of_touched", beaten)
+    table.write(rows(range(4, 7), v=7))
+    assert table.last_write is not None
+    assert table.last_write.rows_unseen == 3
+    assert "lost their races" in table.last_write.warnings[-1]
+    assert len(content(table)) == 4
+
+
+def test_rows_of_append_tables_with_deletion_vectors_are_seen_at_once(tmp_path: Path) -> None:
+    table = append(tmp_path, bucket="-1", deletion_vectors__enabled="true")
+    table.write(rows(range(3)))
+    assert len(content(table)) == 3
+    assert table.last_write is not None
+    assert (table.last_write.rows_unseen, table.last_write.warnings) == (0, ())
 
 
 @pytest.mark.parametrize("stride", [59, pytest.param(2, marks=pytest.mark.soak)])
