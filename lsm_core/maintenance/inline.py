@@ -104,6 +104,8 @@ def after_commit(
         What was done. Errors are among its warnings, and none is raised.
     """
     steps = _Steps(store, WriteReport(snapshot_id))
+    if _hides_new_rows(store):  # first, because other writers may expire the snapshot while this one compacts
+        steps.attempt("its rows were not counted", lambda: steps.note_waiting(snapshot_id))
     if batch and places_batches(store):
         steps.attempt("its rows wait for a bucket, and no reader sees them", lambda: steps.place(snapshot_id, runner))
     if maintains_itself(store):
@@ -114,7 +116,7 @@ def after_commit(
         else:
             steps.expire()
     if _hides_new_rows(store) and (steps.report.compaction is None or steps.report.compaction.stale):
-        steps.attempt("its rows were not counted", lambda: steps.count_unseen(snapshot_id))
+        steps.attempt("its rows were not counted", steps.count_unseen)
     return steps.report
 
 
@@ -123,6 +125,7 @@ class _Steps:
 
     def __init__(self, store: TableStore, report: WriteReport) -> None:
         self.store, self.report = store, report
+        self._waiting: pa.Table | None = None
 
     def attempt(self, consequence: str, step: Callable[[], None]) -> None:
         """Run one step; what it fails with becomes a warning that begins with its consequence."""
@@ -243,14 +246,21 @@ class _Steps:
 
         return apply_plan(self.store, plan, approved_by=BY_WRITER) if plan.items else None
 
-    def count_unseen(self, snapshot_id: int) -> None:
-        """Count the rows of a commit that readers of compacted rows do not see yet, and warn where there are some."""
+    def note_waiting(self, snapshot_id: int) -> None:
+        """Keep the entries (`ENTRY_SCHEMA`) of the files of a commit that readers of compacted rows skip."""
         added = _added(self.store, snapshot_id)
-        waiting = added.filter(pc.equal(added.column("level"), arrow_scalar(0)))
-        if self.report.compaction is not None and waiting.num_rows:  # others may have compacted some of its files
-            newest = snapshots.latest(self.store)
-            live = manifests.live_entries(self.store, newest or snapshots.read(self.store, snapshot_id))
-            live = live.filter(pc.equal(live.column("level"), arrow_scalar(0)))
+        self._waiting = added.filter(pc.equal(added.column("level"), arrow_scalar(0)))
+
+    def count_unseen(self) -> None:
+        """Count the rows of the commit that readers of compacted rows do not see yet, and warn where there are some."""
+        waiting = self._waiting
+        if waiting is None:
+            return
+        newest = snapshots.latest(self.store)
+        if (
+            self.report.compaction is not None and waiting.num_rows and newest is not None
+        ):  # others may have compacted some
+            live = manifests.live_entries(self.store, newest, levels=[0])
             waiting = waiting.filter(pc.is_in(waiting.column("file_name"), live.column("file_name").combine_chunks()))
         rows = pc.sum(waiting.column("row_count")).as_py() or 0
         if not rows:

@@ -354,6 +354,30 @@ def test_rows_are_unseen_when_all_compactions_of_their_write_lose(
     assert len(content(table)) == 4
 
 
+def test_unseen_rows_are_counted_when_their_snapshot_expires_during_the_compaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = keyed(tmp_path, deletion_vectors__enabled="true")
+    table.write(rows(range(4)), compact=False)
+    planned = inline.plan_of_touched
+    plan_of_first = plan_compaction(table.store)
+
+    def beaten(store: TableStore, snapshot_id: int) -> MaintenancePlan | None:
+        plan = planned(store, snapshot_id)
+        if plan is not None:
+            apply_plan(table.store, plan_of_first)
+            table.expire_snapshots(retain_max=1, retain_min=1)
+        return plan
+
+    monkeypatch.setattr(inline, "plan_of_touched", beaten)
+    table.write(rows(range(4, 7), v=7))
+    assert kinds(table) == "C"
+    assert table.last_write is not None
+    assert table.last_write.rows_unseen == 3
+    assert "lost their races" in "".join(table.last_write.warnings)
+    assert "not counted" not in "".join(table.last_write.warnings)
+
+
 def test_rows_of_append_tables_with_deletion_vectors_are_seen_at_once(tmp_path: Path) -> None:
     table = append(tmp_path, bucket="-1", deletion_vectors__enabled="true")
     table.write(rows(range(3)))
