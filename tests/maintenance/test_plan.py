@@ -205,7 +205,7 @@ def test_unknown_actions_arguments_and_hashes_are_named(tmp_path: Path) -> None:
     table = keyed(tmp_path)
     with pytest.raises(InvalidOption, match=r"'reticulate'.*compact, expire_snapshots, expire_changelogs, .*trash"):
         table.plan_maintenance("reticulate")
-    with pytest.raises(InvalidOption, match=r"'colour'.*full, partitions"):
+    with pytest.raises(InvalidOption, match=r"'colour'.*full, compact_strategy, partitions"):
         table.plan_maintenance("compact", colour="red")
     with pytest.raises(PlanStale, match="no saved plan with hash abc"):
         load_plan(table.store, "abc")

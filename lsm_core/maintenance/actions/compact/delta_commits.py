@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.arrays import arrow_scalar
+from lsm_core.errors import InvalidOption
 from lsm_core.format.file_meta import ADD
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.metadata import manifests, snapshots
@@ -32,7 +33,10 @@ def commits_between_full(options: TableOptions, *, has_primary_key: bool) -> int
     """
     if not has_primary_key:
         return None
-    commits = options.get("full-compaction.delta-commits")
+    try:
+        commits = options.get("full-compaction.delta-commits")
+    except InvalidOption:  # stored by another engine, to which 0 means that commits ask for no full compaction
+        commits = None
     if commits is None and options.changelog_producer != "full-compaction":
         return None
     return max(1, int(commits or 1))
