@@ -115,10 +115,10 @@ def test_a_rollback_to_nowhere_names_its_flags(
 def test_an_interrupt_has_a_last_line_and_its_code(tmp_path: Path) -> None:
     Catalog(tmp_path).create_database("db")
     code = (
-        "import os, signal, sys\n"
+        "import signal, sys\n"
         "from lsm_core.cli import app\n"
         "from lsm_core.table import Catalog\n"
-        "Catalog.list_databases = lambda self: os.kill(os.getpid(), signal.SIGINT)\n"
+        "Catalog.list_databases = lambda self: signal.raise_signal(signal.SIGINT)\n"
         f"sys.argv = ['dredge', 'tables', '-w', {str(tmp_path)!r}]\n"
         "app.main()\n"
     )
