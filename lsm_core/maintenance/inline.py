@@ -257,9 +257,8 @@ class _Steps:
         if waiting is None:
             return
         newest = snapshots.latest(self.store)
-        if (
-            self.report.compaction is not None and waiting.num_rows and newest is not None
-        ):  # others may have compacted some
+        # Others may have compacted some.
+        if self.report.compaction is not None and waiting.num_rows and newest is not None:
             live = manifests.live_entries(self.store, newest, levels=[0])
             waiting = waiting.filter(pc.is_in(waiting.column("file_name"), live.column("file_name").combine_chunks()))
         rows = pc.sum(waiting.column("row_count")).as_py() or 0

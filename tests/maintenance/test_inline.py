@@ -127,18 +127,18 @@ def test_rows_that_stay_unseen_are_reported_each_time_and_logged_once(
 def test_full_compactions_follow_the_number_of_commits_and_give_the_changelog(
     tmp_path: Path, every: str, expected: str
 ) -> None:
-    given = {} if every == "1" else {"full_compaction__delta_commits": every}
-    table = keyed(tmp_path, changelog_producer="full-compaction", **given)
+    every_commits = {} if every == "1" else {"full_compaction__delta_commits": every}
+    table = keyed(tmp_path, changelog_producer="full-compaction", **every_commits)
     writes = expected.count("A")
     for number in range(writes):
         table.write(rows(range(4), v=number))
     assert kinds(table) == expected
-    told = [
+    files = [
         manifests.changelog_entries(table.store, snapshot).num_rows
         for snapshot in snapshots.iterate(table.store)
         if str(snapshot.commit_kind) == "COMPACT"
     ]
-    assert told == [1] * expected.count("C")
+    assert files == [1] * expected.count("C")
 
 
 def test_the_number_of_commits_counts_for_plans_and_health_too(tmp_path: Path) -> None:

@@ -65,15 +65,15 @@ class FullCompactionsByCommits:
             return
         first = snapshots.earliest_id(store) or snapshot.id
         for snapshot_id in range(snapshot.id, max(first, snapshot.id - self._most * _LONGEST_WALK) - 1, -1):
-            found = snapshot if snapshot_id == snapshot.id else snapshots.try_read(store, snapshot_id)
-            if found is None:  # it expired meanwhile
+            earlier = snapshot if snapshot_id == snapshot.id else snapshots.try_read(store, snapshot_id)
+            if earlier is None:  # it expired meanwhile
                 break
-            if found.commit_kind in _WRITES:
+            if earlier.commit_kind in _WRITES:
                 self._whole += 1
                 if self._whole >= self._most:
                     return
-            elif found.commit_kind is CommitKind.COMPACT:
-                self._note(manifests.delta_entries(store, found), store.options.num_levels - 1)
+            elif earlier.commit_kind is CommitKind.COMPACT:
+                self._note(manifests.delta_entries(store, earlier), store.options.num_levels - 1)
         else:
             if first == 1:
                 return
