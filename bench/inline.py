@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from lsm_core.metadata import manifests, snapshots
 from tests.support.peers import java_environment, peer_module
 
 ROWS, COMMITS, BUCKETS, TOGETHER = 5_000_000, 50, 4, 5
+SMALL_COMMITS = 300
 TARGET = 3.0
 OPTIONS = {
     "bucket": str(BUCKETS),
@@ -65,7 +67,47 @@ def run(rows: int | None, rounds: int) -> list[Result]:
         for who, life in (("dredge", ours), ("Java", theirs)):
             if life is not None:
                 results += life.results(who)
+        results.append(small_commits(folder / "small"))
+        results.append(local_sql(folder / "ours0"))
     return results
+
+
+def small_commits(warehouse: Path) -> Result:
+    """Return the 99th percentile of a small commit that finds neither compaction nor expiry due, in ms."""
+    catalog = Catalog(str(warehouse))
+    catalog.create_database("bench")
+    options = {**OPTIONS, "bucket": "1", "snapshot.num-retained.min": "1000", "snapshot.num-retained.max": "2000"}
+    catalog.create_table("bench.small", Schema(SCHEMA, primary_keys=["id"], options=options))
+    table = catalog.table("bench.small")
+    times = []
+    for part in commits(SMALL_COMMITS * 100, SMALL_COMMITS):
+        started = time.perf_counter()
+        table.write(part)
+        elapsed = time.perf_counter() - started
+        report = table.last_write
+        if report is not None and report.compaction is None and not report.expired:
+            times.append(elapsed * 1000)
+    return Result(
+        "inline", "p99 of a commit where nothing is due", float(np.percentile(times, 99)), "ms", 100.0,
+        low=min(times), high=max(times), note=f"{len(times)} commits of 100 rows",
+    ).judged()  # fmt: skip
+
+
+def local_sql(warehouse: Path) -> Result:
+    """Return the median seconds of ``dredge sql --engine local`` in a new process, over a table of few rows."""
+    catalog = Catalog(str(warehouse))
+    catalog.create_table("bench.few", Schema(SCHEMA, primary_keys=["id"], options={"bucket": "1"}))
+    catalog.table("bench.few").write(next(iter(commits(1000, 1))))
+    command = [sys.executable, "-m", "lsm_core.cli", "sql", "-w", str(warehouse), "--engine", "local"]
+    times = []
+    for _ in range(5):
+        started = time.perf_counter()
+        subprocess.run([*command, "SELECT count(*) FROM bench.few WHERE id > 5"], check=True, capture_output=True)
+        times.append(time.perf_counter() - started)
+    return Result(
+        "inline", "dredge sql --engine local, cold", statistics.median(times), "s", 2.0,
+        low=min(times), high=max(times),
+    ).judged()  # fmt: skip
 
 
 def _result(name: str, value: float, unit: str) -> Result:
