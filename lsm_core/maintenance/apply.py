@@ -80,13 +80,12 @@ def apply_plan(
             if before is None:
                 raise
             outcome = Outcome(replace(action.unchanged(plan), applied_before=before))
-    except (DredgeError, OSError) as error:
-        _record(store, plan, run_id, approved_by, None, error, time.perf_counter() - started)
-        raise
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
-        if not plan.read_back:
+    except Exception as error:  # whatever it is, the run may have begun, and people look for it in the ledger
+        forged = plan.read_back and isinstance(error, AttributeError | LookupError | TypeError | ValueError)
+        if not forged or isinstance(error, DredgeError):
+            _record(store, plan, run_id, approved_by, None, error, time.perf_counter() - started)
             raise
-        # Values of a forged or damaged plan; the run is recorded, because it may have begun.
+        # Values of a forged or damaged plan.
         stale = PlanStale(f"it is no plan that {plan.action} makes: {error!r}; plan again", store.name)
         _record(store, plan, run_id, approved_by, None, stale, time.perf_counter() - started)
         raise stale from error
@@ -98,9 +97,9 @@ def apply_plan(
         _record(store, plan, run_id, approved_by, Outcome(report, outcome.lines), None, report.seconds)
     if action.commits and report.published is not None and store.options.tag_creation != "none":
         # As Java's compaction jobs do, also for tables whose writers do nothing but write.
-        from lsm_core.maintenance.automatic_tags import make_automatic_tags
+        from lsm_core.maintenance.automatic_tags import make_tags_after_compaction
 
-        make_automatic_tags(store, batch=False)
+        make_tags_after_compaction(store)
     return report
 
 
@@ -199,7 +198,7 @@ def _record(
     run_id: str,
     approved_by: str | None,
     outcome: Outcome | None,
-    error: DredgeError | OSError | None,
+    error: Exception | None,
     seconds: float,
 ) -> None:
     """Write the run down."""
@@ -225,7 +224,7 @@ def _record(
     write_or_warn(store, entry, error)
 
 
-def _outcome_of(error: DredgeError | OSError | None) -> str:
+def _outcome_of(error: Exception | None) -> str:
     if error is None:
         return DONE
     if isinstance(error, CommitUnknown):

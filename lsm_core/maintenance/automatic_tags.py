@@ -13,13 +13,13 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from lsm_core.clock import local_offset_ms
-from lsm_core.errors import DredgeError, InvalidOption
+from lsm_core.errors import InvalidOption
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.format.tag_periods import TagPeriods
 from lsm_core.maintenance.actions.create_tag.tag_creation import apply_tag_creation, plan_tag_creation
 from lsm_core.maintenance.actions.delete_tag.tag_deletion import apply_tag_deletion
 from lsm_core.maintenance.actions.expire_tags.tag_expiry import plan_tag_expiry
-from lsm_core.maintenance.record import LedgerEntry, new_run_id, write_entry
+from lsm_core.maintenance.record import LedgerEntry, new_run_id, record_failure, write_entry
 from lsm_core.metadata import snapshots, tags
 from lsm_core.metadata.store import TableStore
 
@@ -30,22 +30,35 @@ _MINUTE: Final = 60_000
 
 
 def make_automatic_tags(store: TableStore, *, batch: bool) -> list[str]:
-    """Make the tags that are due after a commit, let those beyond `tag.num-retained-max` go, and return the names of the new ones.
+    """Make the tags that are due after a commit, and delete those beyond `tag.num-retained-max`.
 
-    ``batch``: the commit was one of a batch job (`tag.automatic-creation` = batch tags those alone). The commit is done whatever becomes
-    of its tags: failures are logged, and the next commit tries again.
+    Args:
+        store: the table.
+        batch: whether the commit was one of a batch job (`tag.automatic-creation` = batch tags those alone).
+
+    Returns:
+        Names of the new tags.
+
+    Raises:
+        DredgeError: a tag or snapshot cannot be read, or an option cannot be used; the next commit tries again.
+        OSError: the storage refused a step.
     """
     mode = store.options.tag_creation
     if mode == "none" or (mode == "batch" and not batch):
         return []
-    try:
-        made = _of_batch(store) if mode == "batch" else _of_periods(store)
-        if made and store.options.tag_retained_max is not None:
-            _let_go(store)
-    except (OSError, DredgeError) as error:
-        _LOG.warning("table %s: automatic tags were not made: %s", store.name, error)
-        return []
+    made = _of_batch(store) if mode == "batch" else _of_periods(store)
+    if made and store.options.tag_retained_max is not None:
+        _let_go(store)
     return made
+
+
+def make_tags_after_compaction(store: TableStore) -> None:
+    """Make the tags that are due after a compaction job, which is done whatever becomes of them: errors are logged and in the ledger."""
+    try:
+        make_automatic_tags(store, batch=False)
+    except Exception as error:  # noqa: BLE001  (a caller who saw it would take the compaction for failed)
+        _LOG.warning("table %s: automatic tags were not made: %s", store.name, error)
+        record_failure(store, "create_tag", error)
 
 
 def _let_go(store: TableStore) -> None:
@@ -150,4 +163,4 @@ def _offset(store: TableStore, moment: int) -> int:
     return 0 if ahead is None else int(ahead.total_seconds()) * 1000
 
 
-__all__ = ["make_automatic_tags"]
+__all__ = ["make_automatic_tags", "make_tags_after_compaction"]

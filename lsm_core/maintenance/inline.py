@@ -1,27 +1,31 @@
 """What writers do to their table after a commit, unless it is `write-only`: they compact what they touched, expire, sweep and tag.
 
 The rows are committed before anything here begins. So a failure here never fails the write: it is logged and reported, the ledger
-keeps it, and the next commit tries again. Source: Java `MergeTreeWriter`, `TableCommitImpl.maintain`.
+keeps it, and the next commit tries again. What another maintainer did first is no failure. Source: Java `MergeTreeWriter`, `TableCommitImpl.maintain`.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import os
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.arrays import arrow_scalar
-from lsm_core.errors import DredgeError, UnsupportedFeature
+from lsm_core.commit import BATCH
+from lsm_core.errors import CommitConflict, DredgeError, PlanStale, UnsupportedFeature
 from lsm_core.format.file_meta import ADD
 from lsm_core.format.partition_path import partition_values
-from lsm_core.format.snapshot import CommitKind
+from lsm_core.format.snapshot import CommitKind, Snapshot
+from lsm_core.maintenance.record import record_failure
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import POSTPONE_BUCKET, BucketMode, TableStore
 from lsm_core.read.compacted import compacted_only
@@ -29,6 +33,7 @@ from lsm_core.read.compacted import compacted_only
 if TYPE_CHECKING:
     from lsm_core.maintenance.action import MaintenancePlan, Report, Runner
     from lsm_core.maintenance.actions.compact.compaction import CompactionReport
+    from lsm_core.maintenance.actions.expire_partitions.partition_expiry import ExpiryAtCommit
 
 INLINE: Final = "DREDGE_COMPACTION_INLINE"
 """Environment variable: `never` is `dredge.compaction.inline` = never for tables that do not set the option."""
@@ -39,6 +44,11 @@ BY_WRITER: Final = "writer"
 """Who the ledger says approved what a writer did after its commit."""
 _WARNED: Final[set[str]] = set()
 """Tables of whose unseen rows this process has warned: its log says it once a table, its reports every time."""
+_LOGGED: Final[dict[tuple[str, str], float]] = {}
+"""Warnings of tables, by their roots and texts, and when (s, monotonic) this process logged them last."""
+_SAME_WARNING_EVERY_SECONDS: Final = 3600.0
+"""So often the log and the ledger hold the same warning of a table, which every write may give; reports hold it each time."""
+_WARNINGS_KEPT: Final = 10_000
 _COMPACTIONS_AT_MOST: Final = 4
 """Compactions that a writer tries while others win, where its rows are not visible before one."""
 _SWEEPS_AN_AGE: Final = 12
@@ -56,6 +66,7 @@ class WriteReport:
         files_swept: files of the trash that were deleted.
         rows_unseen: rows of the write that batch readers do not see before a compaction (deletion vectors, first-row).
         warnings: what did not succeed or needs attention, one sentence each.
+        notes: what this write left to others who did it at the same time, one sentence each; nothing is to be done.
     """
 
     snapshot_id: int | None = None
@@ -64,6 +75,7 @@ class WriteReport:
     files_swept: int = 0
     rows_unseen: int = 0
     warnings: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = field(default=())
 
 
 def maintains_itself(store: TableStore) -> bool:
@@ -85,38 +97,48 @@ def places_batches(store: TableStore) -> bool:
 
 def after_commit(
     store: TableStore,
-    snapshot_id: int,
+    snapshot_ids: Sequence[int],
     *,
     compact: bool = True,
     batch: bool = False,
     runner: ChooseRunner | None = None,
+    identifier: int = BATCH,
+    partitions: ExpiryAtCommit | None = None,
 ) -> WriteReport:
-    """Maintain the table after a commit: compact the buckets that it touched, expire what is due, sweep the trash.
+    """Maintain the table after commits: expire partitions, compact the buckets that were touched, expire what is due, sweep the trash, tag.
 
     Args:
         store: the table.
-        snapshot_id: the last snapshot of the commit.
+        snapshot_ids: the snapshots of the commits, oldest first.
         compact: False where the writer compacts by itself, or its caller wants no compaction.
-        batch: whether the commit was one of a batch job, whose postponed rows may get their buckets at once.
+        batch: whether the commits were those of a batch job, whose postponed rows may get their buckets at once.
         runner: returns what executes the tasks of a compaction plan; None for threads of this process.
+        identifier: of the last commit.
+        partitions: when the partitions of the table were looked at; None for a writer of one commit.
 
     Returns:
         What was done. Errors are among its warnings, and none is raised.
     """
-    steps = _Steps(store, WriteReport(snapshot_id))
-    if _hides_new_rows(store):  # first, because other writers may expire the snapshot while this one compacts
-        steps.attempt("its rows were not counted", lambda: steps.note_waiting(snapshot_id))
+    steps = _Steps(store, WriteReport(snapshot_ids[-1] if snapshot_ids else None))
+    steps.expire_partitions(identifier, partitions)
+    if not snapshot_ids:
+        return steps.report
+    if _hides_new_rows(store):  # first, because other writers may expire the snapshots while this one compacts
+        steps.attempt("compact", "its rows were not counted", lambda: steps.note_waiting(snapshot_ids))
     if batch and places_batches(store):
-        steps.attempt("its rows wait for a bucket, and no reader sees them", lambda: steps.place(snapshot_id, runner))
+        consequence = "its rows wait for a bucket, and no reader sees them"
+        steps.attempt("assign_buckets", consequence, lambda: steps.place(snapshot_ids, runner))
     if maintains_itself(store):
         if compact:
-            steps.attempt("what it wrote is not compacted yet", lambda: steps.compact(snapshot_id, runner))
+            consequence = "what it wrote is not compacted yet"
+            steps.attempt("compact", consequence, lambda: steps.compact(snapshot_ids, runner))
         if store.options.get("snapshot.expire.execution-mode") == "async":
             steps.expire_in_background()
         else:
             steps.expire()
     if _hides_new_rows(store) and (steps.report.compaction is None or steps.report.compaction.stale):
-        steps.attempt("its rows were not counted", steps.count_unseen)
+        steps.attempt("compact", "its rows were not counted", steps.count_unseen)
+    steps.make_tags(batch=batch)
     return steps.report
 
 
@@ -126,29 +148,78 @@ class _Steps:
     def __init__(self, store: TableStore, report: WriteReport) -> None:
         self.store, self.report = store, report
         self._waiting: pa.Table | None = None
+        self._recorded: Exception | None = None
+        """The error that the ledger holds already."""
 
-    def attempt(self, consequence: str, step: Callable[[], None]) -> None:
-        """Run one step; what it fails with becomes a warning that begins with its consequence."""
+    def attempt(self, action: str, consequence: str, step: Callable[[], None]) -> None:
+        """Run one step.
+
+        An error becomes a warning that begins with its consequence, and a failed run of ``action`` in the ledger. A race that others won
+        becomes a note.
+        """
         try:
             step()
-        except (DredgeError, OSError) as error:
-            self.warn(f"the commit is done, but {consequence}: {error}")
+        except (CommitConflict, PlanStale) as error:
+            self.note(f"{consequence}, because others changed the table at the same time: {error}")
         except Exception as error:  # noqa: BLE001  (whatever it is, a caller who saw it would write the rows once more)
-            _LOG.debug("table %s: unexpected error", self.store.name, exc_info=True)
-            self.warn(f"the commit is done, but {consequence}: {error!r}")
+            ours = isinstance(error, DredgeError | OSError)
+            if not ours:
+                _LOG.debug("table %s: unexpected error", self.store.name, exc_info=True)
+            new = self.warn(f"the commit is done, but {consequence}: {error if ours else repr(error)}")
+            if new and error is not self._recorded:
+                record_failure(self.store, action, error, BY_WRITER)
 
-    def warn(self, text: str) -> None:
-        """Add a warning to the report and the log."""
-        _LOG.warning("table %s: %s", self.store.name, text)
-        self.report = replace(self.report, warnings=(*self.report.warnings, text))
-
-    def place(self, snapshot_id: int, runner: ChooseRunner | None) -> None:
-        """Give buckets to the postponed rows of the partitions that a commit wrote to, older waiting rows first, in a commit of their own."""
-        from lsm_core.maintenance.actions.assign_buckets.assigning import plan_assignment
+    def apply(self, plan: MaintenancePlan, runner: ChooseRunner | None = None, approved_by: str | None = None) -> Report:
+        """Apply a plan; the ledger holds what it failed with."""
         from lsm_core.maintenance.apply import apply_plan
 
+        chosen = None if runner is None else runner(plan)
+        try:
+            return apply_plan(self.store, plan, chosen, approved_by=approved_by or BY_WRITER)
+        except Exception as error:
+            self._recorded = error
+            raise
+
+    def warn(self, text: str) -> bool:
+        """Add a warning to the report, and to the log unless it was there a short while ago; return whether it is new to the log."""
+        new = _is_new(self.store.root, text)
+        _LOG.log(logging.WARNING if new else logging.DEBUG, "table %s: %s", self.store.name, text)
+        self.report = replace(self.report, warnings=(*self.report.warnings, text))
+        return new
+
+    def note(self, text: str) -> None:
+        """Add what others did at the same time to the report and, as information, to the log."""
+        _LOG.info("table %s: %s", self.store.name, text)
+        self.report = replace(self.report, notes=(*self.report.notes, text))
+
+    def expire_partitions(self, identifier: int, partitions: ExpiryAtCommit | None) -> None:
+        """Drop the partitions that are older than the table keeps them, where it is time to look."""
+        from lsm_core.maintenance.actions.expire_partitions.partition_expiry import ExpiryAtCommit
+
+        partitions = partitions or ExpiryAtCommit(self.store)
+        if partitions.is_due(identifier):
+            apply = partial(self.apply, approved_by="commit")
+            consequence = "the old partitions stay for now"
+            self.attempt("expire_partitions", consequence, lambda: partitions.expire(apply))
+
+    def make_tags(self, *, batch: bool) -> None:
+        """Make the automatic tags that are due."""
+        if self.store.options.tag_creation == "none" or self.store.options.write_only:
+            return
+
+        def make() -> None:
+            from lsm_core.maintenance.automatic_tags import make_automatic_tags
+
+            make_automatic_tags(self.store, batch=batch)
+
+        self.attempt("create_tag", "automatic tags were not made", make)
+
+    def place(self, snapshot_ids: Sequence[int], runner: ChooseRunner | None) -> None:
+        """Give buckets to the postponed rows of the partitions that commits wrote to, older waiting rows first, in a commit of their own."""
+        from lsm_core.maintenance.actions.assign_buckets.assigning import plan_assignment
+
         store = self.store
-        entries = manifests.delta_entries(store, snapshots.read(store, snapshot_id))
+        entries = pa.concat_tables(manifests.delta_entries(store, snapshots.read(store, n)) for n in snapshot_ids)
         waiting = entries.filter(pc.equal(entries.column("bucket"), arrow_scalar(POSTPONE_BUCKET)))
         touched = [partition for partition, _ in _places(waiting)]
         if not touched:
@@ -160,21 +231,20 @@ class _Steps:
         )
         plan = plan_assignment(store, chosen)
         if plan.items:
-            apply_plan(store, plan, None if runner is None else runner(plan), approved_by=BY_WRITER)
+            self.apply(plan, runner)
 
-    def compact(self, snapshot_id: int, runner: ChooseRunner | None) -> None:
-        """Compact the buckets that a commit added files to, as the options of the table pick.
+    def compact(self, snapshot_ids: Sequence[int], runner: ChooseRunner | None) -> None:
+        """Compact the buckets that commits added files to, as the options of the table pick.
 
         Where readers see compacted rows alone, a compaction that lost a race is planned again: a later commit may never come.
         """
         from lsm_core.maintenance.actions.compact.compaction import CompactionReport
-        from lsm_core.maintenance.apply import apply_plan
 
         for attempts_left in reversed(range(_COMPACTIONS_AT_MOST if _hides_new_rows(self.store) else 1)):
-            plan = plan_of_touched(self.store, snapshot_id)
+            plan = plan_of_touched(self.store, snapshot_ids)
             if plan is None or not plan.items:
                 return
-            report = apply_plan(self.store, plan, None if runner is None else runner(plan), approved_by=BY_WRITER)
+            report = self.apply(plan, runner)
             if not isinstance(report, CompactionReport):
                 return
             self.report = replace(self.report, compaction=report)
@@ -182,7 +252,7 @@ class _Steps:
                 return
             if not attempts_left:
                 left = len(report.stale)
-                self.warn(
+                self.note(
                     f"{left} of {len(plan.items)} buckets are compacted by a later commit: {report.stale[0].text}"
                 )
 
@@ -196,11 +266,11 @@ class _Steps:
     def expire(self) -> None:
         """Expire snapshots, changelogs and tags that are due, then sweep the due part of the trash."""
         store, now = self.store, self.store.clock.now_ms()
-        self.attempt("no snapshot expired", self._expire_snapshots)
+        self.attempt("expire_snapshots", "no snapshot expired", self._expire_snapshots)
         if store.options.changelog_decoupled:
-            self.attempt("no changelog expired", self._expire_changelogs)
-        self.attempt("no tag expired", self._expire_tags)
-        self.attempt("the trash is not swept", lambda: self._sweep(now))
+            self.attempt("expire_changelogs", "no changelog expired", self._expire_changelogs)
+        self.attempt("expire_tags", "no tag expired", self._expire_tags)
+        self.attempt("trash", "the trash is not swept", lambda: self._sweep(now))
 
     def _expire_snapshots(self) -> None:
         from lsm_core.maintenance.actions.expire_snapshots.expiry import ExpiryReport, expiry_is_due, plan_expiry
@@ -242,13 +312,11 @@ class _Steps:
             self.report = replace(self.report, files_swept=report.files_deleted)
 
     def _applied(self, plan: MaintenancePlan) -> Report | None:
-        from lsm_core.maintenance.apply import apply_plan
+        return self.apply(plan) if plan.items else None
 
-        return apply_plan(self.store, plan, approved_by=BY_WRITER) if plan.items else None
-
-    def note_waiting(self, snapshot_id: int) -> None:
-        """Keep the entries (`ENTRY_SCHEMA`) of the files of a commit that readers of compacted rows skip."""
-        added = _added(self.store, snapshot_id)
+    def note_waiting(self, snapshot_ids: Sequence[int]) -> None:
+        """Keep the entries (`ENTRY_SCHEMA`) of the files of commits that readers of compacted rows skip."""
+        added = pa.concat_tables(_added(self.store, snapshots.read(self.store, number)) for number in snapshot_ids)
         self._waiting = added.filter(pc.equal(added.column("level"), arrow_scalar(0)))
 
     def count_unseen(self) -> None:
@@ -286,15 +354,15 @@ def _hides_new_rows(store: TableStore) -> bool:
     return store.has_primary_key and compacted_only(store)
 
 
-def plan_of_touched(store: TableStore, snapshot_id: int) -> MaintenancePlan | None:
-    """Plan the compaction of the buckets to which a commit added files.
+def plan_of_touched(store: TableStore, snapshot_ids: Sequence[int]) -> MaintenancePlan | None:
+    """Plan the compaction of the buckets to which commits added files.
 
     Args:
         store: the table.
-        snapshot_id: the last snapshot of the commit.
+        snapshot_ids: the snapshots of the commits, oldest first; of those that have expired nothing is planned.
 
     Returns:
-        A plan with these buckets alone; None where the commit added no files, has compacted them itself, or the table is not compacted here.
+        A plan with these buckets alone; None where the commits added no files, have compacted them themselves, or the table is not compacted here.
 
     Raises:
         CorruptFile: a manifest cannot be read.
@@ -303,10 +371,17 @@ def plan_of_touched(store: TableStore, snapshot_id: int) -> MaintenancePlan | No
     from lsm_core.maintenance.actions.compact.compaction import CompactItem
     from lsm_core.maintenance.actions.compact.planning import plan_compaction
 
-    snapshot = snapshots.try_read(store, snapshot_id)
-    if snapshot is None or snapshot.commit_kind is CommitKind.COMPACT:
-        return None
-    places = _places(_added(store, snapshot_id))
+    waiting: dict[tuple[bytes, int], None] = {}
+    for number in snapshot_ids:
+        snapshot = snapshots.try_read(store, number)
+        if snapshot is None:
+            continue
+        if snapshot.commit_kind is CommitKind.COMPACT:
+            for place in _places(manifests.delta_entries(store, snapshot)):
+                waiting.pop(place, None)
+        else:
+            waiting |= dict.fromkeys(_places(_added(store, snapshot)))
+    places = list(waiting)
     if not places:
         return None
     partitions = [
@@ -326,9 +401,9 @@ def plan_of_touched(store: TableStore, snapshot_id: int) -> MaintenancePlan | No
     )
 
 
-def _added(store: TableStore, snapshot_id: int) -> pa.Table:
+def _added(store: TableStore, snapshot: Snapshot) -> pa.Table:
     """Return the entries (`ENTRY_SCHEMA`) of files that a snapshot added, those of postponed rows aside."""
-    entries = manifests.delta_entries(store, snapshots.read(store, snapshot_id))
+    entries = manifests.delta_entries(store, snapshot)
     chosen = pc.and_(
         pc.equal(entries.column("kind"), arrow_scalar(ADD)), pc.greater_equal(entries.column("bucket"), arrow_scalar(0))
     )
@@ -341,11 +416,18 @@ def _places(entries: pa.Table) -> Sequence[tuple[bytes, int]]:
 
 
 def _expire_later(store: TableStore) -> None:
-    steps = _Steps(store, WriteReport())
-    try:
-        steps.expire()
-    except Exception:  # noqa: BLE001  (a thread of its own has no caller)
-        _LOG.exception("table %s: expiring after a commit failed", store.name)
+    _Steps(store, WriteReport()).expire()  # raises nothing
+
+
+def _is_new(root: str, text: str) -> bool:
+    """Return whether the log of this process holds no such warning of a table since an hour."""
+    now = time.monotonic()
+    if now - _LOGGED.get((root, text), -math.inf) < _SAME_WARNING_EVERY_SECONDS:
+        return False
+    if len(_LOGGED) >= _WARNINGS_KEPT:
+        _LOGGED.clear()
+    _LOGGED[root, text] = now
+    return True
 
 
 def _background() -> ThreadPoolExecutor:

@@ -134,6 +134,28 @@ def write_or_warn(store: TableStore, entry: LedgerEntry, error: Exception | None
         _LOG.log(level, "run %s of table %s is not in the ledger: %s", entry.run_id, store.name, failure)
 
 
+def record_failure(store: TableStore, action: str, error: Exception, approved_by: str | None = None) -> None:
+    """Write a run down that failed before it had a plan; a ledger that cannot be written is said in the log.
+
+    Args:
+        store: the table.
+        action: what was to be planned.
+        error: what it failed with.
+        approved_by: who asked for it.
+    """
+    entry = LedgerEntry(
+        new_run_id(store, action),
+        action,
+        store.name,
+        store.clock.now_ms(),
+        FAILED,
+        approved_by=approved_by,
+        error=f"{type(error).__name__}: {error}",
+        who=this_process(),
+    )
+    write_or_warn(store, entry, error)
+
+
 def read_ledger(
     store: TableStore, limit: int | None = None, *, heads: bool = False, stalls: bool = False
 ) -> list[LedgerEntry]:

@@ -150,7 +150,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
             if self._overwrite:
                 committer = Committer(store, user)
                 published = committer.overwrite(found, {}, commit_identifier=epoch, properties=properties)
-                after_commit(store, published.snapshot_id, batch=False, compact=self._compaction == "follow")
+                follows = self._compaction == "follow"
+                after_commit(store, published.snapshot_ids, batch=False, compact=follows, identifier=epoch)
             else:
                 commits = StreamCommit(store, user, compact=self._compaction == "follow")
                 commits.filter_and_commit({epoch: found}, properties=properties)

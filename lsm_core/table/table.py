@@ -131,7 +131,7 @@ class Table(Readable):
     def _committed(self, snapshot_id: int | None) -> int | None:
         from lsm_core.table.writing import after_commit
 
-        self._last_write = after_commit(self.store, snapshot_id)
+        self._last_write = after_commit(self.store, () if snapshot_id is None else (snapshot_id,))
         return snapshot_id
 
     def write(

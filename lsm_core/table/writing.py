@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import pyarrow as pa
 
-from lsm_core.commit import BATCH, CommitMessage, Committer, discard_on_failure, messages_of
+from lsm_core.commit import BATCH, CommitMessage, CommitResult, Committer, discard_on_failure, messages_of
 from lsm_core.commit.overwrite import asked_scope, moves_hidden_keys
 from lsm_core.errors import InvalidOption, InvalidSchema, UnsupportedFeature
 from lsm_core.format.json_text import require_whole
@@ -39,20 +39,24 @@ _STALLS_EVERY_SECONDS: Final = 60.0
 
 def after_commit(
     store: TableStore,
-    snapshot_id: int | None,
+    snapshot_ids: Sequence[int],
     *,
     batch: bool = True,
     compact: bool = True,
     runner: ChooseRunner | None = None,
+    identifier: int = BATCH,
+    partitions: ExpiryAtCommit | None = None,
 ) -> WriteReport:
-    """Maintain a table after a commit, unless it is `write-only`: compaction, expiry, automatic tags.
+    """Maintain a table after commits, unless it is `write-only`: compaction, expiry, automatic tags.
 
     Args:
         store: the table.
-        snapshot_id: the last snapshot of the commit, None where nothing was committed.
-        batch: whether the commit was one of a batch job.
+        snapshot_ids: the snapshots of the commits, oldest first.
+        batch: whether the commits were those of a batch job.
         compact: False where the writer compacts by itself, or its caller wants no compaction.
         runner: returns what executes the tasks of a compaction plan.
+        identifier: of the last commit.
+        partitions: when the partitions were looked at; None for a writer of one commit.
 
     Returns:
         What was done; failures are among its warnings.
@@ -62,19 +66,21 @@ def after_commit(
     """
     from lsm_core.maintenance import inline
 
-    if snapshot_id is None:
-        return inline.WriteReport()
-    report = inline.after_commit(store, snapshot_id, compact=compact, batch=batch, runner=runner)
-    if store.options.tag_creation != "none" and not store.options.write_only:
-        from lsm_core.maintenance.automatic_tags import make_automatic_tags
-
-        make_automatic_tags(store, batch=batch)
-    return report
+    return inline.after_commit(
+        store,
+        snapshot_ids,
+        compact=compact,
+        batch=batch,
+        runner=runner,
+        identifier=identifier,
+        partitions=partitions,
+    )
 
 
 def committed(store: TableStore, snapshot_id: int | None, runner: ChooseRunner | None = None) -> int | None:
     """Return ``snapshot_id`` after :func:`after_commit` of a batch."""
-    after_commit(store, snapshot_id, runner=runner)
+    if snapshot_id is not None:
+        after_commit(store, (snapshot_id,), runner=runner)
     return snapshot_id
 
 
@@ -175,8 +181,9 @@ class StreamCommit:
         """
         ids = self._committer.filter_and_commit(committables, **told(self._store, watermark, properties))
         if committables:
-            self._expiry.after(max(committables))
-        after_commit(self._store, max(ids, default=None), batch=False, compact=self._compact)
+            last = max(committables)
+            expiry, compact = self._expiry, self._compact
+            after_commit(self._store, ids, batch=False, compact=compact, identifier=last, partitions=expiry)
         return ids
 
     def commit(
@@ -263,7 +270,7 @@ class BatchCommit:
         mine = messages_of(self._store, messages)
         with discard_on_failure(self._store, mine):
             more = told(self._store, watermark, properties)
-            done = self._committer.commit(mine, commit_identifier=identifier, **more).snapshot_id
+            done = self._committer.commit(mine, commit_identifier=identifier, **more)
         mark_end_of_input(self._store, [message.partition for message in mine])
         return self._finish(done, identifier)
 
@@ -279,15 +286,16 @@ class BatchCommit:
         mine = messages_of(self._store, messages)
         with discard_on_failure(self._store, mine):
             spec = asked_scope(self._store, partition_spec)
-            done = self._committer.overwrite(mine, spec, **told(self._store, watermark, properties)).snapshot_id
+            done = self._committer.overwrite(mine, spec, **told(self._store, watermark, properties))
         show_moved_keys(self._store, mine)
         mark_end_of_input(self._store, [message.partition for message in mine])
         return self._finish(done, BATCH)
 
-    def _finish(self, snapshot_id: int | None, identifier: int) -> int | None:
-        self._expiry.after(identifier)
-        self.report = after_commit(self._store, snapshot_id, compact=self._compact)
-        return snapshot_id
+    def _finish(self, done: CommitResult, identifier: int) -> int | None:
+        self.report = after_commit(
+            self._store, done.snapshot_ids, compact=self._compact, identifier=identifier, partitions=self._expiry
+        )
+        return done.snapshot_id
 
 
 def show_moved_keys(store: TableStore, messages: Sequence[CommitMessage]) -> None:

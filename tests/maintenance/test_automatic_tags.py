@@ -136,7 +136,7 @@ def test_a_commit_is_done_whatever_becomes_of_its_tag(tmp_path: Path, caplog: py
     (Path(table.store.root) / "tag").write_text("in the way")
     with caplog.at_level(logging.WARNING):
         write_at(table, local(2024, 1, 2))
-    assert "db.t: automatic tags were not made" in caplog.text
+    assert "db.t: the commit is done, but automatic tags were not made" in caplog.text
     (Path(table.store.root) / "tag").unlink()
     write_at(table, local(2024, 1, 2, 1))
     assert tagged(table) == {"2024-01-01": 1}

@@ -6,8 +6,7 @@ UTC: a partition's values, and when its files were made, as Dredge writes both (
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
@@ -16,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.commit import BATCH, Committer
-from lsm_core.errors import CommitConflict, ConflictKind, DredgeError, InvalidOption, UnsupportedFeature
+from lsm_core.errors import CommitConflict, ConflictKind, InvalidOption, UnsupportedFeature
 from lsm_core.format.java_text import local_date_time_text
 from lsm_core.format.partition_path import java_texts, partition_names
 from lsm_core.format.partition_time import NoTime, PartitionTimeExtractor
@@ -31,14 +30,12 @@ from lsm_core.maintenance.action import (
     Report,
     size_text,
 )
-from lsm_core.maintenance.apply import apply_plan
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
 from lsm_core.metadata.support import require_writable
 from lsm_core.metadata.totals import NEWEST, totals
 from lsm_core.options import whole_number
 
-_LOG: Final = logging.getLogger(__name__)
 _STRATEGY: Final = "partition.expiration-strategy"
 _TIME: Final = "partition.expiration-time"
 _BY_VALUE: Final = "values-time"
@@ -374,22 +371,21 @@ class ExpiryAtCommit:
         self._on = not options.write_only and bool(store.schema.partition_keys) and options.get(_TIME) is not None
         self._checked_ms = store.clock.now_ms() if self._on else 0
 
-    def after(self, identifier: int) -> None:
-        """Expire if it is time. The commit is done: what goes wrong here is logged, and the next commit tries again."""
+    def is_due(self, identifier: int) -> bool:
+        """Return whether partitions are looked at after the commit ``identifier``."""
         if not self._on:
-            return
+            return False
         options, now = self._store.options, self._store.clock.now_ms()
         interval = int(options.get("partition.expiration-check-interval"))
         ends = bool(options.get("end-input.check-partition-expire")) and identifier == BATCH
-        if not (interval == 0 or ends or now > self._checked_ms + interval):
-            return
-        try:
-            plan = plan_partition_expiry(self._store, now_ms=now)
-            if plan.items:
-                apply_plan(self._store, plan, approved_by="commit")
-        except (OSError, DredgeError) as error:
-            _LOG.warning("table %s: its old partitions stay for now: %s", self._store.name, error)
-            return
+        return interval == 0 or ends or now > self._checked_ms + interval
+
+    def expire(self, apply: Callable[[MaintenancePlan], object]) -> None:
+        """Plan which partitions go, and hand the plan to ``apply``. After an error the next commit tries again."""
+        now = self._store.clock.now_ms()
+        plan = plan_partition_expiry(self._store, now_ms=now)
+        if plan.items:
+            apply(plan)
         self._checked_ms = now
 
 
