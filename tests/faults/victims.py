@@ -28,6 +28,9 @@ from tests.faults.kinds import KINDS
 ROOT = Path(__file__).resolve().parent.parent.parent
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("round", pa.int32()), ("text", pa.string())])
 
+MAINTAINED_AT_MS = 1_700_000_000_000
+"""When the writer of a table that looks after itself writes (epoch ms; 2023-11-14 UTC)."""
+
 
 def rows(first: int, count: int, number: int) -> pa.Table:
     """Rows whose values tell which round wrote them."""
@@ -50,6 +53,10 @@ def work(what: str, warehouse: str, number: int) -> None:
         from lsm_core.compact import pieces as cut
 
         local.usable_cores, cut._OPENING = (lambda: 3), 0.0  # type: ignore[misc]
+    if what == "maintained write":  # of a table whose writers expire, sweep and tag
+        written = pa.table({"k": [60], "v": [60], "s": pa.array([None], pa.string()), "dt": ["2023-11-14"]})
+        Catalog(warehouse, clock=f"fixed:{MAINTAINED_AT_MS}").table("db.t").write(written)
+        return
     table = Catalog(warehouse).table("db.t")
     if what in KINDS:  # imported by the nursery, so that its victims need not
         KINDS[what].statement(table)
