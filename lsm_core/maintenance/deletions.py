@@ -15,13 +15,14 @@ import pyarrow.compute as pc
 
 from lsm_core.clock import utc_text
 from lsm_core.errors import CorruptFile, UnsupportedFeature
+from lsm_core.format.file_meta import DELETE
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.locks import held, lock_settings, table_lock
 from lsm_core.maintenance.action import Declined, MaintenancePlan, Report, Runner
 from lsm_core.maintenance.own_files import allowed_external_places, is_absolute
 from lsm_core.maintenance.trash import DeleteItem
-from lsm_core.maintenance.used_files import metadata_files, read_lineages, still_used
-from lsm_core.metadata import manifests
+from lsm_core.maintenance.used_files import metadata_files, names_of, read_lineages, still_used
+from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import index_file_path
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import ALLOWED_PLACES, TableOptions
@@ -112,12 +113,15 @@ def split_used(
     without_branch: str | None = None,
     without_tags: AbstractSet[str] = frozenset(),
     dropped: AbstractSet[int] = frozenset(),
+    unreadable: AbstractSet[int] = frozenset(),
     runner: Runner | None = None,
 ) -> tuple[list[DeleteItem], list[Declined]]:
     """Candidates that nothing retained needs, and the data files that something does, with its name.
 
     ``without`` and ``without_changelogs``: ids of the snapshots and changelogs that go; ``without_branch``, ``without_tags`` and
-    ``dropped``: the branch, the tags and the snapshots (which leave no changelog) that go; ``runner``: see `still_used`. Manifest-side files shared with newer
+    ``dropped``: the branch, the tags and the snapshots (which leave no changelog) that go; ``unreadable``: damaged snapshots whose neighbours stay and say what they need:
+    their data is in the next snapshot or was dropped by it, their metadata is new or that of the one before;
+    ``runner``: see `still_used`. Manifest-side files shared with newer
     snapshots are the rule, so they are dropped without a word. Raises CorruptFile when something retained cannot be read.
     """
     lineages = read_lineages(
@@ -126,9 +130,15 @@ def split_used(
         without_changelogs=without_changelogs,
         without_branch=without_branch,
         without_tags=without_tags,
-        dropped=dropped,
+        dropped=dropped | unreadable,
     )
-    used = still_used(store, lineages, {PurePosixPath(item.path).name for item in candidates}, runner).holders
+    names = {PurePosixPath(item.path).name for item in candidates}
+    asked = still_used(store, lineages, names, runner)
+    for number in sorted(unreadable):
+        gone = manifests.delta_entries(store, snapshots.read(store, number + 1))
+        gone = gone.filter(pc.equal(gone.column("kind"), DELETE))
+        asked.add(names_of(gone).to_pylist(), f"snapshot {number}, which cannot be read", names)
+    used = asked.holders
     free = [item for item in candidates if PurePosixPath(item.path).name not in used]
     held = [
         Declined(item.path, "held", f"held by {used[name]}", {"size": item.size, "holder": used[name]})

@@ -169,7 +169,9 @@ class _Steps:
             if new and error is not self._recorded:
                 record_failure(self.store, action, error, BY_WRITER)
 
-    def apply(self, plan: MaintenancePlan, runner: ChooseRunner | None = None, approved_by: str | None = None) -> Report:
+    def apply(
+        self, plan: MaintenancePlan, runner: ChooseRunner | None = None, approved_by: str | None = None
+    ) -> Report:
         """Apply a plan; the ledger holds what it failed with."""
         from lsm_core.maintenance.apply import apply_plan
 
@@ -273,13 +275,22 @@ class _Steps:
         self.attempt("trash", "the trash is not swept", lambda: self._sweep(now))
 
     def _expire_snapshots(self) -> None:
-        from lsm_core.maintenance.actions.expire_snapshots.expiry import ExpiryReport, expiry_is_due, plan_expiry
+        from lsm_core.maintenance.actions.expire_snapshots.expiry import (
+            UNREADABLE,
+            ExpiryReport,
+            expiry_is_due,
+            plan_expiry,
+        )
 
         if not expiry_is_due(self.store):
             return
-        report = self._applied(plan_expiry(self.store, check_used=False))
+        plan = plan_expiry(self.store, check_used=False)
+        report, declined = self._applied(plan), plan.declined
         if isinstance(report, ExpiryReport):
-            self.report = replace(self.report, expired=report.expired)
+            self.report, declined = replace(self.report, expired=report.expired), report.declined
+        for item in declined:
+            if item.reason == UNREADABLE:
+                self.warn(item.text)
 
     def _expire_changelogs(self) -> None:
         from lsm_core.maintenance.actions.expire_changelogs.changelog_expiry import plan_changelog_expiry

@@ -71,6 +71,17 @@ def try_read(store: TableStore, snapshot_id: int) -> Snapshot | None:
         return None
 
 
+def find_damaged(store: TableStore, ids: Sequence[int]) -> dict[int, CorruptFile]:
+    """Return those of ``ids`` whose snapshot file is there and cannot be read, each with its error."""
+    damaged = {}
+    for number in ids:
+        try:
+            try_read(store, number)
+        except CorruptFile as error:
+            damaged[number] = error
+    return damaged
+
+
 def is_same(one: Snapshot, other: Snapshot) -> bool:
     """Whether both are one commit. Ids are handed out again after a rollback; names of manifest lists are unique, and stay where a
     snapshot is copied: to a branch, to main by a fast-forward, into a tag."""

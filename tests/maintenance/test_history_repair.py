@@ -8,6 +8,7 @@ import pytest
 
 from lsm_core import Table
 from lsm_core.cli.app import run
+from lsm_core.errors import CorruptFile
 from lsm_core.metadata import manifests
 from lsm_core.metadata.history_check import history_warnings
 from tests.maintenance.tables import HOUR, assert_whole, content, keyed, on_disk, rows, strays, tag
@@ -140,3 +141,89 @@ def test_a_newest_snapshot_that_cannot_be_read_is_named_and_left_alone(tmp_path:
     broken.rename(tmp_path / broken.name)
     assert table.apply(table.plan_maintenance("repair")).lines("db.t") == ["hints set right: snapshot/LATEST"]
     assert table.to_arrow().num_rows == 5
+
+
+def damage(table: Table, number: int) -> bytes:
+    """Cut a snapshot file in half; returns what it held."""
+    path = Path(table.store.snapshot_path(number))
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+    return data
+
+
+def test_a_damaged_snapshot_keeps_its_neighbours_and_is_repaired_by_the_command_that_the_warning_names(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {"dredge__compaction__inline": "follow", "snapshot__num_retained__min": "1"}
+    table = keyed(tmp_path, snapshot__num_retained__max="3", **options)
+    alone = table.copy({"write-only": "true"})
+    for number in range(8):
+        alone.write(rows(range(number, number + 3), v=number))
+    wanted = {number: content(table, number) for number in range(4, 9)}
+    data = damage(table, 5)
+    for number in range(2):
+        table.write(rows([100 + number]))
+        assert table.last_write is not None
+        assert "snapshot 5 is damaged" in table.last_write.warnings[0]
+        assert "`dredge repair db.t`" in table.last_write.warnings[0]
+        assert table.last_write.expired == ((1, 2, 3) if not number else ())
+    assert caplog.text.count("snapshot 5 is damaged") == 1
+
+    assert {number: content(table, number) for number in (4, 6, 7, 8)} == {n: wanted[n] for n in (4, 6, 7, 8)}
+    assert run(["repair", "db.t", "-w", str(tmp_path / "wh")]) == 0
+    assert content(table, 5) == wanted[5]
+    (kept,) = (Path(table.store.root) / "dredge" / "damaged").iterdir()
+    assert data.startswith(kept.read_bytes())
+    table.write(rows([102]))
+    assert table.last_write is not None
+    assert table.last_write.warnings == ()
+    assert 5 in table.last_write.expired
+    assert_whole(table)
+
+
+def test_a_retained_snapshot_that_is_damaged_holds_the_files_that_the_next_one_dropped(tmp_path: Path) -> None:
+    table = keyed(tmp_path)
+    for number in range(5):
+        table.write(rows(range(number, number + 3), v=number))
+    table.compact(full=True)  # 6 drops the files of 1 to 5
+    for number in range(3):
+        table.write(rows([number]))
+    needed = live_at(table, 5)
+    damage(table, 5)
+    damage(table, 8)
+    report = table.expire_snapshots(retain_max=6, retain_min=1)
+    assert report.expired == (1, 2, 3)
+    assert {item.facts["snapshot"] for item in report.declined if "snapshot" in item.facts} == {5, 8}
+    table.store.clock.advance(48 * HOUR)
+    table.apply(table.plan_maintenance("repair"))
+    assert needed <= {path.rpartition("/")[2] for path in on_disk(table)}
+    table.sweep_trash()
+    assert_whole(table)
+
+
+def test_two_damaged_snapshots_side_by_side_expire_nothing_and_are_repaired_together(tmp_path: Path) -> None:
+    table = keyed(tmp_path)
+    for number in range(7):
+        table.write(rows(range(number, number + 3), v=number))
+    said = content(table, 5)
+    for number in (3, 4):
+        damage(table, number)
+    with pytest.raises(CorruptFile, match="snapshot-3"):
+        table.expire_snapshots(retain_max=5, retain_min=1)
+    assert table.apply(table.plan_maintenance("repair")).bridged == (3, 4)
+    assert content(table, 5) == said
+    assert table.expire_snapshots(retain_max=5, retain_min=1).expired == (1, 2)
+
+
+def test_the_oldest_snapshot_is_set_aside_and_the_newest_is_not(tmp_path: Path) -> None:
+    table = keyed(tmp_path)
+    for number in range(3):
+        table.write(rows([number]))
+    damage(table, 1)
+    plan = table.plan_maintenance("repair")
+    assert [item.snapshot_id for item in plan.items] == [1]
+    assert table.apply(plan).set_aside == (1,)
+    assert (hint(table, "EARLIEST").read_text(), [one.id for one in table.snapshots()]) == ("2", [2, 3])
+    damage(table, 3)
+    plan = table.plan_maintenance("repair")
+    assert (plan.items, plan.declined[0].subject) == ((), "snapshot 3")

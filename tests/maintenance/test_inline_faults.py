@@ -150,7 +150,9 @@ def test_a_writer_killed_in_what_follows_its_commit_leaves_a_whole_table(
     assert nursery.run("maintained write", tmp_path / "whole" / "wh", tmp_path / "whole.trace") == "ended"
     lines = [json.loads(line) for line in (tmp_path / "whole.trace").read_text().splitlines()]
     assert (60, KEPT) in keys(opened(tmp_path / "whole"))
-    first = next(n for n, line in enumerate(lines, 1) if "/snapshot/snapshot-" in line["path"] and line["event"] == "end")
+    first = next(
+        n for n, line in enumerate(lines, 1) if "/snapshot/snapshot-" in line["path"] and line["event"] == "end"
+    )
     assert len(lines) - first > 100
     killed = 0
     for line in range(first, len(lines), stride):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Final
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.clock import utc_text
-from lsm_core.errors import PlanStale
+from lsm_core.errors import CorruptFile, PlanStale
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.json_reader import parse_json
 from lsm_core.maintenance.action import (
@@ -42,6 +43,8 @@ from lsm_core.metadata import changelogs, consumers, manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import done_in_turn, place_of
 
+UNREADABLE: Final = "unreadable"
+"""Reason of what is declined because a snapshot is damaged."""
 _MOST_LINES: Final = 10_000
 _SHARE_AT_ONCE: Final = 20
 _EXTERNAL: Final = "data-file.external-paths"
@@ -132,8 +135,9 @@ def plan_expiry(
 
     ``older_than_ms`` and ``now_ms`` are epoch ms. Consumers that are silent for longer than `consumer.expiration-time` go first, as Java's
     commits have it. Where changelogs are kept longer (`changelog.*`), what they tell stays. ``runner``: where it runs parts elsewhere (`TaskRunner`), these look at some of very many snapshots each; the plan
-    is the same. ``check_used`` False leaves it to the application, which asks anyway, which files others need. Reads metadata only. Raises InvalidOption, and
-    CorruptFile when a snapshot, changelog, tag, branch or consumer cannot be read.
+    is the same. ``check_used`` False leaves it to the application, which asks anyway, which files others need. Reads metadata only. A snapshot that
+    is damaged ends the range: the one before it and all later ones stay. Raises InvalidOption, and
+    CorruptFile when a changelog, tag, branch or consumer cannot be read, or several damaged snapshots lie side by side.
     """
     now = store.clock.now_ms() if now_ms is None else now_ms
     policy = RetentionPolicy.of(store.options, now, retain_max, retain_min, older_than_ms, max_deletes)
@@ -147,29 +151,27 @@ def plan_expiry(
     if not ids:
         return replace(plan, declined=(Declined("snapshots", "empty", "the table has no snapshot"),))
 
-    known: dict[int, Snapshot] = {}  # each is read once
-
-    def time_of(snapshot_id: int) -> int | None:
-        if snapshot_id not in known and (found := snapshots.try_read(store, snapshot_id)) is not None:
-            known[snapshot_id] = found
-        return known[snapshot_id].time_millis if snapshot_id in known else None
-
+    history = _History(store)
     consumed = _next_consumed(store, [one.consumer_id for one in silent])
-    chosen = policy.choose(ids[0], ids[-1], consumed, time_of)
-    kept = Declined(
-        f"snapshots {chosen.end}..{ids[-1]}", "retained", chosen.limit, {"first_kept": chosen.end, "latest": ids[-1]}
-    )
+    chosen = policy.choose(ids[0], ids[-1], consumed, history.time_of)
+    known = history.read([number for number in ids if number <= chosen.end])
+    damaged = min((number for number in history.damaged if number <= chosen.end), default=None)
+    reason = "retained"
+    if damaged is not None:
+        # The one before it stays, too, which says what the damaged one was made from.
+        reason, why = UNREADABLE, damage_text(store, damaged, history.damaged[damaged])
+        chosen = replace(chosen, end=max(chosen.start, damaged - 1), limit=why)
+    facts = {"first_kept": chosen.end, "latest": ids[-1]}
+    kept = Declined(f"snapshots {chosen.end}..{ids[-1]}", reason, chosen.limit, facts)
     if chosen.is_empty:
         return replace(plan, declined=(kept,))
-    going = [number for number in ids if number <= chosen.end and number not in known]
-    known |= {snapshot.id: snapshot for snapshot in snapshots.iterate(store, going)}
     times = {number: known[number].time_millis for number in ids if number < chosen.end and number in known}
     keeps = store.options.changelog_decoupled
     items = [ExpireItem(number, time, chosen.reason_of(number), keeps) for number, time in times.items()]
     candidates = {item.path: item for item in _candidates(store, list(times), chosen.end, known, runner)}
     deletions, held = list(candidates.values()), list[Declined]()
     if check_used:
-        deletions, held = split_used(store, deletions, without=set(times), runner=runner)
+        deletions, held, _ = _split_used(store, deletions, set(times), runner)
     freed = sum(item.size for item in deletions)
     return replace(
         plan,
@@ -183,21 +185,74 @@ def expiry_is_due(store: TableStore) -> bool:
     """Return whether snapshots expire after a commit: one that the options of the table let go, of more than 40 snapshots a twentieth.
 
     Raises:
-        CorruptFile: a snapshot or consumer cannot be read.
+        CorruptFile: a consumer cannot be read.
     """
     latest, earliest = snapshots.latest_id(store), snapshots.earliest_id(store)
     if latest is None or earliest is None or latest - earliest < store.options.retained_min:
         return False
 
-    def time_of(snapshot_id: int) -> int | None:
-        snapshot = snapshots.try_read(store, snapshot_id)
-        return None if snapshot is None else snapshot.time_millis
-
     policy = RetentionPolicy.of(store.options, store.clock.now_ms())
-    chosen = policy.choose(earliest, latest, None, time_of)
+    chosen = policy.choose(earliest, latest, None, _History(store).time_of)
     # Each expiry asks all snapshots that stay what they need, so of many it waits for some.
     least = min(policy.max_deletes, max(1, (latest - earliest + 1) // _SHARE_AT_ONCE))
     return chosen.end - chosen.start >= least and not _is_held(store, earliest)
+
+
+class _History:
+    """The snapshots of a table, each read once; of those that are damaged the error is kept."""
+
+    def __init__(self, store: TableStore) -> None:
+        self._store = store
+        self._known: dict[int, Snapshot] = {}
+        self.damaged: dict[int, CorruptFile] = {}
+
+    def time_of(self, snapshot_id: int) -> int | None:
+        """Return when a snapshot was committed (epoch ms); None where it is missing or damaged."""
+        found = self.read([snapshot_id]).get(snapshot_id)
+        return None if found is None else found.time_millis
+
+    def read(self, ids: Sequence[int]) -> dict[int, Snapshot]:
+        """Read snapshots; return all that are known by now."""
+        wanted = [number for number in ids if number not in self._known and number not in self.damaged]
+        try:
+            self._known |= {snapshot.id: snapshot for snapshot in snapshots.iterate(self._store, wanted)}
+        except CorruptFile:
+            self.damaged |= snapshots.find_damaged(self._store, wanted)
+            healthy = [number for number in wanted if number not in self.damaged]
+            self._known |= {snapshot.id: snapshot for snapshot in snapshots.iterate(self._store, healthy)}
+        return self._known
+
+
+def damage_text(store: TableStore, snapshot_id: int, error: CorruptFile) -> str:
+    """Return what people should know of a damaged snapshot, and the command that repairs it."""
+    return f"snapshot {snapshot_id} is damaged, and nothing from the one before it on expires: {error}; `dredge repair {store.name}` replaces it"
+
+
+def _split_used(
+    store: TableStore, candidates: Sequence[DeleteItem], going: AbstractSet[int], runner: Runner | None
+) -> tuple[list[DeleteItem], list[Declined], list[Declined]]:
+    """Split candidates as `split_used` does, also where a snapshot that stays is damaged and its neighbours say what it needs.
+
+    Returns:
+        Candidates that go, those that are held, and the damaged snapshots.
+
+    Raises:
+        CorruptFile: something retained cannot be read, and nothing else says what it needs.
+    """
+    try:
+        return *split_used(store, candidates, without=going, runner=runner), []
+    except CorruptFile:
+        stays = [number for number in snapshots.list_ids(store) if number not in going]
+        damaged = snapshots.find_damaged(store, stays)
+        sound = set(stays) - set(damaged)
+        if not damaged or not all({number - 1, number + 1} <= sound for number in damaged):
+            raise
+    free, held = split_used(store, candidates, without=going, unreadable=set(damaged), runner=runner)
+    said = [
+        Declined(f"snapshot {number}", UNREADABLE, damage_text(store, number, error), {"snapshot": number})
+        for number, error in damaged.items()
+    ]
+    return free, held, said
 
 
 def _is_held(store: TableStore, earliest: int) -> bool:
@@ -368,7 +423,7 @@ def _expire(store: TableStore, plan: MaintenancePlan, runner: Runner | None = No
             plan.hash, plan.base_snapshot, earliest=earliest, declined=plan.declined, consumers=forgotten
         )
     _require_oldest(store, present, going)
-    deletions, held = split_used(store, plan.items_of(DeleteItem), without=set(going), runner=runner)
+    deletions, held, damaged = _split_used(store, plan.items_of(DeleteItem), set(going), runner)
     # The exact bytes of the snapshot files, checked: a restore writes them back.
     texts, read = {}, {}
     paths = [store.snapshot_path(number) for number in going]
@@ -400,7 +455,7 @@ def _expire(store: TableStore, plan: MaintenancePlan, runner: Runner | None = No
         trash_id=record.trash_id,
         not_before_ms=record.not_before_ms,
         held=tuple(held_once.values()),
-        declined=tuple(item for item in plan.declined if item.reason != "held"),
+        declined=(*(item for item in plan.declined if item.reason != "held"), *damaged),
         consumers=forgotten,
     )
 

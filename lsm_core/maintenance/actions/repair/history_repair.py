@@ -7,12 +7,16 @@ old snapshot, or none, and write an id again.
 does the same the next time: snapshots and their files stay for ever. The
 missing snapshots are put back: from a tag of that id where there is one, else as a bridge, a snapshot that says what the one after the
 gap was built on, with all that changed since the one before the gap as its own change.
+
+**Damaged snapshots.** One that cannot be read ends expiry in every engine. It is set aside, which leaves a gap to be bridged.
 """
 
 from __future__ import annotations
 
 import copy
+import hashlib
 from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 from typing import Any, ClassVar, Final
 
 import pyarrow.compute as pc
@@ -29,6 +33,8 @@ from lsm_core.metadata.paimon_version import carried_writer
 from lsm_core.metadata.store import TableStore
 
 _USER: Final = "dredge-repair"
+_DAMAGED: Final = "dredge/damaged"
+"""Folder of a table, or of its branch, to which damaged snapshots are moved; nothing reads them."""
 BRIDGE_PROPERTY: Final = "dredge.bridge"
 """Property of a snapshot that a repair made: the ids, "4..5", of the gap that it is part of."""
 
@@ -80,23 +86,47 @@ class BridgeItem(PlanItem):
 
 
 @dataclass(frozen=True)
+class SetAsideItem(PlanItem):
+    """One damaged snapshot file that is moved to the folder `dredge/damaged` of the table.
+
+    Attributes:
+        snapshot_id: its id.
+        reason: why it cannot be read.
+    """
+
+    item_kind: ClassVar[str] = "set_aside"
+    title: ClassVar[str] = "would set aside"
+    columns: ClassVar[tuple[str, ...]] = ("snapshot", "why")
+
+    snapshot_id: int
+    reason: str
+
+    def cells(self) -> tuple[Any, ...]:
+        """The id and the reason."""
+        return (self.snapshot_id, self.reason)
+
+
+@dataclass(frozen=True)
 class RepairReport(Report):
-    """Which snapshots are there again and which hints were set right."""
+    """Which snapshots are there again, which damaged files were moved away, and which hints were set right."""
 
     plan_hash: str
     base_snapshot: int | None
     bridged: tuple[int, ...] = ()
     hints: tuple[str, ...] = ()
     declined: tuple[Declined, ...] = ()
+    set_aside: tuple[int, ...] = ()
 
     @property
     def changed(self) -> bool:
         """Whether anything was set right."""
-        return bool(self.bridged or self.hints)
+        return bool(self.bridged or self.hints or self.set_aside)
 
     def lines(self, table: str) -> list[str]:
         """A line for each kind of repair."""
         told = []
+        if self.set_aside:
+            told.append(f"damaged snapshots moved to {_DAMAGED}: {', '.join(map(str, self.set_aside))}")
         if self.bridged:
             told.append(f"snapshots put back: {', '.join(map(str, self.bridged))}; expiry goes on in every engine")
         if self.hints:
@@ -107,7 +137,7 @@ class RepairReport(Report):
 
 
 def plan_repair(store: TableStore, now_ms: int | None = None) -> MaintenancePlan:
-    """Plan to set hints right and to bridge gaps in the ids of snapshots. Reads metadata only; ``now_ms``: epoch ms.
+    """Plan to set hints right, to set damaged snapshots aside, and to bridge gaps in the ids of snapshots. Reads metadata only; ``now_ms``: epoch ms.
 
     A gap across which deletion vectors changed is declined: what they were is in no file. So is a newest snapshot that cannot be read, without
     which no engine reads the table. Raises CorruptFile.
@@ -123,8 +153,11 @@ def plan_repair(store: TableStore, now_ms: int | None = None) -> MaintenancePlan
         way = f"; moved away, the table is at snapshot {ids[-2]} again" if len(ids) > 1 else ""
         why = f"{error}: put the file back from a copy{way}"
         declined.append(Declined(f"snapshot {ids[-1]}", "unreadable", why, {"snapshot": ids[-1]}))
+    damaged = snapshots.find_damaged(store, ids[:-1])
+    items += [SetAsideItem(number, str(error)) for number, error in damaged.items()]
+    ids = [number for number in ids if number not in damaged]
     tagged = {snapshot.id: name for name, snapshot in sorted(tags.list_tags(store).items(), reverse=True)}
-    for first, last in snapshots.gaps(ids):
+    for first, last in snapshots.gaps(ids) if not declined else ():
         missing = range(first, last + 1)
         sources = [f"tag {tagged[number]}" if number in tagged else "bridge" for number in missing]
         why = _why_not(store, first - 1, last + 1) if "bridge" in sources else ""
@@ -169,7 +202,10 @@ def apply_repair(store: TableStore, plan: MaintenancePlan) -> Outcome:
     A snapshot that is there meanwhile stays as it is. Raises CorruptFile; an interrupted repair leaves whole snapshots, and the rest of the gap
     for the next one.
     """
+    aside = [item.snapshot_id for item in plan.items_of(SetAsideItem) if _set_aside(store, item.snapshot_id)]
     bridged = [item.snapshot_id for item in plan.items_of(BridgeItem) if _put_back(store, item)]
+    if aside and (ids := snapshots.list_ids(store)) and ids[0] > aside[0]:
+        snapshots.write_earliest_hint(store, ids[0])
     told = []
     planned = {(item.folder, item.name) for item in plan.items_of(HintItem)}
     for item in wrong_hints(store):  # as things are now: commits move LATEST
@@ -181,16 +217,30 @@ def apply_repair(store: TableStore, plan: MaintenancePlan) -> Outcome:
         elif not hints.write_hint(store.file_io, place, item.name, item.wanted):
             continue
         told.append(f"{item.folder}/{item.name}")
-    lines = [{"event": "bridged", "snapshot": number} for number in bridged]
-    report = RepairReport(plan.hash, plan.base_snapshot, tuple(bridged), tuple(told), plan.declined)
+    lines = [{"event": "set aside", "snapshot": number} for number in aside]
+    lines += [{"event": "bridged", "snapshot": number} for number in bridged]
+    report = RepairReport(plan.hash, plan.base_snapshot, tuple(bridged), tuple(told), plan.declined, tuple(aside))
     return Outcome(report, [*lines, *({"event": "hint", "file": name} for name in told)])
 
 
 def repair_fits(store: TableStore, plan: MaintenancePlan) -> bool:
     """Whether a snapshot of ``plan`` is still missing, or a hint still wrong."""
-    missing = any(not snapshots.exists(store, item.snapshot_id) for item in plan.items_of(BridgeItem))
+    damaged = snapshots.find_damaged(store, [item.snapshot_id for item in plan.items_of(SetAsideItem)])
+    missing = bool(damaged) or any(not snapshots.exists(store, item.snapshot_id) for item in plan.items_of(BridgeItem))
     wrong = {(item.folder, item.name) for item in wrong_hints(store)}
     return missing or any((item.folder, item.name) in wrong for item in plan.items_of(HintItem))
+
+
+def _set_aside(store: TableStore, number: int) -> bool:
+    """Move a snapshot file away, its bytes first; False where it can be read, is gone, or is the newest, without which there is no table."""
+    if number >= (snapshots.list_ids(store) or [0])[-1] or not snapshots.find_damaged(store, [number]):
+        return False
+    path = store.snapshot_path(number)
+    data = store.file_io.read_bytes(path)
+    digest = hashlib.sha256(data).hexdigest()[:16]
+    store.file_io.mkdirs(f"{store.metadata_root}/{_DAMAGED}")
+    store.file_io.write_exclusive(f"{store.metadata_root}/{_DAMAGED}/{PurePosixPath(path).name}-{digest}", data)
+    return bool(store.delete(path))
 
 
 def _put_back(store: TableStore, item: BridgeItem) -> bool:
@@ -253,6 +303,7 @@ __all__ = [
     "BridgeItem",
     "HintItem",
     "RepairReport",
+    "SetAsideItem",
     "apply_repair",
     "plan_repair",
     "repair_fits",
