@@ -30,6 +30,7 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.options import READING, find_key, is_catalog_option
 from lsm_core.read import resolve
 from lsm_core.read.table_versions import moment_ms, startup
+from lsm_core.spark.driver_session import leave_note
 from lsm_core.spark.replaced_partitions import REPLACE_WHERE, replace_condition
 from lsm_core.spark.spark_columns import fields_of, require_schema, spark_ddl
 from lsm_core.spark.spark_tasks import IN_CATALOG, require_workers, store_of, tells, use_this_python
@@ -109,6 +110,7 @@ def register(spark: SparkSession) -> None:
     """
     if not use_this_python(spark):
         require_workers(spark)
+    leave_note(spark)
     spark.dataSource.register(TableSource)
     hand_on_modes(spark, FORMAT)
 

@@ -90,9 +90,11 @@ def spark_session(
         for key, value in settings.items():
             session.conf.set(key, value)
     from lsm_core.spark.data_source import TableSource
+    from lsm_core.spark.driver_session import leave_note
     from lsm_core.spark.spark_tasks import use_this_python
 
     use_this_python(session)
+    leave_note(session)
     session.dataSource.register(TableSource)
     return session
 

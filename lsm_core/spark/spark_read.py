@@ -31,7 +31,7 @@ from lsm_core.storage import place_of
 from lsm_core.types import TypeRoot
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from lsm_core.table.system.reader import ReadOnlyTable
 
@@ -234,6 +234,7 @@ def _frames(spark: SparkSession, scan: Scan, ddl: str, limit: int | None) -> lis
     for kind, splits in plain.items():
         paths = [store.data_path(split.partition, split.bucket, file) for split in splits for file in split.files]
         stored = _stored(spark, kind, paths, spark_ddl(fields_of(store.schema, needed, store.name), store.name))
+        stored = _with_all_nans(stored, store, needed)
         if scan.filter is not None:
             condition = condition_of(scan.filter, store.schema)
             assert condition is not None
@@ -426,6 +427,31 @@ def _literal(value: Any) -> str:
     if isinstance(value, str):
         return f"CAST(X'{value.encode().hex()}' AS STRING)"
     return f"DATE'{value.isoformat()}'" if isinstance(value, dt.date) else f"{value}L"
+
+
+def _with_all_nans(stored: DataFrame, store: TableStore, names: Sequence[str]) -> DataFrame:
+    """Return rows of files whose floating point columns Spark does not prune by.
+
+    To Spark NaN is the greatest number. The least and greatest values in a file's footer leave NaN out, as the formats ask for, so a pruning
+    `d > 5` or `d = 'NaN'` would lose its rows. Spark hands no test of an expression to its readers.
+    """
+    from pyspark.sql import functions
+
+    def kept(name: str) -> Column:
+        """Return the column, as an expression of the same values where it may hold NaN."""
+        kind, column = store.schema.arrow_schema.field(name).type, functions.col(quoted(name))
+        if pa.types.is_floating(kind):
+            return functions.nanvl(column, column).alias(name)
+        return functions.when(column.isNotNull(), column).alias(name) if _has_floating_field(kind) else column
+
+    return stored.select(*map(kept, names))
+
+
+def _has_floating_field(kind: pa.DataType) -> bool:
+    """Return whether a struct has a floating point field, also one inside another struct: Spark tests elements of lists and maps by itself."""
+    return pa.types.is_struct(kind) and any(
+        pa.types.is_floating(field.type) or _has_floating_field(field.type) for field in kind
+    )
 
 
 def _stored(spark: SparkSession, kind: str, paths: Sequence[str], ddl: str) -> DataFrame:

@@ -15,7 +15,7 @@ from lsm_core.commit import abort, discard_on_failure
 from lsm_core.errors import DredgeError, InvalidOption, UnsupportedFeature
 from lsm_core.metadata.store import TableStore
 from lsm_core.spark.gathering import write_gathered, write_or_leave
-from lsm_core.spark.spark_tasks import IN_CATALOG, Outcome, decode, encode, raise_first, tells
+from lsm_core.spark.spark_tasks import IN_CATALOG, OfOneRelease, Outcome, decode, encode, raise_first, tells
 from lsm_core.spark.spark_write import OVERWRITE_MODE, WriteJob, overwrite_scope, task_number
 from lsm_core.write import RoutedRows
 
@@ -44,7 +44,7 @@ class NoWriter(DataSourceArrowWriter):
         """Do nothing."""
 
 
-class TableWriter(DataSourceArrowWriter):
+class TableWriter(OfOneRelease, DataSourceArrowWriter):
     """Writes a DataFrame as one commit; ``overwrite`` replaces what `overwrite_scope` says.
 
     Row order between tasks is the order of the DataFrame's partitions. Tasks whose files would be small leave their rows to one writer (`gathering`);

@@ -36,7 +36,7 @@ from lsm_core.read.changes.changed_rows import Choice, Rows, file_rows, split_ro
 from lsm_core.read.changes.spans import earliest_kept, expiry_named, next_snapshot
 from lsm_core.read.changes.stream import Beginning, Follower, ends_stream, too_young
 from lsm_core.spark.spark_columns import fields_of, require_schema, spark_arrow_schema, spark_ddl, to_spark
-from lsm_core.spark.spark_tasks import noted, tells
+from lsm_core.spark.spark_tasks import OfOneRelease, noted, tells
 from lsm_core.types import is_retract, kinds_to_text
 
 ROW_KIND: Final = "_row_kind"
@@ -183,7 +183,7 @@ class StreamPartition(InputPartition):
         super().__init__(tuple(shares))
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(OfOneRelease, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads what changes in a table, once and in order.
 
     Tables with a changelog producer are told by their changelogs, others by what their APPEND snapshots added. Without `read.changelog` rows
@@ -283,7 +283,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return TableStore.from_json(self._store_text)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key != "_store"}
+        return {key: value for key, value in super().__getstate__().items() if key != "_store"}
 
     def _beginning(self) -> Beginning:
         consumer = self._store.options.get("consumer-id")

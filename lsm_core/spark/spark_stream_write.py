@@ -33,8 +33,8 @@ from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.spark.gathering import write_gathered, write_or_leave
 from lsm_core.spark.spark_columns import names_in_table
-from lsm_core.spark.spark_tasks import Outcome, decode, encode, raise_first, tells
-from lsm_core.spark.spark_write import WriteJob, kind_column_of, task_number
+from lsm_core.spark.spark_tasks import OfOneRelease, Outcome, decode, encode, raise_first, tells
+from lsm_core.spark.spark_write import WriteJob, kind_column_of, runner_beside_driver, task_number
 from lsm_core.spark.write_folder import WriteFolder
 from lsm_core.table.writing import StreamCommit, after_commit
 from lsm_core.write import BucketHistory
@@ -69,7 +69,7 @@ class EpochMessage(WriterCommitMessage):
     """The file in which the task left its rows, as its files would be small (`gathering`)."""
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class StreamWriter(OfOneRelease, DataSourceStreamArrowWriter):
     """Writes epochs; ``overwrite`` (Spark's output mode `complete`): each replaces the whole table."""
 
     def __init__(self, store: TableStore, columns: Sequence[str], overwrite: bool, options: Mapping[str, str]) -> None:
@@ -97,7 +97,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """What tasks get. The plan of the write is made here: the writer that commits needs none."""
         if self._job is None:
             self._job = WriteJob.plan(self._store, self._overwrite)
-        return self.__dict__
+        return super().__getstate__()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write one Spark partition of an epoch. An error is handed to `commit`: raised here, Spark would kill the other tasks, and their files stay."""
@@ -151,9 +151,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 committer = Committer(store, user)
                 published = committer.overwrite(found, {}, commit_identifier=epoch, properties=properties)
                 follows = self._compaction == "follow"
-                after_commit(store, published.snapshot_ids, batch=False, compact=follows, identifier=epoch)
+                ids = published.snapshot_ids
+                after_commit(store, ids, batch=False, compact=follows, identifier=epoch, runner=runner_beside_driver)
             else:
-                commits = StreamCommit(store, user, compact=self._compaction == "follow")
+                commits = StreamCommit(store, user, compact=self._compaction == "follow", runner=runner_beside_driver)
                 commits.filter_and_commit({epoch: found}, properties=properties)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's name)
@@ -220,9 +221,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return False
 
     def _compact(self) -> None:
-        """One compaction, beside the driver. The epoch is committed: what others did meanwhile costs this compaction alone."""
+        """One compaction. The epoch is committed: what others did meanwhile costs this compaction alone."""
         try:
-            apply_plan(self._store, plan_compaction(self._store, self._compaction == "full"))
+            plan = plan_compaction(self._store, self._compaction == "full")
+            apply_plan(self._store, plan, runner_beside_driver(plan))
         except (CommitConflict, PlanStale) as error:
             _LOG.warning("table %s: it is compacted after another epoch: %s", self._store.name, error)
 

@@ -94,6 +94,7 @@ _NO_DREDGE: Final = re.compile(
 )
 
 
+_VERSIONS: Final = "_versions"
 _LACKS: Final = "the Python of Spark's workers cannot use it"
 _GIVE_IT: Final = "give them a Python that has dredge[spark] of the driver's version, or Dredge's wheel by --py-files"
 
@@ -161,6 +162,21 @@ def tells(method: Callable[..., Any]) -> Callable[..., Any]:
             raise
 
     return call
+
+
+class OfOneRelease:
+    """What a data source hands to tasks: only workers with the versions of the process that made it unpack it."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, _VERSIONS: Versions.here()}
+
+    @tells
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Raise SparkFailed, naming both sides, where versions differ."""
+        own = dict(state)
+        versions = own.pop(_VERSIONS)
+        versions.require_here()
+        self.__dict__.update(own)
 
 
 def noted(error: DredgeError) -> DredgeError:
@@ -481,6 +497,7 @@ __all__ = [
     "DEFAULT_SLOTS",
     "IN_CATALOG",
     "PAYLOADS",
+    "OfOneRelease",
     "Outcome",
     "Shipped",
     "Versions",

@@ -30,6 +30,7 @@ from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.metadata.support import require_writable
 from lsm_core.options import parse_digits, whole_number
 from lsm_core.spark.compaction_job import Memory, compact_in_tasks, meter_of
+from lsm_core.spark.driver_session import session_of_driver
 from lsm_core.spark.replaced_partitions import replace_condition, replaced_partitions
 from lsm_core.spark.spark_columns import SESSION_ZONE, arrow_of, in_frames, in_session_zone, names_in_table
 from lsm_core.spark.spark_tasks import (
@@ -334,8 +335,11 @@ class WriteJob:
         return [message.to_bytes() for message in messages]
 
     def commit(self, outcomes: Sequence[Outcome], scope: Scope = None) -> int | None:
-        """:meth:`publish`, and do what a batch writer does after its commit (compaction, expiry, automatic tags)."""
-        return committed(self.store, self.publish(outcomes, scope))
+        """:meth:`publish`, and do what a batch writer does after its commit (compaction, expiry, automatic tags).
+
+        Called in the process in which Spark commits: large compactions are jobs of the driver's session.
+        """
+        return committed(self.store, self.publish(outcomes, scope), runner_beside_driver)
 
     def publish(self, outcomes: Sequence[Outcome], scope: Scope = None) -> int | None:
         """Publish what the tasks wrote as one snapshot and return its id (None: nothing to do).
@@ -526,6 +530,21 @@ def runner_of(spark: SparkSession) -> ChooseRunner:
         return compact_in_tasks(spark, store, tasks, Memory.of(spark, None), meter_of(store, tasks, None))
 
     return choose
+
+
+def runner_beside_driver(plan: MaintenancePlan) -> Runner | None:
+    """Return what executes a compaction after a commit of the data source, as :func:`runner_of` chooses it.
+
+    Args:
+        plan: the compaction.
+
+    Returns:
+        What runs it as a job of the driver's session; None for threads of this process, also where the driver is not reached (Connect).
+    """
+    if plan.estimate.bytes_in < _WORTH_A_JOB:
+        return None
+    spark = session_of_driver()
+    return None if spark is None else runner_of(spark)(plan)
 
 
 def tasks_of(spark: SparkSession) -> int:
@@ -864,6 +883,7 @@ __all__ = [
     "overwrite_scope",
     "prepared",
     "received",
+    "runner_beside_driver",
     "runner_of",
     "sent",
     "task_number",

@@ -374,6 +374,8 @@ class _Translation:
             found = pc.Expression._call("trunc", [found])  # as Spark cuts fractions off; what is too large is an error
         if pa.types.is_integer(target) and pa.types.is_decimal(kind):
             return found.cast(options=pc.CastOptions(target_type=target, allow_decimal_truncate=True))
+        if pa.types.is_floating(target) and pa.types.is_decimal(kind):
+            found = found.cast(pa.string())  # by their digits: Arrow's own cast is not the nearest number
         return found.cast(target)
 
     def _round(self, node: exp.Round, depth: int) -> pc.Expression:

@@ -17,7 +17,7 @@ from lsm_core.read import Split, parse_filter, plan_scan, read_split
 from lsm_core.read.changes import Choice, span_of_options, span_parts, span_values
 from lsm_core.spark.spark_columns import fields_of, spark_arrow_schema, to_spark
 from lsm_core.spark.spark_read import packed, require_kept
-from lsm_core.spark.spark_tasks import noted, tells
+from lsm_core.spark.spark_tasks import OfOneRelease, noted, tells
 
 if TYPE_CHECKING:
     from lsm_core.table.system.reader import ReadOnlyTable
@@ -37,7 +37,7 @@ class SpanPartition(InputPartition):
         super().__init__((start, end))
 
 
-class TableReader(DataSourceReader):
+class TableReader(OfOneRelease, DataSourceReader):
     """Reads one snapshot: a Spark partition for some splits (`packed`), Arrow batches out; with a limit one partition that stops there."""
 
     def __init__(
@@ -110,7 +110,7 @@ class TableReader(DataSourceReader):
                     return
 
 
-class SystemTableReader(DataSourceReader):
+class SystemTableReader(OfOneRelease, DataSourceReader):
     """Reads a system table ("db.t$files", "sys.tables"): one Spark partition, as its rows are made of metadata."""
 
     def __init__(

@@ -234,6 +234,15 @@ def _rewritten(node: exp.Expr, columns: Columns) -> exp.Expr:
         return exp.cast(node, "double")
     if (
         isinstance(node, exp.Cast)
+        and node.to.is_type("double", "float")
+        and (any(map(pa.types.is_decimal, columns.types_in(node.this))) or node.this.is_type("decimal"))
+    ):
+        node.set(
+            "this", exp.cast(node.this, "varchar")
+        )  # by its digits: DataFusion's own cast is not the nearest number
+        return node
+    if (
+        isinstance(node, exp.Cast)
         and node.to.is_type("timestamptz", "timestampltz")
         and isinstance(node.this, exp.Literal)
     ):

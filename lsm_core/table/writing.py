@@ -159,10 +159,12 @@ class StreamWrite:
 class StreamCommit:
     """Publishes the numbered commits of one user; each happens once, however often it is asked for."""
 
-    def __init__(self, store: TableStore, commit_user: str, *, compact: bool = False) -> None:
-        """``compact``: after commits, for messages of writers that do not compact by themselves."""
+    def __init__(
+        self, store: TableStore, commit_user: str, *, compact: bool = False, runner: ChooseRunner | None = None
+    ) -> None:
+        """``compact``: after commits, for messages of writers that do not compact by themselves; ``runner``: see `after_commit`."""
         self._store, self._committer = store, Committer(store, commit_user)
-        self._compact = compact
+        self._compact, self._runner = compact, runner
         self._expiry = ExpiryAtCommit(store)
 
     def filter_and_commit(
@@ -182,8 +184,15 @@ class StreamCommit:
         ids = self._committer.filter_and_commit(committables, **told(self._store, watermark, properties))
         if committables:
             last = max(committables)
-            expiry, compact = self._expiry, self._compact
-            after_commit(self._store, ids, batch=False, compact=compact, identifier=last, partitions=expiry)
+            after_commit(
+                self._store,
+                ids,
+                batch=False,
+                compact=self._compact,
+                runner=self._runner,
+                identifier=last,
+                partitions=self._expiry,
+            )
         return ids
 
     def commit(

@@ -372,9 +372,10 @@ def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
     if pa.types.is_dictionary(array.type) and array.type.value_type in (pa.string_view(), pa.binary_view()):
         plain = pa.string() if array.type.value_type == pa.string_view() else pa.binary()
         array = pa.DictionaryArray.from_arrays(array.indices, array.dictionary.cast(plain))  # Arrow decodes no views
-    if pa.types.is_floating(array.type) and pa.types.is_floating(target):
-        cast = array.cast(target)
-        if _any(pc.and_(pc.is_inf(cast), pc.is_finite(array))):  # Arrow rounds to infinity without a word
+    if pa.types.is_floating(target) and (pa.types.is_floating(array.type) or pa.types.is_decimal(array.type)):
+        # Decimals by their digits: Arrow's own cast of them is not the nearest number.
+        cast = (array.cast(pa.string()) if pa.types.is_decimal(array.type) else array).cast(target)
+        if _any(pc.and_(pc.is_inf(cast), _is_finite(array))):  # Arrow rounds to infinity without a word
             raise pa.ArrowInvalid("the number is too large")
         return cast
     if pa.types.is_timestamp(array.type) and pa.types.is_date(target):
@@ -386,6 +387,10 @@ def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
         # Arrow would refuse by the type alone; only values decide.
         return array.cast(_WIDE).cast(target)
     return array.cast(target)
+
+
+def _is_finite(array: pa.Array) -> pa.Array:
+    return pc.is_valid(array) if pa.types.is_decimal(array.type) else pc.is_finite(array)
 
 
 def _any(mask: pa.Array) -> bool:

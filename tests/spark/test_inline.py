@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from lsm_core import Table
@@ -51,3 +52,35 @@ def test_large_compactions_after_a_write_are_a_job_of_spark(
     newest = next(entry for entry in table.ledger() if entry.action == "compact")
     assert newest.report["executors"]
     assert table.to_arrow().num_rows == 20
+
+
+@pytest.mark.parametrize("door", ["save", "writeStream"])
+def test_large_compactions_after_a_commit_beside_the_driver_are_a_job_of_spark(
+    spark: Any, tmp_path: Path, door: str
+) -> None:
+    options = {
+        "bucket": "1",
+        "file.compression": "none",
+        "full-compaction.delta-commits": "1",
+        "dredge.compaction.inline": "follow",
+        "dredge.verification": "counts",
+    }
+    fields = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.binary())])
+    table = make_table(tmp_path, fields=fields, options=options)
+    for number in range(2):
+        keys = range(number * 1_000, number * 1_000 + 1_000)
+        values = [key.to_bytes(34 << 10) for key in keys]
+        table.write(pa.table({"k": pa.array(keys, pa.int64()), "v": values}), compact=False)
+    data = pa.table({"k": pa.array([5_000]), "v": [b"last"]})
+    if door == "save":
+        save(spark, table, data, 0)
+    else:
+        source = make_table(tmp_path, "db.source", fields=fields)
+        source.write(data)
+        rows_of = spark.readStream.format("dredge").options(**place_of(source)).load()
+        query = rows_of.writeStream.format("dredge").options(**place_of(table))
+        query.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start().awaitTermination()
+    newest = next(entry for entry in table.ledger() if entry.action == "compact")
+    assert newest.report["executors"]
+    assert [str(one.commit_kind) for one in table.snapshots()] == ["APPEND", "APPEND", "APPEND", "COMPACT"]
+    assert table.to_arrow(columns=["k"]).num_rows == 2_001

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,13 +11,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from lsm_core import Catalog, Schema
 from lsm_core.errors import SparkFailed
 from lsm_core.spark import compact_table, delete_where, read_table, spark_tasks, verify_table, write_table
 from lsm_core.spark.data_source import TableSource
 from lsm_core.spark.spark_tasks import Shipped, Versions, require_workers, translated, typed
-from tests.spark.tables import data_files, make_table, rows, same
+from tests.spark.tables import FIELDS, data_files, make_table, rows, same
 from tests.support.s3_server import ENVIRONMENT, S3Server
 from tests.support.spark import ROOT
 
@@ -110,6 +112,16 @@ def test_workers_of_other_versions_refuse_and_name_both(
     assert len(table.snapshots()) == 1
     with pytest.raises(SparkFailed, match=r"^Spark failed at comparing versions: dredge 0\.0\.9 on the driver"):
         require_workers(spark)
+    # A data source's halves are unpacked by tasks.
+    source = TableSource({"warehouse": str(tmp_path), "table": "db.t"})
+    columns = from_arrow_schema(FIELDS, prefer_timestamp_ntz=True)
+    halves = [source.reader(columns), source.writer(columns, overwrite=False), source.streamReader(columns)]
+    packed = [pickle.dumps(one) for one in [*halves, source.streamWriter(columns, overwrite=False)]]
+    halves[1].abort([None])
+    monkeypatch.undo()
+    for one in packed:
+        with pytest.raises(SparkFailed, match=r"^Spark failed at comparing versions: dredge 0\.0\.9 on the driver"):
+            pickle.loads(one)
 
 
 def test_versions_that_may_meet_are_let_through(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,6 +149,23 @@ def test_filtered_reads_by_spark_itself_say_what_local_reads_say(spark: Any, tmp
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize("test", ["d = 'NaN'", "d > 5", "NOT (d < 5)", "f = 'NaN'", "s.x = 'NaN'", "s.x > 5"])
+def test_spark_finds_nan_in_files_that_it_reads_itself(spark: Any, tmp_path: Path, test: str) -> None:
+    inner = pa.struct([("x", pa.float64()), ("y", pa.int64())])
+    fields = pa.schema([("k", pa.int64()), ("d", pa.float64()), ("f", pa.float32()), ("s", inner)])
+    table = make_table(tmp_path, fields=fields, primary_keys=())
+    values = [1.0, float("nan"), None]
+    table.write(
+        pa.table(
+            {"k": [1, 2, 3], "d": values, "f": pa.array(values, pa.float32()), "s": [{"x": one} for one in values]}
+        )
+    )
+    frame = read_table(spark, table)
+    assert frame.inputFiles()
+    assert [row.k for row in frame.where(test).collect()] == [2]
+
+
+@pytest.mark.spark
 def test_older_schemas_orc_and_limits(spark: Any, tmp_path: Path) -> None:
     table = compacted(tmp_path)
     catalog = Catalog(str(tmp_path))

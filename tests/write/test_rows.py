@@ -39,6 +39,20 @@ def test_columns_are_cast_ordered_and_filled() -> None:
     assert made.to_pylist() == [{"k": 1, "n": None, "s": "a", "at": dt.datetime(2024, 1, 1), "small": 5, "made": 7}]
 
 
+@pytest.mark.parametrize("kind", ["DOUBLE", "FLOAT"])
+def test_decimals_become_the_nearest_number(kind: str) -> None:
+    texts = ["582284.7808206841", "0.2569894979", "33374.4673", "-8181.362402"]
+    data = pa.table({"v": pa.array([Decimal(text) for text in texts], pa.decimal128(38, 10))})
+    nearest = [float(text) for text in texts]
+    if kind == "FLOAT":
+        nearest = pa.array(nearest).cast(pa.float32()).to_pylist()
+    schema = TableSchema(0, (DataField(0, "v", parse(kind)),), 0, (), (), {})
+    assert conform(data, schema, "db.t").column("v").to_pylist() == nearest
+    with pytest.raises(InvalidData, match="the number is too large"):
+        far = pa.table({"v": pa.array([Decimal(10) ** 70], pa.decimal256(76, 0))})
+        conform(far, TableSchema(0, (DataField(0, "v", parse("FLOAT")),), 0, (), (), {}), "db.t")
+
+
 def test_dictionaries_and_large_strings_are_plain_columns() -> None:
     given = pa.table({"k": [1, 2], "s": pa.array(["x", "x"]).dictionary_encode()})
     assert conform(given, SCHEMA, "db.t").column("s").to_pylist() == ["x", "x"]
