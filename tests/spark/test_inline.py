@@ -54,7 +54,7 @@ def test_large_compactions_after_a_write_are_a_job_of_spark(
     assert table.to_arrow().num_rows == 20
 
 
-@pytest.mark.parametrize("door", ["save", "writeStream"])
+@pytest.mark.parametrize("door", ["save", pytest.param("writeStream", marks=pytest.mark.soak)])
 def test_large_compactions_after_a_commit_beside_the_driver_are_a_job_of_spark(
     spark: Any, tmp_path: Path, door: str
 ) -> None:
