@@ -298,3 +298,20 @@ def test_a_rescale_that_lied_is_found_afterwards(tmp_path: Path, lie: str, monke
     (found,) = report.differences
     assert (found.bucket, found.rows_a) == ("1 and 2 buckets", 15) and found.digest_a != found.digest_b
     assert found.rows_b == {"rows lost": 14, "a row added": 16, "a value changed": 15}.get(lie, 0)
+
+
+@pytest.mark.parametrize("producer", ["lookup", "full-compaction"])
+def test_changes_that_no_changelog_holds_yet_are_compacted_before_they_are_rescaled(
+    tmp_path: Path, producer: str
+) -> None:
+    table = keyed(tmp_path, changelog_producer=producer)
+    table.write(rows(range(4)))
+    table.compact(full=True)
+    table.write(rows([1], v=10))
+    plan = table.plan_maintenance("rescale", bucket_num=2)
+    assert plan.items == ()
+    assert f"changes of it wait for the changelog of changelog-producer = {producer}" in plan.declined[0].text
+    table.compact(full=True)
+    table.apply(table.plan_maintenance("rescale", bucket_num=2))
+    changes = [int(snapshot.changelog_record_count or 0) for snapshot in table.snapshots()]
+    assert changes == [0, 4, 0, 2, 0]  # four new rows; one row before and after; nothing of the rescale

@@ -7,7 +7,7 @@ which overwrites the partitions. Here a partition that anybody committed to mean
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import groupby
@@ -30,7 +30,13 @@ from lsm_core.format.partition_path import partition_text
 from lsm_core.maintenance.action import PLAN_PROPERTY, Declined, MaintenancePlan, Outcome, PlannedFile, RewriteItem
 from lsm_core.maintenance.actions.compact.compaction import CompactionReport, Verification
 from lsm_core.maintenance.actions.compact.sort_order import SortOrder
-from lsm_core.maintenance.actions.rescale.rescaling import Bucket, RescaleTask, live_buckets, stored_rows
+from lsm_core.maintenance.actions.rescale.rescaling import (
+    Bucket,
+    RescaleTask,
+    live_buckets,
+    stored_rows,
+    why_changes_wait,
+)
 from lsm_core.maintenance.record import peak_memory
 from lsm_core.merge.curves import Curve
 from lsm_core.metadata import manifests, snapshots
@@ -39,8 +45,6 @@ from lsm_core.metadata.tree_files import BucketGroup
 from lsm_core.write.restore import hash_entries
 from lsm_core.write.table_write import StoredRows
 
-_CHANGES_TOLD: Final[Mapping[str, str]] = {"lookup": "any", "full-compaction": "top"}
-"""By changelog producer, the levels above 0 whose rows have told their changes: any of them, or the top one."""
 _SAMPLED_A_BATCH: Final = 256
 """Rows of each batch that curves are fitted to."""
 
@@ -81,15 +85,12 @@ def recluster_items(
     A partition is declined while a compaction has yet to write its changelog: a sort tells no changes, and they would never be told.
     """
     items: list[ReclusterItem | Declined] = []
-    told_from = _CHANGES_TOLD.get(store.options.changelog_producer)
-    lowest = 0 if told_from is None else store.options.num_levels - 1 if told_from == "top" else 1
     for partition, buckets in groupby(groups, key=itemgetter(0)):
         listed = [group for _, _, _, group in buckets]
         files = [entry.file for group in listed for entry in table_to_entries(group)]
         text = partition_text(store.schema, partition, store.options)
-        if any(file.level < lowest for file in files):
-            producer = store.options.changelog_producer
-            why = f"changes of it wait for the changelog of changelog-producer = {producer}: compact it fully first"
+        why = why_changes_wait(store, files)
+        if why:
             items.append(Declined(text or "table", "changelog", why, {}, text))
             continue
         inputs = tuple(PlannedFile(f.file_name, f.level, f.file_size, f.row_count, f.delete_row_count) for f in files)

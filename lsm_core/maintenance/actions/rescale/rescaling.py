@@ -57,6 +57,8 @@ _BYTES_PER_SECOND: Final = 12_000_000
 """File bytes that one core reads, routes, sorts, writes and reads back a second; only for forecasts."""
 _MOST_BUCKETS: Final = (1 << 31) - 1
 """Manifests keep the number of a bucket, and how many there are, in 32 bits with a sign."""
+_CHANGES_WRITTEN: Final[Mapping[str, str]] = {"lookup": "any", "full-compaction": "top"}
+"""By changelog producer, the levels above 0 whose rows are in the changelog: any of them, or the top one."""
 Bucket = tuple[bytes, int, tuple[DataFileMeta, ...], tuple[IndexFileMeta, ...]]
 """Partition, bucket, data files, and the index files that hold deletion vectors of these."""
 
@@ -153,6 +155,10 @@ def plan_rescale(
             declined.append(Declined(text or "table", "same-buckets", why, {"buckets": target}, text))
             continue
         files = [entry.file for entry in table_to_entries(entries)]
+        why = why_changes_wait(store, files)
+        if why:
+            declined.append(Declined(text or "table", "changelog", why, {}, text))
+            continue
         reason = f"{before} -> {target} buckets"
         if target != store.options.bucket:
             reason += (
@@ -170,6 +176,23 @@ def plan_rescale(
         seconds=round(size / _BYTES_PER_SECOND, 2),
     )
     return replace(plan, items=tuple(items), declined=tuple(declined), estimate=estimate)
+
+
+def why_changes_wait(store: TableStore, files: Iterable[DataFileMeta]) -> str:
+    """Return why files must not be rewritten by an overwrite, "" where they may be.
+
+    An overwrite writes no changes. So those that a compaction has yet to write would be in no changelog.
+
+    Args:
+        store: the table.
+        files: live files.
+    """
+    producer = store.options.changelog_producer
+    written_from = _CHANGES_WRITTEN.get(producer)
+    lowest = 0 if written_from is None else store.options.num_levels - 1 if written_from == "top" else 1
+    if all(file.level >= lowest for file in files):
+        return ""
+    return f"changes of it wait for the changelog of changelog-producer = {producer}: compact it fully first"
 
 
 def apply_rescale(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> Outcome:
