@@ -445,7 +445,7 @@ def test_rows_of_append_tables_with_deletion_vectors_are_seen_at_once(tmp_path: 
     assert (table.last_write.rows_unseen, table.last_write.warnings) == (0, ())
 
 
-@pytest.mark.parametrize("stride", [59, pytest.param(2, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("stride", [59, pytest.param(2, marks=(pytest.mark.soak, pytest.mark.timeout(7200)))])
 def test_a_fault_at_any_step_leaves_the_rows_and_a_table_that_the_next_write_puts_right(
     tmp_path: Path, stride: int
 ) -> None:

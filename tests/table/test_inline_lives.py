@@ -167,8 +167,11 @@ class Life:
         assert self.table.remove_orphan_files(dry_run=True).files_recorded == 0, f"{at}: {live}"
 
 
+LONG = (pytest.mark.soak, pytest.mark.timeout(3600))
+
+
 @pytest.mark.parametrize(
-    "seeds", [range(3), *(pytest.param(range(at, at + 20), marks=pytest.mark.soak) for at in range(3, 203, 20))]
+    "seeds", [range(3), *(pytest.param(range(at, at + 20), marks=LONG) for at in range(3, 203, 20))]
 )
 def test_lives_of_tables_that_look_after_themselves(seeds: range, tmp_path: Path) -> None:
     for seed in seeds:
