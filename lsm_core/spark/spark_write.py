@@ -60,7 +60,7 @@ from lsm_core.write.bucket import Assign, key_hashes, same_numbers
 from lsm_core.write.bucket import groups as bucket_groups
 from lsm_core.write.cross_partition import KeyMoves, Known
 from lsm_core.write.hash_indexes import HashIndexes, owner_of
-from lsm_core.write.hash_indexes import joined as joined_indexes
+from lsm_core.write.hash_indexes import join_index_files as joined_indexes
 from lsm_core.write.incoming_rows import RowNumbering, Rows, as_rows, require_columns
 
 if TYPE_CHECKING:

@@ -263,13 +263,13 @@ class _Altering:
         if any(field.name == name for field in fields):
             raise InvalidSchema(f"table {self._table} already has a column '{dotted((*path[:-1], name))}'")
 
-    def _refuse_partition_key(self, path: Path, what: str) -> None:
+    def _refuse_partition_key(self, path: Path, change: str) -> None:
         if len(path) == 1 and path[0] in self._schema.partition_keys:
-            raise InvalidSchema(f"table {self._table}: partition column '{path[0]}' cannot be {what}")
+            raise InvalidSchema(f"table {self._table}: partition column '{path[0]}' cannot be {change}")
 
-    def _refuse_primary_key(self, path: Path, what: str) -> None:
+    def _refuse_primary_key(self, path: Path, change: str) -> None:
         if len(path) == 1 and path[0] in self._primary:
-            raise InvalidSchema(f"table {self._table}: primary key column '{path[0]}' cannot be {what}")
+            raise InvalidSchema(f"table {self._table}: primary key column '{path[0]}' cannot be {change}")
 
 
 def as_type(value: object, table: str, path: Path) -> DataType:

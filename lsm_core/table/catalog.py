@@ -175,13 +175,13 @@ class Catalog:
         require_writable(store)
         if create_database:
             self.create_database(parsed.database, ignore_if_exists=True)
-        there = self._metastore.has_table(parsed)
-        if not there:
+        exists = self._metastore.has_table(parsed)
+        if not exists:
             with self._locked(store):
-                there = bool(schemas.list_schema_ids(self.file_io, path)) or not self._metastore.write_schema(
+                exists = bool(schemas.list_schema_ids(self.file_io, path)) or not self._metastore.write_schema(
                     parsed, first
                 )
-        if there:
+        if exists:
             if ignore_if_exists:
                 return self.table(name)
             raise TableExists(f"table {parsed} is already in {self.root}")
@@ -239,15 +239,15 @@ class Catalog:
             )
         path = self._path(parsed)
         try:
-            found = TableStore.open(self.file_io, path, parsed.on_branch, self.clock, self._locking, parsed.branch)
+            store = TableStore.open(self.file_io, path, parsed.on_branch, self.clock, self._locking, parsed.branch)
         except InvalidOption as error:
             accepted = f"{error.accepted}. It is stored so: Catalog.alter_table can set or remove it"
             raise InvalidOption(error.key, error.value, accepted, error.table) from error
-        other = lock_given_way(found.schema.options, found.options) if self._locking else ""
+        other = lock_given_way(store.schema.options, store.options) if self._locking else ""
         if other and parsed.plain not in self._warned:
             self._warned.add(parsed.plain)
-            _LOG.warning("table %s: %s", found.name, other)
-        return found
+            _LOG.warning("table %s: %s", store.name, other)
+        return store
 
     def _path(self, parsed: TableName) -> str:
         path = self._table_path(parsed)
@@ -374,17 +374,17 @@ class Catalog:
         lock = table_lock(store.file_io, store.root, store.name, store.options, store.clock, "a change of its schema")
         return nullcontext() if lock is None else held(lock, lock_settings(store.options))
 
-    def _plain(self, name: str, what: str) -> TableName:
+    def _plain(self, name: str, verb: str) -> TableName:
         """The name of a table of its own: neither a system table, nor one branch of a table."""
         parsed = TableName.parse(name)
         if parsed.system or parsed.database == SYSTEM_DATABASE:
-            raise UnsupportedFeature(f"{what} the system table {parsed}", parsed.on_branch)
+            raise UnsupportedFeature(f"{verb} the system table {parsed}", parsed.on_branch)
         if parsed.branch != MAIN:
-            raise UnsupportedFeature(f"{what} a branch by the name of a table", parsed.on_branch)
+            raise UnsupportedFeature(f"{verb} a branch by the name of a table", parsed.on_branch)
         return parsed
 
-    def _existing(self, name: str, ignore: bool, what: str) -> str | None:
-        parsed = self._plain(name, what)
+    def _existing(self, name: str, ignore: bool, verb: str) -> str | None:
+        parsed = self._plain(name, verb)
         path = self._table_path(parsed)
         if self._metastore.has_table(parsed):
             return path

@@ -101,10 +101,10 @@ def new_table_schema(definition: Schema, name: str, clock: Clock) -> TableSchema
     if "path" in definition.options:
         raise InvalidOption("path", definition.options["path"], "no path: tables lie below their warehouse", name)
     ids = FieldIds()
-    given = tuple(_columns(definition.fields, name))
-    check_columns(given, name)
+    columns = tuple(_columns(definition.fields, name))
+    check_columns(columns, name)
     fields = []
-    for column in given:
+    for column in columns:
         kind = replace(column.type, nullable=column.type.nullable and column.name not in definition.primary_keys)
         # A column takes its id before the fields inside it do.
         fields.append(replace(column, id=ids.take(), type=ids.number(kind)))
@@ -127,9 +127,9 @@ def _columns(fields: pa.Schema | Iterable[DataField | tuple[str, AnyType]], tabl
         if isinstance(column, DataField):
             yield column
         elif isinstance(column, pa.Field):
-            said = (column.metadata or {}).get(b"description")
+            comment = (column.metadata or {}).get(b"description")
             kind = as_type(column, table, (column.name,))
-            yield DataField(0, column.name, kind, None if said is None else said.decode("utf-8", "replace"))
+            yield DataField(0, column.name, kind, None if comment is None else comment.decode("utf-8", "replace"))
         else:
             column_name, kind_of = column
             yield DataField(0, str(column_name), as_type(kind_of, table, (str(column_name),)))

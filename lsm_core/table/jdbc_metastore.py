@@ -187,8 +187,8 @@ class JdbcMetastore(FolderMetastore):
                 sql.run(_RENAME_PROPERTIES, **self._of(name), **target)
                 moved = super().move_table(name, to)
                 if not moved:
-                    raise _Taken
-        except _Taken:
+                    raise _TargetExists
+        except _TargetExists:
             return False
         except MetastoreFailed:
             if moved:
@@ -200,7 +200,7 @@ class JdbcMetastore(FolderMetastore):
         return {"key": self._key, "database": name.database, "table": name.table}
 
 
-class _Taken(Exception):
+class _TargetExists(Exception):
     """Undoes a transaction whose directory could not be moved."""
 
 

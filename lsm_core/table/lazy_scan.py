@@ -89,7 +89,7 @@ class TableScan(pads.FileSystemDataset):
 
     def filter(self, expression: pc.Expression) -> TableScan:
         """Return a scan of those rows for which ``expression`` is true."""
-        return TableScan(self.name, self._answer, self._schema, _both(self._filter, expression))
+        return TableScan(self.name, self._answer, self._schema, _combine(self._filter, expression))
 
     def to_reader(
         self,
@@ -147,11 +147,11 @@ class TableScan(pads.FileSystemDataset):
 
     def _reader(self, columns: Sequence[str] | None, pushed: pc.Expression | None) -> pa.RecordBatchReader:
         names = self._schema.names if columns is None else list(columns)
-        schema, batches = self._answer(Question(names, _both(self._filter, pushed), None, {}))
+        schema, batches = self._answer(Question(names, _combine(self._filter, pushed), None, {}))
         return pa.RecordBatchReader.from_batches(schema, batches)
 
 
-def _both(first: pc.Expression | None, second: pc.Expression | None) -> pc.Expression | None:
+def _combine(first: pc.Expression | None, second: pc.Expression | None) -> pc.Expression | None:
     if first is None or second is None:
         return second if first is None else first
     return first & second

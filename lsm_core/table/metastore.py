@@ -28,8 +28,8 @@ class FolderMetastore:
 
     def databases(self) -> list[str]:
         """Names of all databases, sorted."""
-        found = (s.name for s in self._folders(self.root) if s.name.endswith(DATABASE_SUFFIX))
-        return sorted(name.removesuffix(DATABASE_SUFFIX) for name in found if name != DATABASE_SUFFIX)
+        names = (s.name for s in self._folders(self.root) if s.name.endswith(DATABASE_SUFFIX))
+        return sorted(name.removesuffix(DATABASE_SUFFIX) for name in names if name != DATABASE_SUFFIX)
 
     def has_database(self, name: str) -> bool:
         """Whether there is such a database."""
@@ -83,6 +83,6 @@ class FolderMetastore:
         except (CorruptFile, PermissionError):
             return True
 
-    def _delete(self, path: str, what: str) -> None:
+    def _delete(self, path: str, description: str) -> None:
         if not self.file_io.delete_dir(inside_really(self.root, path)):
-            raise StorageRefused(path, f"{what} is no folder any more", "remove")
+            raise StorageRefused(path, f"{description} is no folder any more", "remove")

@@ -42,8 +42,8 @@ class TableName:
         """Split "db.table", "db.table$files", "db.table$branch_dev" or "db.table$branch_dev$files". Raises InvalidSchema."""
         if not isinstance(text, str):
             raise InvalidSchema(f"a table name is a text such as 'database.table', not {text!r}")
-        database, dot, rest = text.partition(".")
-        table, *more = rest.split("$")
+        database, dot, table_part = text.partition(".")
+        table, *more = table_part.split("$")
         branch = more.pop(0).removeprefix(NAME_PREFIX) if more and more[0].startswith(NAME_PREFIX) else MAIN
         system = more.pop(0) if more else ""
         if not dot or not database or not table or more or not branch or text.endswith("$"):

@@ -52,8 +52,8 @@ def holds_columns(name: str) -> bool:
 
 def named_in_key(name: str) -> tuple[str, ...]:
     """The columns that the option's own name holds ("fields.a,b.sequence-group": a and b)."""
-    found = _COLUMN_OPTION.fullmatch(name) or _INDEX_OPTION.fullmatch(name)
-    return tuple(found.group(2).split(",")) if found else ()
+    match = _COLUMN_OPTION.fullmatch(name) or _INDEX_OPTION.fullmatch(name)
+    return tuple(match.group(2).split(",")) if match else ()
 
 
 def listed(value: str) -> tuple[str, ...]:
@@ -101,8 +101,8 @@ def column_renamed(options: Mapping[str, str], old: str, new: str) -> dict[str, 
     rename = _renaming(old, new)
     result = {}
     for key, value in options.items():
-        found = _COLUMN_OPTION.fullmatch(key) or _INDEX_OPTION.fullmatch(key)
-        renamed = key if found is None else found.group(1) + rename(found.group(2)) + found.group(3)
+        match = _COLUMN_OPTION.fullmatch(key) or _INDEX_OPTION.fullmatch(key)
+        renamed = key if match is None else match.group(1) + rename(match.group(2)) + match.group(3)
         result[renamed] = rename(value) if holds_columns(ALIASES.get(key, key)) else value
     return result
 
@@ -137,10 +137,10 @@ def with_counts(options: Mapping[str, str]) -> dict[str, str]:
     """
     stored = dict(options)
     for key, value in options.items():
-        found = _FUNCTION.fullmatch(key)
-        if found is None:
+        match = _FUNCTION.fullmatch(key)
+        if match is None:
             continue
-        mark = f"dredge.fields.{found.group(1)}.count-inputs"
+        mark = f"dredge.fields.{match.group(1)}.count-inputs"
         if value.strip() == "count":
             stored[key], stored[mark] = "sum", "true"
         elif value.strip() != "sum":

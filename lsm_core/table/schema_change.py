@@ -118,13 +118,13 @@ class SchemaChange:
 def _place(after: str | None, before: str | None, first: bool, last: bool) -> Move | None:
     places = [
         Move(kind, reference)
-        for kind, reference, given in (
+        for kind, reference, wanted in (
             ("after", after, after is not None),
             ("before", before, before is not None),
             ("first", None, first),
             ("last", None, last),
         )
-        if given
+        if wanted
     ]
     if len(places) > 1:
         raise InvalidSchema("a column goes to one place: give one of after, before, first and last")

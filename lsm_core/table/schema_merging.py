@@ -15,7 +15,7 @@ _INSIDE: Final = {TypeRoot.ARRAY: ("element",), TypeRoot.MAP: ("key", "value")}
 
 
 def merging_changes(
-    schema: TableSchema, given: Mapping[str, DataType], table: str, *, explicit: bool = False
+    schema: TableSchema, incoming: Mapping[str, DataType], table: str, *, explicit: bool = False
 ) -> list[SchemaChange]:
     """The changes after which ``schema`` takes columns of the ``given`` types; none where it does already.
 
@@ -24,39 +24,39 @@ def merging_changes(
     by whose type rows are found. Raises InvalidSchema naming table, column and both types for others.
     """
     keys = {*schema.primary_keys, *schema.partition_keys, *schema.bucket_keys}
-    found: list[SchemaChange] = []
-    for name, kind in given.items():
+    changes: list[SchemaChange] = []
+    for name, kind in incoming.items():
         if not schema.has_field(name):
-            found.append(SchemaChange.add_column((name,), kind.with_nullable(nullable=True)))
+            changes.append(SchemaChange.add_column((name,), kind.with_nullable(nullable=True)))
         elif name not in keys:
-            found += _changes((name,), schema.field(name).type, kind, table, explicit)
-    return found
+            changes += _changes((name,), schema.field(name).type, kind, table, explicit)
+    return changes
 
 
 def _changes(
-    path: tuple[str, ...], base: DataType, given: DataType, table: str, explicit: bool
+    path: tuple[str, ...], base: DataType, incoming: DataType, table: str, explicit: bool
 ) -> Iterator[SchemaChange]:
-    if base.root is given.root is TypeRoot.ROW:
+    if base.root is incoming.root is TypeRoot.ROW:
         known = {field.name: field.type for field in base.fields}
-        for field in given.fields:
+        for field in incoming.fields:
             if field.name in known:
                 yield from _changes((*path, field.name), known[field.name], field.type, table, explicit)
             else:
                 yield SchemaChange.add_column((*path, field.name), field.type.with_nullable(nullable=True))
         return
-    if base.root is given.root and base.root in _INSIDE:
+    if base.root is incoming.root and base.root in _INSIDE:
         for step in _INSIDE[base.root]:
-            inner, wanted = getattr(base, step), getattr(given, step)
+            inner, wanted = getattr(base, step), getattr(incoming, step)
             yield from _changes((*path, step), inner, wanted, table, explicit)
         return
-    if _takes(given, base):
+    if _takes(incoming, base):
         return
-    decimals = base.root is given.root is TypeRoot.DECIMAL
-    if decimals or not (_takes(base, given) or (explicit and castable(base, given, explicit=True))):
+    decimals = base.root is incoming.root is TypeRoot.DECIMAL
+    if decimals or not (_takes(base, incoming) or (explicit and castable(base, incoming, explicit=True))):
         raise InvalidSchema(
-            f"table {table}: column '{'.'.join(path)}' of type {to_sql(base)} cannot be merged with {to_sql(given)}"
+            f"table {table}: column '{'.'.join(path)}' of type {to_sql(base)} cannot be merged with {to_sql(incoming)}"
         )
-    yield SchemaChange.update_type(path, given)
+    yield SchemaChange.update_type(path, incoming)
 
 
 def _takes(source: DataType, target: DataType) -> bool:

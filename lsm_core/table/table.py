@@ -515,8 +515,8 @@ class Table(Readable):
         ``time_retained``: ms or a text such as "7 d", after which :meth:`expire_tags` takes it; default `tag.default-time-retained`.
         Raises InvalidData for a name that no tag can have, InvalidOption for one that is taken, SnapshotNotFound.
         """
-        asked = {"tag": name, "snapshot_id": snapshot_id, "time_retained": time_retained, "replace": replace}
-        return cast("TagCreationReport", self.apply(self.plan_maintenance("create_tag", **asked)))
+        arguments = {"tag": name, "snapshot_id": snapshot_id, "time_retained": time_retained, "replace": replace}
+        return cast("TagCreationReport", self.apply(self.plan_maintenance("create_tag", **arguments)))
 
     def delete_tag(self, name: str) -> TagDeletionReport:
         """Delete a tag; the files that it alone kept wait in the trash. Raises SnapshotNotFound naming the tags that there are."""
@@ -547,12 +547,12 @@ class Table(Readable):
         What is newer goes to the trash, and :meth:`restore` brings it back as long as nobody has committed. Raises SnapshotNotFound,
         InvalidOption, PlanStale when somebody commits at the same time, CommitUnknown: call it again.
         """
-        asked = {
+        arguments = {
             "tag" if isinstance(snapshot_or_tag, str) else "snapshot_id": snapshot_or_tag,
             "timestamp_ms": timestamp_ms,
             "watermark": watermark,
         }
-        return cast("RollbackReport", self.apply(self.plan_maintenance("rollback", **asked)))
+        return cast("RollbackReport", self.apply(self.plan_maintenance("rollback", **arguments)))
 
     def rollback_to_as_latest(
         self, snapshot_or_tag: int | str, partitions: Sequence[Mapping[str, Any]] | None = None
@@ -561,11 +561,11 @@ class Table(Readable):
 
         Raises SnapshotNotFound, UnsupportedFeature, PlanStale and CommitConflict when somebody commits at the same time.
         """
-        asked = {
+        arguments = {
             "tag" if isinstance(snapshot_or_tag, str) else "snapshot_id": snapshot_or_tag,
             "partitions": partitions,
         }
-        return cast("RollbackAsLatestReport", self.apply(self.plan_maintenance("rollback_as_latest", **asked)))
+        return cast("RollbackAsLatestReport", self.apply(self.plan_maintenance("rollback_as_latest", **arguments)))
 
     def verify(self, snapshot_a: int, snapshot_b: int) -> VerifyReport:
         """Whether two snapshots say the same: by reference where files are the same, else by digest of merged rows."""

@@ -127,8 +127,8 @@ def _check_texts(schema: TableSchema, table: str) -> None:
         texts.append((f"the comment of column {field.name!r}:", field.description or ""))
         texts.append((f"the default of column {field.name!r}:", field.default or ""))
     try:
-        for what, text in texts:
-            require_whole(text, table, what)
+        for place, text in texts:
+            require_whole(text, table, place)
     except InvalidData as error:
         raise InvalidSchema(str(error)) from error
 
@@ -149,15 +149,15 @@ def _groups_inside(path: tuple[str, ...], kind: DataType) -> Iterator[tuple[str,
 
 
 def _check_keys(schema: TableSchema, table: str) -> None:
-    for what, keys in (("primary key", schema.primary_keys), ("partition", schema.partition_keys)):
+    for role, keys in (("primary key", schema.primary_keys), ("partition", schema.partition_keys)):
         for key in keys:
             if not schema.has_field(key):
-                raise InvalidSchema(f"table {table}: {what} column '{key}' is not a column")
+                raise InvalidSchema(f"table {table}: {role} column '{key}' is not a column")
             kind = schema.field(key).type
             if kind.root in _NO_KEY:
-                raise InvalidSchema(f"table {table}: {what} column '{key}' cannot be of type {to_sql(kind)}")
+                raise InvalidSchema(f"table {table}: {role} column '{key}' cannot be of type {to_sql(kind)}")
         if len(set(keys)) != len(keys):
-            raise InvalidSchema(f"table {table}: a {what} column is given twice")
+            raise InvalidSchema(f"table {table}: a {role} column is given twice")
     if schema.primary_keys and not schema.trimmed_primary_keys:
         raise InvalidSchema(
             f"table {table}: the primary key holds partition columns only, so a partition would hold one row"
@@ -174,17 +174,17 @@ def _dangling(schema: TableSchema) -> Iterator[tuple[str, str, str]]:
 
 
 def _check_buckets(schema: TableSchema, options: TableOptions, table: str) -> None:
-    given, keyed, bucket = options.bucket_key, bool(schema.primary_keys), options.bucket
-    said = ",".join(given)
-    if set(given) & set(schema.partition_keys):
-        raise InvalidOption("bucket-key", said, "columns outside the partition", table)
-    if keyed and not set(given) <= set(schema.trimmed_primary_keys):
-        raise InvalidOption("bucket-key", said, "primary key columns outside the partition", table)
-    nested = [name for name in given if schema.has_field(name) and schema.field(name).type.root in _NO_KEY]
+    bucket_key, keyed, bucket = options.bucket_key, bool(schema.primary_keys), options.bucket
+    text = ",".join(bucket_key)
+    if set(bucket_key) & set(schema.partition_keys):
+        raise InvalidOption("bucket-key", text, "columns outside the partition", table)
+    if keyed and not set(bucket_key) <= set(schema.trimmed_primary_keys):
+        raise InvalidOption("bucket-key", text, "primary key columns outside the partition", table)
+    nested = [name for name in bucket_key if schema.has_field(name) and schema.field(name).type.root in _NO_KEY]
     if nested:
-        raise InvalidOption("bucket-key", said, f"columns without nested types, so not '{nested[0]}'", table)
-    if bucket == -1 and given:
-        raise InvalidOption("bucket-key", said, "no bucket key with 'bucket' = -1", table)
+        raise InvalidOption("bucket-key", text, f"columns without nested types, so not '{nested[0]}'", table)
+    if bucket == -1 and bucket_key:
+        raise InvalidOption("bucket-key", text, "no bucket key with 'bucket' = -1", table)
     if bucket == -1 and not keyed and options.get("full-compaction.delta-commits") is not None:
         raise InvalidOption(
             "full-compaction.delta-commits",
@@ -196,33 +196,33 @@ def _check_buckets(schema: TableSchema, options: TableOptions, table: str) -> No
         AssignerRules.of(options, table)
     if bucket == POSTPONE and not keyed:
         raise InvalidOption("bucket", bucket, "a number above 0 or -1 in a table without primary key", table)
-    if bucket > 0 and not keyed and not given:
+    if bucket > 0 and not keyed and not bucket_key:
         raise InvalidOption("bucket", bucket, "'bucket-key' with it, or -1, in a table without primary key", table)
 
 
 def _check_sequence(schema: TableSchema, options: TableOptions, table: str) -> None:
     names = options.sequence_field
-    said = ",".join(names)
+    text = ",".join(names)
     if len(set(names)) != len(names):
-        raise InvalidOption("sequence.field", said, "every column once", table)
+        raise InvalidOption("sequence.field", text, "every column once", table)
     for name in names:
         if f"fields.{name}.aggregate-function" in schema.options:
-            raise InvalidOption("sequence.field", said, f"columns without aggregate function, so not '{name}'", table)
+            raise InvalidOption("sequence.field", text, f"columns without aggregate function, so not '{name}'", table)
     if names and options.merge_engine == "first-row":
-        raise InvalidOption("sequence.field", said, "no sequence field with merge engine first-row", table)
+        raise InvalidOption("sequence.field", text, "no sequence field with merge engine first-row", table)
     if names and schema.cross_partition:
-        raise InvalidOption("sequence.field", said, "none while the primary key lacks partition columns", table)
+        raise InvalidOption("sequence.field", text, "none while the primary key lacks partition columns", table)
 
 
 def _check_engine(schema: TableSchema, table: str) -> None:
     """Groups, functions and their options must fit the columns: setting the engine up tells."""
     for key, value in schema.options.items():
-        found = _COUNTED.fullmatch(key)
-        if found is None or value.strip().lower() != "true" or not schema.has_field(found.group(1)):
+        match = _COUNTED.fullmatch(key)
+        if match is None or value.strip().lower() != "true" or not schema.has_field(match.group(1)):
             continue
-        kind = schema.field(found.group(1)).type
+        kind = schema.field(match.group(1)).type
         if kind.root not in (TypeRoot.INT, TypeRoot.BIGINT):
-            function = f"fields.{found.group(1)}.aggregate-function"
+            function = f"fields.{match.group(1)}.aggregate-function"
             raise InvalidOption(function, f"count on type {to_sql(kind)}", "count for INT or BIGINT", table)
     merge_function(schema, schema.options, table)
     RowExpiry.of(schema, schema.options, table)
@@ -255,8 +255,10 @@ def _check_merging(schema: TableSchema, options: TableOptions, table: str) -> No
 def _check_writers(options: TableOptions, known: Mapping[str, str], table: str) -> None:
     """Refuse writers that must compact and must not; a table of another engine that asks for both is altered as before."""
     force = options.get("commit.force-compact")
-    both = {"write-only", "commit.force-compact"} <= {key for key, value in known.items() if value.lower() == "true"}
-    if force and options.write_only and not both:
+    stored_so = {"write-only", "commit.force-compact"} <= {
+        key for key, value in known.items() if value.lower() == "true"
+    }
+    if force and options.write_only and not stored_so:
         raise InvalidOption("commit.force-compact", "true", "false in a table that is 'write-only'", table)
 
 
@@ -327,8 +329,8 @@ def _check_formats(schema: TableSchema, options: TableOptions, table: str, known
 
 def _check_files(schema: TableSchema, options: TableOptions, table: str, before: TableSchema | None) -> None:
     """What the first write would fail at. What an altered table was stored with may stay: only writers need it."""
-    given, known = canonical(schema.options), {} if before is None else canonical(before.options)
-    new = {key for key in given.keys() | known.keys() if given.get(key) != known.get(key)}
+    options_now, options_before = canonical(schema.options), {} if before is None else canonical(before.options)
+    new = {key for key in options_now.keys() | options_before.keys() if options_now.get(key) != options_before.get(key)}
     if before is None or new.intersection(settings()):
         require_usable(options)
     if "spill-compression" in new:
@@ -345,8 +347,8 @@ def _check_files(schema: TableSchema, options: TableOptions, table: str, before:
     if column is not None and (before is None or _kind_column(before) != column):
         texts = [field.name for field in schema.fields if field.type.root in (TypeRoot.CHAR, TypeRoot.VARCHAR)]
         if column[0] not in texts:
-            there = ", ".join(texts) or "none"
-            raise InvalidOption("rowkind.field", column[0], f"one column of text; there are: {there}", table)
+            choices = ", ".join(texts) or "none"
+            raise InvalidOption("rowkind.field", column[0], f"one column of text; there are: {choices}", table)
     if "data-file.prefix" in new:
         try:
             check_name(options.data_file_prefix + "0", table)
@@ -373,13 +375,13 @@ def check_default(field: DataField | RowField, table: str, path: str = "") -> No
     """Raise InvalidSchema naming table and column when a default, of the column or inside it, is no value of its type."""
     name = f"{path}{field.name}"
     if field.default is not None:
-        kind, what = field.type, f"table {table}: column '{name}'"
+        kind, place = field.type, f"table {table}: column '{name}'"
         wanted = kind.with_nullable(nullable=True)
         if not castable(_TEXT, wanted, explicit=True):
-            raise InvalidSchema(f"{what} of type {to_sql(kind)} cannot have a default value")
+            raise InvalidSchema(f"{place} of type {to_sql(kind)} cannot have a default value")
         try:
             cast_values(pa.array([field.default], pa.string()), _TEXT, wanted)
         except (DredgeError, CastError) as error:
-            raise InvalidSchema(f"{what}: default {field.default!r} is no {to_sql(kind)} ({error})") from error
+            raise InvalidSchema(f"{place}: default {field.default!r} is no {to_sql(kind)} ({error})") from error
     for inner in field.type.fields:
         check_default(inner, table, f"{name}.")

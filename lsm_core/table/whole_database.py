@@ -56,10 +56,10 @@ def tables_matching(catalog: Tables, pattern: str) -> list[str]:
             return [catalog.store(pattern).name]
         return [f"{pattern}.{table}" for table in catalog.list_tables(pattern)]
     names = [f"{database}.{table}" for database in catalog.list_databases() for table in catalog.list_tables(database)]
-    found = [name for name in names if fnmatchcase(name, pattern)]
-    if not found:
+    matches = [name for name in names if fnmatchcase(name, pattern)]
+    if not matches:
         raise TableNotFound(f"no table of {catalog.root} is called {pattern}")
-    return found
+    return matches
 
 
 def limits_of(max_bytes: int | str | None, max_tables: int | None, max_time: int | str | None) -> Limits:

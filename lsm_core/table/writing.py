@@ -181,7 +181,7 @@ class StreamCommit:
         that (`partition.expiration-*`) and it is no `write-only` one. Raises CorruptFile when files of a commit are gone, CommitConflict,
         CommitUnknown.
         """
-        ids = self._committer.filter_and_commit(committables, **told(self._store, watermark, properties))
+        ids = self._committer.filter_and_commit(committables, **commit_arguments(self._store, watermark, properties))
         if committables:
             last = max(committables)
             after_commit(
@@ -278,7 +278,7 @@ class BatchCommit:
         identifier = BATCH if commit_identifier is None else commit_identifier
         mine = messages_of(self._store, messages)
         with discard_on_failure(self._store, mine):
-            more = told(self._store, watermark, properties)
+            more = commit_arguments(self._store, watermark, properties)
             done = self._committer.commit(mine, commit_identifier=identifier, **more)
         mark_end_of_input(self._store, [message.partition for message in mine])
         return self._finish(done, identifier)
@@ -295,7 +295,7 @@ class BatchCommit:
         mine = messages_of(self._store, messages)
         with discard_on_failure(self._store, mine):
             spec = asked_scope(self._store, partition_spec)
-            done = self._committer.overwrite(mine, spec, **told(self._store, watermark, properties))
+            done = self._committer.overwrite(mine, spec, **commit_arguments(self._store, watermark, properties))
         show_moved_keys(self._store, mine)
         mark_end_of_input(self._store, [message.partition for message in mine])
         return self._finish(done, BATCH)
@@ -341,7 +341,7 @@ def show_moved_keys(store: TableStore, messages: Sequence[CommitMessage]) -> Non
         )
 
 
-def told(store: TableStore, watermark: int | None, properties: Mapping[str, str] | None) -> dict[str, Any]:
+def commit_arguments(store: TableStore, watermark: int | None, properties: Mapping[str, str] | None) -> dict[str, Any]:
     """What a caller says of a commit, checked. Raises InvalidOption for a watermark or property that no snapshot can hold."""
     mark = None if watermark is None else whole_number(watermark, "watermark", store.name)
     if mark is not None and not -(1 << 63) <= mark < 1 << 63:
@@ -386,7 +386,7 @@ def write_once(
     if not (overwrite is None or isinstance(overwrite, (bool, Mapping))):
         raise InvalidOption("overwrite", overwrite, "True, or a mapping of partition columns to values", store.name)
     replacing = overwrite is not None and overwrite is not False
-    told(store, watermark, properties)
+    commit_arguments(store, watermark, properties)
     if schema_mode is not None:
         store, data = with_merged_schema(catalog, store, data, schema_mode)
     with BatchWrite(store, overwrite=replacing) as writer:

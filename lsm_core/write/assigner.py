@@ -98,7 +98,7 @@ class PartitionIndex:
         start = 0
         for bucket, hashes in kept:
             part = known[start : start + len(hashes)]
-            part[:] = _packed(hashes, bucket)
+            part[:] = _pack(hashes, bucket)
             if not (part[1:] >= part[:-1]).all():  # Java's files are in no order
                 part.sort()
             start += len(hashes)
@@ -165,17 +165,17 @@ class PartitionIndex:
         ordered, rows = (keyed >> _ROW_BITS).astype(np.int32), keyed & _ROWS
         starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
         distinct = ordered[starts]
-        found = self._look_up(distinct)
-        new = np.flatnonzero(found < 0)
+        assigned = self._look_up(distinct)
+        new = np.flatnonzero(assigned < 0)
         if len(new):
             came = rows[starts[new]]
             arrival = np.zeros(len(hashes), np.bool_)
             arrival[came] = True
             rank = np.cumsum(arrival)[came] - 1
-            found[new] = place(distinct[new], rank)
-            self._add(distinct[new], found[new])
+            assigned[new] = place(distinct[new], rank)
+            self._add(distinct[new], assigned[new])
         buckets = np.empty(len(hashes), np.int32)
-        buckets[rows] = np.repeat(found, np.diff(np.r_[starts, len(hashes)]))
+        buckets[rows] = np.repeat(assigned, np.diff(np.r_[starts, len(hashes)]))
         return buckets
 
     def learn(self, hashes: Hashes, bucket: int) -> None:
@@ -199,28 +199,28 @@ class PartitionIndex:
     def hashes_of(self, bucket: int) -> Hashes:
         """The hashes of one bucket, ascending."""
         mine = [side[(side & _BUCKET_BITS) == bucket] for side in (self._known, self._recent)]
-        return (_merged(*mine) >> _BITS).astype(np.int32)
+        return (_merge_sorted(*mine) >> _BITS).astype(np.int32)
 
     def _look_up(self, distinct: Hashes) -> I64:
         """The bucket of each hash (ascending), -1 where it is not known."""
-        found = np.full(len(distinct), -1, np.int64)
-        wanted = _packed(distinct, 0)
+        buckets = np.full(len(distinct), -1, np.int64)
+        wanted = _pack(distinct, 0)
         for side in (self._known, self._recent):
             if not len(side):
                 continue
             at = np.minimum(np.searchsorted(side, wanted), len(side) - 1)
             entry = side[at]
             hit = (entry >> _BITS) == distinct
-            found[hit] = entry[hit] & _BUCKET_BITS
-        return found
+            buckets[hit] = entry[hit] & _BUCKET_BITS
+        return buckets
 
     def _add(self, distinct: Hashes, buckets: I64) -> None:
         """Take in hashes, ascending and not known."""
         self._changed |= set(np.flatnonzero(np.bincount(buckets)))
         more = (distinct.astype(np.int64) << _BITS) | buckets  # ascending, as the hashes are
-        self._recent = _merged(self._recent, more)
+        self._recent = _merge_sorted(self._recent, more)
         if len(self._recent) * _MERGE_SHARE > len(self._known):
-            self._known, self._recent = _merged(self._known, self._recent), np.empty(0, np.int64)
+            self._known, self._recent = _merge_sorted(self._known, self._recent), np.empty(0, np.int64)
 
     def _place(self, new: Hashes, rank: I64) -> I64:
         """Buckets for hashes that are not known; ``rank``: their order of arrival, from 0. The counts say so afterwards."""
@@ -285,10 +285,10 @@ def number_of_assigners(options: TableOptions, parallelism: int) -> int:
     """How many assigners a write of ``parallelism`` tasks has: as `dynamic-bucket.assigner-parallelism`, `.initial-buckets` and
     `.max-buckets` allow.
     """
-    asked = options.get("dynamic-bucket.assigner-parallelism")
+    wanted = options.get("dynamic-bucket.assigner-parallelism")
     initial = options.get("dynamic-bucket.initial-buckets")
     most = int(options.get("dynamic-bucket.max-buckets"))
-    limits = [parallelism if asked is None else int(asked), *([] if initial is None else [int(initial)])]
+    limits = [parallelism if wanted is None else int(wanted), *([] if initial is None else [int(initial)])]
     return max(1, min([*limits, *([] if most == -1 else [most])]))
 
 
@@ -303,17 +303,17 @@ def assigner_of(partition_hash: int, hashes: Hashes, assigners: int, channels: i
     return ((start + np.abs(np.fmod(hashes.astype(np.int64), assigners))) % channels).astype(np.int32)
 
 
-def _packed(hashes: Hashes, bucket: int) -> I64:
+def _pack(hashes: Hashes, bucket: int) -> I64:
     return (hashes.astype(np.int64) << _BITS) | bucket
 
 
-def _merged(left: I64, right: I64) -> I64:
+def _merge_sorted(left: I64, right: I64) -> I64:
     """Two ascending arrays as one: the stable sort finds the two runs and merges them."""
     if not len(left) or not len(right):
         return right if not len(left) else left
-    both = np.concatenate((left, right))
-    both.sort(kind="stable")
-    return both
+    merged = np.concatenate((left, right))
+    merged.sort(kind="stable")
+    return merged
 
 
 __all__ = [

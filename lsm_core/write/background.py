@@ -107,13 +107,16 @@ class VectorFiles:
 
     def take(self, message: CommitMessage) -> list[IndexFileMeta]:
         """Take in the outcome of a compaction; returns files that nobody needs, as they were made and replaced between two commits."""
-        gone = {file.file_name for file in message.compact_deleted_index_files}
-        unneeded = [file for file in self._made if file.file_name in gone]
+        replaced_names = {file.file_name for file in message.compact_deleted_index_files}
+        unneeded = [file for file in self._made if file.file_name in replaced_names]
         made_here = {file.file_name for file in unneeded}
-        self._made = [file for file in self._made if file.file_name not in gone]
+        self._made = [file for file in self._made if file.file_name not in replaced_names]
         self._replaced += [file for file in message.compact_deleted_index_files if file.file_name not in made_here]
         self._made += message.compact_new_index_files
-        self.live = (*(file for file in self.live if file.file_name not in gone), *message.compact_new_index_files)
+        self.live = (
+            *(file for file in self.live if file.file_name not in replaced_names),
+            *message.compact_new_index_files,
+        )
         return unneeded
 
     def drain(self) -> tuple[tuple[IndexFileMeta, ...], tuple[IndexFileMeta, ...]]:
@@ -186,12 +189,12 @@ class BucketCompaction:
         """New files of level 0."""
         self._tree.update((file.file_name, file) for file in files)
 
-    def trigger(self, full: bool = False, *, asked: bool = False) -> None:
+    def trigger(self, full: bool = False, *, requested: bool = False) -> None:
         """Start the compaction that the table's options pick (``full``: of everything), unless one is running.
 
         Raises what choosing raises: :class:`WriterStale` when the table's schema changed.
         """
-        if self._running is not None or self.blocked is not None or not (asked or self._shared.automatic):
+        if self._running is not None or self.blocked is not None or not (requested or self._shared.automatic):
             return
         place = self._place
         where = self._shared.store, place.partition, place.number, place.total

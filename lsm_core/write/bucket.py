@@ -37,8 +37,8 @@ def groups(
             bucket[rows] = assign(partitions[number], hashes[rows])
     total = int(bucket.max()) + 1
     for code, rows in same_numbers(codes.astype(np.int64) * total + bucket):
-        number, found = divmod(code, total)
-        yield partitions[number], POSTPONE_BUCKET if store.options.bucket == POSTPONE_BUCKET else found, rows
+        number, bucket_number = divmod(code, total)
+        yield partitions[number], POSTPONE_BUCKET if store.options.bucket == POSTPONE_BUCKET else bucket_number, rows
 
 
 def same_numbers(codes: np.ndarray[Any, Any]) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
@@ -67,11 +67,11 @@ def partition_codes(schema: TableSchema, batch: pa.RecordBatch | pa.Table) -> tu
         encoded = one_array(batch.column(name)).dictionary_encode(null_encoding="encode")
         codes = codes * max(1, len(encoded.dictionary)) + encoded.indices.to_numpy(zero_copy_only=False)
         _, codes = np.unique(codes, return_inverse=True)  # dense again, so that many columns cannot overflow
-    found, first = np.unique(codes, return_index=True)
+    distinct_codes, first = np.unique(codes, return_index=True)
     rows = pa.array(first)
     distinct = [one_array(batch.column(name)).take(rows) for name in schema.partition_keys]
     blobs = encode_rows(distinct, schema.partition_types)
-    return codes.astype(np.int32), [blobs[int(i)].as_py() for i in found]
+    return codes.astype(np.int32), [blobs[int(i)].as_py() for i in distinct_codes]
 
 
 def buckets_of(store: TableStore, batch: pa.RecordBatch | pa.Table) -> np.ndarray[Any, Any]:

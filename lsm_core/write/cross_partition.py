@@ -75,9 +75,9 @@ class Known:
         counts: dict[bytes, dict[int, int]] = {partition: {} for partition in partitions}
         if tables:
             sums = pa.concat_tables(tables).group_by(columns[:2]).aggregate([(name, "sum") for name in columns[2:]])
-            for found in sums.to_pylist():  # one a bucket
-                held = found["row_count_sum"] - 2 * (found["delete_row_count_sum"] or 0)
-                counts[found["partition"]][found["bucket"]] = max(held, 0)
+            for bucket in sums.to_pylist():  # one a bucket
+                held = bucket["row_count_sum"] - 2 * (bucket["delete_row_count_sum"] or 0)
+                counts[bucket["partition"]][bucket["bucket"]] = max(held, 0)
         return counts
 
 
@@ -145,8 +145,8 @@ class KeyMoves:
         """Gather checked rows (the table's columns) with their kinds (int8; None: all inserts). Raises StorageFull."""
         if not rows.num_rows:
             return
-        said = pa.repeat(pa.scalar(0, pa.int8()), rows.num_rows) if kinds is None else kinds
-        self._gathered.add(rows.append_column(_KIND, said))
+        row_kinds = pa.repeat(pa.scalar(0, pa.int8()), rows.num_rows) if kinds is None else kinds
+        self._gathered.add(rows.append_column(_KIND, row_kinds))
 
     def routed(self, known: Known) -> Iterator[Moved]:
         """The rows by bucket, given where the table's keys live; afterwards nothing is gathered.
@@ -177,8 +177,8 @@ class KeyMoves:
         numbers = {partition: at for at, partition in enumerate(partitions)}
         home = np.full(int(number[-1]) + 1, _NOWHERE, np.int64)
         bucket_there = np.full(len(home), _NOWHERE, np.int64)
-        asked = rows.select(schema.primary_keys).take(arrow_array(order[first]))
-        lives = places_of_keys(store, known.snapshot, asked, self._newer_than_ms, known.pending)
+        keys_in_order = rows.select(schema.primary_keys).take(arrow_array(order[first]))
+        lives = places_of_keys(store, known.snapshot, keys_in_order, self._newer_than_ms, known.pending)
         for partition, bucket, which in lives:
             home[which] = numbers.setdefault(partition, len(numbers))
             bucket_there[which] = bucket
@@ -233,12 +233,12 @@ class KeyMoves:
         unknown = [partitions[code] for code, _ in groups if partitions[code] not in rooms]
         if unknown:
             counts = known.keys_by_bucket(self._store, unknown)
-            rooms.update((partition, BucketRooms(self._rules, found)) for partition, found in counts.items())
+            rooms.update((partition, BucketRooms(self._rules, key_counts)) for partition, key_counts in counts.items())
         for code, which in groups:
-            found_rooms = rooms[partitions[code]].take(len(which))
-            if (found_rooms < 0).any():
+            bucket_numbers = rooms[partitions[code]].take(len(which))
+            if (bucket_numbers < 0).any():
                 raise self._rules.full()
-            placed[rows[which]] = found_rooms
+            placed[rows[which]] = bucket_numbers
 
 
 @dataclass(frozen=True)
@@ -265,19 +265,19 @@ def _emitted(
         np.concatenate((getattr(kept, name), getattr(deleted, name)))
         for name in ("rows", "part", "bucket", "turn", "named")
     )
-    said = np.concatenate((kinds[kept.rows], np.full(len(deleted.rows), RowKind.DELETE, np.int8)))
+    row_kinds = np.concatenate((kinds[kept.rows], np.full(len(deleted.rows), RowKind.DELETE, np.int8)))
     arrival = np.argsort(turn)
-    source, part, bucket, said, named = (side[arrival] for side in (source, part, bucket, said, named))
+    source, part, bucket, row_kinds, named = (side[arrival] for side in (source, part, bucket, row_kinds, named))
     values = decode_rows(pa.array(partitions, pa.binary()), list(store.schema.partition_types))
     for place, at in same_numbers(part * _MOST_BUCKETS + bucket) if len(source) else ():
         code, number = divmod(place, _MOST_BUCKETS)
-        found = rows.take(arrow_array(source[at]))
+        moved_rows = rows.take(arrow_array(source[at]))
         for name, column in zip(store.schema.partition_keys, values, strict=True):
-            where = found.schema.get_field_index(name)
-            field = found.schema.field(name)
+            where = moved_rows.schema.get_field_index(name)
+            field = moved_rows.schema.field(name)
             repeated = pa.repeat(column[code], len(at)).cast(field.type)
-            found = found.set_column(where, field, repeated)
-        yield Moved(partitions[code], number, found, pa.array(said[at]), not named[at].any())
+            moved_rows = moved_rows.set_column(where, field, repeated)
+        yield Moved(partitions[code], number, moved_rows, pa.array(row_kinds[at]), not named[at].any())
 
 
 def _moves(part: I64, first: npt.NDArray[np.bool_], home: I64) -> tuple[npt.NDArray[np.bool_], I64]:

@@ -129,8 +129,8 @@ class HashIndexes:
 
     def pending(self, partition: bytes) -> bool:
         """Whether rows of the partition were assigned by what is held here and not handed out yet."""
-        return any(loaded.index.changed for (one, _), loaded in self._loaded.items() if one == partition) or any(
-            one == partition for one, _ in self._written
+        return any(loaded.index.changed for (owner, _), loaded in self._loaded.items() if owner == partition) or any(
+            owner == partition for owner, _ in self._written
         )
 
     def follow(self, snapshot: Snapshot | None) -> None:
@@ -229,7 +229,7 @@ def owner_of(assigners: int, partition: bytes, hashes: Hashes) -> Buckets:
     return assigner_of(zlib.crc32(partition), hashes, assigners)
 
 
-def joined(store: TableStore, messages: Sequence[CommitMessage]) -> list[CommitMessage]:
+def join_index_files(store: TableStore, messages: Sequence[CommitMessage]) -> list[CommitMessage]:
     """``messages`` with one index file a bucket where several writers, each without the others' keys, wrote one.
 
     The files that are put together are deleted; a failure leaves them, and nothing else. Raises :class:`CorruptFile`.
@@ -246,7 +246,7 @@ def joined(store: TableStore, messages: Sequence[CommitMessage]) -> list[CommitM
         made[partition, bucket] = write_hash_index(store, partition, bucket, together)
         for file in files:
             discard_index_file(store, partition, bucket, file)
-    found = []
+    result = []
     for message in messages:
         place = message.partition, message.bucket
         if message.new_index_files and len(parts[place]) > 1:
@@ -254,8 +254,8 @@ def joined(store: TableStore, messages: Sequence[CommitMessage]) -> list[CommitM
             message = replace(
                 message, new_index_files=new, deleted_index_files=message.deleted_index_files if new else ()
             )
-        found.append(message)
-    return found
+        result.append(message)
+    return result
 
 
 def write_hash_index(store: TableStore, partition: bytes, bucket: int, hashes: Hashes) -> IndexFileMeta:
@@ -266,4 +266,4 @@ def write_hash_index(store: TableStore, partition: bytes, bucket: int, hashes: H
     return file
 
 
-__all__ = ["HashIndexes", "joined", "owner_of"]
+__all__ = ["HashIndexes", "join_index_files", "owner_of"]

@@ -47,15 +47,15 @@ class RowNumbering:
     """How errors name the rows of a piece: by their number in ``what``, of which the piece begins at row ``first``."""
 
     first: int = 0
-    what: str = "the rows given"
+    source: str = "the rows given"
 
     def row(self, place: int) -> str:
         """The name of the row at ``place`` of the piece."""
-        return f"row {self.first + place} (from 0) of {self.what}"
+        return f"row {self.first + place} (from 0) of {self.source}"
 
     def rows(self, count: int) -> str:
         """The name of the first ``count`` rows of the piece."""
-        return f"rows {self.first} to {self.first + count - 1} (from 0) of {self.what}"
+        return f"rows {self.first} to {self.first + count - 1} (from 0) of {self.source}"
 
     def after(self, rows: int) -> RowNumbering:
         """The piece that follows after ``rows``."""
@@ -162,7 +162,7 @@ def pieces(data: pa.RecordBatch | pa.Table | pa.RecordBatchReader) -> Iterator[p
         yield table.slice(start, rows)
 
 
-def conform(data: pa.Table, schema: TableSchema, table: str, given: RowNumbering = ALL) -> pa.Table:
+def conform(data: pa.Table, schema: TableSchema, table: str, numbering: RowNumbering = ALL) -> pa.Table:
     """``data`` with exactly the table's columns (`TableSchema.arrow_schema`), cast without loss.
 
     Missing columns, and nulls in nullable columns, take the column's default or null, as in Java. Raises
@@ -171,32 +171,32 @@ def conform(data: pa.Table, schema: TableSchema, table: str, given: RowNumbering
     """
     _require_names(data.column_names, schema, table)
     names = frozenset(data.column_names)  # Arrow makes the list anew at each use
-    columns = [_column(data, names, field, table, given) for field in schema.fields]
+    columns = [_column(data, names, field, table, numbering) for field in schema.fields]
     placing = {*schema.primary_keys, *schema.partition_keys, *schema.bucket_keys}
     for place, (field, column) in enumerate(zip(schema.fields, columns, strict=True)):
         if field.name in placing and pa.types.is_floating(column.type):
             columns[place] = pa.chunked_array(list(map(one_nan, column.chunks)), column.type)
         is_key = field.name in schema.primary_keys
         if column.null_count and (is_key or not field.type.nullable):
-            row = given.row(_first(pc.is_null(column)))
+            row = numbering.row(_first(pc.is_null(column)))
             raise InvalidData(table, field.name, f"{row}: null in a {'primary key' if is_key else 'NOT NULL'} column")
     return pa.table(columns, schema=schema.arrow_schema)
 
 
-def require_columns(given: pa.Schema, schema: TableSchema, table: str) -> None:
+def require_columns(incoming: pa.Schema, schema: TableSchema, table: str) -> None:
     """Refuse columns of which no row can be written, whatever it holds: known before there is one.
 
     Raises :class:`ColumnNotFound` for an unknown column, :class:`InvalidData` naming one that comes twice, whose type never fits, or
     that is missing and must not be null.
     """
-    _require_names(given.names, schema, table)
+    _require_names(incoming.names, schema, table)
     for field in schema.fields:
-        place = given.get_field_index(field.name)
+        place = incoming.get_field_index(field.name)
         if place < 0:
             if field.default is None and not field.type.nullable:
                 raise InvalidData(table, field.name, _MISSING)
             continue
-        kind = given.field(place).type
+        kind = incoming.field(place).type
         try:
             if _nesting(kind) != _nesting(to_arrow(field.type)) and not pa.types.is_null(kind):
                 raise pa.ArrowNotImplementedError("one of them is nested in another way")
@@ -251,7 +251,7 @@ def conform_kinds(
     return kinds_from_text(kinds, table, row_name=ALL.row)
 
 
-def kinds_of_column(table: pa.Table, name: str, where: str, given: RowNumbering) -> pa.Array:
+def kinds_of_column(table: pa.Table, name: str, where: str, numbering: RowNumbering) -> pa.Array:
     """Row kinds (int8) from the column that `rowkind.field` names, in either case (Java `RowKindGenerator`).
 
     Raises :class:`InvalidData`, and :class:`InvalidOption` where the column is no text.
@@ -262,8 +262,8 @@ def kinds_of_column(table: pa.Table, name: str, where: str, given: RowNumbering)
     if not pa.types.is_string(column.type):
         raise InvalidOption("rowkind.field", name, f"a column of text, and that one is {column.type}", where)
     if column.null_count:
-        raise InvalidData(where, name, f"{given.row(_first(pc.is_null(column)))}: null instead of a row kind")
-    return kinds_from_text(column, where, name, given.row, any_case=True)
+        raise InvalidData(where, name, f"{numbering.row(_first(pc.is_null(column)))}: null instead of a row kind")
+    return kinds_from_text(column, where, name, numbering.row, any_case=True)
 
 
 _COUNTED: Final = re.compile(r"dredge\.fields\.(.+)\.count-inputs")
@@ -271,8 +271,8 @@ _COUNTED: Final = re.compile(r"dredge\.fields\.(.+)\.count-inputs")
 
 def counted_columns(schema: TableSchema) -> tuple[str, ...]:
     """Columns whose function is `count`: sums of ones to everybody else."""
-    found = ((_COUNTED.fullmatch(key), value) for key, value in schema.options.items())
-    return tuple(name.group(1) for name, value in found if name is not None and value.strip().lower() == "true")
+    flags = ((_COUNTED.fullmatch(key), value) for key, value in schema.options.items())
+    return tuple(name.group(1) for name, value in flags if name is not None and value.strip().lower() == "true")
 
 
 def counted(table: pa.Table, columns: Sequence[str]) -> pa.Table:
@@ -285,11 +285,11 @@ def counted(table: pa.Table, columns: Sequence[str]) -> pa.Table:
 
 
 def _column(
-    data: pa.Table, names: frozenset[str], field: DataField, table: str, given: RowNumbering
+    data: pa.Table, names: frozenset[str], field: DataField, table: str, numbering: RowNumbering
 ) -> pa.ChunkedArray:
     target = to_arrow(field.type)
     if field.name in names:
-        column = _fitted(data.column(field.name), field, table, given)
+        column = _fitted(data.column(field.name), field, table, numbering)
         if field.default is None or not field.type.nullable or not column.null_count:
             return column
         return pc.if_else(pc.is_null(column), _default(field, table), column)
@@ -308,7 +308,7 @@ def _default(field: DataField, table: str) -> pa.Scalar:
         raise InvalidData(table, field.name, f"the column's default cannot be used: {error}") from error
 
 
-def _fitted(column: pa.ChunkedArray, field: DataField, table: str, given: RowNumbering) -> pa.ChunkedArray:
+def _fitted(column: pa.ChunkedArray, field: DataField, table: str, numbering: RowNumbering) -> pa.ChunkedArray:
     kind, chunks = to_arrow(field.type), []
     for chunk in column.chunks:
         try:
@@ -320,21 +320,21 @@ def _fitted(column: pa.ChunkedArray, field: DataField, table: str, given: RowNum
                 value = shown(chunk[row].as_py(), _SHOWN)
             except pa.ArrowException:  # numbers outside of a dictionary, say: such a value must not be looked at
                 value = "a broken value"
-            said = f"{given.row(row)}: {value} does not fit {to_sql(field.type)}: {reason}"
-            raise InvalidData(table, field.name, said) from error
+            reason_text = f"{numbering.row(row)}: {value} does not fit {to_sql(field.type)}: {reason}"
+            raise InvalidData(table, field.name, reason_text) from error
         # Arrow arrays from buffers can hold text that is no UTF-8 or a time after midnight: no reader would take the file.
         # A nested slice's children are whole: without a copy each piece would check all of them.
         nested = pa.types.is_nested(fitted.type)
         try:
             (fitted.take(pa.array(np.arange(len(fitted)))) if nested else fitted).validate(full=True)
         except pa.ArrowInvalid as error:
-            raise InvalidData(table, field.name, f"{given.rows(len(fitted))}: broken value: {error}") from error
-        found = find_misfit(fitted, field.type)
-        if found is not None:
-            said = f"{shown(found.value, _SHOWN)} does not fit {to_sql(found.kind)}: {found.reason}"
-            raise InvalidData(table, field.name + found.path, f"{given.row(found.row)}: {said}")
+            raise InvalidData(table, field.name, f"{numbering.rows(len(fitted))}: broken value: {error}") from error
+        misfit = find_misfit(fitted, field.type)
+        if misfit is not None:
+            reason_text = f"{shown(misfit.value, _SHOWN)} does not fit {to_sql(misfit.kind)}: {misfit.reason}"
+            raise InvalidData(table, field.name + misfit.path, f"{numbering.row(misfit.row)}: {reason_text}")
         chunks.append(fitted)
-        given = given.after(len(chunk))
+        numbering = numbering.after(len(chunk))
     return pa.chunked_array(chunks, kind)
 
 

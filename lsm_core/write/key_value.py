@@ -210,31 +210,31 @@ class KeyValueBucket:
     def _write_level0(self) -> list[DataFileMeta]:
         place = self._store, self.partition, self.bucket, self.total_buckets
         writer = KeyValueFileWriter(*place, level=0, file_source=SOURCE_APPEND)
-        told = KeyValueFileWriter.of_changes(*place, level=0) if self._input_changelog else None
+        changelog_writer = KeyValueFileWriter.of_changes(*place, level=0) if self._input_changelog else None
         try:
             with closing(self._buffer.drain()) as drained:
-                merged = drained if told is None else self._merged(drained, told)
+                merged = drained if changelog_writer is None else self._merged(drained, changelog_writer)
                 for batch in merged:
                     writer.write(batch)
-            changes = [] if told is None else told.close()
+            changes = [] if changelog_writer is None else changelog_writer.close()
             files = writer.close()
         except BaseException:
             self._buffer.spoil()
             writer.abort()
-            if told is not None:
-                told.abort()
+            if changelog_writer is not None:
+                changelog_writer.abort()
             raise
         self.changelog += changes
         return files
 
     def _merged(
-        self, versions: Generator[pa.RecordBatch, None, None], told: KeyValueFileWriter
+        self, versions: Generator[pa.RecordBatch, None, None], changelog_writer: KeyValueFileWriter
     ) -> Iterator[pa.RecordBatch]:
         """All ``versions``, in merge order, into the changelog, and the keys merged of them."""
 
         def passing() -> Iterator[pa.RecordBatch]:
             for batch in versions:
-                told.write(batch)
+                changelog_writer.write(batch)
                 yield batch
 
         return merge_streams([RunInput(passing(), name="the write buffer")], self._function)

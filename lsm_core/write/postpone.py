@@ -58,7 +58,7 @@ def postponing(store: TableStore, commit_user: str | None, number: int | None = 
 def _beyond_avro(kind: DataType) -> bool:
     inner = (kind.element, kind.key, kind.value, *(field.type for field in kind.fields))
     return (kind.precision or 0) > _AVRO_DIGITS.get(kind.root, 1 << 31) or any(
-        _beyond_avro(one) for one in inner if one is not None
+        _beyond_avro(inner_kind) for inner_kind in inner if inner_kind is not None
     )
 
 

@@ -99,8 +99,8 @@ class BucketHistory:
         newest = entries.group_by(["partition", "bucket"], use_threads=False).aggregate(
             [("max_sequence_number", "max")]
         )
-        for found in newest.to_pylist():  # one item a bucket
-            self._known[found["partition"]][found["bucket"]] = found["max_sequence_number_max"]
+        for bucket in newest.to_pylist():  # one item a bucket
+            self._known[bucket["partition"]][bucket["bucket"]] = bucket["max_sequence_number_max"]
 
     def next_sequence(self, partition: bytes, bucket: int) -> int:
         """The first free sequence number of a bucket: its largest one + 1, or 0. Raises as :meth:`look_up`.
@@ -131,13 +131,13 @@ class BucketHistory:
 
 def hash_entries(entries: Iterable[IndexManifestEntry]) -> dict[bytes, list[IndexManifestEntry]]:
     """The HASH index files of each partition, by bucket."""
-    found: dict[bytes, list[IndexManifestEntry]] = {}
+    by_partition: dict[bytes, list[IndexManifestEntry]] = {}
     for entry in entries:
         if entry.index_type == HASH_INDEX:
-            found.setdefault(entry.partition, []).append(entry)
-    for mine in found.values():
+            by_partition.setdefault(entry.partition, []).append(entry)
+    for mine in by_partition.values():
         mine.sort(key=lambda entry: entry.bucket)
-    return found
+    return by_partition
 
 
 def live_vectors(
@@ -150,7 +150,7 @@ def live_vectors(
     wanted = set(files)
     if snapshot is None or not wanted or not store.options.deletion_vectors_enabled:
         return {}
-    placed = [(*place, file.file_name) for place, found in files.items() for file in found]
+    placed = [(*place, file.file_name) for place, listed in files.items() for file in listed]
     columns = zip(("partition", "bucket", "file_name"), zip(*placed, strict=True), strict=True) if placed else ()
     if entries := {name: list(values) for name, values in columns}:
         require_in_place(store, snapshot, pa.table(entries))
@@ -161,13 +161,16 @@ def live_files(
     store: TableStore, snapshot: Snapshot | None, places: Iterable[tuple[bytes, int]]
 ) -> dict[tuple[bytes, int], list[DataFileMeta]]:
     """Live files of the given (partition, bucket)s at ``snapshot`` (None: nothing was committed), read in one go."""
-    found: dict[tuple[bytes, int], list[DataFileMeta]] = {place: [] for place in places}
-    if snapshot is None or not found:
-        return found
+    files_by_place: dict[tuple[bytes, int], list[DataFileMeta]] = {place: [] for place in places}
+    if snapshot is None or not files_by_place:
+        return files_by_place
     entries = live_entries(
-        store, snapshot, partitions=sorted({p for p, _ in found}), buckets=sorted({b for _, b in found})
+        store,
+        snapshot,
+        partitions=sorted({p for p, _ in files_by_place}),
+        buckets=sorted({b for _, b in files_by_place}),
     )
     for partition, bucket, _, group in bucket_groups(entries):
-        if (partition, bucket) in found:
-            found[partition, bucket] = [entry.file for entry in table_to_entries(group)]
-    return found
+        if (partition, bucket) in files_by_place:
+            files_by_place[partition, bucket] = [entry.file for entry in table_to_entries(group)]
+    return files_by_place

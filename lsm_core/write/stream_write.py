@@ -102,9 +102,9 @@ class StreamTableWrite(TableWrite):
         self._last = _NEVER
         self._committed = _NEVER
         # Commits between two full compactions (Java `GlobalFullCompactionSinkWrite`), and the buckets changed since the last one.
-        given = store.options.get("full-compaction.delta-commits")
-        tells = store.options.changelog_producer == "full-compaction"
-        self._delta_commits = max(1, given or 1) if tells or given is not None else None
+        every = store.options.get("full-compaction.delta-commits")
+        emits_at_full = store.options.changelog_producer == "full-compaction"
+        self._delta_commits = max(1, every or 1) if emits_at_full or every is not None else None
         self._due: set[Place] = set()
 
     def compact(self, partition: bytes, bucket: int, full: bool = False) -> None:
@@ -234,7 +234,7 @@ class StreamTableWrite(TableWrite):
 
     def _renew(self, places: set[Place]) -> None:
         """Read the trees of ``places`` as they are at the snapshot that was seen last, our uncommitted files on top."""
-        compactions = {place: found for place in places if (found := self._compaction(place)) is not None}
+        compactions = {place: compaction for place in places if (compaction := self._compaction(place)) is not None}
         if not compactions:
             return
         for compaction in compactions.values():

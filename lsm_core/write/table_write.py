@@ -162,13 +162,13 @@ class TableWrite:
         the buffer already, the writer can only be aborted.
         """
         self._require_complete()
-        given = as_rows(data, self.store.name)
-        if row_kinds is not None and isinstance(given, pa.RecordBatchReader):
-            given = given.read_all()
-        rows = 0 if isinstance(given, pa.RecordBatchReader) else given.num_rows
+        incoming = as_rows(data, self.store.name)
+        if row_kinds is not None and isinstance(incoming, pa.RecordBatchReader):
+            incoming = incoming.read_all()
+        rows = 0 if isinstance(incoming, pa.RecordBatchReader) else incoming.num_rows
         kinds = conform_kinds(row_kinds, rows, self.store.name)
         start = 0
-        for piece in pieces(given):
+        for piece in pieces(incoming):
             part = None if kinds is None else kinds.slice(start, piece.num_rows)
             self._write_piece(piece, part, ALL.after(start))
             start += piece.num_rows
@@ -178,7 +178,7 @@ class TableWrite:
         self,
         data: pa.Table,
         row_kinds: pa.Array | None = None,
-        given: RowNumbering = ALL,
+        numbering: RowNumbering = ALL,
         assign: Assign | None = None,
     ) -> list[RoutedRows]:
         """The rows in the table's shape by bucket, each in arrival order, for :meth:`add_routed` here or in another process.
@@ -187,24 +187,26 @@ class TableWrite:
         but for tables of dynamic buckets: there the partition's hash index is, and new keys are known to this writer from now on.
         ``row_kinds``: int8 (0..3), or None. ``assign``: who gives such a table's rows a bucket in place of this writer.
         """
-        table, kinds = self.checked(data, row_kinds, given)
+        table, kinds = self.checked(data, row_kinds, numbering)
         if assign is None and self._indexes is not None:
             assign = self._indexes.assign
-        found = []
+        routed_rows = []
         for partition, bucket, positions in groups(self.store, table, assign):
             self._require_time(partition)
             whole = len(positions) == table.num_rows
             index = pa.array(positions)
             rows = table if whole else table.take(index)
-            found.append(RoutedRows(partition, bucket, rows, kinds if whole or kinds is None else kinds.take(index)))
-        return found
+            routed_rows.append(
+                RoutedRows(partition, bucket, rows, kinds if whole or kinds is None else kinds.take(index))
+            )
+        return routed_rows
 
     def checked(
-        self, data: pa.Table, row_kinds: pa.Array | None = None, given: RowNumbering = ALL
+        self, data: pa.Table, row_kinds: pa.Array | None = None, numbering: RowNumbering = ALL
     ) -> tuple[pa.Table, pa.Array | None]:
         """Rows and kinds (int8, or None) as they will be written: what :meth:`routed` groups, with its errors."""
-        table, kinds = self._merged_inputs(self._conform(data, given), row_kinds, given)
-        table, kinds = self._without_ignored(table, kinds, given)
+        table, kinds = self._merged_inputs(self._conform(data, numbering), row_kinds, numbering)
+        table, kinds = self._without_ignored(table, kinds, numbering)
         if kinds is not None and self.store.has_primary_key:
             self._refusals.require_mergeable(table, kinds)
         return table, kinds
@@ -244,9 +246,9 @@ class TableWrite:
                 raise InvalidOption("write-only", "true", "false for a writer that is to compact", self.store.name)
             return
         if self._compactor is None:
-            what = "an overwriting writer" if self.store.has_primary_key else "a writer of an append table"
-            what = what if self._postponing is None else "a writer of postponed rows"
-            raise UnsupportedFeature(f"compaction by {what}; compact the table instead", self.store.name)
+            writer_kind = "an overwriting writer" if self.store.has_primary_key else "a writer of an append table"
+            writer_kind = writer_kind if self._postponing is None else "a writer of postponed rows"
+            raise UnsupportedFeature(f"compaction by {writer_kind}; compact the table instead", self.store.name)
         require_compactable(self.store)
         last = self.store.options.bucket - 1 if self.store.options.bucket > 0 else LARGEST_BUCKET
         if not 0 <= bucket <= last:
@@ -258,7 +260,7 @@ class TableWrite:
         compaction = writer.compaction or self._compaction_of(partition, bucket)
         writer.compaction = compaction
         compaction.sync(wait=True)
-        compaction.trigger(full, asked=True)
+        compaction.trigger(full, requested=True)
 
     def prepare_commit(self, wait_compaction: bool = False) -> list[CommitMessage]:
         """Flush everything; one message per touched bucket. The writer can be used on, for the next commit.
@@ -318,13 +320,13 @@ class TableWrite:
 
     def _indexed(self, messages: Sequence[CommitMessage], indexes: HashIndexes) -> list[CommitMessage]:
         """``messages`` with the hash indexes of their buckets."""
-        found = []
+        completed = []
         for message in messages:
             new, old = indexes.hand_out(message.partition, message.bucket)
             state = indexes.state_of(message.partition, message.bucket) if message.new_files or new else None
-            found.append(replace(message, new_index_files=new, deleted_index_files=old, index_state=state))
+            completed.append(replace(message, new_index_files=new, deleted_index_files=old, index_state=state))
         indexes.handed_out()
-        return found
+        return completed
 
     def _require_complete(self) -> None:
         if self._write_incomplete:
@@ -354,11 +356,11 @@ class TableWrite:
         """Bytes of rows in memory."""
         return sum(writer.buffered_bytes for writer in self._buckets.values())
 
-    def _write_piece(self, piece: pa.Table, kinds: pa.Array | None, given: RowNumbering) -> None:
+    def _write_piece(self, piece: pa.Table, kinds: pa.Array | None, numbering: RowNumbering) -> None:
         if self._moves is not None:
-            self._moves.add(*self.checked(piece, kinds, given))
+            self._moves.add(*self.checked(piece, kinds, numbering))
             return
-        routed = self.routed(piece, kinds, given)
+        routed = self.routed(piece, kinds, numbering)
         self._look_up([(group.partition, group.bucket) for group in routed])
         for group in routed:
             self._add(group.partition, group.bucket, group.rows, group.kinds)
@@ -369,8 +371,8 @@ class TableWrite:
         function = merge_function(self.store.schema, self.store.options.raw, self.store.name)
         return Refusals.of(function, self.store.schema, self.store.name)
 
-    def _conform(self, piece: pa.Table, given: RowNumbering) -> pa.Table:
-        table = conform(piece, self.store.schema, self.store.name, given)
+    def _conform(self, piece: pa.Table, numbering: RowNumbering) -> pa.Table:
+        table = conform(piece, self.store.schema, self.store.name, numbering)
         for name, column in zip(table.column_names, table.columns, strict=True):
             if column.nbytes > _LARGEST_VALUE and (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
                 longest = pc.max(pc.binary_length(column)).as_py() or 0
@@ -379,20 +381,20 @@ class TableWrite:
         return table
 
     def _merged_inputs(
-        self, table: pa.Table, kinds: pa.Array | None, given: RowNumbering
+        self, table: pa.Table, kinds: pa.Array | None, numbering: RowNumbering
     ) -> tuple[pa.Table, pa.Array | None]:
         """Rows as the merge engine takes them: kinds from `rowkind.field`, counted columns as ones and zeros."""
         if self._kind_field is not None:
             if kinds is not None and np.asarray(kinds).any():
                 reason = f"row kinds are given beside the column that rowkind.field names ('{self._kind_field}')"
                 raise InvalidData(self.store.name, "row_kinds", reason)
-            kinds = kinds_of_column(table, self._kind_field, self.store.name, given)
+            kinds = kinds_of_column(table, self._kind_field, self.store.name, numbering)
         if self.store.has_primary_key:
-            self._refusals.require_readable(table, self._ignored(kinds), given.row)
+            self._refusals.require_readable(table, self._ignored(kinds), numbering.row)
         return counted(table, self._counted_columns), kinds
 
     def _without_ignored(
-        self, table: pa.Table, kinds: pa.Array | None, given: RowNumbering
+        self, table: pa.Table, kinds: pa.Array | None, numbering: RowNumbering
     ) -> tuple[pa.Table, pa.Array | None]:
         """Rows without what `ignore-delete` and `ignore-update-before` drop; append tables take inserts only."""
         if kinds is None:
@@ -401,7 +403,9 @@ class TableWrite:
             changes = np.flatnonzero(kinds.to_numpy(zero_copy_only=False))
             if len(changes):
                 raise InvalidData(
-                    self.store.name, "row_kinds", f"{given.row(int(changes[0]))}: an append table takes inserts only"
+                    self.store.name,
+                    "row_kinds",
+                    f"{numbering.row(int(changes[0]))}: an append table takes inserts only",
                 )
             return table, None
         ignored = self._ignored(kinds)
@@ -530,12 +534,12 @@ class StoredRows(TableWrite):
     ) -> None:
         super().__init__(store, overwrite=not beside, planned=planned, compactor=compactor)
 
-    def _conform(self, piece: pa.Table, given: RowNumbering) -> pa.Table:
-        del given
+    def _conform(self, piece: pa.Table, numbering: RowNumbering) -> pa.Table:
+        del numbering
         return conform_stored(piece, self.store.schema)
 
     def _merged_inputs(
-        self, table: pa.Table, kinds: pa.Array | None, given: RowNumbering
+        self, table: pa.Table, kinds: pa.Array | None, numbering: RowNumbering
     ) -> tuple[pa.Table, pa.Array | None]:
-        del given
+        del numbering
         return table, kinds

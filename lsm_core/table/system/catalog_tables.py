@@ -108,27 +108,27 @@ def partitions(warehouse: Warehouse) -> Iterator[pa.Table]:
     """
     for database, table, store in warehouse.stores:
         try:
-            found = None if store is None else _partitions_of(database, table, store)
+            rows = None if store is None else _partitions_of(database, table, store)
         except Exception as error:  # noqa: BLE001 - whatever is wrong with one table, the others are shown
             _LOG.warning("table %s.%s is left out of sys.partitions: %s", database, table, error)
             continue
-        if found is not None:
-            yield found
+        if rows is not None:
+            yield rows
 
 
 def _partitions_of(database: str, table: str, store: TableStore) -> pa.Table | None:
     snapshot = snapshots.latest(store)
     if snapshot is None or not store.schema.partition_keys:
         return None
-    found = totals(store, snapshot, ["partition"])
-    names = partition_specs(store.schema, found.column("partition").to_pylist(), store.options)
-    count = found.num_rows
+    sums = totals(store, snapshot, ["partition"])
+    names = partition_specs(store.schema, sums.column("partition").to_pylist(), store.options)
+    count = sums.num_rows
     made = {
         "database_name": pa.repeat(pa.scalar(database), count),
         "table_name": pa.repeat(pa.scalar(table), count),
         "partition_name": pa.array(names, pa.string()),
-        **{name: found.column(name) for name in PARTITIONS.field_names[3:6]},
-        "last_file_creation_time": found.column("last_update_time"),
+        **{name: sums.column(name) for name in PARTITIONS.field_names[3:6]},
+        "last_file_creation_time": sums.column("last_update_time"),
         "done": pa.repeat(pa.scalar(value=False), count),
     }
     return pa.table(made).sort_by("partition_name")

@@ -90,17 +90,17 @@ def _local_date_time(column: pa.Array) -> pa.Array:
 
 def listed(columns: Sequence[pa.Array], count: int, brackets: str) -> pa.Array:
     """``count`` texts "{a, b}" of columns of texts, null values printed as "null"."""
-    return _joined([pc.fill_null(column, NULL) for column in columns], count, brackets)
+    return _join_texts([pc.fill_null(column, NULL) for column in columns], count, brackets)
 
 
 def mapped(columns: Sequence[tuple[str, pa.Array]], count: int) -> pa.Array:
     """``count`` texts "{name=a, other=b}", sorted by name as Java's TreeMap does."""
-    named = sorted(columns, key=lambda one: one[0].encode("utf-16-be", "surrogatepass"))
+    named = sorted(columns, key=lambda column: column[0].encode("utf-16-be", "surrogatepass"))
     texts = [pc.binary_join_element_wise(f"{name}=", pc.fill_null(column, NULL), "") for name, column in named]
-    return _joined(texts, count, "{}")
+    return _join_texts(texts, count, "{}")
 
 
-def _joined(texts: Sequence[pa.Array], count: int, brackets: str) -> pa.Array:
+def _join_texts(texts: Sequence[pa.Array], count: int, brackets: str) -> pa.Array:
     if not texts:
         return pa.repeat(pa.scalar(brackets), count)
     inside = pc.binary_join_element_wise(*texts, ", ")
@@ -148,9 +148,9 @@ def paths(store: TableStore, entries: pa.Table) -> pa.Array:
     inside = pc.binary_join_element_wise(first.take(pa.array(inverse)), names, "/")
     shared = np.array([len(folder) > 1 for folder in folders], dtype=bool)[inverse]
     if shared.any():  # rare partitions that two kinds of JDK wrote: each file is where its writer put it
-        asked = zip(inverse[shared].tolist(), names.filter(pa.array(shared)).to_pylist(), strict=True)
-        paths_there = [store.data_path(places_of[place][0], places_of[place][1], name) for place, name in asked]
-        inside = pc.replace_with_mask(inside, pa.array(shared), pa.array(paths_there, pa.string()))
+        files = zip(inverse[shared].tolist(), names.filter(pa.array(shared)).to_pylist(), strict=True)
+        written_paths = [store.data_path(places_of[place][0], places_of[place][1], name) for place, name in files]
+        inside = pc.replace_with_mask(inside, pa.array(shared), pa.array(written_paths, pa.string()))
     return pc.coalesce(one_array(entries.column("external_path")), inside)
 
 
@@ -180,8 +180,8 @@ def stats_texts(store: TableStore, entries: pa.Table) -> dict[str, pa.Array]:
     """
     keys = pc.binary_join_element_wise(
         pc.cast(one_array(entries.column("schema_id")), pa.string()),
-        _joined_names(entries.column("value_stats_cols")),
-        _joined_names(entries.column("write_cols")),
+        _join_names(entries.column("value_stats_cols")),
+        _join_names(entries.column("write_cols")),
         _SEPARATOR,
     )
     names = ("null_value_counts", "min_value_stats", "max_value_stats")
@@ -190,14 +190,14 @@ def stats_texts(store: TableStore, entries: pa.Table) -> dict[str, pa.Array]:
         texts = _stats_of_layout(store, part)
         for name, text in zip(names, texts, strict=True):
             parts[name].append((rows, text))
-    return {name: _scattered(found, entries.num_rows) for name, found in parts.items()}
+    return {name: _scattered(texts_of_groups, entries.num_rows) for name, texts_of_groups in parts.items()}
 
 
-def _joined_names(lists: pa.ChunkedArray) -> pa.Array:
+def _join_names(lists: pa.ChunkedArray) -> pa.Array:
     """Lists of names as texts that tell no list from an empty one."""
     flat = one_array(lists)
-    joined = pc.binary_join(flat, _SEPARATOR)
-    return pc.if_else(pc.is_valid(flat), pc.binary_join_element_wise("=", pc.fill_null(joined, ""), ""), "")
+    texts = pc.binary_join(flat, _SEPARATOR)
+    return pc.if_else(pc.is_valid(flat), pc.binary_join_element_wise("=", pc.fill_null(texts, ""), ""), "")
 
 
 def _stats_of_layout(store: TableStore, part: pa.Table) -> tuple[pa.Array, pa.Array, pa.Array]:
@@ -218,7 +218,7 @@ def _stats_of_layout(store: TableStore, part: pa.Table) -> tuple[pa.Array, pa.Ar
     lows: list[tuple[str, pa.Array]] = []
     highs: list[tuple[str, pa.Array]] = []
     for field in store.schema.fields:
-        old = next((one for one in written.fields if one.id == field.id), None)
+        old = next((candidate for candidate in written.fields if candidate.id == field.id), None)
         at = names.index(old.name) if old is not None and old.name in names else None
         nulls.append((field.name, rows if old is None else _counts(counts, at)))
         for texts, side in ((lows, sides[0]), (highs, sides[1])):
@@ -284,7 +284,7 @@ def _decoded(blobs: pa.Array, types: Sequence[DataType]) -> list[_Column]:
             micros = pc.fill_null(column.cast(pa.int64()), 0).to_numpy()
             beyond |= np.abs(micros) >= _MOST_MICROS
     exact = decoded_rows(pc.if_else(pa.array(beyond), _NO_ROW, blobs), types)
-    return [_Column(*one) for one in zip(exact, types, coarse, strict=True)]
+    return [_Column(*column) for column in zip(exact, types, coarse, strict=True)]
 
 
 def _of_arity(blobs: pa.Array, count: int) -> pa.Array:

@@ -217,19 +217,19 @@ class TableIndexes(View):
         """All at once: there is one index file a bucket at most. Raises CorruptFile."""
         if version.snapshot is None:
             return
-        found = manifests.index_entries(version.store, version.snapshot)
-        columns: dict[str, list[object]] = {name: [getattr(one, name) for one in found] for name in _SAME_INDEX}
+        entries = manifests.index_entries(version.store, version.snapshot)
+        columns: dict[str, list[object]] = {name: [getattr(entry, name) for entry in entries] for name in _SAME_INDEX}
         columns["dv_ranges"] = [
             None
-            if one.deletion_vectors is None
+            if entry.deletion_vectors is None
             else [
                 {"f0": v.data_file, "f1": v.offset, "f2": v.length, "_CARDINALITY": v.cardinality}
-                for v in one.deletion_vectors
+                for v in entry.deletion_vectors
             ]
-            for one in found
+            for entry in entries
         ]
         table = of_columns(INDEXES, columns, version.store.manifest_dir)
-        partitions = pa.array([one.partition for one in found], pa.binary())
+        partitions = pa.array([entry.partition for entry in entries], pa.binary())
         yield table.set_column(0, table.field(0), partition_texts(version.store, partitions))
 
 
@@ -267,9 +267,9 @@ class Buckets(View):
         """All at once: one row a bucket. Raises CorruptFile."""
         if version.snapshot is None:
             return
-        found = totals(version.store, version.snapshot, ["partition", "bucket"])
-        texts = partition_texts(version.store, found.column("partition"))
-        yield _dated(found.set_column(0, "partition", texts)).sort_by(
+        buckets = totals(version.store, version.snapshot, ["partition", "bucket"])
+        texts = partition_texts(version.store, buckets.column("partition"))
+        yield _with_update_time(buckets.set_column(0, "partition", texts)).sort_by(
             [("partition", "ascending"), ("bucket", "ascending")]
         )
 
@@ -283,8 +283,10 @@ class Partitions(View):
         """All at once: one row a partition. Raises CorruptFile."""
         if version.snapshot is None:
             return
-        found = totals(version.store, version.snapshot, ["partition"])
-        dated = _dated(found.set_column(0, "partition", _specs(version.store, one_array(found.column("partition")))))
+        partitions = totals(version.store, version.snapshot, ["partition"])
+        dated = _with_update_time(
+            partitions.set_column(0, "partition", _specs(version.store, one_array(partitions.column("partition"))))
+        )
         for name in PARTITIONS.field_names[len(dated.column_names) :]:
             dated = dated.append_column(name, pa.nulls(dated.num_rows, PARTITIONS.arrow_schema.field(name).type))
         yield dated.sort_by("partition")
@@ -304,9 +306,9 @@ def _specs(store: TableStore, partitions: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(*pieces, "/")
 
 
-def _dated(found: pa.Table) -> pa.Table:
-    place = found.column_names.index(NEWEST)
-    return found.set_column(place, NEWEST, pc.cast(found.column(NEWEST), pa.timestamp("ms")))
+def _with_update_time(rows: pa.Table) -> pa.Table:
+    place = rows.column_names.index(NEWEST)
+    return rows.set_column(place, NEWEST, pc.cast(rows.column(NEWEST), pa.timestamp("ms")))
 
 
 __all__ = ["FILES", "KEY_RANGES", "Buckets", "Files", "Manifests", "Partitions", "TableIndexes"]

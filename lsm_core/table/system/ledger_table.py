@@ -54,23 +54,23 @@ class Ledger(View):
             yield of_columns(
                 LEDGER,
                 {
-                    "run_id": [one.run_id for one in entries],
-                    "action": [one.action for one in entries],
-                    "outcome": [one.outcome for one in entries],
-                    "time": [one.time_ms for one in entries],
-                    "who": [one.who or None for one in entries],
-                    "approved_by": [one.approved_by for one in entries],
-                    "plan_hash": [one.plan_hash or None for one in entries],
-                    "base_snapshot_id": [one.base_snapshot for one in entries],
-                    "snapshot_id": [one.snapshot_id for one in entries],
-                    **{name: [_whole(one.report.get(name)) for one in entries] for name in _NUMBERS},
-                    "rows_dropped": [_dropped(one.report) for one in entries],
-                    "verification": [_verification(one) for one in entries],
-                    "predicted_seconds": [one.predicted_seconds for one in entries],
-                    "seconds": [one.seconds for one in entries],
-                    "peak_rss_bytes": [one.peak_rss_bytes for one in entries],
-                    "report": [_json(one.report) for one in entries],
-                    "error": [one.error for one in entries],
+                    "run_id": [entry.run_id for entry in entries],
+                    "action": [entry.action for entry in entries],
+                    "outcome": [entry.outcome for entry in entries],
+                    "time": [entry.time_ms for entry in entries],
+                    "who": [entry.who or None for entry in entries],
+                    "approved_by": [entry.approved_by for entry in entries],
+                    "plan_hash": [entry.plan_hash or None for entry in entries],
+                    "base_snapshot_id": [entry.base_snapshot for entry in entries],
+                    "snapshot_id": [entry.snapshot_id for entry in entries],
+                    **{name: [_whole(entry.report.get(name)) for entry in entries] for name in _NUMBERS},
+                    "rows_dropped": [_dropped(entry.report) for entry in entries],
+                    "verification": [_verification(entry) for entry in entries],
+                    "predicted_seconds": [entry.predicted_seconds for entry in entries],
+                    "seconds": [entry.seconds for entry in entries],
+                    "peak_rss_bytes": [entry.peak_rss_bytes for entry in entries],
+                    "report": [_json(entry.report) for entry in entries],
+                    "error": [entry.error for entry in entries],
                 },
                 version.store.ledger_dir,
             )
@@ -82,16 +82,16 @@ def _whole(value: Any) -> int | None:
 
 
 def _dropped(report: Mapping[str, Any]) -> str | None:
-    found = report.get("rows_dropped")
-    return _json(found) if isinstance(found, dict) else None
+    rows = report.get("rows_dropped")
+    return _json(rows) if isinstance(rows, dict) else None
 
 
 def _verification(entry: LedgerEntry) -> str | None:
     """The level that was passed, with the setting where a report tells it: "V2 (full)"."""
-    found = entry.report.get("verification")
-    if isinstance(found, dict) and isinstance(found.get("level"), str):
-        return f"{found['level']} ({found.get('setting', 'full')})"
-    return found if isinstance(found, str) else None
+    verification = entry.report.get("verification")
+    if isinstance(verification, dict) and isinstance(verification.get("level"), str):
+        return f"{verification['level']} ({verification.get('setting', 'full')})"
+    return verification if isinstance(verification, str) else None
 
 
 def _json(value: Mapping[str, Any]) -> str | None:

@@ -47,17 +47,19 @@ class Schemas(View):
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
         """All at once. Raises CorruptFile."""
         store = version.store
-        found = [store.schema_of(number) for number in schemas.list_schema_ids(store.file_io, store.root, store.branch)]
+        versions = [
+            store.schema_of(number) for number in schemas.list_schema_ids(store.file_io, store.root, store.branch)
+        ]
         yield of_columns(
             SCHEMAS,
             {
-                "schema_id": [one.id for one in found],
-                "fields": [_compact([field.to_object() for field in one.fields]) for one in found],
-                "partition_keys": [_compact(list(one.partition_keys)) for one in found],
-                "primary_keys": [_compact(list(one.primary_keys)) for one in found],
-                "options": [_compact(mask_secrets(one.options)) for one in found],
-                "comment": [one.comment for one in found],
-                "update_time": [one.time_millis for one in found],
+                "schema_id": [schema.id for schema in versions],
+                "fields": [_compact([field.to_object() for field in schema.fields]) for schema in versions],
+                "partition_keys": [_compact(list(schema.partition_keys)) for schema in versions],
+                "primary_keys": [_compact(list(schema.primary_keys)) for schema in versions],
+                "options": [_compact(mask_secrets(schema.options)) for schema in versions],
+                "comment": [schema.comment for schema in versions],
+                "update_time": [schema.time_millis for schema in versions],
             },
         )
 
@@ -152,12 +154,12 @@ class Snapshots(View):
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
         """All at once. Raises CorruptFile."""
-        found = [version.snapshot] if version.pinned else snapshots.iterate(version.store)
-        shown = [snapshot for snapshot in found if snapshot is not None]
-        columns: dict[str, list[object]] = {name: [getattr(one, name) for one in shown] for name in _SAME}
-        columns["snapshot_id"] = [one.id for one in shown]
-        columns["commit_time"] = [one.time_millis for one in shown]
-        columns["commit_kind"] = [one.commit_kind.value for one in shown]
+        candidates = [version.snapshot] if version.pinned else snapshots.iterate(version.store)
+        shown = [snapshot for snapshot in candidates if snapshot is not None]
+        columns: dict[str, list[object]] = {name: [getattr(snapshot, name) for snapshot in shown] for name in _SAME}
+        columns["snapshot_id"] = [snapshot.id for snapshot in shown]
+        columns["commit_time"] = [snapshot.time_millis for snapshot in shown]
+        columns["commit_kind"] = [snapshot.commit_kind.value for snapshot in shown]
         yield of_columns(SNAPSHOTS, columns, version.store.snapshot_dir)
 
 
@@ -169,18 +171,18 @@ class Tags(View):
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
         """All at once. Raises CorruptFile."""
-        found = sorted(tags.list_details(version.store).items(), key=lambda one: (one[1].snapshot.id, one[0]))
+        details = sorted(tags.list_details(version.store).items(), key=lambda item: (item[1].snapshot.id, item[0]))
         yield of_columns(
             TAGS,
             {
-                "tag_name": [name for name, _ in found],
-                "snapshot_id": [tag.snapshot.id for _, tag in found],
-                "schema_id": [tag.snapshot.schema_id for _, tag in found],
-                "commit_time": [tag.snapshot.time_millis for _, tag in found],
-                "record_count": [tag.snapshot.total_record_count for _, tag in found],
-                "create_time": [tag.create_time_ms for _, tag in found],
+                "tag_name": [name for name, _ in details],
+                "snapshot_id": [tag.snapshot.id for _, tag in details],
+                "schema_id": [tag.snapshot.schema_id for _, tag in details],
+                "commit_time": [tag.snapshot.time_millis for _, tag in details],
+                "record_count": [tag.snapshot.total_record_count for _, tag in details],
+                "create_time": [tag.create_time_ms for _, tag in details],
                 "time_retained": [
-                    None if tag.time_retained_ms is None else duration_text(tag.time_retained_ms) for _, tag in found
+                    None if tag.time_retained_ms is None else duration_text(tag.time_retained_ms) for _, tag in details
                 ],
             },
         )
@@ -189,11 +191,11 @@ class Tags(View):
 def duration_text(millis: int) -> str:
     """Java's `Duration.toString`: "PT24H", "PT1M30.5S", "PT0S"."""
     sign, seconds = ("-" if millis < 0 else ""), abs(millis) // 1000
-    hours, minutes, rest = seconds // 3600, seconds // 60 % 60, seconds % 60
+    hours, minutes, seconds_left = seconds // 3600, seconds // 60 % 60, seconds % 60
     fraction = f"{abs(millis) % 1000:03d}".rstrip("0")
     text = "".join(f"{sign}{count}{unit}" for count, unit in ((hours, "H"), (minutes, "M")) if count)
-    if rest or fraction or not text:
-        text += f"{sign}{rest}{'.' if fraction else ''}{fraction}S"
+    if seconds_left or fraction or not text:
+        text += f"{sign}{seconds_left}{'.' if fraction else ''}{fraction}S"
     return f"PT{text}"
 
 
@@ -205,8 +207,8 @@ class Branches(View):
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
         """All at once."""
-        found = branches.change_times(version.store)
-        yield of_columns(BRANCHES, {"branch_name": found.keys(), "create_time": found.values()})
+        times = branches.change_times(version.store)
+        yield of_columns(BRANCHES, {"branch_name": times.keys(), "create_time": times.values()})
 
 
 class Consumers(View):
@@ -217,10 +219,13 @@ class Consumers(View):
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
         """All at once. Raises CorruptFile."""
-        found = sorted(consumers.list_consumers(version.store).items())
+        progress = sorted(consumers.list_consumers(version.store).items())
         yield of_columns(
             CONSUMERS,
-            {"consumer_id": [name for name, _ in found], "next_snapshot_id": [following for _, following in found]},
+            {
+                "consumer_id": [name for name, _ in progress],
+                "next_snapshot_id": [following for _, following in progress],
+            },
         )
 
 
@@ -232,17 +237,17 @@ class Statistics(View):
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
         """At most one row. Raises CorruptFile."""
         store, snapshot = version.store, version.snapshot
-        found = None if snapshot is None else read_statistics(store, snapshot)
-        if snapshot is None or found is None:
+        statistics = None if snapshot is None else read_statistics(store, snapshot)
+        if snapshot is None or statistics is None:
             return
         yield of_columns(
             STATISTICS,
             {
-                "snapshot_id": [found.snapshot_id],
-                "schema_id": [found.schema_id],
-                "mergedRecordCount": [found.merged_record_count],
-                "mergedRecordSize": [found.merged_record_size],
-                "colstat": [pretty(found.columns_object())],
+                "snapshot_id": [statistics.snapshot_id],
+                "schema_id": [statistics.schema_id],
+                "mergedRecordCount": [statistics.merged_record_count],
+                "mergedRecordSize": [statistics.merged_record_size],
+                "colstat": [pretty(statistics.columns_object())],
             },
             store.statistics_path(str(snapshot.statistics)),
         )

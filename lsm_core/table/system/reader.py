@@ -68,8 +68,8 @@ class ReadOnlyTable(Readable):
 
     def _answer_table(self, question: Question) -> pa.Table:
         schema, parts = self._read(question)
-        found = pa.concat_tables([schema.empty_table(), *parts])
-        return coded_table(found) if question.dictionaries else found
+        rows = pa.concat_tables([schema.empty_table(), *parts])
+        return coded_table(rows) if question.dictionaries else rows
 
     def _answer_stream(self, question: Question) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         schema, parts = self._read(question)
@@ -81,8 +81,8 @@ class ReadOnlyTable(Readable):
         return self._open(version)[0], lambda question: self._answer_stream(question._replace(version=version))
 
     def _read(self, question: Question) -> tuple[pa.Schema, Iterator[pa.Table]]:
-        columns, given, limit, named, _ = question
-        schema, parts = self._open(named)
+        columns, filter_argument, limit, version, _ = question
+        schema, parts = self._open(version)
         if isinstance(columns, str):
             raise InvalidFilter(f"table {self.name}: columns are a list of names, not the text {columns!r}")
         chosen = schema.field_names if columns is None else tuple(columns)
@@ -91,10 +91,10 @@ class ReadOnlyTable(Readable):
                 raise ColumnNotFound(self.name, name, schema.field_names)
         if len(set(chosen)) != len(chosen):
             raise InvalidFilter(f"table {self.name}: a column is chosen twice: {', '.join(chosen)}")
-        predicate = parse_filter(given, schema, self.name)
+        predicate = parse_filter(filter_argument, schema, self.name)
         left = None if limit is None else whole_number(limit, "limit", self.name, least=0)
         used = schema.field_names if predicate and predicate.by_position else predicate.columns if predicate else ()
-        wanted = Wanted(frozenset((*chosen, *used)), predicate, given)
+        wanted = Wanted(frozenset((*chosen, *used)), predicate, filter_argument)
         ordered = [name for name in schema.field_names if name in wanted]
         needed = pa.schema([schema.arrow_schema.field(name) for name in ordered])
         target = pa.schema([schema.arrow_schema.field(name) for name in chosen])

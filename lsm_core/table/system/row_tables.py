@@ -62,9 +62,9 @@ class AuditLog(View):
         choice = Choice.of(version.store, columns, _pruning(wanted))
         span = _span(version)
         if span is not None:
-            return _told(choice, incremental(choice, span))
+            return _with_kind_texts(choice, incremental(choice, span))
         scan = plan_scan(version.store, columns=columns, filter=choice.predicate, **version.named)
-        return _told(choice, _all_rows(choice, scan))
+        return _with_kind_texts(choice, _all_rows(choice, scan))
 
 
 class Binlog(AuditLog):
@@ -128,12 +128,12 @@ def _all_rows(choice: Choice, scan: Scan) -> Rows:
             yield from batches
 
 
-def _told(choice: Choice, rows: Rows) -> Generator[pa.Table, None, None]:
+def _with_kind_texts(choice: Choice, rows: Rows) -> Generator[pa.Table, None, None]:
     """Rows with their kinds as text, first."""
     with closing(rows) as batches:
         for batch in batches:
-            told = pa.Table.from_batches([choice.with_text_kinds(batch)])
-            yield told.rename_columns([ROW_KIND, *told.column_names[1:]])
+            rows_with_kinds = pa.Table.from_batches([choice.with_text_kinds(batch)])
+            yield rows_with_kinds.rename_columns([ROW_KIND, *rows_with_kinds.column_names[1:]])
 
 
 def _paired(parts: Iterator[pa.Table], *, together: bool) -> Generator[pa.Table, None, None]:
@@ -171,14 +171,18 @@ def _in_lists(part: pa.Table, second: npt.NDArray[np.bool_]) -> pa.Table:
 
 def _pruning(wanted: Wanted) -> object:
     """The part of a filter that the table itself can be asked: all but tests of the row kind."""
-    predicate, given = wanted.predicate, wanted.given
+    predicate, filter_argument = wanted.predicate, wanted.filter_argument
     if predicate is None or predicate.by_position:
         return None
     if ROW_KIND not in predicate.columns:
         return predicate
-    if predicate.groups is None or not isinstance(given, (list, tuple)):
+    if predicate.groups is None or not isinstance(filter_argument, (list, tuple)):
         return None
-    groups = given if given and isinstance(given[0], list) else [[given] if isinstance(given, tuple) else given]
+    groups = (
+        filter_argument
+        if filter_argument and isinstance(filter_argument[0], list)
+        else [[filter_argument] if isinstance(filter_argument, tuple) else filter_argument]
+    )
     kept = [[test for test in group if test[0] != ROW_KIND] for group in groups]
     return kept if all(kept) else None
 

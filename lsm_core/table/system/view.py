@@ -42,11 +42,11 @@ class Version:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which columns are needed (output and filter), the filter understood, and as it was given."""
+    """Columns that output and filter need, the parsed filter, and the filter as the caller passed it."""
 
     columns: frozenset[str]
     predicate: Predicate | None = None
-    given: object = None
+    filter_argument: object = None
 
     def __contains__(self, column: str) -> bool:
         return column in self.columns
@@ -76,8 +76,8 @@ class View(ABC):
             for name, value in pinned.items():
                 raise InvalidOption(name, value, "nothing: this system table has no versions", store.name)
             return Version(store, None)
-        found = resolve(store, **named)
-        return Version(found.store, found.snapshot, bool(pinned), dict(named))
+        resolved = resolve(store, **named)
+        return Version(resolved.store, resolved.snapshot, bool(pinned), dict(named))
 
     def __call__(self, store: TableStore, snapshot_id: int | None = None) -> pa.Table:
         """All rows (of a snapshot). Raises SnapshotNotFound, CorruptFile."""

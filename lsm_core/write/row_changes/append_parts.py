@@ -36,7 +36,11 @@ class PartOfChange:
     def to_bytes(self) -> bytes:
         """Bytes for the one who commits."""
         marks = [
-            [partition.hex(), bucket, {name: _text(one.to_bytes(bitmap64=True)[0]) for name, one in vectors.items()}]
+            [
+                partition.hex(),
+                bucket,
+                {name: _text(vector.to_bytes(bitmap64=True)[0]) for name, vector in vectors.items()},
+            ]
             for (partition, bucket), vectors in self.vectors.items()
         ]
         return json.dumps([[_text(message.to_bytes()) for message in self.messages], marks]).encode()
@@ -53,7 +57,7 @@ class PartOfChange:
                 }
                 for partition, bucket, named in marks
             }
-            return PartOfChange([CommitMessage.from_bytes(base64.b64decode(one)) for one in messages], vectors)
+            return PartOfChange([CommitMessage.from_bytes(base64.b64decode(message)) for message in messages], vectors)
         except (AttributeError, TypeError, ValueError) as error:
             raise CorruptFile("<part of a change>", f"unreadable: {error!r}") from error
 

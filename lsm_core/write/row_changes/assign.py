@@ -31,8 +31,8 @@ def evaluate(batch: pa.RecordBatch, expressions: Sequence[pc.Expression]) -> lis
 
 def matches(batch: pa.RecordBatch, expression: pc.Expression) -> Mask:
     """Per row, whether ``expression`` is true; null is not."""
-    (found,) = evaluate(batch, [expression])
-    return np.asarray(one_array(pc.fill_null(found, fill_value=False)))
+    (truth,) = evaluate(batch, [expression])
+    return np.asarray(one_array(pc.fill_null(truth, fill_value=False)))
 
 
 def matching_rows(batch: pa.RecordBatch, predicate: Predicate) -> Mask:
@@ -112,17 +112,17 @@ class Assignments:
         Raises InvalidData naming the column and the value that does not fit it.
         """
         try:
-            found = dict(zip(self._expressions, evaluate(batch, list(self._expressions.values())), strict=True))
+            new_values = dict(zip(self._expressions, evaluate(batch, list(self._expressions.values())), strict=True))
         except pa.ArrowException as error:  # an overflow, a division by zero
             names = ", ".join(self._expressions)
             raise InvalidData(self._store.name, names, f"its new value cannot be computed: {error}") from error
         if isinstance(self._values, ComputedValues) and batch.num_rows:
-            found |= {n: pa.chunked_array([value]) for n, value in self._values.compute(batch).items()}
-        found |= {n: pa.chunked_array([pa.repeat(value, batch.num_rows)]) for n, value in self._literals.items()}
-        data = pa.table({name: found.get(name, batch.column(name)) for name in self._store.schema.field_names})
+            new_values |= {n: pa.chunked_array([value]) for n, value in self._values.compute(batch).items()}
+        new_values |= {n: pa.chunked_array([pa.repeat(value, batch.num_rows)]) for n, value in self._literals.items()}
+        data = pa.table({name: new_values.get(name, batch.column(name)) for name in self._store.schema.field_names})
         fitted = conform(data, self._store.schema, self._store.name)
         columns = [
-            one_array(fitted.column(name)) if name in found else batch.column(name) for name in fitted.column_names
+            one_array(fitted.column(name)) if name in new_values else batch.column(name) for name in fitted.column_names
         ]
         return pa.RecordBatch.from_arrays(columns, schema=fitted.schema)
 

@@ -88,8 +88,8 @@ def _with_values(store: TableStore, values: Mapping[str, Any]) -> Rewrite:
 
     def again(batch: pa.RecordBatch, mask: Mask) -> pa.RecordBatch:
         rows = batch.select(names)
-        changed, gone = assignments.apply_where(rows, mask), deleted_rows(values, rows)
-        kept = None if gone is None else pa.array(~(gone & mask))
+        changed, removed = assignments.apply_where(rows, mask), deleted_rows(values, rows)
+        kept = None if removed is None else pa.array(~(removed & mask))
         if batch.num_columns == changed.num_columns:
             return changed if kept is None else changed.filter(kept)
         # A changed row keeps its id; its sequence number is the snapshot that will say so.

@@ -60,12 +60,12 @@ class KeyedChange:
         assignments = None if self.values is None else Assignments(self.store, self.values)
         effect = _Effect(self.store, self.kind)
         for batch in batches:
-            gone = deleted_rows(self.values, batch)
-            if gone is not None:
-                old = pa.Table.from_batches([batch.filter(pa.array(gone))])
+            removed = deleted_rows(self.values, batch)
+            if removed is not None:
+                old = pa.Table.from_batches([batch.filter(pa.array(removed))])
                 _Effect(self.store, RowKind.DELETE).require(old, old)
                 yield self._with_kind(old, RowKind.DELETE)
-                batch = batch.filter(pa.array(~gone))
+                batch = batch.filter(pa.array(~removed))
                 if not batch.num_rows:
                     continue
             changed = pa.Table.from_batches([batch])
@@ -110,8 +110,8 @@ class DeletingWrite(TableWrite):
     Raises InvalidData where the merge engine would not delete a row.
     """
 
-    def _conform(self, piece: pa.Table, given: RowNumbering) -> pa.Table:
-        del given
+    def _conform(self, piece: pa.Table, numbering: RowNumbering) -> pa.Table:
+        del numbering
         rows = conform_stored(piece, self.store.schema)
         self._effect.require(rows, rows)
         return rows
@@ -139,9 +139,9 @@ class _Effect:
         schema, rows = self._store.schema, before.num_rows
         numbers = np.arange(2 * rows, dtype=np.int64)
         kinds = np.repeat(np.array([RowKind.INSERT, self._kind], np.int8), rows)
-        both = pa.concat_tables([before.select(schema.field_names), after.select(schema.field_names)])
-        keys = [both.column(name) for name in schema.trimmed_primary_keys]
-        versions = pa.table([*keys, pa.array(numbers), pa.array(kinds), *both.columns], schema=self._layout)
+        before_and_after = pa.concat_tables([before.select(schema.field_names), after.select(schema.field_names)])
+        keys = [before_and_after.column(name) for name in schema.trimmed_primary_keys]
+        versions = pa.table([*keys, pa.array(numbers), pa.array(kinds), *before_and_after.columns], schema=self._layout)
         merged = merge_unsorted(versions, self._function, self._keys)
         living = merged.filter(pa.array(~is_retract(merged.column(VALUE_KIND))))
         if self._kind is RowKind.DELETE:
@@ -149,9 +149,9 @@ class _Effect:
                 self._fail(f"{living.num_rows} rows would still be there after their -D rows")
             return
         columns = [(field.id, field.name) for field in schema.fields]
-        found = living.select(schema.field_names).combine_chunks()
+        merged_values = living.select(schema.field_names).combine_chunks()
         wanted = after.select(schema.field_names)
-        if digest(_batch(found), columns) != digest(_batch(wanted), columns):
+        if digest(_batch(merged_values), columns) != digest(_batch(wanted), columns):
             self._fail(
                 "merged with what is there, the new values would not be read back (an older sequence, a null, an aggregate?)"
             )

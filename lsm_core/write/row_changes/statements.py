@@ -35,7 +35,7 @@ _UPDATABLE: Final = ("deduplicate", "partial-update")
 
 
 def delete_rows(
-    store: TableStore, given: object, run: KeyedRun = keyed.run, run_append: AppendRun = append_parts.here
+    store: TableStore, condition: object, run: KeyedRun = keyed.run, run_append: AppendRun = append_parts.here
 ) -> int | None:
     """Delete the rows for which the filter ``given`` is true; the snapshot id, None when there were none.
 
@@ -46,7 +46,7 @@ def delete_rows(
     CommitConflict, CommitUnknown.
     """
     require_writable(store)
-    predicate = _chosen_rows(store, given, "delete")
+    predicate = _chosen_rows(store, condition, "delete")
     partitions = None
     if not (store.schema.primary_keys and store.options.get("delete.force-produce-changelog")):
         partitions = _matching_partitions(store, predicate)
@@ -62,7 +62,7 @@ def delete_rows(
 
 def update_rows(
     store: TableStore,
-    given: object,
+    condition: object,
     values: Mapping[str, Any],
     run: KeyedRun = keyed.run,
     run_append: AppendRun = append_parts.here,
@@ -73,7 +73,7 @@ def update_rows(
     """
     require_writable(store)
     _require_update(store, values)
-    predicate = _chosen_rows(store, given, "update")
+    predicate = _chosen_rows(store, condition, "update")
     Assignments(store, values)  # what does not fit is refused before anything is read
     if store.schema.primary_keys:
         return run(keyed.KeyedChange(store, values), _scan_of_newest(store, predicate))
@@ -159,10 +159,10 @@ def _matching_partitions(store: TableStore, predicate: Predicate) -> list[bytes]
     snapshot = snapshots.latest(store)
     if snapshot is None:
         return []
-    found = partitions_of(manifests.live_entries(store, snapshot, columns=["partition"]))
-    values = decode_rows(pa.array(found, pa.binary()), list(store.schema.partition_types))
-    batch = pa.RecordBatch.from_arrays([*values, pa.array(range(len(found)))], names=[*keys, _PLACE])
-    return [found[place] for place in np.asarray(predicate.apply(batch).column(_PLACE))]
+    partitions = partitions_of(manifests.live_entries(store, snapshot, columns=["partition"]))
+    values = decode_rows(pa.array(partitions, pa.binary()), list(store.schema.partition_types))
+    batch = pa.RecordBatch.from_arrays([*values, pa.array(range(len(partitions)))], names=[*keys, _PLACE])
+    return [partitions[place] for place in np.asarray(predicate.apply(batch).column(_PLACE))]
 
 
 def require_delete(store: TableStore) -> None:
@@ -201,10 +201,10 @@ def _require_update(store: TableStore, columns: Mapping[str, Any]) -> None:
         ("bucket key", bucket_keys),
         ("row kind", kinds),
     )
-    for what, members in fixed:
+    for role, members in fixed:
         for name in named:
             if name in members:
-                raise UnsupportedFeature(f"UPDATE of the {what} column '{name}'", store.name)
+                raise UnsupportedFeature(f"UPDATE of the {role} column '{name}'", store.name)
     if schema.primary_keys and options.merge_engine not in _UPDATABLE:
         raise UnsupportedFeature(f"UPDATE of a table with merge engine {options.merge_engine}", store.name)
 
@@ -218,18 +218,18 @@ def require_upsert(store: TableStore, columns: Iterable[str]) -> None:
         raise UnsupportedFeature(
             "upserts into a table with merge engine first-row, which keeps what is there", store.name
         )
-    given = set(columns)
-    left_out = [name for name in store.schema.field_names if name not in given]
+    incoming = set(columns)
+    left_out = [name for name in store.schema.field_names if name not in incoming]
     if left_out and engine == "deduplicate":
-        said = ", ".join(f"'{name}'" for name in left_out)
+        names = ", ".join(f"'{name}'" for name in left_out)
         raise UnsupportedFeature(
-            f"upserts without all columns ({said}) unless the merge engine is partial-update", store.name
+            f"upserts without all columns ({names}) unless the merge engine is partial-update", store.name
         )
 
 
-def _chosen_rows(store: TableStore, given: object, verb: str) -> Predicate:
+def _chosen_rows(store: TableStore, condition: object, verb: str) -> Predicate:
     """The filter of a statement. Raises InvalidFilter for none: a forgotten filter would change every row."""
-    predicate = parse_filter(given, store.schema, store.name)
+    predicate = parse_filter(condition, store.schema, store.name)
     if predicate is None:
         raise InvalidFilter(
             f"table {store.name}: {verb} without a filter would change every row; "

@@ -65,19 +65,19 @@ class Marking(AppendChange):
                 writer = until_done.enter_context(_RowIdWriter(store))
             elif assignments is not None:
                 writer = until_done.enter_context(TableWrite(store))
-            found: dict[Place, dict[str, DeletionVector]] = {}
+            marked: dict[Place, dict[str, DeletionVector]] = {}
             names = list(self.predicate.columns)
             if writer is not None or self.predicate.by_position:
                 names = list(store.schema.field_names)
             for split in splits:
                 place = split.partition, split.bucket
-                for file, gone in zip(split.files, split.deletions, strict=True):
+                for file, deletion_file in zip(split.files, split.deletions, strict=True):
                     vector = _matching(
-                        store, place, file, gone, names, self.predicate, self.values, assignments, writer
+                        store, place, file, deletion_file, names, self.predicate, self.values, assignments, writer
                     )
                     if vector is not None:
-                        found.setdefault(place, {})[file.file_name] = vector
-            return PartOfChange(writer.prepare_commit() if writer is not None and found else (), found)
+                        marked.setdefault(place, {})[file.file_name] = vector
+            return PartOfChange(writer.prepare_commit() if writer is not None and marked else (), marked)
 
 
 def change(
@@ -134,12 +134,12 @@ def _change(store: TableStore, scan: Scan, marking: Marking, run: AppendRun, add
         for place, vectors in changed.items():
             total, table = buckets[place]
             full = [file for file in files[place] if vectors[file.file_name].cardinality == file.row_count]
-            gone = {file.file_name for file in full}
+            emptied = {file.file_name for file in full}
             following = change_vectors(
                 store,
                 *place,
                 indexes.get(place, ()),
-                {name: None if name in gone else vector for name, vector in vectors.items()},
+                {name: None if name in emptied else vector for name, vector in vectors.items()},
                 frozenset(table.column("file_name").to_pylist()),
             )
             made = CommitMessage(
@@ -155,20 +155,20 @@ def _change(store: TableStore, scan: Scan, marking: Marking, run: AppendRun, add
 
 def _files_of(scan: Scan, changed: Mapping[Place, Mapping[str, DeletionVector]]) -> dict[Place, list[DataFileMeta]]:
     """The files in which rows are marked, by bucket."""
-    found: dict[Place, list[DataFileMeta]] = {}
+    files_by_place: dict[Place, list[DataFileMeta]] = {}
     for split in scan.splits:
         vectors = changed.get((split.partition, split.bucket))
         if vectors:
             chosen = [file for file in split.files if file.file_name in vectors]
-            found.setdefault((split.partition, split.bucket), []).extend(chosen)
-    return found
+            files_by_place.setdefault((split.partition, split.bucket), []).extend(chosen)
+    return files_by_place
 
 
 def _matching(
     store: TableStore,
     place: Place,
     file: DataFileMeta,
-    gone: DeletionFile | None,
+    deletion_file: DeletionFile | None,
     names: list[str],
     predicate: Predicate,
     values: Mapping[str, Any] | None,
@@ -176,7 +176,7 @@ def _matching(
     writer: TableWrite | _RowIdWriter | None,
 ) -> DeletionVector | None:
     """The vector of ``file`` with the living rows that match; None where none does."""
-    old = None if gone is None else read_vector(store, gone, file.row_count)
+    old = None if deletion_file is None else read_vector(store, deletion_file, file.row_count)
     parts: list[DeletionVector] = []
     first = 0
     # Rows are counted as they lie in the file: those marked before are read, and left out here.
@@ -246,9 +246,9 @@ class _RowIdWriter:
     def prepare_commit(self) -> list[CommitMessage]:
         """Messages of the files written; they are the caller's from now on."""
         self._close()
-        found = list(self._messages)
+        messages = list(self._messages)
         self._messages.clear()
-        return found
+        return messages
 
 
 __all__ = ["Marking", "change"]
