@@ -1,4 +1,7 @@
-"""Carrying out schema changes: the next schema of a table, all changes or none (Java `SchemaManager.generateTableSchema`)."""
+"""Schema changes: computes the next schema of a table, with all changes or none.
+
+Source: Paimon `SchemaManager.generateTableSchema`.
+"""
 
 from __future__ import annotations
 
@@ -39,10 +42,19 @@ _FieldEdit = Callable[[RowField], RowField]
 def changed(
     schema: TableSchema, changes: Sequence[SchemaChange], table: str, followed: PaimonVersion | None
 ) -> TableSchema:
-    """Return ``schema`` with the changes in order (same id). Nothing is written, nothing but the changes is checked.
+    """Return a schema with some changes applied in order; its id stays the same.
 
-    ``followed``: the version of Paimon that a table with snapshots follows, None for one without.
-    Raises InvalidSchema naming table and column, InvalidOption for an option that snapshots fix. Source class: ``SchemaManager``.
+    Nothing is written, and only the changes are checked.
+
+    Args:
+        schema: the schema before the changes.
+        changes: changes in the order of their application.
+        table: name of the table, for errors.
+        followed: version of Paimon that a table with snapshots follows; None for a table without snapshots.
+
+    Raises:
+        InvalidSchema: a change does not fit; the error names table and column.
+        InvalidOption: an option is fixed because snapshots exist.
     """
     altering = _Altering(schema, table, followed, _permissions(changes))
     for change in changes:
@@ -66,7 +78,7 @@ def _permissions(changes: Sequence[SchemaChange]) -> dict[str, str]:
 
 
 class _Altering:
-    """The state between two changes. What a change may do is decided by the options as they were before the first."""
+    """State between two changes. The options before the first change decide which changes are allowed."""
 
     def __init__(
         self, schema: TableSchema, table: str, followed: PaimonVersion | None, permissions: Mapping[str, str]
@@ -149,7 +161,7 @@ class _Altering:
         self._row = edit_fields(self._row, path, insert, self._table)
 
     def _place(self, fields: Fields, path: Path, move: Move) -> int:
-        """The index in ``fields`` at which a column that is not among them is inserted."""
+        """Return the index in ``fields`` at which a new or moved column is inserted."""
         if move.reference is None:
             return 0 if move.kind == "first" else len(fields)
         prefix = dotted(path[:-1]) + "."
@@ -226,14 +238,15 @@ class _Altering:
                 if old == new:
                     return source.with_nullable(wanted.nullable)
                 raise InvalidSchema(
-                    f"table {self._table}: column '{dotted(path)}' cannot become {to_sql(wanted)} as a whole; change the "
+                    f"table {self._table}: column '{dotted(path)}' cannot become {to_sql(wanted)} as a whole; change "
+                    "the "
                     "fields inside it by their paths"
                 )
             loses_nulls = source.nullable and not wanted.nullable
             if not castable(source, wanted, explicit=explicit) or (loses_nulls and not explicit):
                 raise InvalidSchema(
-                    f"table {self._table}: column '{dotted(path)}' of type {to_sql(source)} cannot become {to_sql(wanted)}"
-                    + ("" if explicit else " ('disable-explicit-type-casting' is set)")
+                    f"table {self._table}: column '{dotted(path)}' of type {to_sql(source)} cannot become "
+                    f"{to_sql(wanted)}" + ("" if explicit else " ('disable-explicit-type-casting' is set)")
                 )
             return wanted
 
@@ -255,7 +268,8 @@ class _Altering:
         option = "alter-column-null-to-not-null.disabled"
         if source.nullable and not nullable and self._before.get(option):
             raise InvalidSchema(
-                f"table {self._table}: column '{dotted(path)}' may hold nulls already and cannot become NOT NULL, unless option "
+                f"table {self._table}: column '{dotted(path)}' may hold nulls already and cannot become NOT NULL, "
+                "unless option "
                 f"'{option}' was set to false before"
             )
 
@@ -273,7 +287,16 @@ class _Altering:
 
 
 def as_type(value: object, table: str, path: Path) -> DataType:
-    """The logical type in a definition or a change: Arrow's, ours or text. Raises InvalidSchema naming table and column."""
+    """Return the logical type of a definition or a change.
+
+    Args:
+        value: an Arrow type or field, a `DataType`, or Paimon's text such as "CHAR(3)".
+        table: name of the table, for errors.
+        path: path of the column, for errors.
+
+    Raises:
+        InvalidSchema: the value is not a type; the error names table and column.
+    """
     try:
         if isinstance(value, DataType):
             return value
@@ -289,18 +312,22 @@ def as_type(value: object, table: str, path: Path) -> DataType:
 
 
 class FieldIds:
-    """The counter: ``highest`` is the largest id ever used."""
+    """Counter of field ids.
+
+    Attributes:
+        highest: the largest id that was ever used.
+    """
 
     def __init__(self, highest: int = -1) -> None:
         self.highest = highest
 
     def take(self) -> int:
-        """The next id."""
+        """Return the next id."""
         self.highest += 1
         return self.highest
 
     def number(self, kind: DataType) -> DataType:
-        """``kind`` with new ids for all fields of its ROWs: what lies inside a field is numbered before the field itself."""
+        """Return a type with new ids for all fields of its ROWs, inner fields first."""
         return replace(
             kind,
             fields=tuple(replace(field, type=self.number(field.type), id=self.take()) for field in kind.fields),
@@ -311,7 +338,7 @@ class FieldIds:
 
 
 def highest_id(fields: Iterable[DataField | RowField]) -> int:
-    """The largest id among ``fields`` and all that lies inside them, -1 without any."""
+    """Return the largest id among fields and the fields inside them, or -1 without fields."""
     return max((max(field.id, _highest_inside(field.type)) for field in fields), default=-1)
 
 
@@ -325,7 +352,7 @@ _NUMBERS: Final = frozenset({*_WHOLE, TypeRoot.FLOAT, TypeRoot.DOUBLE, TypeRoot.
 
 
 def _limits(kind: DataType) -> tuple[int, int] | None:
-    """The numbers that casts leave as they are lie between these two, whole ones or with a fraction; None: no such limits."""
+    """Return the smallest and largest number that a cast to ``kind`` preserves; None without such limits."""
     if kind.root is TypeRoot.DECIMAL:
         beyond = 10 ** ((kind.precision or 0) - (kind.scale or 0))
         return -beyond, beyond
@@ -334,11 +361,21 @@ def _limits(kind: DataType) -> tuple[int, int] | None:
 
 
 def require_values_fit(store: TableStore, following: TableSchema) -> Iterator[str]:
-    """Raise InvalidSchema naming column and value where a column of numbers holds one that its type in ``following`` cannot.
+    """Check that columns whose type becomes narrower hold no number that the new type cannot represent.
 
-    Java lets such a column be narrowed, and its readers, as ours, then show other numbers (300 as a TINYINT is 44), or null for a
-    DECIMAL. Told by the statistics of the newest snapshot's files alone, rows that newer ones replaced included; yields a warning for each
-    column of which these do not tell.
+    Java accepts such a change; its readers and ours then return other numbers (300 as a TINYINT is 44), or null for a
+    DECIMAL. The check uses the statistics of the newest snapshot's files, which also cover rows that newer rows
+    replaced.
+
+    Args:
+        store: the table with its current schema.
+        following: the altered schema.
+
+    Yields:
+        A warning for each column without such statistics.
+
+    Raises:
+        InvalidSchema: a column holds a number that does not fit; the error names column and number.
     """
     narrowed = []
     for column in store.schema.fields:
@@ -359,18 +396,21 @@ def require_values_fit(store: TableStore, following: TableSchema) -> Iterator[st
         bad = next((end for end in ends if end is not None and not below < end < above), None)
         if bad is not None:
             raise InvalidSchema(
-                f"table {store.name}: column '{column.name}' of type {to_sql(column.type)} cannot become {to_sql(later.type)}: it "
-                f"holds {bad}, which reads would show as another value. Change such rows and compact the table fully before"
+                f"table {store.name}: column '{column.name}' of type {to_sql(column.type)} cannot become "
+                f"{to_sql(later.type)}: it "
+                f"holds {bad}, which reads would show as another value. Change such rows and compact the table fully "
+                "before"
             )
         if not np.all(bounds.only_nulls | numpy_array(pc.is_valid(bounds.lows))):
             yield (
-                f"values of column '{column.name}' that {to_sql(later.type)} cannot hold, if there are any, read as others from now "
+                f"values of column '{column.name}' that {to_sql(later.type)} cannot hold, if there are any, read as "
+                "others from now "
                 "on: not all files have statistics of it"
             )
 
 
 def consequences(store: TableStore, options: Mapping[str, str]) -> Iterator[str]:
-    """What other ``options`` make of the rows that are there, where nobody who sets them may expect it."""
+    """Yield a warning for each changed option that changes the result of reads of existing rows unexpectedly."""
     before, after = store.options, TableOptions(options, store.name, stored=True)
     for name in ("ignore-delete", "ignore-update-before"):
         if before.get(name) and not after.get(name):
@@ -381,14 +421,16 @@ def consequences(store: TableStore, options: Mapping[str, str]) -> Iterator[str]
     buckets = _buckets_of_several_levels(store)
     if buckets:
         yield (
-            f"rows of {buckets} {'bucket' if buckets == 1 else 'buckets'} lie on several levels above 0, and where compactions look "
-            f"keys up only the lowest of these counts beside level 0: reads of this {after.merge_engine} table now leave out what the "
+            f"rows of {buckets} {'bucket' if buckets == 1 else 'buckets'} lie on several levels above 0, and where "
+            "compactions look "
+            f"keys up only the lowest of these counts beside level 0: reads of this {after.merge_engine} table now "
+            "leave out what the "
             "others say, and compactions lose it. Set the option back, compact the table fully, then set it"
         )
 
 
 def _buckets_of_several_levels(store: TableStore) -> int:
-    """How many buckets have rows on two or more levels above 0."""
+    """Return the number of buckets with rows on two or more levels above 0."""
     newest = snapshots.latest(store)
     if newest is None:
         return 0

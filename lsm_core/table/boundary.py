@@ -1,4 +1,4 @@
-"""The edge of the Python facade: what its methods raise is one of Dredge's errors, and names the method and the table."""
+"""Typed errors of the Python facade: its methods raise only Dredge's errors, which name the method and the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A warehouse: its databases and tables, found, created, renamed and dropped (Java `FileSystemCatalog`, `JdbcCatalog`)."""
+"""Catalog of a warehouse: creates, opens, alters, renames and drops its databases and tables.
+
+Source: Paimon `FileSystemCatalog`, `JdbcCatalog`.
+"""
 
 from __future__ import annotations
 
@@ -48,11 +51,20 @@ _ALTER_ATTEMPTS = 100
 
 @with_typed_errors
 class Catalog:
-    """The tables of ``warehouse`` (a path, or the address of a folder or of an object store: ``s3://bucket/folder``). ``clock`` stamps what its tables write (default: the system's).
+    """Databases and tables of a warehouse.
 
-    ``options``: a catalog's as Paimon's (options.md). With `metastore` = jdbc the database at `uri` lists databases and tables, and
-    may hold the locks of commits (`lock.enabled`), which Java's JDBC catalogs then share. Raises UnsupportedFeature for other storage,
-    InvalidOption for options it cannot use, MetastoreFailed when the database cannot be used (so may every method).
+    With the option `metastore` = jdbc, the database at `uri` lists databases and tables. It may also hold the locks of
+    commits (`lock.enabled`); Java's JDBC catalogs then share these locks.
+
+    Args:
+        warehouse: path or URL of the warehouse's folder, also in an object store: ``s3://bucket/folder``.
+        options: catalog options with Paimon's keys (docs/options.md).
+        clock: clock of the times that its tables write; None for the system's clock.
+
+    Raises:
+        UnsupportedFeature: the storage of this URL is not offered.
+        InvalidOption: an option cannot be used.
+        MetastoreFailed: the JDBC database cannot be used. Every method may raise it.
     """
 
     def __init__(
@@ -66,7 +78,7 @@ class Catalog:
         self.root = root.rstrip("/")
         self.clock: Clock = clock_from(clock)
         self._locking = self.options.locking(always=self.file_io.guarantee is not Guarantee.EXCLUSIVE_CREATE)
-        self._warned: set[str] = set()  # tables whose own lock is not taken, each told once
+        self._warned: set[str] = set()  # tables with a warning about their own lock, one warning each
         self._metastore = FolderMetastore(self.file_io, self.root)
         if self.options.metastore == "jdbc":
             from lsm_core.locks.database import Database
@@ -84,7 +96,16 @@ class Catalog:
     # -- databases -------------------------------------------------------------------------------------------------
 
     def create_database(self, name: str, ignore_if_exists: bool = False) -> None:
-        """Create a database. Raises DatabaseExists unless ``ignore_if_exists``, InvalidSchema for a name that cannot be one."""
+        """Create a database.
+
+        Args:
+            name: name of the database.
+            ignore_if_exists: return without an error when the database exists.
+
+        Raises:
+            DatabaseExists: the database exists.
+            InvalidSchema: the name cannot be a database's.
+        """
         if name == SYSTEM_DATABASE:
             raise DatabaseExists(f"database {name} is the catalog's own: it holds the tables about all others")
         if self._metastore.has_database(name):
@@ -94,13 +115,21 @@ class Catalog:
         self._metastore.add_database(name)
 
     def list_databases(self) -> list[str]:
-        """Names of all databases, sorted."""
+        """Return the names of all databases, sorted."""
         return self._metastore.databases()
 
     def drop_database(self, name: str, ignore_if_not_exists: bool = False, cascade: bool = False) -> None:
-        """Drop a database. Raises DatabaseNotFound, and DatabaseExists while it holds tables, unless ``cascade`` drops them too.
+        """Drop a database.
 
-        Raises StorageRefused, before anything is deleted, where the database or one of its tables is a symbolic link.
+        Args:
+            name: name of the database.
+            ignore_if_not_exists: return without an error when the database does not exist.
+            cascade: drop the tables of the database first.
+
+        Raises:
+            DatabaseNotFound: the database does not exist.
+            DatabaseExists: the database still holds tables, and ``cascade`` is false.
+            StorageRefused: the database or one of its tables is a symbolic link; nothing was deleted.
         """
         path = self._metastore.database_path(name)
         if not self._metastore.has_database(name):
@@ -123,7 +152,7 @@ class Catalog:
         return f"{self._metastore.database_path(name.database)}/{name.table}"
 
     def list_tables(self, database: str) -> list[str]:
-        """Names of the tables of one database, sorted. Raises DatabaseNotFound."""
+        """Return the names of the tables of one database, sorted. Raises DatabaseNotFound."""
         if not self._metastore.has_database(database):
             raise DatabaseNotFound(f"database {database} is not in {self.root}")
         return self._metastore.tables(database)
@@ -189,9 +218,18 @@ class Catalog:
         return self.table(name)
 
     def table(self, name: str) -> Table:
-        """Open "db.table", a branch of it ("db.table$branch_dev"), or a read-only system table ("db.table$files", "sys.tables").
+        """Open a table, a branch of a table or a read-only system table.
 
-        Raises TableNotFound, DatabaseNotFound, UnsupportedFeature.
+        Args:
+            name: "db.table", "db.table$branch_dev" for a branch, "db.table$files" or "sys.tables" for a system table.
+
+        Returns:
+            The table.
+
+        Raises:
+            TableNotFound: the table or branch does not exist.
+            DatabaseNotFound: the database does not exist.
+            UnsupportedFeature: the system table is not offered.
         """
         parsed = TableName.parse(name)
         if parsed.database == SYSTEM_DATABASE:
@@ -216,9 +254,14 @@ class Catalog:
         return cast("Table", SystemTable(store, parsed.system))
 
     def store_as_stored(self, name: str) -> TableStore:
-        """The state of a table or branch whatever its options: those that cannot be used count as not set. Raises as :meth:`table`.
+        """Return the state of a table or branch, with options that cannot be used counted as not set.
 
-        Listing a catalog and repairing a table (:meth:`alter_table`) must not fail at what is to be seen or repaired.
+        Listing a catalog and repairing a table (:meth:`alter_table`) need this state: they must not fail because of a
+        bad option.
+
+        Raises:
+            TableNotFound: the table or branch does not exist.
+            DatabaseNotFound: the database does not exist.
         """
         parsed = TableName.parse(name)
         path = self._path(parsed)
@@ -231,7 +274,14 @@ class Catalog:
         )
 
     def store(self, name: str) -> TableStore:
-        """The state of a table or of one of its branches, for callers that need no facade. Raises as :meth:`table`, and for system tables."""
+        """Return the state of a table or branch, for callers that do not need the facade.
+
+        Raises:
+            TableNotFound: the table or branch does not exist.
+            DatabaseNotFound: the database does not exist.
+            UnsupportedFeature: the name is a system table's.
+            InvalidOption: a stored option cannot be used; :meth:`alter_table` can set or remove it.
+        """
         parsed = TableName.parse(name)
         if parsed.system:
             raise UnsupportedFeature(
@@ -260,11 +310,21 @@ class Catalog:
         return path
 
     def alter_table(self, name: str, changes: Sequence[SchemaChange]) -> None:
-        """Carry out schema changes of a table or branch, all or nothing (engine.md); retried when others alter it meanwhile.
+        """Apply schema changes to a table or branch: all of them, or none.
 
-        Works too where a stored option lets nobody open the table, once no such option is left. Raises TableNotFound,
-        InvalidSchema naming the column (also where numbers that it holds do not fit into its new type), InvalidOption, UnsupportedFeature for what Dredge could not keep
-        up any more, WriterStale when others keep changing it at the same time.
+        The changes are tried again when other writers alter the table at the same time. A table that cannot be opened
+        because of a stored option can be altered too, if the changes remove or replace this option.
+
+        Args:
+            name: "db.table", or "db.table$branch_dev" for a branch.
+            changes: changes in the order of their application.
+
+        Raises:
+            TableNotFound: the table or branch does not exist.
+            InvalidSchema: a column cannot be changed so, or holds numbers that its new type cannot hold.
+            InvalidOption: an option cannot have this value, or is fixed once snapshots exist.
+            UnsupportedFeature: Dredge could not write the altered table.
+            WriterStale: other writers altered the table 100 times meanwhile.
         """
         from lsm_core.table.altering import changed, consequences, require_values_fit
         from lsm_core.table.validation import validate
@@ -308,11 +368,24 @@ class Catalog:
         save: bool = True,
         rules: Rules | None = None,
     ) -> CombinedPlan:
-        """One plan for all tables of ``pattern`` (a database, "db.*", "*.orders"), the worst first; :meth:`maintain` applies it.
+        """Return one plan for all tables of a pattern, the table with the worst state first.
 
-        ``actions``: names of actions (None: compact, expire snapshots, sweep the trash). Bounds: ``max_bytes`` that compactions read
-        (a number, or "10 gb"), ``max_tables``, ``max_time`` (ms, or "1 h"). ``save``: keep it, for :meth:`load_maintenance`. ``rules``
-        (`lsm_core.maintenance.combined.Rules`) decide what is planned, as a platform's policies do. What is left out is in ``declined``. Raises TableNotFound, DatabaseNotFound, InvalidOption.
+        Args:
+            pattern: a database, "db.*", or "*.orders".
+            actions: names of actions; None for compaction, expiry of snapshots and sweep of the trash.
+            max_bytes: bytes that compactions may read, as a number or a text such as "10 gb".
+            max_tables: number of tables at most.
+            max_time: forecast duration at most, in ms or as a text such as "1 h".
+            save: whether the plan is kept for :meth:`load_maintenance`.
+            rules: rules that decide which work is planned, as the platform's policies do.
+
+        Returns:
+            The plan for :meth:`maintain`; ``declined`` holds the work that was left out.
+
+        Raises:
+            TableNotFound: no table matches the pattern.
+            DatabaseNotFound: the database does not exist.
+            InvalidOption: an action or limit cannot be used.
         """
         from lsm_core.table.whole_database import limits_of, plan_tables
 
@@ -320,7 +393,13 @@ class Catalog:
         return plan_tables(self, pattern, actions, limits, save=save, rules=rules)
 
     def load_maintenance(self, plan_hash: str) -> CombinedPlan:
-        """The plan of that hash that :meth:`plan_maintenance` kept. Raises PlanStale, InvalidOption, CorruptFile."""
+        """Return a plan that :meth:`plan_maintenance` kept, by its hash.
+
+        Raises:
+            PlanStale: no plan with this hash is kept.
+            InvalidOption: the hash is malformed.
+            CorruptFile: the plan's file cannot be read.
+        """
         from lsm_core.table.whole_database import load_combined
 
         return load_combined(self, plan_hash)
@@ -333,11 +412,23 @@ class Catalog:
         rules: Rules | None = None,
         mode: str = "combined",
     ) -> CombinedReport:
-        """Apply a plan for many tables (or plan and apply the routine for a pattern), each table in commits of its own.
+        """Apply a plan for many tables, each table in commits of its own.
 
-        Applied again it goes on where it stopped: what was done is told, not repeated. A table that fails is a line of the report and stops
-        no other; ``tell`` gets each line at once. ``rules`` are asked before each part. ``mode`` "divided", with a pattern: each table is planned
-        and applied by itself, in the order of the names. Raises InvalidOption for another mode, or a plan with "divided".
+        A table that fails becomes a line of the report and does not stop the others. A plan that is applied again
+        continues after its last finished part; finished parts are reported and not repeated.
+
+        Args:
+            plan: plan of :meth:`plan_maintenance`, or a pattern that is planned first.
+            approved_by: name of the approver for the ledger.
+            tell: called with each line of the report as soon as it exists.
+            rules: rules that are asked again before each part.
+            mode: "combined", or "divided" to plan and apply the tables of a pattern one after another, by name.
+
+        Returns:
+            The report.
+
+        Raises:
+            InvalidOption: the mode does not exist, or "divided" was passed with a plan.
         """
         from lsm_core.maintenance.combined import MODES, Limits
         from lsm_core.table.whole_database import maintain_divided, maintain_tables
@@ -352,14 +443,35 @@ class Catalog:
         return maintain_tables(self, made, approved_by, tell, rules)
 
     def drop_table(self, name: str, ignore_if_not_exists: bool = False) -> None:
-        """Delete a table with everything below its directory. Raises TableNotFound, StorageRefused (also for a symbolic link)."""
+        """Delete a table and everything below its directory.
+
+        Args:
+            name: "db.table".
+            ignore_if_not_exists: return without an error when the table does not exist.
+
+        Raises:
+            TableNotFound: the table does not exist.
+            StorageRefused: the storage refuses the deletion, or the directory is a symbolic link.
+        """
         path = self._existing(name, ignore_if_not_exists, "dropping")
         if path is not None:
             _refuse_link(path, "remove")
             self._metastore.remove_table(TableName.parse(name))
 
     def rename_table(self, name: str, to: str, ignore_if_not_exists: bool = False) -> None:
-        """Rename a table; its directory moves with it, branches too. Raises TableNotFound, TableExists, DatabaseNotFound, StorageRefused."""
+        """Rename a table; its directory moves with it, branches included.
+
+        Args:
+            name: "db.table".
+            to: new name, "db.table", also in another database.
+            ignore_if_not_exists: return without an error when the table does not exist.
+
+        Raises:
+            TableNotFound: the table does not exist.
+            TableExists: a table has the new name.
+            DatabaseNotFound: the database of the new name does not exist.
+            StorageRefused: the storage refuses the move, or the directory is a symbolic link.
+        """
         path = self._existing(name, ignore_if_not_exists, "renaming")
         target = checked_new(self._plain(to, "renaming"))
         self._table_path(target)
@@ -370,12 +482,12 @@ class Catalog:
             raise TableExists(f"table {to} is already in {self.root}")
 
     def _locked(self, store: TableStore) -> AbstractContextManager[Lease | None]:
-        """The table's lock, which schemas are written under, too (Java `SchemaManager.withLock`)."""
+        """Hold the table's lock, under which schemas are written too (Java `SchemaManager.withLock`)."""
         lock = table_lock(store.file_io, store.root, store.name, store.options, store.clock, "a change of its schema")
         return nullcontext() if lock is None else held(lock, lock_settings(store.options))
 
     def _plain(self, name: str, verb: str) -> TableName:
-        """The name of a table of its own: neither a system table, nor one branch of a table."""
+        """Return the parsed name of a whole table: not a system table, not a branch."""
         parsed = TableName.parse(name)
         if parsed.system or parsed.database == SYSTEM_DATABASE:
             raise UnsupportedFeature(f"{verb} the system table {parsed}", parsed.on_branch)
@@ -394,9 +506,10 @@ class Catalog:
 
 
 class _Stores:
-    """Every table of a catalog as (database, table, state), looked up anew at each iteration.
+    """Tables of a catalog as (database, table, state), listed again at each iteration.
 
-    The state is None, and a warning logged, where a table's metadata cannot be read: that is no other table's matter.
+    The state is None where the metadata of a table cannot be read; a warning is logged, and the other tables are still
+    listed.
     """
 
     def __init__(self, catalog: Catalog) -> None:
@@ -419,13 +532,13 @@ class _Stores:
 
 
 def _refuse_link(path: str, verb: str) -> None:
-    """Raise StorageRefused for a symbolic link: what it leads to lies elsewhere, and may be somebody else's."""
+    """Raise StorageRefused for a symbolic link, because its target is outside the warehouse."""
     if is_link(path):
         raise StorageRefused(path, "it is a symbolic link; remove or move the link and what it leads to by hand", verb)
 
 
 def _warn_of_no_effect(table: str, options: Mapping[str, str], before: Mapping[str, str]) -> None:
-    """Log the options that are new or changed, and that Dredge accepts without acting on them."""
+    """Log new or changed options that Dredge accepts without acting on them."""
     known = not_acted_on(before)
     new = [f"'{key}' = '{value}'" for key, value in not_acted_on(options).items() if known.get(key) != value]
     if new:
@@ -433,7 +546,10 @@ def _warn_of_no_effect(table: str, options: Mapping[str, str], before: Mapping[s
 
 
 def _require_kept_up(store: TableStore, following: TableSchema) -> None:
-    """Raise UnsupportedFeature when the next schema asks for something that the table did not ask for and Dredge cannot do."""
+    """Raise UnsupportedFeature if an altered schema needs a feature that Dredge cannot write.
+
+    Features that the table needed before are not refused.
+    """
     after = TableStore(store.file_io, store.root, store.name, following, None, store.clock, store.branch)
     if "bucket" in store.schema.options and not store.options.is_set("bucket"):
         # It is being repaired: without it a table with a key would be one of dynamic buckets, for good.

@@ -1,4 +1,4 @@
-"""Finding a column by its path ("a.b", "list.element.x", "map.value"), and making a schema in which it is another."""
+"""Column paths ("a.b", "list.element.x", "map.value"), and schemas in which the column at a path is changed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STEPS = {TypeRoot.ARRAY: "element", TypeRoot.MAP: "value"}
 
 
 def as_row(fields: Sequence[DataField]) -> DataType:
-    """The columns of a table as one ROW, so that top-level and nested fields are the same thing."""
+    """Return the columns of a table as one ROW, so that top-level and nested fields are handled alike."""
     return DataType(
         TypeRoot.ROW,
         nullable=False,
@@ -27,12 +27,12 @@ def as_row(fields: Sequence[DataField]) -> DataType:
 
 
 def as_columns(row: DataType) -> tuple[DataField, ...]:
-    """The opposite of :func:`as_row`."""
+    """Return the fields of a ROW as the columns of a table; the inverse of :func:`as_row`."""
     return tuple(DataField(f.id, f.name, f.type, f.description, f.default) for f in row.fields)
 
 
 def split_path(column: str | Sequence[str], row: DataType) -> Path:
-    """The steps of ``column``. A text is split at dots, unless it is the whole name of a column; a sequence is taken as it is."""
+    """Return the steps of a path; a text is split at dots unless it is the whole name of a column."""
     if not isinstance(column, str):
         return tuple(column)
     if any(field.name == column for field in row.fields):
@@ -41,17 +41,28 @@ def split_path(column: str | Sequence[str], row: DataType) -> Path:
 
 
 def dotted(path: Path) -> str:
-    """``path`` as one writes it: steps with dots between."""
+    """Return a path as text: steps with dots between."""
     return ".".join(path)
 
 
 def edit_fields(row: DataType, path: Path, edit: FieldsEdit, table: str) -> DataType:
-    """``row`` with the fields of the ROW that ``path`` ends in changed by ``edit(fields, last step)``. Raises InvalidSchema."""
+    """Return a ROW in which the fields of the ROW that holds the path's last step are changed.
+
+    Args:
+        row: the ROW.
+        path: path of the column.
+        edit: returns the new fields, given the fields and the last step.
+        table: name of the table, for errors.
+
+    Raises:
+        InvalidSchema: the path leads to no column.
+    """
 
     def last(kind: DataType) -> DataType:
         if kind.root is not TypeRoot.ROW:
             raise InvalidSchema(
-                f"table {table}: column '{dotted(path[:-1])}' is {to_sql(kind)}, which has no fields of its own to change"
+                f"table {table}: column '{dotted(path[:-1])}' is {to_sql(kind)}, which has no fields of its own to "
+                "change"
             )
         return replace(kind, fields=edit(kind.fields, path[-1]))
 
@@ -59,9 +70,16 @@ def edit_fields(row: DataType, path: Path, edit: FieldsEdit, table: str) -> Data
 
 
 def edit_type(row: DataType, path: Path, edit: TypeEdit, table: str) -> DataType:
-    """``row`` with the type at the end of ``path`` changed by ``edit``; "element" leads into arrays, "value" into maps.
+    """Return a ROW in which the type at the end of a path is changed.
 
-    Raises InvalidSchema naming table and column for a step that leads nowhere.
+    Args:
+        row: the ROW.
+        path: path of the column; "element" leads into arrays, "value" into maps.
+        edit: returns the new type, given the old one.
+        table: name of the table, for errors.
+
+    Raises:
+        InvalidSchema: the path leads to no column; the error names table and column.
     """
 
     def walk(kind: DataType, depth: int) -> DataType:
@@ -84,7 +102,7 @@ def edit_type(row: DataType, path: Path, edit: TypeEdit, table: str) -> DataType
 
 
 def position(fields: Sequence[RowField], name: str, table: str, path: Path) -> int:
-    """The index of ``name`` in ``fields``. Raises InvalidSchema naming ``path``."""
+    """Return the index of a field by its name. Raises InvalidSchema, which names the path."""
     for at, field in enumerate(fields):
         if field.name == name:
             return at

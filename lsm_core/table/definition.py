@@ -1,4 +1,4 @@
-"""What a new table shall be, and how that becomes its first schema."""
+"""Definition of a new table, and the first schema that it becomes."""
 
 from __future__ import annotations
 
@@ -22,11 +22,17 @@ _KEY_OPTIONS: Final = {"primary-key": "primary_keys", "partition": "partition_ke
 
 @dataclass(frozen=True)
 class Schema:
-    """Definition of a table: columns, keys and options (engine.md).
+    """Definition of a table: columns, keys and options.
 
-    ``fields``: an Arrow schema (not-null = ``nullable=False``; a field's metadata "description" is the column's comment, as in
-    pypaimon), or pairs of name and type for what Arrow cannot say (``("code", "CHAR(3) NOT NULL")``), or `DataField` with
-    comment and default, whose ids are drawn anew.
+    Attributes:
+        fields: an Arrow schema, pairs of name and type such as ``("code", "CHAR(3) NOT NULL")`` for types that Arrow
+            does not have, or `DataField` with comment and default, whose ids are replaced. In an Arrow schema,
+            ``nullable=False`` means NOT NULL, and the metadata entry "description" of a field is the column's comment,
+            as in pypaimon.
+        primary_keys: names of the key columns.
+        partition_keys: names of the partition columns.
+        options: table options by key.
+        comment: comment of the table.
     """
 
     fields: pa.Schema | Iterable[DataField | tuple[str, AnyType]]
@@ -84,9 +90,13 @@ def as_definition(
 
 
 def new_table_schema(definition: Schema, name: str, clock: Clock) -> TableSchema:
-    """Schema 0 of table ``name``. Raises InvalidSchema or InvalidOption naming table and column.
+    """Return the first schema of a new table.
 
-    Primary key columns become NOT NULL, as Paimon forces them; all fields are numbered from 0.
+    Primary key columns become NOT NULL, as in Paimon; all fields are numbered from 0.
+
+    Raises:
+        InvalidSchema: columns or keys cannot be a table's; the error names table and column.
+        InvalidOption: an option cannot be used.
     """
     options = dict(definition.options)
     for option, member in _KEY_OPTIONS.items():

@@ -1,6 +1,8 @@
-"""Databases and tables listed in a database, in the tables of Java's `JdbcCatalog` (`JdbcUtils`), so that both share one catalog.
+"""Databases and tables listed in a SQL database, in the tables of Java's `JdbcCatalog`, so that both share one catalog.
 
-The rows say which databases and tables there are; tables themselves lie where a catalog of the file system looks for them.
+The rows list the databases and tables; the directories of tables are the same as in a catalog of the file system.
+
+Source: Paimon `JdbcUtils`.
 """
 
 from __future__ import annotations
@@ -20,15 +22,19 @@ from lsm_core.table.names import DATABASE_SUFFIX, TableName, checked_database
 _LOG = logging.getLogger(__name__)
 _CREATE: Final = (
     (
-        "CREATE TABLE IF NOT EXISTS paimon_tables (catalog_key VARCHAR(255) NOT NULL, database_name VARCHAR(255) NOT NULL,"
+        "CREATE TABLE IF NOT EXISTS paimon_tables (catalog_key VARCHAR(255) NOT NULL, database_name VARCHAR(255) NOT "
+        "NULL,"
         " table_name VARCHAR(255) NOT NULL, PRIMARY KEY (catalog_key, database_name, table_name))"
     ),
     (
-        "CREATE TABLE IF NOT EXISTS paimon_database_properties (catalog_key VARCHAR(255) NOT NULL, database_name VARCHAR(255) NOT NULL,"
-        " property_key VARCHAR(255), property_value VARCHAR(1000), PRIMARY KEY (catalog_key, database_name, property_key))"
+        "CREATE TABLE IF NOT EXISTS paimon_database_properties (catalog_key VARCHAR(255) NOT NULL, database_name "
+        "VARCHAR(255) NOT NULL,"
+        " property_key VARCHAR(255), property_value VARCHAR(1000), PRIMARY KEY (catalog_key, database_name, "
+        "property_key))"
     ),
     (
-        "CREATE TABLE IF NOT EXISTS paimon_table_properties (catalog_key VARCHAR(255) NOT NULL, database_name VARCHAR(255) NOT NULL,"
+        "CREATE TABLE IF NOT EXISTS paimon_table_properties (catalog_key VARCHAR(255) NOT NULL, database_name "
+        "VARCHAR(255) NOT NULL,"
         " table_name VARCHAR(255) NOT NULL, property_key VARCHAR(255) NOT NULL, property_value VARCHAR(1000),"
         " PRIMARY KEY (catalog_key, database_name, table_name, property_key))"
     ),
@@ -77,10 +83,17 @@ _ADD_PROPERTY: Final = (
 
 
 class JdbcMetastore(FolderMetastore):
-    """The catalog ``key`` in ``database`` over the warehouse at ``root``, which ``address`` names as other engines do.
+    """One catalog of a SQL database, over the warehouse at a root.
 
-    ``properties``: also keep the tables' options there (`sync-all-properties`). All methods raise MetastoreFailed when the database
-    cannot be used.
+    All methods raise MetastoreFailed when the database cannot be used.
+
+    Args:
+        file_io: storage of the warehouse.
+        root: path of the warehouse.
+        address: the warehouse as other engines write it.
+        database: connections to the database.
+        key: the catalog's `catalog-key`.
+        properties: whether the tables' options are kept in the database too (`sync-all-properties`).
     """
 
     def __init__(
@@ -104,7 +117,7 @@ class JdbcMetastore(FolderMetastore):
             return bool(sql.rows(_HAS_DATABASE, key=self._key, database=checked_database(name)))
 
     def add_database(self, name: str) -> None:
-        """See FolderMetastore. Its directory is made, too, for catalogs of the file system."""
+        """See FolderMetastore. The directory is created too, for catalogs of the file system."""
         super().add_database(name)
         properties = {"exists": "true", "location": f"{self._address}/{name}{DATABASE_SUFFIX}"}
         with self._database.transaction() as sql:
@@ -112,7 +125,7 @@ class JdbcMetastore(FolderMetastore):
                 sql.run(_ADD_DATABASE, key=self._key, database=name, name=property_name, value=value)
 
     def remove_database(self, name: str) -> None:
-        """See FolderMetastore. The rows go first, as in Java: what is half removed is not listed."""
+        """See FolderMetastore. The rows are deleted first, as in Java, so a partly removed database is not listed."""
         with self._database.transaction() as sql:
             for statement in _REMOVE_DATABASE:
                 sql.run(statement, key=self._key, database=name)
@@ -131,7 +144,7 @@ class JdbcMetastore(FolderMetastore):
             return bool(sql.rows(_HAS_TABLE, **self._of(name)))
 
     def write_schema(self, name: TableName, schema: TableSchema, branch: str = MAIN) -> bool:
-        """See FolderMetastore. Of a new table that cannot be listed the schema file is removed again."""
+        """See FolderMetastore. The schema file of a new table is removed again when its row cannot be written."""
         if not super().write_schema(name, schema, branch):
             return False
         if branch != MAIN:
@@ -150,7 +163,10 @@ class JdbcMetastore(FolderMetastore):
         return True
 
     def _listed_after_all(self, name: TableName) -> bool:
-        """Whether the table is listed although the database reported a failure; where that cannot be asked, it may be."""
+        """Return whether the table is listed although the database reported a failure.
+
+        The answer is true where the database cannot be read.
+        """
         try:
             return self.has_table(name)
         except MetastoreFailed as error:
@@ -165,12 +181,13 @@ class JdbcMetastore(FolderMetastore):
             return
         sql.run(_REMOVE_PROPERTIES, **self._of(name))
         for property_name, value in _properties_of(schema).items():
-            # What Paimon's columns cannot hold is left out: these rows are for people and tools, no reader of a table needs them.
+            # What Paimon's columns cannot hold is left out: these rows are for people and tools, no
+            # reader of a table needs them.
             if len(property_name) <= _LONGEST_KEY and len(value) <= _LONGEST_VALUE:
                 sql.run(_ADD_PROPERTY, **self._of(name), name=property_name, value=value)
 
     def remove_table(self, name: TableName) -> None:
-        """See FolderMetastore. The rows go first, as in Java: what is half removed is not listed."""
+        """See FolderMetastore. The rows are deleted first, as in Java, so a partly removed table is not listed."""
         with self._database.transaction() as sql:
             sql.run(_REMOVE_TABLE, **self._of(name))
             sql.run(_REMOVE_PROPERTIES, **self._of(name))
@@ -178,7 +195,7 @@ class JdbcMetastore(FolderMetastore):
             super().remove_table(name)
 
     def move_table(self, name: TableName, to: TableName) -> bool:
-        """See FolderMetastore. The rows change with the directory, or not at all."""
+        """See FolderMetastore. The rows change together with the directory, or not at all."""
         target = {"to_database": to.database, "to_table": to.table}
         moved = False
         try:
@@ -201,17 +218,17 @@ class JdbcMetastore(FolderMetastore):
 
 
 class _TargetExists(Exception):
-    """Undoes a transaction whose directory could not be moved."""
+    """Rolls back a transaction whose directory could not be moved."""
 
 
 def _properties_of(schema: TableSchema) -> Mapping[str, str]:
-    """What Java keeps of a table: its options, and its keys."""
+    """Return the properties that Java keeps of a table: its options and its keys."""
     keys = {"primary-key": schema.primary_keys, "partition": schema.partition_keys, "bucket-key": schema.bucket_keys}
     return {**schema.options, **{name: ",".join(columns) for name, columns in keys.items() if columns}}
 
 
 def _fits(name: str, *, database: bool) -> bool:
-    """Whether a name of the database can be a directory of ours; others are shown by a warning alone."""
+    """Return whether a name from the database can be a directory of the warehouse; log a warning for others."""
     try:
         check_name(checked_database(name) if database else name)
     except (InvalidData, InvalidSchema) as error:

@@ -28,9 +28,10 @@ _INEXACT: Final = re.compile(r"\bnan\b|\bis_in\(", re.IGNORECASE)
 class TableScan(pads.FileSystemDataset):
     """One version of a table, read when a query runs.
 
-    Libraries that call the methods of a pyarrow dataset read it: ``polars.scan_pyarrow_dataset(scan)``, a DuckDB query that
-    names the Python variable. Each run of a query reads the same version; it fails once that version has expired. What Arrow
-    reads in C++ without these methods (`join`, `sort_by`, a dataset of several scans) is refused: use :meth:`to_table` there.
+    Libraries that call the methods of a pyarrow dataset can read it: ``polars.scan_pyarrow_dataset(scan)``, or a DuckDB
+    query that names the Python variable. Each run of a query reads the same version; it fails once that version has
+    expired. Arrow operations that read in C++ without these methods (`join`, `sort_by`, a dataset of several scans) are
+    refused; use :meth:`to_table` for them.
 
     Attributes:
         name: name of the table.
@@ -118,7 +119,8 @@ class TableScan(pads.FileSystemDataset):
     def to_polars(self) -> pl.LazyFrame:
         """Return a Polars lazy frame; each ``collect`` reads only the columns and rows that it needs.
 
-        Prefer this to ``polars.scan_pyarrow_dataset(scan)``, which drops NaN where Polars itself counts it as the largest number.
+        Prefer this to ``polars.scan_pyarrow_dataset(scan)``, which drops NaN where Polars itself counts NaN as the
+        largest number.
         """
         import polars as pl
         from polars.io.plugins import register_io_source
@@ -139,7 +141,15 @@ class TableScan(pads.FileSystemDataset):
         return register_io_source(read, schema=dict(pl.DataFrame(self._schema.empty_table()).schema), is_pure=True)
 
     def to_duckdb(self, name: str, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyConnection:
-        """Register the scan as the view ``name`` of ``connection`` (None: a new one in memory) and return the connection."""
+        """Register the scan as a view of DuckDB.
+
+        Args:
+            name: name of the view.
+            connection: connection that gets the view; None for a new one in memory.
+
+        Returns:
+            The connection.
+        """
         import duckdb
 
         target = duckdb.connect() if connection is None else connection
@@ -158,7 +168,7 @@ def _combine(first: pc.Expression | None, second: pc.Expression | None) -> pc.Ex
 
 
 class _NoFile(io.RawIOBase):
-    """The file that Arrow's own part of a :class:`TableScan` names; reading it is an error."""
+    """Stand-in for the file that Arrow's own part of a :class:`TableScan` needs; reading it is an error."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -176,7 +186,7 @@ class _NoFile(io.RawIOBase):
 
 
 class _Capture(pads.Dataset):
-    """A dataset without rows that keeps the Arrow expression which Polars makes of a condition."""
+    """Dataset without rows that records the Arrow expression which Polars makes of a condition."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -193,9 +203,9 @@ class _Capture(pads.Dataset):
 
 
 def _pushed(schema: pa.Schema, predicate: pl.Expr) -> pc.Expression | None:
-    """Return an Arrow expression that is true for all rows for which ``predicate`` may be; None where there is none.
+    """Return an Arrow expression that is true for all rows for which a Polars condition may be true; None without one.
 
-    Polars counts NaN as equal to itself and above all numbers, Arrow as neither. So rows with NaN in a column of the
+    In Polars NaN equals itself and is above all numbers; in Arrow neither holds. So rows with NaN in a column of the
     condition are read too, and Polars decides.
     """
     import polars as pl

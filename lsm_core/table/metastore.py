@@ -1,4 +1,7 @@
-"""What a catalog knows of its databases and tables, kept by the file system alone (Java `FileSystemCatalog`): folders are the entries."""
+"""Databases and tables of a catalog that is kept by the file system alone: folders are the entries.
+
+Source: Paimon `FileSystemCatalog`.
+"""
 
 from __future__ import annotations
 
@@ -14,29 +17,29 @@ from lsm_core.table.names import DATABASE_SUFFIX, TableName, checked_database
 
 
 class FolderMetastore:
-    """The databases below ``root`` are its folders ``NAME.db``; tables are the folders in them that hold a schema.
+    """Databases as folders ``NAME.db`` below a root, and tables as the folders in them that hold a schema.
 
-    Callers check names and links before they change anything; other metastores add to what is here.
+    Callers check names and links before they change anything. Other metastores extend this class.
     """
 
     def __init__(self, file_io: FileIO, root: str) -> None:
         self.file_io, self.root = file_io, root
 
     def database_path(self, name: str) -> str:
-        """The directory of a database, there or not. Raises InvalidSchema for a name that cannot be one."""
+        """Return the directory of a database, whether it exists or not. Raises InvalidSchema for a bad name."""
         return f"{self.root}/{checked_database(name)}{DATABASE_SUFFIX}"
 
     def databases(self) -> list[str]:
-        """Names of all databases, sorted."""
+        """Return the names of all databases, sorted."""
         names = (s.name for s in self._folders(self.root) if s.name.endswith(DATABASE_SUFFIX))
         return sorted(name.removesuffix(DATABASE_SUFFIX) for name in names if name != DATABASE_SUFFIX)
 
     def has_database(self, name: str) -> bool:
-        """Whether there is such a database."""
+        """Return whether a database exists."""
         return self.file_io.exists(self.database_path(name))
 
     def add_database(self, name: str) -> None:
-        """Add a database that is not there."""
+        """Add a new database."""
         self.file_io.mkdirs(self.database_path(name))
 
     def remove_database(self, name: str) -> None:
@@ -44,18 +47,23 @@ class FolderMetastore:
         self._delete(self.database_path(name), f"database {name}")
 
     def tables(self, database: str) -> list[str]:
-        """Names of the tables of a database, sorted.
+        """Return the names of the tables of a database, sorted.
 
-        A folder that cannot be looked into counts as one: whoever opens it is told why, and no other table is hidden for it.
+        A folder that cannot be read counts as a table: opening it raises the reason, and the other tables are still
+        listed.
         """
         return sorted(f.name for f in self._folders(self.database_path(database)) if self._may_be_table(f.path))
 
     def has_table(self, name: TableName) -> bool:
-        """Whether there is such a table."""
+        """Return whether a table exists."""
         return bool(schemas.list_schema_ids(self.file_io, self._path(name)))
 
     def write_schema(self, name: TableName, schema: TableSchema, branch: str = MAIN) -> bool:
-        """Create a schema file, and with the first one the table; False when that id is taken."""
+        """Create a schema file, and with the first one the table.
+
+        Returns:
+            False when another writer created the schema with this id.
+        """
         return schemas.write_schema(self.file_io, self._path(name), schema, branch)
 
     def remove_table(self, name: TableName) -> None:
@@ -63,14 +71,21 @@ class FolderMetastore:
         self._delete(self._path(name), f"table {name}")
 
     def move_table(self, name: TableName, to: TableName) -> bool:
-        """Give a table another name; False when that is taken."""
+        """Rename a table.
+
+        Returns:
+            False when a table has the new name.
+        """
         return self.file_io.rename(self._path(name), self._path(to))
 
     def _path(self, name: TableName) -> str:
         return f"{self.database_path(name.database)}/{name.table}"
 
     def _folders(self, path: str) -> Iterator[FileStatus]:
-        """Folders below ``path``; symbolic links count unless they lead to a file, for a table behind one can be opened by its name."""
+        """Yield the folders below a path, and symbolic links unless they lead to a file.
+
+        A table behind a link can be opened by its name.
+        """
         return (
             status
             for status in self.file_io.list_dir(path)

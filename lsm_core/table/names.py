@@ -1,4 +1,7 @@
-"""Names of databases and tables: "db.table", "db.table$branch_dev", "db.table$files", checked before they touch a path."""
+"""Names of databases and tables, checked before they become paths.
+
+Forms: "db.table", "db.table$branch_dev", "db.table$files".
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,16 @@ _PATTERN_SIGNS: Final = "*?["
 
 @dataclass(frozen=True)
 class TableName:
-    """``database``.``table``, on ``branch``, with the name of a system table or "". Source class: ``Identifier``."""
+    """Parsed name of a table.
+
+    Attributes:
+        database: name of the database.
+        table: name of the table.
+        system: name of the system table, or "".
+        branch: name of the branch.
+
+    Source: Paimon `Identifier`.
+    """
 
     database: str
     table: str
@@ -29,17 +41,19 @@ class TableName:
 
     @property
     def plain(self) -> str:
-        """The table itself: "db.table"."""
+        """Name of the table itself: "db.table"."""
         return f"{self.database}.{self.table}"
 
     @property
     def on_branch(self) -> str:
-        """The table on its branch: "db.table$branch_dev", plain on main."""
+        """Name of the table on its branch: "db.table$branch_dev", or "db.table" on main."""
         return branch_name(self.plain, self.branch)
 
     @staticmethod
     def parse(text: str) -> TableName:
-        """Split "db.table", "db.table$files", "db.table$branch_dev" or "db.table$branch_dev$files". Raises InvalidSchema."""
+        """Parse a name with an optional branch and system table, such as "db.table$branch_dev$files". Raises
+        InvalidSchema.
+        """
         if not isinstance(text, str):
             raise InvalidSchema(f"a table name is a text such as 'database.table', not {text!r}")
         database, dot, table_part = text.partition(".")
@@ -48,13 +62,14 @@ class TableName:
         system = more.pop(0) if more else ""
         if not dot or not database or not table or more or not branch or text.endswith("$"):
             raise InvalidSchema(
-                f"{text!r} is no table name; write it as database.table, database.table$branch_name or database.table$system"
+                f"{text!r} is no table name; write it as database.table, database.table$branch_name or "
+                "database.table$system"
             )
         return TableName(checked_database(database), _plain(table, text), system, _plain(branch, text))
 
 
 def checked_new(name: TableName) -> TableName:
-    """Return the name of a table that is to be made.
+    """Check the name of a new table.
 
     Args:
         name: name that :meth:`TableName.parse` returned.
@@ -63,7 +78,7 @@ def checked_new(name: TableName) -> TableName:
         The same name.
 
     Raises:
-        InvalidSchema: the table begins with a dot, with a blank or ends with one, or holds a sign of patterns.
+        InvalidSchema: the table begins with a dot, begins or ends with a blank, or holds a character of patterns.
     """
     table = name.table
     if table.startswith(".") or table != table.strip() or any(sign in table for sign in _PATTERN_SIGNS):
@@ -75,7 +90,7 @@ def checked_new(name: TableName) -> TableName:
 
 
 def checked_database(name: str) -> str:
-    """The name of a database as it may be used in a path. Raises InvalidSchema."""
+    """Return a database name after checking that it can be part of a path. Raises InvalidSchema."""
     if not isinstance(name, str) or "." in name or "$" in name:
         raise InvalidSchema(f"{name!r} is no database name: a text that holds neither '.' nor '$'")
     return _plain(name, name)

@@ -1,4 +1,4 @@
-"""Options that change, and options that follow a column's new name: many of them name columns, in their values or their own names."""
+"""Rules for changed options, and for options that name columns when a column is renamed."""
 
 from __future__ import annotations
 
@@ -46,23 +46,26 @@ _INNER_LISTS: Final = ("nested-key", "nested-sequence-field")
 
 
 def holds_columns(name: str) -> bool:
-    """Whether the value of option ``name`` is a list of columns of the table."""
+    """Return whether the value of an option is a list of columns of the table."""
     return name in _COLUMNS or _INDEX_COLUMNS.fullmatch(name) is not None or name.endswith(".sequence-group")
 
 
 def named_in_key(name: str) -> tuple[str, ...]:
-    """The columns that the option's own name holds ("fields.a,b.sequence-group": a and b)."""
+    """Return the columns in an option's own key ("fields.a,b.sequence-group": a and b)."""
     match = _COLUMN_OPTION.fullmatch(name) or _INDEX_OPTION.fullmatch(name)
     return tuple(match.group(2).split(",")) if match else ()
 
 
 def listed(value: str) -> tuple[str, ...]:
-    """The parts of a list in an option's value."""
+    """Return the entries of a comma-separated option value."""
     return tuple(part.strip() for part in value.split(",") if part.strip())
 
 
 def tidied(name: str, value: str) -> str:
-    """``value`` as it may be stored: Java trims nothing, looks for a column called " b", and cannot open a table of " 2 " buckets."""
+    """Return an option's value without surrounding blanks where Java would not trim them.
+
+    Java looks for a column called " b", and cannot open a table of " 2 " buckets.
+    """
     (name,) = canonical({name: ""})
     if holds_columns(name):
         return ",".join(listed(value))
@@ -79,10 +82,21 @@ def with_option(
     table: str,
     followed: PaimonVersion | None,
 ) -> dict[str, str]:
-    """``options`` with ``key`` set to ``value`` (None: removed). ``before``: the options when the alteration began.
+    """Return options with one key set or removed.
 
-    ``followed``: the version of Paimon that a table with snapshots follows, None for one without.
-    An old name of the same option goes. Raises InvalidSchema for members of the schema, InvalidOption for what snapshots fix.
+    An older name of the same option is removed.
+
+    Args:
+        options: the options so far.
+        before: the options before the first change.
+        key: key of the option.
+        value: its new value; None removes it.
+        table: name of the table, for errors.
+        followed: version of Paimon that a table with snapshots follows; None for a table without snapshots.
+
+    Raises:
+        InvalidSchema: the key belongs to the schema, such as `primary-key`.
+        InvalidOption: the option is fixed because snapshots exist.
     """
     (name,) = canonical({key: ""})
     if name in CREATION_ONLY:
@@ -97,7 +111,7 @@ def with_option(
 
 
 def column_renamed(options: Mapping[str, str], old: str, new: str) -> dict[str, str]:
-    """``options`` after a top-level column got the name ``new``."""
+    """Return options after a top-level column was renamed from ``old`` to ``new``."""
     rename = _renaming(old, new)
     result = {}
     for key, value in options.items():
@@ -108,7 +122,7 @@ def column_renamed(options: Mapping[str, str], old: str, new: str) -> dict[str, 
 
 
 def inner_field_renamed(options: Mapping[str, str], column: str, old: str, new: str) -> dict[str, str]:
-    """``options`` after a field inside ``column`` (a ROW, or an array or map of them) got the name ``new``."""
+    """Return options after a field inside ``column`` (a ROW, or an array or map of ROWs) was renamed."""
     rename = _renaming(old, new)
     mine = {f"fields.{column}.{suffix}" for suffix in _INNER_LISTS}
     return {key: rename(value) if key in mine else value for key, value in options.items()}
@@ -131,9 +145,10 @@ _FUNCTION: Final = re.compile(r"fields\.(.+)\.aggregate-function")
 
 
 def with_counts(options: Mapping[str, str]) -> dict[str, str]:
-    """``options`` as they are stored: `count` is a `sum` whose inputs Dredge turns into ones, so that all engines read it.
+    """Return options as they are stored: `count` becomes `sum`, because not all engines have `count`.
 
-    A column counts as long as its function is `sum` and `dredge.fields.<column>.count-inputs` stands.
+    Dredge writes ones and zeros into such a column. A column counts as long as its function is `sum` and
+    `dredge.fields.<column>.count-inputs` is set.
     """
     stored = dict(options)
     for key, value in options.items():

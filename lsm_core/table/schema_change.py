@@ -1,4 +1,4 @@
-"""Changes to a table's definition, as values; `altering` carries them out."""
+"""Changes to a table's definition, as values; `altering` applies them."""
 
 from __future__ import annotations
 
@@ -17,16 +17,21 @@ Column: TypeAlias = "str | Sequence[str]"
 
 
 class AltersTables(Protocol):
-    """A catalog, as writers need it that add columns."""
+    """A catalog that can alter tables, for writers that add columns."""
 
     def alter_table(self, name: str, changes: Sequence[SchemaChange]) -> None:
-        """Carry out schema changes of a table, all or nothing."""
+        """Apply schema changes to a table: all of them, or none."""
         ...
 
 
 @dataclass(frozen=True)
 class Move:
-    """Where a column goes: ``kind`` is first, last, after or before; the last two need a ``reference`` column beside it."""
+    """New position of a column.
+
+    Attributes:
+        kind: "first", "last", "after" or "before".
+        reference: column beside it, for "after" and "before".
+    """
 
     kind: str
     reference: str | None = None
@@ -34,10 +39,21 @@ class Move:
 
 @dataclass(frozen=True)
 class SchemaChange:
-    """One change, made by the methods below (engine.md). Source class: ``SchemaChange``.
+    """One change of a table's definition, made by the methods below.
 
-    ``column`` may be nested: "a.b" for the field of a ROW, "a.element" and "a.value" lead into arrays and maps; a sequence of
-    steps is taken as it is (for names that hold dots). Types are Arrow types or fields, or Paimon's text ("CHAR(3)").
+    A nested column is written "a.b" for the field of a ROW; "a.element" and "a.value" lead into arrays and maps. A
+    sequence of steps is used as it is, for names that hold dots. Types are Arrow types or fields, or Paimon's text
+    ("CHAR(3)").
+
+    Attributes:
+        action: name of the method that made the change.
+        column: column, or key of the option.
+        value: new type, name, value or comment.
+        move_to: new position, or None.
+        comment: comment of a new column.
+        keep_nullability: whether a changed type keeps the column's nullability.
+
+    Source: Paimon `SchemaChange`.
     """
 
     action: str
@@ -54,7 +70,7 @@ class SchemaChange:
 
     @staticmethod
     def remove_option(key: str) -> SchemaChange:
-        """Remove an option, so that its default holds again."""
+        """Remove an option, so that its default applies again."""
         return SchemaChange("remove_option", key)
 
     @staticmethod
@@ -73,13 +89,29 @@ class SchemaChange:
         first: bool = False,
         last: bool = False,
     ) -> SchemaChange:
-        """Add a nullable column: last (before the partition columns with `add-column-before-partition`) unless told where."""
+        """Add a nullable column.
+
+        Args:
+            name: the column, possibly nested.
+            data_type: its type.
+            after: column before it.
+            comment: its comment.
+            before: column after it.
+            first: insert it as the first column.
+            last: insert it as the last column. This is the default; with `add-column-before-partition` the default is
+                before the partition columns.
+        """
         place = _place(after, before, first, last)
         return SchemaChange("add_column", name, data_type, place, comment)
 
     @staticmethod
     def rename_column(name: Column, to: str) -> SchemaChange:
-        """Rename a column (``to``: its last step only); its id stays, options that name it follow."""
+        """Rename a column; its id stays the same, and options that name it are changed too.
+
+        Args:
+            name: the column, possibly nested.
+            to: new name, for a nested column its last step only.
+        """
         return SchemaChange("rename_column", name, to)
 
     @staticmethod
@@ -89,12 +121,18 @@ class SchemaChange:
 
     @staticmethod
     def update_type(name: Column, data_type: AnyType, keep_nullability: bool = True) -> SchemaChange:
-        """Change a column's type; old files are cast when read. Nullability comes with the type unless it is kept."""
+        """Change a column's type; readers cast the values of older files.
+
+        Args:
+            name: the column, possibly nested.
+            data_type: the new type.
+            keep_nullability: keep the column's nullability instead of the new type's.
+        """
         return SchemaChange("update_type", name, data_type, keep_nullability=keep_nullability)
 
     @staticmethod
     def update_nullability(name: Column, nullable: bool) -> SchemaChange:
-        """Let a column hold nulls, or not."""
+        """Allow or forbid nulls in a column."""
         return SchemaChange("update_nullability", name, nullable)
 
     @staticmethod
@@ -104,14 +142,14 @@ class SchemaChange:
 
     @staticmethod
     def update_default(name: Column, default: str | None) -> SchemaChange:
-        """Change what a column holds when a writer leaves it out; None removes the default."""
+        """Set the value of a column for rows whose writer leaves it out; None removes the default."""
         return SchemaChange("update_default", name, default)
 
     @staticmethod
     def move(
         name: Column, after: str | None = None, *, before: str | None = None, first: bool = False, last: bool = False
     ) -> SchemaChange:
-        """Move a column behind ``after`` or before ``before``, to the end with ``last``, else to the front."""
+        """Move a column after or before another one, to the end with ``last``, else to the front."""
         return SchemaChange("move", name, move_to=_place(after, before, first, last) or Move("first"))
 
 

@@ -1,4 +1,7 @@
-"""The schema of a table after rows of other columns come in: columns are added, types widened (Java `SchemaMergingUtils`)."""
+"""Schema of a table after a write of rows with other columns: columns are added, types widened.
+
+Source: Paimon `SchemaMergingUtils`.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +20,20 @@ _INSIDE: Final = {TypeRoot.ARRAY: ("element",), TypeRoot.MAP: ("key", "value")}
 def merging_changes(
     schema: TableSchema, incoming: Mapping[str, DataType], table: str, *, explicit: bool = False
 ) -> list[SchemaChange]:
-    """The changes after which ``schema`` takes columns of the ``given`` types; none where it does already.
+    """Return the changes after which a table accepts columns of some types; empty where it does already.
 
-    Columns that the table has not are added, nullable, in the order given, also inside rows. A column becomes what is given where its
-    values may become that without loss (``explicit``: also with), keeps its type where it is the wider one, and always where it is a key,
-    by whose type rows are found. Raises InvalidSchema naming table, column and both types for others.
+    Missing columns are added as nullable, in the order of ``incoming``, also inside rows. A column takes the incoming
+    type if its values convert without loss. It keeps its own type if that is the wider one, or if it is a key column,
+    because rows are located by the key's type.
+
+    Args:
+        schema: schema of the table.
+        incoming: types of the incoming columns by name.
+        table: name of the table, for errors.
+        explicit: also convert with loss.
+
+    Raises:
+        InvalidSchema: two types cannot be merged; the error names table, column and both types.
     """
     keys = {*schema.primary_keys, *schema.partition_keys, *schema.bucket_keys}
     changes: list[SchemaChange] = []
@@ -60,7 +72,7 @@ def _changes(
 
 
 def _takes(source: DataType, target: DataType) -> bool:
-    """Whether every value of ``source`` is one of ``target``."""
+    """Return whether every value of one type is a value of another."""
     if source.root is target.root is TypeRoot.DECIMAL:
         scales = (source.scale or 0, target.scale or 0)
         digits = ((source.precision or 10) - scales[0], (target.precision or 10) - scales[1])

@@ -1,4 +1,4 @@
-"""The Table facade: every verb of the engine on one table, each delegating to the room that does it."""
+"""The Table facade: every operation of the engine on one table."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Table(Readable):
 
     @property
     def name(self) -> str:
-        """ "db.table"."""
+        """Name of the table: "db.table"."""
         return self.store.name
 
     @property
@@ -106,7 +106,14 @@ class Table(Readable):
         return self.store.schema.partition_keys
 
     def copy(self, options: Mapping[str, str | None]) -> Table:
-        """The same table with dynamic options on top; None takes an option away. Raises InvalidOption for an immutable one."""
+        """Return the same table with dynamic options.
+
+        Args:
+            options: values by option key; None removes an option.
+
+        Raises:
+            InvalidOption: the option is fixed for this table, or its value cannot be used.
+        """
         return Table(self.store.copy(options), self._catalog)
 
     def refresh(self) -> Table:
@@ -125,7 +132,7 @@ class Table(Readable):
 
     @property
     def last_write(self) -> WriteReport | None:
-        """What the last write, statement or truncation through this object did, and the maintenance that followed; None before the first."""
+        """Report of the last write or statement of this object and of its maintenance; None before the first."""
         return self._last_write
 
     def _committed(self, snapshot_id: int | None) -> int | None:
@@ -145,19 +152,21 @@ class Table(Readable):
         schema_mode: str | None = None,
         compact: bool = True,
     ) -> int | None:
-        """Write rows and commit them; then compact the buckets they are in and expire what is due, unless the table is `write-only`.
+        """Write rows and commit them.
+
+        Unless the table is `write-only`, the buckets of these rows are then compacted and due snapshots expire
+        (:attr:`last_write`).
 
         Args:
-            data: Arrow data, columns by name, a list of rows by column name, a pandas or Polars frame, a Polars lazy frame, or
-                an object with ``__arrow_c_stream__``.
+            data: Arrow data, columns by name, a list of rows by column name, a pandas or Polars frame, a Polars lazy
+                frame, or an object with ``__arrow_c_stream__``.
             row_kinds: Arrow array of "+I" "-U" "+U" "-D", or the one kind of all rows; None for inserts.
             overwrite: True or ``{}`` replaces the table (a partitioned one: the partitions in ``data``, unless
                 `dynamic-partition-overwrite` is false), a mapping replaces that partition.
             watermark: as :meth:`BatchCommit.commit` takes it (epoch ms).
             properties: as :meth:`BatchCommit.commit` takes them.
-            schema_mode: "merge" adds columns that only ``data`` has, and gives columns the types of ``data`` where those are
-                wider, before the write; the new schema stays when a value then does not fit, and :meth:`refresh` opens it. None
-                refuses such columns.
+            schema_mode: "merge" adds the columns that only ``data`` has and widens column types before the write. The
+                new schema stays even if a value then does not fit; :meth:`refresh` opens it. None refuses such columns.
             compact: False leaves the compaction to later writes or a maintenance job.
 
         Returns:
@@ -188,10 +197,20 @@ class Table(Readable):
         return self._last_write.snapshot_id
 
     def delete(self, filter: object) -> int | None:  # noqa: A002  (the public name)
-        """Delete the rows for which ``filter`` is true, in one commit; returns its snapshot id, None when there were none.
+        """Delete the rows that match a filter, in one commit.
 
-        Append tables: files with such rows are rewritten; a filter over partition columns alone drops partitions. Raises
-        InvalidFilter (also for no filter), UnsupportedFeature, CommitConflict when another commit changed the same rows' buckets.
+        In append tables the files of these rows are rewritten. A filter over partition columns alone drops partitions.
+
+        Args:
+            filter: condition as in :meth:`to_arrow`; rows for which it is true are deleted.
+
+        Returns:
+            The id of the snapshot, or None when no row matched.
+
+        Raises:
+            InvalidFilter: the filter cannot be used, or is None.
+            UnsupportedFeature: the merge engine cannot delete rows.
+            CommitConflict: another commit changed the buckets of these rows.
         """
         from lsm_core.write import row_changes
 
@@ -216,40 +235,70 @@ class Table(Readable):
         return self._committed(row_changes.upsert_rows(self.store, data))
 
     def truncate(self) -> int | None:
-        """Delete all rows, whoever committed them meanwhile; returns the snapshot id, None when there were none."""
+        """Delete all rows, also those of commits that came meanwhile.
+
+        Returns:
+            The id of the snapshot, or None when the table was empty.
+        """
         from lsm_core.write import row_changes
 
         return self._committed(row_changes.truncate(self.store))
 
     def drop_partitions(self, partitions: Sequence[Mapping[str, Any]]) -> int | None:
-        """Delete all rows of the partitions that one of ``partitions`` matches; columns may be left out ([{"dt": d}]).
+        """Delete all rows of some partitions.
 
-        Returns the snapshot id, None when there were none. Raises InvalidOption, ColumnNotFound, InvalidData, CommitConflict.
+        Args:
+            partitions: values by partition column, such as [{"dt": d}]; columns that are left out match every value.
+
+        Returns:
+            The id of the snapshot, or None when no partition matched.
+
+        Raises:
+            InvalidOption: the table has no partitions, or an entry is empty.
+            ColumnNotFound: a column is not a partition column.
+            InvalidData: a value does not fit its column.
+            CommitConflict: another commit changed the partitions.
         """
         from lsm_core.write import row_changes
 
         return self._committed(row_changes.drop_partitions(self.store, partitions))
 
     def new_write(self) -> BatchWrite:
-        """A writer for one batch commit; hand its messages to :meth:`new_commit`."""
+        """Return a writer for one batch commit; pass its messages to :meth:`new_commit`."""
         from lsm_core.table.writing import BatchWrite
 
         return BatchWrite(self.store)
 
     def new_commit(self, commit_user: str | None = None) -> BatchCommit:
-        """Publishes the messages of :meth:`new_write`."""
+        """Return the committer of the messages of :meth:`new_write`.
+
+        Args:
+            commit_user: user that the snapshot names; None for a random one.
+        """
         from lsm_core.table.writing import BatchCommit
 
         return BatchCommit(self.store, commit_user)
 
     def new_stream_write(self, commit_user: str) -> StreamWrite:
-        """A writer for many commits that compacts in the background unless the table is `write-only`; use it in a ``with``."""
+        """Return a writer for many commits; use it in a ``with`` block.
+
+        It compacts in the background unless the table is `write-only`.
+
+        Args:
+            commit_user: name of the job; its commits are numbered under this name.
+        """
         from lsm_core.table.writing import StreamWrite
 
         return StreamWrite(self.store, commit_user)
 
     def new_stream_commit(self, commit_user: str) -> StreamCommit:
-        """Publishes the numbered commits of ``commit_user``, each once, however often it is asked for."""
+        """Return the committer of a streaming job.
+
+        Each numbered commit is published once, also when it is committed again.
+
+        Args:
+            commit_user: name of the job; its commits are numbered under this name.
+        """
         from lsm_core.table.writing import StreamCommit
 
         return StreamCommit(self.store, commit_user)
@@ -281,20 +330,31 @@ class Table(Readable):
         timestamp_ms: int | None = None,
         watermark: int | None = None,
     ) -> list[Split]:
-        """The splits of a read, picklable, for engines; arguments as in :meth:`to_arrow`."""
+        """Return the splits of a read for other engines; they can be pickled. Arguments as in :meth:`to_arrow`."""
         from lsm_core.read import plan_scan
 
         named = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
         return list(plan_scan(self.store, columns=columns, filter=filter, **named).splits)  # type: ignore[arg-type]
 
     def lookup(self, keys: pa.Table, columns: Sequence[str] | None = None) -> pa.Table:
-        """The merged rows of some keys in the newest version, without reading the rest of the table.
+        """Return the merged rows of some keys in the newest version, without reading the rest of the table.
 
-        ``keys``: the primary key's columns (partition columns among them), in any order, repeated or not. One row per distinct
-        key that is there, in the order in which the keys were first given; keys that are not there (or deleted) have none.
-        ``columns`` (None: all) come in that order, behind the key columns that are not among them. Values are the same as
-        Java compares them: NaN is NaN, -0.0 is not 0.0. Memory: the rows found, and about a row group of each file open.
-        Raises UnsupportedFeature, ColumnNotFound, InvalidFilter for keys that do not fit, SnapshotNotFound, CorruptFile.
+        Keys are compared as Java compares them: NaN equals NaN, and -0.0 differs from 0.0. Memory holds the result and
+        about one row group of each open file.
+
+        Args:
+            keys: columns of the primary key, partition columns included, in any order; rows may repeat.
+            columns: columns of the result; None for all. Key columns that are not among them come first.
+
+        Returns:
+            One row per distinct key that exists, in the order of the first occurrence of each key.
+
+        Raises:
+            UnsupportedFeature: the table has no primary key or cannot be looked up.
+            ColumnNotFound: a column does not exist.
+            InvalidFilter: the keys do not fit the key columns.
+            SnapshotNotFound: the version expired meanwhile.
+            CorruptFile: a file cannot be read.
         """
         from lsm_core.read.lookup import lookup
 
@@ -309,13 +369,28 @@ class Table(Readable):
         columns: Sequence[str] | None = None,
         filter: object = None,  # noqa: A002  (the public name)
     ) -> pa.Table:
-        """What changed after ``a`` up to and with ``b`` (snapshot ids or names of tags): `_ROW_KIND`, then the columns.
+        """Return the changes after one version up to and including another.
 
-        ``mode``: "delta", rows of data files of APPEND snapshots; "changelog", rows of changelog files of all but OVERWRITE
-        snapshots (both as they were written, nothing merged); "diff", both versions compared key by key: `-D` with the old row for
-        keys that are gone, the new row of changed ones; "auto", diff between tags, else changelog or, without changelog
-        producer, delta. ``filter`` judges each changed row. Read with today's schema.
-        Raises SnapshotNotFound, InvalidOption, ColumnNotFound, InvalidFilter, UnsupportedFeature, CorruptFile.
+        Args:
+            a: snapshot id or tag name; its own changes are left out.
+            b: snapshot id or tag name; its changes are included.
+            mode: "delta" for the rows of data files of APPEND snapshots, "changelog" for the rows of changelog files of
+                all but OVERWRITE snapshots, both as written and unmerged. "diff" compares both versions key by key:
+                `-D` with the old row for a missing key, the new row for a changed one. "auto" is diff between tags,
+                else changelog, or delta without a changelog producer.
+            columns: columns of the result; None for all.
+            filter: condition on each changed row.
+
+        Returns:
+            `_ROW_KIND`, then the columns, with today's schema.
+
+        Raises:
+            SnapshotNotFound: a version does not exist.
+            InvalidOption: the mode or the range cannot be used.
+            ColumnNotFound: a column does not exist.
+            InvalidFilter: the filter cannot be used.
+            UnsupportedFeature: the table cannot be read this way.
+            CorruptFile: a file cannot be read.
         """
         from lsm_core.read.changes import Choice, incremental_table, span_between
 
@@ -329,11 +404,23 @@ class Table(Readable):
         columns: Sequence[str] | None = None,
         filter: object = None,  # noqa: A002  (the public name)
     ) -> StreamScan:
-        """A stream of the table's changes, as a changelog producer, or else the writers, left them.
+        """Return a stream of the table's changes, from its changelog or, without one, from its writers.
 
-        It begins where the consumer stopped, else with the changes of ``from_snapshot`` (or the oldest snapshot kept), else as the
-        options tell: `scan.mode` and its keys; by default with the newest version as a whole.
-        Raises UnsupportedFeature, InvalidOption, ColumnNotFound, InvalidFilter, InvalidData.
+        It starts at the position of the consumer, else with the changes of ``from_snapshot``, else as `scan.mode` and
+        its keys say. By default it starts with the whole newest version.
+
+        Args:
+            consumer_id: id under which the position is kept; None for no consumer.
+            from_snapshot: first snapshot whose changes are read; the oldest kept one where it has expired.
+            columns: columns of the changes; None for all.
+            filter: condition on each changed row.
+
+        Raises:
+            UnsupportedFeature: the table cannot be streamed.
+            InvalidOption: an option or argument cannot be used.
+            ColumnNotFound: a column does not exist.
+            InvalidFilter: the filter cannot be used.
+            InvalidData: the consumer id is not a plain name.
         """
         from lsm_core.read.changes import StreamScan
 
@@ -342,51 +429,91 @@ class Table(Readable):
         )
 
     def forget_consumer(self, consumer_id: str) -> bool:
-        """Forget how far the streams of ``consumer_id`` have read, so that it keeps no snapshot from expiring; False when there was none.
+        """Delete the position of a consumer, so that it no longer keeps snapshots from expiring.
 
-        Raises InvalidData for an id that is no plain name.
+        Args:
+            consumer_id: id of the consumer.
+
+        Returns:
+            Whether the consumer existed.
+
+        Raises:
+            InvalidData: the id is not a plain name.
         """
         return maintenance.forget_consumer(self.store, consumer_id)
 
     def consumers(self) -> dict[str, int]:
-        """The id of the snapshot that each consumer reads next, by consumer id: nothing from the smallest of them on expires. Raises CorruptFile."""
+        """Return the id of the next snapshot of each consumer, by consumer id.
+
+        Snapshots from the smallest of these ids on do not expire. Raises CorruptFile.
+        """
         return consumers.list_consumers(self.store)
 
     def reset_consumer(self, consumer_id: str, next_snapshot: int | None = None) -> None:
-        """Let the consumer read from ``next_snapshot`` on, whether there was one or not; None forgets it (Java `reset_consumer`).
+        """Set the next snapshot of a consumer, whether the consumer exists or not (Java `reset_consumer`).
 
-        A stream that is open goes on where it is and records that at its next checkpoint. Raises InvalidData for an id that is no plain
-        name, InvalidOption for a number that is no snapshot's.
+        A stream that is open keeps its own position and records it at its next checkpoint.
+
+        Args:
+            consumer_id: id of the consumer.
+            next_snapshot: id of the next snapshot; None deletes the consumer.
+
+        Raises:
+            InvalidData: the id is not a plain name.
+            InvalidOption: the number cannot be a snapshot's.
         """
         maintenance.reset_consumer(self.store, consumer_id, next_snapshot)
 
     def latest_snapshot(self) -> Snapshot | None:
-        """The newest snapshot, None when nothing was committed."""
+        """Return the newest snapshot, or None before the first commit."""
         return snapshots.latest(self.store)
 
     def snapshots(self) -> list[Snapshot]:
-        """All snapshots that can be read, oldest first."""
+        """Return all readable snapshots, oldest first."""
         return list(snapshots.iterate(self.store))
 
     # -- looking after it --------------------------------------------------------------------------------------------
 
     def analyze(self, columns: Sequence[str] | None = None) -> AnalyzeReport:
-        """Count rows and look at columns (None: all that statistics can tell of) for planners, in a snapshot of kind ANALYZE.
+        """Compute row counts and column statistics for query planners.
 
-        See `$statistics` for what was found. Raises ColumnNotFound, UnsupportedFeature for a column of nested type, CommitConflict.
+        They are committed in a snapshot of kind ANALYZE; `$statistics` shows them.
+
+        Args:
+            columns: columns to analyze; None for all whose type has statistics.
+
+        Raises:
+            ColumnNotFound: a column does not exist.
+            UnsupportedFeature: a column has a nested type.
+            CommitConflict: the commit lost against others.
         """
         return cast("AnalyzeReport", self.apply(self.plan_maintenance("analyze", columns=columns)))
 
     def explain_row(self, key: Mapping[str, Any], snapshot_id: int | None = None) -> RowStory:
-        """The stored versions of the row with primary key ``key``, newest first, and which of them supplied each column and why.
+        """Return the stored versions of one row, newest first, and which of them supplied each column and why.
 
-        A key that is not there gives an empty story. Raises ColumnNotFound, InvalidFilter for a key that does not fit,
-        UnsupportedFeature, SnapshotNotFound, CorruptFile, and what reading the row raises.
+        Args:
+            key: values by primary key column.
+            snapshot_id: snapshot to read; None for the newest.
+
+        Returns:
+            The story of the row; empty when the key does not exist.
+
+        Raises:
+            ColumnNotFound: a column of the key does not exist.
+            InvalidFilter: the key does not fit the key columns.
+            UnsupportedFeature: the table has no primary key.
+            SnapshotNotFound: the snapshot does not exist.
+            CorruptFile: a file cannot be read.
         """
         return maintenance.explain_row(self.store, key, snapshot_id)
 
     def health(self, partition: Mapping[str, Any] | None = None) -> list[BucketHealth]:
-        """Condition of every bucket (of one partition), from metadata only."""
+        """Return the condition of every bucket, from metadata only.
+
+        Args:
+            partition: values by partition column of the one partition to look at; None for all.
+        """
         return maintenance.health(self.store, None if partition is None else [partition])
 
     def simulate(
@@ -394,39 +521,82 @@ class Table(Readable):
         policies: Sequence[SimulatedPolicy | Mapping[str, Any]] | Mapping[str, Mapping[str, Any]] = (),
         history: tuple[int | None, int | None] | None = None,
     ) -> pa.Table:
-        """What each of ``policies`` would have cost and brought in the snapshots ``history`` = (first, last), by replaying their commits; one row each.
+        """Return the forecast cost and effect of policies.
 
-        A policy maps table options to values, with ``name``, ``look_every``, ``idle_after``, ``idle_min_runs`` and ``idle_min_files`` among them
-        (none at all: the table as it is). Columns: `lsm_core.maintenance.simulation`. Reads metadata only. Raises InvalidOption,
-        SnapshotNotFound, UnsupportedFeature, CorruptFile.
+        The commits of past snapshots are replayed, from metadata only.
+
+        Args:
+            policies: table options by key, with the entries ``name``, ``look_every``, ``idle_after``, ``idle_min_runs``
+                and ``idle_min_files`` among them; empty for the table as it is.
+            history: first and last snapshot id; None for all.
+
+        Returns:
+            One row per policy; `lsm_core.maintenance.simulation` describes the columns.
+
+        Raises:
+            InvalidOption: a policy cannot be used.
+            SnapshotNotFound: a snapshot does not exist.
+            UnsupportedFeature: the table cannot be compacted here.
+            CorruptFile: a manifest cannot be read.
         """
         return maintenance.simulate(self.store, policies, history)
 
     def plan_maintenance(self, action: str, **args: Any) -> MaintenancePlan:
-        """Plan an action of `lsm_core.maintenance.action_names()` ("compact", "expire_snapshots", ...) from metadata only.
+        """Plan a maintenance action from metadata only.
 
-        ``args``: the arguments that it declares. Raises InvalidOption for another action or argument, and what planning raises.
+        Args:
+            action: name among `lsm_core.maintenance.action_names()`, such as "compact" or "expire_snapshots".
+            **args: arguments that the action declares.
+
+        Returns:
+            The plan for :meth:`apply`.
+
+        Raises:
+            InvalidOption: the action or an argument does not exist.
         """
         return maintenance.plan_maintenance(self.store, action, **args)
 
     def save_plan(self, plan: MaintenancePlan) -> str:
-        """Keep ``plan`` in the table, so that another process can apply it by its hash; returns the hash."""
+        """Keep a plan in the table, so that another process can apply it by its hash.
+
+        Args:
+            plan: the plan.
+
+        Returns:
+            The hash of the plan.
+        """
         return maintenance.save_plan(self.store, plan)
 
     def load_plan(self, plan_hash: str) -> MaintenancePlan:
-        """The saved plan of that hash (or of the only one that starts so). Raises PlanStale, CorruptFile, InvalidData."""
+        """Return a saved plan by its hash, or by the beginning of its hash where only one plan matches.
+
+        Raises:
+            PlanStale: no saved plan matches.
+            CorruptFile: the plan's file cannot be read.
+            InvalidData: the text is not the beginning of a hash.
+        """
         return maintenance.load_plan(self.store, plan_hash)
 
     def saved_plans(self) -> list[str]:
-        """The hashes of all saved plans, in their order."""
+        """Return the hashes of all saved plans, sorted."""
         return maintenance.saved_plan_hashes(self.store)
 
     def apply(self, plan: MaintenancePlan, approved_by: str | None = None, runner: Runner | None = None) -> Report:
-        """Apply a plan exactly as it stands; ``applied_before`` of the report tells that it was applied already.
+        """Apply a plan exactly as it was made.
 
-        ``runner`` does the work that tasks can do, such as `lsm_core.spark.spark_runner`; None: this process does.
+        Args:
+            plan: plan of :meth:`plan_maintenance`.
+            approved_by: name of the approver for the ledger.
+            runner: runs the tasks of the plan, such as `lsm_core.spark.spark_runner`; None for this process.
 
-        Raises PlanStale, PlanRefused, VerificationFailed, CommitConflict.
+        Returns:
+            The report; ``applied_before`` is true when the plan had been applied already.
+
+        Raises:
+            PlanStale: the table changed since the plan was made.
+            PlanRefused: a rule forbids the plan.
+            VerificationFailed: the result does not hold the same rows; nothing was committed.
+            CommitConflict: another commit changed the same files.
         """
         return maintenance.apply_plan(self.store, plan, runner, approved_by)
 
@@ -439,11 +609,24 @@ class Table(Readable):
         strategy: str | None = None,
         commit_every: int | None = None,
     ) -> CompactionReport:
-        """Plan and apply a compaction; buckets that need none are in ``declined`` with their numbers.
+        """Plan and apply a compaction; buckets that need none are in ``declined`` of the report, with their numbers.
 
-        ``order_by`` sorts an append table without buckets, partition by partition, along ``strategy``: "order" (column by column; the default),
-        "zorder", "hilbert", or "auto" (by the number of columns). A ``strategy`` alone sorts by option `clustering.columns`. Rows inserted meanwhile stay. ``commit_every``: so many buckets a commit, each kept whatever becomes of the others
-        (None: one commit, all or nothing). Raises ColumnNotFound, InvalidOption, UnsupportedFeature.
+        Rows that are inserted meanwhile stay.
+
+        Args:
+            full: compact every bucket into its top level.
+            partitions: values by partition column of the partitions to compact; None for all.
+            buckets: numbers of the buckets to compact; None for all.
+            order_by: columns that an append table without buckets is sorted by, partition by partition; None for no
+                sort.
+            strategy: "order" (column by column, the default), "zorder", "hilbert", or "auto" (by the number of
+                columns). Without ``order_by``, the option `clustering.columns` names the columns.
+            commit_every: number of buckets per commit; earlier commits stay if a later one fails. None for one commit.
+
+        Raises:
+            ColumnNotFound: a column does not exist.
+            InvalidOption: an argument cannot be used.
+            UnsupportedFeature: the table cannot be compacted here.
         """
         plan = maintenance.plan_compaction(
             self.store, full, partitions, buckets, None, order_by, strategy, commit_every
@@ -453,10 +636,21 @@ class Table(Readable):
     def recover(
         self, passes: int | None = None, files: int | None = None, partitions: Sequence[Mapping[str, Any]] | None = None
     ) -> RecoveryReport:
-        """Bring a very large level 0 (of ``partitions``; None: all) back by up to ``passes`` passes (None: all) of ``files`` level-0 files, the oldest first.
+        """Compact a very large level 0 in passes, the oldest files first.
 
-        Each pass is planned anew, verified and committed: whoever stops half-way loses nothing, and goes on by asking again.
-        Raises InvalidOption, UnsupportedFeature, VerificationFailed, CommitConflict.
+        Each pass is planned, verified and committed by itself, so a process that stops loses no finished pass; the next
+        call continues.
+
+        Args:
+            passes: number of passes at most; None for as many as needed.
+            files: level-0 files per pass; None for the default.
+            partitions: values by partition column of the partitions to recover; None for all.
+
+        Raises:
+            InvalidOption: an argument cannot be used.
+            UnsupportedFeature: the table cannot be compacted here.
+            VerificationFailed: the result does not hold the same rows; nothing was committed.
+            CommitConflict: another commit changed the same files.
         """
         return maintenance.recover(self.store, passes, files, partitions=partitions)
 
@@ -468,23 +662,42 @@ class Table(Readable):
         max_deletes: int | None = None,
         dry_run: bool = False,
     ) -> ExpiryReport:
-        """Expire old snapshots (``older_than_ms``: epoch ms); their files wait in the trash for :meth:`sweep_trash`."""
+        """Expire old snapshots; their files wait in the trash for :meth:`sweep_trash`.
+
+        Args:
+            retain_max: number of snapshots to keep at most; None for `snapshot.num-retained.max`.
+            retain_min: number of snapshots to keep at least; None for `snapshot.num-retained.min`.
+            older_than_ms: epoch ms before which snapshots expire; None for `snapshot.time-retained`.
+            max_deletes: number of snapshots to expire at most; None for `snapshot.expire.limit`.
+            dry_run: report without changing anything.
+        """
         plan = maintenance.plan_expiry(self.store, retain_max, retain_min, older_than_ms, max_deletes)
         return cast("ExpiryReport", maintenance.dry_run(plan) if dry_run else self.apply(plan))
 
     def remove_orphan_files(
         self, older_than_ms: int | None = None, dry_run: bool = False, max_share: int | None = None
     ) -> OrphanReport:
-        """Remove files that nothing names, last changed before ``older_than_ms`` (epoch ms; default: 24 hours ago).
+        """Remove files that no metadata names; they wait in the trash for :meth:`sweep_trash`.
 
-        They wait in the trash for :meth:`sweep_trash`. ``max_share``: percent of the table's files, or bytes, that may go (20). Raises
-        PlanRefused with the rule that forbids it, InvalidOption, CorruptFile.
+        Args:
+            older_than_ms: epoch ms before which the files were last changed; None for 24 hours ago.
+            dry_run: report without changing anything.
+            max_share: percent of the table's files, or bytes, that may be removed; None for 20.
+
+        Raises:
+            PlanRefused: a rule forbids the removal; the error names it.
+            InvalidOption: an argument cannot be used.
+            CorruptFile: metadata cannot be read, so no file is certain to be an orphan.
         """
         plan = self.plan_maintenance("orphans", older_than_ms=older_than_ms, max_share=max_share)
         return cast("OrphanReport", maintenance.dry_run(plan) if dry_run else self.apply(plan))
 
     def holds(self) -> pa.Table:
-        """What keeps data from going: holder, kind, bytes and files held alone, since when, bytes that others hold too; most first."""
+        """Return the holders that keep data from being deleted, the largest first.
+
+        Returns:
+            One row per holder: kind, bytes and files that it alone holds, since when, and bytes that others hold too.
+        """
         return maintenance.holds(self.store)
 
     def expire_partitions(
@@ -495,10 +708,20 @@ class Table(Readable):
         timestamp_formatter: str | None = None,
         max_expires: int | None = None,
     ) -> PartitionExpiryReport:
-        """Drop old partitions by a commit: those before ``older_than_ms`` (epoch ms), or as the options `partition.*` tell.
+        """Drop old partitions in one commit.
 
-        ``strategy``: "values-time" (their values tell the time) or "update-time" (their newest file does). Raises InvalidOption,
-        UnsupportedFeature (no partitions), CommitConflict.
+        Args:
+            older_than_ms: epoch ms before which partitions expire; None for `partition.expiration-time`.
+            strategy: "values-time" reads the time from partition values, "update-time" from the newest file; None for
+                the option.
+            timestamp_pattern: pattern of the time over partition columns; None for the option.
+            timestamp_formatter: formatter of the time; None for the option.
+            max_expires: number of partitions to drop at most; None for the option.
+
+        Raises:
+            InvalidOption: an argument or option cannot be used.
+            UnsupportedFeature: the table has no partitions.
+            CommitConflict: another commit changed the partitions.
         """
         chosen = (older_than_ms, strategy, timestamp_pattern, timestamp_formatter, max_expires)
         return cast("PartitionExpiryReport", self.apply(maintenance.plan_partition_expiry(self.store, *chosen)))
@@ -510,28 +733,58 @@ class Table(Readable):
         time_retained: int | str | None = None,
         replace: bool = False,
     ) -> TagCreationReport:
-        """Call a snapshot (default: the newest) ``name``, so that it outlives expiry; ``replace`` moves a tag of that name.
+        """Name a snapshot, so that it outlives expiry.
 
-        ``time_retained``: ms or a text such as "7 d", after which :meth:`expire_tags` takes it; default `tag.default-time-retained`.
-        Raises InvalidData for a name that no tag can have, InvalidOption for one that is taken, SnapshotNotFound.
+        Args:
+            name: name of the tag.
+            snapshot_id: snapshot to tag; None for the newest.
+            time_retained: ms or a text such as "7 d", after which :meth:`expire_tags` deletes the tag; None for
+                `tag.default-time-retained`.
+            replace: move an existing tag of this name.
+
+        Raises:
+            InvalidData: the name cannot be a tag's.
+            InvalidOption: a tag of this name exists.
+            SnapshotNotFound: the snapshot does not exist.
         """
         arguments = {"tag": name, "snapshot_id": snapshot_id, "time_retained": time_retained, "replace": replace}
         return cast("TagCreationReport", self.apply(self.plan_maintenance("create_tag", **arguments)))
 
     def delete_tag(self, name: str) -> TagDeletionReport:
-        """Delete a tag; the files that it alone kept wait in the trash. Raises SnapshotNotFound naming the tags that there are."""
+        """Delete a tag; the files that it alone kept wait in the trash.
+
+        Raises SnapshotNotFound, which names the existing tags.
+        """
         return cast("TagDeletionReport", self.apply(self.plan_maintenance("delete_tag", tag=name)))
 
     def rename_tag(self, name: str, new_name: str) -> None:
-        """Give a tag another name. Raises SnapshotNotFound, InvalidOption when another tag has the new name, InvalidData."""
+        """Rename a tag.
+
+        Raises:
+            SnapshotNotFound: the tag does not exist.
+            InvalidOption: a tag has the new name.
+            InvalidData: the new name cannot be a tag's.
+        """
         maintenance.rename_tag(self.store, name, new_name)
 
     def tags(self) -> dict[str, Tag]:
-        """All tags by name: their snapshots, when they were made (wall clock as if UTC, ms) and how long they are kept (ms). Raises CorruptFile."""
+        """Return all tags by name.
+
+        Returns:
+            Snapshot, creation time (wall clock as if UTC, ms) and retention (ms) of each tag.
+
+        Raises:
+            CorruptFile: a tag cannot be read.
+        """
         return tags.list_details(self.store)
 
     def expire_tags(self, older_than_ms: int | None = None, dry_run: bool = False) -> TagDeletionReport:
-        """Delete the tags whose time is over, those made before ``older_than_ms`` (epoch ms), and automatic ones beyond their number."""
+        """Delete tags whose retention is over, and automatic tags beyond their number.
+
+        Args:
+            older_than_ms: epoch ms before which tags were created to be deleted too; None for none.
+            dry_run: report without changing anything.
+        """
         plan = self.plan_maintenance("expire_tags", older_than_ms=older_than_ms)
         return cast("TagDeletionReport", maintenance.dry_run(plan) if dry_run else self.apply(plan))
 
@@ -542,10 +795,20 @@ class Table(Readable):
         timestamp_ms: int | None = None,
         watermark: int | None = None,
     ) -> RollbackReport:
-        """Go back to a snapshot (int), a tag (str), or the newest snapshot not younger than ``timestamp_ms`` or of no later ``watermark`` (epoch ms).
+        """Return the table to an older version; newer snapshots move to the trash.
 
-        What is newer goes to the trash, and :meth:`restore` brings it back as long as nobody has committed. Raises SnapshotNotFound,
-        InvalidOption, PlanStale when somebody commits at the same time, CommitUnknown: call it again.
+        :meth:`restore` brings them back as long as no further commit was made.
+
+        Args:
+            snapshot_or_tag: snapshot id (int) or tag name (str).
+            timestamp_ms: instead of it, epoch ms; the newest snapshot that is not younger is chosen.
+            watermark: instead of it, epoch ms; the newest snapshot of no later watermark is chosen.
+
+        Raises:
+            SnapshotNotFound: the version does not exist.
+            InvalidOption: not exactly one version is named.
+            PlanStale: another commit came meanwhile.
+            CommitUnknown: the outcome could not be read; call it again.
         """
         arguments = {
             "tag" if isinstance(snapshot_or_tag, str) else "snapshot_id": snapshot_or_tag,
@@ -557,9 +820,17 @@ class Table(Readable):
     def rollback_to_as_latest(
         self, snapshot_or_tag: int | str, partitions: Sequence[Mapping[str, Any]] | None = None
     ) -> RollbackAsLatestReport:
-        """Commit what a snapshot (int) or a tag (str) says, of all or of some ``partitions``, as the newest snapshot; those between stay.
+        """Commit the rows of an older version as the newest snapshot; the snapshots between stay.
 
-        Raises SnapshotNotFound, UnsupportedFeature, PlanStale and CommitConflict when somebody commits at the same time.
+        Args:
+            snapshot_or_tag: snapshot id (int) or tag name (str).
+            partitions: values by partition column of the partitions to roll back; None for all.
+
+        Raises:
+            SnapshotNotFound: the version does not exist.
+            UnsupportedFeature: the version cannot be committed again.
+            PlanStale: the table changed meanwhile.
+            CommitConflict: another commit changed the same files.
         """
         arguments = {
             "tag" if isinstance(snapshot_or_tag, str) else "snapshot_id": snapshot_or_tag,
@@ -568,24 +839,25 @@ class Table(Readable):
         return cast("RollbackAsLatestReport", self.apply(self.plan_maintenance("rollback_as_latest", **arguments)))
 
     def verify(self, snapshot_a: int, snapshot_b: int) -> VerifyReport:
-        """Whether two snapshots say the same: by reference where files are the same, else by digest of merged rows."""
+        """Compare two snapshots: by reference where their files are the same, else by a digest of merged rows."""
         return maintenance.verify_snapshots(self.store, snapshot_a, snapshot_b)
 
     def check(
         self, names: Sequence[str] | None = None, limits: CheckLimits | None = None, *, deep: bool = False
     ) -> list[CheckReport]:
-        """Make checks over the newest snapshot, from metadata and bounded samples of rows.
+        """Run checks over the newest snapshot, from metadata and bounded samples of rows.
 
         Args:
-            names: the checks; None for all that the table has.
-            limits: bounds of the samples and thresholds.
-            deep: whether `pages_readable` reads every page of every data file. A call that was interrupted is resumed by the next one.
+            names: names of checks; None for all that apply to the table.
+            limits: bounds of the samples, and thresholds.
+            deep: whether `pages_readable` reads every page of every data file. The next call continues one that was
+                interrupted.
 
         Returns:
-            One report per check; damage that a check meets is in its report.
+            One report per check; it also contains damage that the check met.
 
         Raises:
-            InvalidOption: for a name that the table has no check of.
+            InvalidOption: the table has no check of this name.
         """
         chosen = limits or maintenance.CheckLimits()
         if deep and chosen.deep is None:
@@ -593,36 +865,61 @@ class Table(Readable):
         return maintenance.check_table(self.store, names, chosen)
 
     def undo(self, run_id: str, partial: bool = False, allow_changes: bool = False) -> UndoReport:
-        """Undo the compaction of ``run_id`` (:meth:`ledger`, or its report's): a new snapshot in which the files that it replaced are back.
+        """Undo a compaction: commit a snapshot with the files that the compaction replaced.
 
-        ``partial``: those of its buckets that can be undone. ``allow_changes``: also where reads answer otherwise afterwards. Raises
-        InvalidOption, PlanRefused naming what is in the way, VerificationFailed, CommitConflict.
+        Args:
+            run_id: run id of the compaction, from :meth:`ledger` or its report.
+            partial: undo the buckets that can be undone, and leave the others.
+            allow_changes: undo also where reads return other rows afterwards.
+
+        Raises:
+            InvalidOption: no such run exists.
+            PlanRefused: the compaction cannot be undone; the error names the reason.
+            VerificationFailed: the result does not hold the same rows; nothing was committed.
+            CommitConflict: another commit changed the same files.
         """
         arguments = {"run_id": run_id, "partial": partial, "allow_changes": allow_changes}
         return cast("UndoReport", self.apply(self.plan_maintenance("undo", **arguments)))
 
     def restore(self, trash_id: str) -> RestoreReport:
-        """Put the expired snapshots of a deletion record back. Raises PlanRefused when its files are (being) deleted."""
+        """Restore the expired snapshots of a deletion record. Raises PlanRefused when its files are deleted already."""
         return cast("RestoreReport", self.apply(self.plan_maintenance("restore", trash_id=trash_id)))
 
     def sweep_trash(self, now_ms: int | None = None, dry_run: bool = False) -> SweepReport:
-        """Delete recorded files whose grace is over and that nothing needs (``now_ms``: epoch ms, default the clock's)."""
+        """Delete recorded files whose waiting time is over and that no version needs.
+
+        Args:
+            now_ms: epoch ms to compare with; None for the clock's time.
+            dry_run: report without changing anything.
+        """
         plan = maintenance.plan_sweep(self.store, now_ms)
         return cast("SweepReport", maintenance.dry_run(plan) if dry_run else self.apply(plan))
 
     def branches(self) -> list[str]:
-        """The names of all branches but main, sorted; `Catalog.table("db.t$branch_NAME")` opens one."""
+        """Return the names of all branches but main, sorted; `Catalog.table("db.t$branch_NAME")` opens one."""
         return branches.list_branches(self.store)
 
     def create_branch(self, name: str, from_tag: str | None = None, from_snapshot: int | None = None) -> Table:
-        """Create a branch that begins with the rows of a tag or snapshot, else empty, and open it; no data is copied.
+        """Create a branch and open it; no data is copied.
 
-        Raises TableExists, InvalidOption for a name that Paimon does not take, SnapshotNotFound.
+        Args:
+            name: name of the branch.
+            from_tag: tag whose rows the branch starts with.
+            from_snapshot: snapshot whose rows the branch starts with; without both, the branch is empty.
+
+        Raises:
+            TableExists: the branch exists.
+            InvalidOption: Paimon does not take the name.
+            SnapshotNotFound: the tag or snapshot does not exist.
         """
         return Table(maintenance.create_branch(self.store, name, from_tag, from_snapshot), self._catalog)
 
     def delete_branch(self, name: str) -> BranchDeletionReport:
-        """Delete a branch; what only it needs waits in the trash, from where :meth:`restore` brings all of it back. Raises TableNotFound."""
+        """Delete a branch; the files that only it needs wait in the trash, where :meth:`restore` finds them.
+
+        Raises:
+            TableNotFound: the branch does not exist.
+        """
         return cast("BranchDeletionReport", self.apply(self.plan_maintenance("delete_branch", branch=name)))
 
     def rename_branch(self, name: str, to: str) -> None:
@@ -630,23 +927,40 @@ class Table(Readable):
         maintenance.rename_branch(self.store, name, to)
 
     def fast_forward(self, name: str) -> FastForwardReport:
-        """Let the table have the history of branch ``name`` since that one began: what was committed here since then is dropped.
+        """Replace the table's history by that of a branch.
 
-        Raises TableNotFound, PlanRefused for a branch without snapshot.
+        Commits of the table since the branch was created are dropped.
+
+        Raises:
+            TableNotFound: the branch does not exist.
+            PlanRefused: the branch has no snapshot.
         """
         return cast("FastForwardReport", self.apply(self.plan_maintenance("fast_forward", branch=name)))
 
     def mark_partitions_done(self, partitions: Sequence[Mapping[str, Any]]) -> list[str]:
-        """Do to each partition (typed values of all partition columns) what `partition.mark-done-action` says; returns their paths.
+        """Run `partition.mark-done-action` for some partitions.
 
-        The action `success-file` writes `_SUCCESS` into the partition's directory. Raises InvalidOption, InvalidData, UnsupportedFeature for
-        actions that need a metastore or a server.
+        The action `success-file` writes `_SUCCESS` into the directory of the partition.
+
+        Args:
+            partitions: values of all partition columns of each partition.
+
+        Returns:
+            The paths of the partitions.
+
+        Raises:
+            InvalidOption: a partition does not name all columns.
+            InvalidData: a value does not fit its column.
+            UnsupportedFeature: the action needs a metastore or a server.
         """
         return mark_done.mark_partitions_done(self.store, partitions)
 
     def ledger(self, limit: int | None = None) -> list[LedgerEntry]:
-        """What maintenance did to this table, oldest first (``limit``: only so many newest runs); `$dredge_ledger` has it as rows.
+        """Return the maintenance runs of this table, oldest first; `$dredge_ledger` has them as rows.
 
-        An entry that cannot be read has the outcome "unreadable", and keeps no other from being read.
+        An entry that cannot be read has the outcome "unreadable", and does not keep others from being read.
+
+        Args:
+            limit: number of newest runs; None for all.
         """
         return maintenance.read_ledger(self.store, limit, stalls=True)

@@ -1,4 +1,7 @@
-"""The rules that a table's whole definition must keep, new or altered (Java `SchemaValidation`): one clear error, before any file is written."""
+"""Rules for the whole definition of a new or altered table, checked before any file is written.
+
+Source: Paimon `SchemaValidation`.
+"""
 
 from __future__ import annotations
 
@@ -52,10 +55,18 @@ POSTPONE: Final = -2
 def validate(
     schema: TableSchema, table: str, before: TableSchema | None = None, followed: PaimonVersion | None = None
 ) -> None:
-    """Raise InvalidSchema (columns, keys, defaults) or InvalidOption naming the table and what breaks a rule.
+    """Check the definition of a table.
 
-    ``before``: the schema that was altered; what hung in the air in it (Java renames columns without their file index) may stay.
-    ``followed``: the version of Paimon that the table follows for its snapshots' sake, unless an option names one.
+    Args:
+        schema: the definition.
+        table: name of the table, for errors.
+        before: the schema before an alteration. References to missing columns that it already had may stay, because
+            Java renames columns without their file index options.
+        followed: version of Paimon that the table's snapshots follow, unless an option names one.
+
+    Raises:
+        InvalidSchema: columns, keys or defaults break a rule; the error names the table and the rule.
+        InvalidOption: an option breaks a rule.
     """
     _check_texts(schema, table)
     check_columns(schema.fields, table)
@@ -92,7 +103,7 @@ def validate(
 
 
 def check_columns(fields: Sequence[DataField], table: str) -> None:
-    """Raise InvalidSchema for names that are blank, reserved or given twice, inside ROWs too."""
+    """Raise InvalidSchema for column names that are blank, reserved or repeated, inside ROWs too."""
     if not fields:
         raise InvalidSchema(f"table {table} has no columns")
     for field in fields:
@@ -108,14 +119,14 @@ def check_columns(fields: Sequence[DataField], table: str) -> None:
 
 
 def _check_rows(fields: Sequence[DataField], table: str) -> None:
-    """Raise InvalidSchema for a ROW without fields, which no Parquet file can hold."""
+    """Raise InvalidSchema for a ROW without fields, which Parquet cannot store."""
     for path, names in _groups((), fields):
         if path and not names:
             raise InvalidSchema(f"table {table}: column '{path}' is a ROW without fields, which no file can hold")
 
 
 def _check_texts(schema: TableSchema, table: str) -> None:
-    """Raise InvalidSchema for a text with half a character, which no schema file can hold, naming what has it."""
+    """Raise InvalidSchema for a text with a lone surrogate, which a schema file cannot store."""
     texts = [("comment", schema.comment or "")]
     for key, value in schema.options.items():
         texts += [("the name of option", key), (f"the value of option {key!r}:", value)]
@@ -134,7 +145,7 @@ def _check_texts(schema: TableSchema, table: str) -> None:
 
 
 def _groups(path: tuple[str, ...], fields: Sequence[DataField | RowField]) -> Iterator[tuple[str, list[str]]]:
-    """The names of every ROW, with the path of that ROW ("" for the table)."""
+    """Yield the field names of every ROW, with the path of the ROW ("" for the table)."""
     yield ".".join(path), [field.name for field in fields]
     for field in fields:
         yield from _groups_inside((*path, field.name), field.type)
@@ -165,7 +176,7 @@ def _check_keys(schema: TableSchema, table: str) -> None:
 
 
 def _dangling(schema: TableSchema) -> Iterator[tuple[str, str, str]]:
-    """Options that name, in their value or their own name, what is no column: key, value, and what should stand there."""
+    """Yield the options that name a missing column in their key or value: key, value, and the accepted content."""
     for key, value in schema.options.items():
         if any(name.partition("[")[0] not in schema.field_names for name in named_in_key(key)):
             yield key, value, "a key that names columns"
@@ -215,7 +226,7 @@ def _check_sequence(schema: TableSchema, options: TableOptions, table: str) -> N
 
 
 def _check_engine(schema: TableSchema, table: str) -> None:
-    """Groups, functions and their options must fit the columns: setting the engine up tells."""
+    """Check by creating the merge engine that groups, functions and their options fit the columns."""
     for key, value in schema.options.items():
         match = _COUNTED.fullmatch(key)
         if match is None or value.strip().lower() != "true" or not schema.has_field(match.group(1)):
@@ -253,7 +264,7 @@ def _check_merging(schema: TableSchema, options: TableOptions, table: str) -> No
 
 
 def _check_writers(options: TableOptions, known: Mapping[str, str], table: str) -> None:
-    """Refuse writers that must compact and must not; a table of another engine that asks for both is altered as before."""
+    """Refuse `write-only` together with `commit.force-compact`, unless another engine stored both before."""
     force = options.get("commit.force-compact")
     stored_so = {"write-only", "commit.force-compact"} <= {
         key for key, value in known.items() if value.lower() == "true"
@@ -285,7 +296,10 @@ def _names(schema: TableSchema) -> Iterator[str]:
 
 
 def _is_avro_name(name: str) -> bool:
-    """Java's own reading of Avro: letters of every script, digits, underscores; characters of 16 bits only."""
+    """Return whether Java accepts a name in Avro.
+
+    It takes letters of any script, digits and underscores, and no character above 16 bits.
+    """
     return (
         all((c.isalpha() or c.isdecimal() or c == "_") and ord(c) < 1 << 16 for c in name) and not name[0].isdecimal()
     )
@@ -294,7 +308,7 @@ def _is_avro_name(name: str) -> bool:
 def _check_reading(
     options: TableOptions, table: str, before: Mapping[str, str], followed: PaimonVersion | None
 ) -> None:
-    """What is stored for every read must be something that a read can do; what was stored before may stay, so that other options can change."""
+    """Refuse stored scan options that a read cannot use; options that were stored before may stay."""
     now, then = (
         {name: value for name, value in canonical(each).items() if name.strip().lower().startswith(READING)}
         for each in (options.raw, before)
@@ -328,7 +342,7 @@ def _check_formats(schema: TableSchema, options: TableOptions, table: str, known
 
 
 def _check_files(schema: TableSchema, options: TableOptions, table: str, before: TableSchema | None) -> None:
-    """What the first write would fail at. What an altered table was stored with may stay: only writers need it."""
+    """Refuse options that the first write would fail with; options that were stored before may stay."""
     options_now, options_before = canonical(schema.options), {} if before is None else canonical(before.options)
     new = {key for key in options_now.keys() | options_before.keys() if options_now.get(key) != options_before.get(key)}
     if before is None or new.intersection(settings()):
@@ -361,7 +375,7 @@ def _check_files(schema: TableSchema, options: TableOptions, table: str, before:
 
 
 def _kind_column(schema: TableSchema) -> tuple[str, DataType | None] | None:
-    """The column that `rowkind.field` names, with its type; None where it names none, or means nothing (without a key)."""
+    """Return the column of `rowkind.field` with its type; None without this option or without a primary key."""
     name = canonical(schema.options).get("rowkind.field")
     if name is None or not schema.primary_keys:
         return None
@@ -372,7 +386,7 @@ _TEXT: Final = DataType(TypeRoot.VARCHAR, length=MAX_LENGTH)
 
 
 def check_default(field: DataField | RowField, table: str, path: str = "") -> None:
-    """Raise InvalidSchema naming table and column when a default, of the column or inside it, is no value of its type."""
+    """Raise InvalidSchema if the default of a column, or of a field inside it, is not a value of its type."""
     name = f"{path}{field.name}"
     if field.default is not None:
         kind, place = field.type, f"table {table}: column '{name}'"

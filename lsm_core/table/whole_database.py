@@ -1,4 +1,4 @@
-"""Maintenance of all tables of a database, or of those whose names match: planned, kept in the warehouse, applied, and gone on with."""
+"""Maintenance of all tables of a database or pattern: planning, saving, applying and resuming."""
 
 from __future__ import annotations
 
@@ -27,29 +27,41 @@ from lsm_core.storage import FileIO, check_name
 
 
 class Tables(Protocol):
-    """What is needed of a catalog."""
+    """The part of a catalog that maintenance needs.
+
+    Attributes:
+        root: path of the warehouse.
+        file_io: storage of the warehouse.
+        clock: clock of plans and records.
+    """
 
     root: str
     file_io: FileIO
     clock: Clock
 
     def list_databases(self) -> list[str]:
-        """Names of all databases."""
+        """Return the names of all databases."""
         ...
 
     def list_tables(self, database: str) -> list[str]:
-        """Names of the tables of one database. Raises DatabaseNotFound."""
+        """Return the names of the tables of one database. Raises DatabaseNotFound."""
         ...
 
     def store(self, name: str) -> TableStore:
-        """The state of "db.table". Raises TableNotFound."""
+        """Return the state of "db.table". Raises TableNotFound."""
         ...
 
 
 def tables_matching(catalog: Tables, pattern: str) -> list[str]:
-    """Names of the tables that ``pattern`` means: "db" or "db.*" all of a database, "*.orders", "db.log_?", or one table.
+    """Return the names of the tables that match a pattern.
 
-    Raises TableNotFound where there is none, DatabaseNotFound.
+    Args:
+        catalog: the catalog.
+        pattern: "db" or "db.*" for all of a database, "*.orders", "db.log_?", or one table.
+
+    Raises:
+        TableNotFound: no table matches.
+        DatabaseNotFound: the database does not exist.
     """
     if not any(sign in pattern for sign in "*?["):
         if "." in pattern:
@@ -63,7 +75,7 @@ def tables_matching(catalog: Tables, pattern: str) -> list[str]:
 
 
 def limits_of(max_bytes: int | str | None, max_tables: int | None, max_time: int | str | None) -> Limits:
-    """The limits of a plan; sizes and times also as Paimon's texts ("10 gb", "1 h"). Raises InvalidOption."""
+    """Return the limits of a plan; sizes and times may be Paimon's texts ("10 gb", "1 h"). Raises InvalidOption."""
     size = memory_size(max_bytes, "max_bytes") if isinstance(max_bytes, str) else max_bytes
     span = duration(max_time, "max_time") if isinstance(max_time, str) else max_time
     size = None if size is None else whole_number(size, "max_bytes", least=0)
@@ -81,7 +93,16 @@ def plan_tables(
     save: bool = True,
     rules: Rules | None = None,
 ) -> CombinedPlan:
-    """Plan the maintenance of all tables of ``pattern``; ``save``: keep it in the warehouse, and each table's part with the table; ``rules``: see `plan_combined`."""
+    """Plan the maintenance of all tables of a pattern.
+
+    Args:
+        catalog: the catalog.
+        pattern: as for :func:`tables_matching`.
+        actions: names of actions; None for the routine.
+        limits: limits over all tables.
+        save: whether the plan is kept in the warehouse, and each table's part with its table.
+        rules: as for `plan_combined`.
+    """
     names = tables_matching(catalog, pattern)
     wanted, now = actions or ROUTINE, catalog.clock.now_ms()
     made = plan_combined(names, catalog.store, pattern, wanted, limits, created_ms=now, save=save, rules=rules)
@@ -91,7 +112,13 @@ def plan_tables(
 
 
 def load_combined(catalog: Tables, plan_hash: str) -> CombinedPlan:
-    """The saved plan of that hash. Raises PlanStale when there is none, or it no longer fits, InvalidOption for what is no hash, CorruptFile."""
+    """Return a saved plan by its hash.
+
+    Raises:
+        PlanStale: no such plan is kept, or it no longer fits the tables.
+        InvalidOption: the text is not a hash.
+        CorruptFile: the plan's file cannot be read.
+    """
     if not isinstance(plan_hash, str) or not re.fullmatch("[0-9a-f]{32}", plan_hash):
         raise InvalidOption("plan hash", plan_hash, "the hash of a saved plan: 32 hex digits")
     path = _path(catalog, plan_hash)
@@ -113,7 +140,10 @@ def maintain_tables(
     tell: Callable[[CombinedLine], None] | None = None,
     rules: Rules | None = None,
 ) -> CombinedReport:
-    """Apply ``plan``, table by table; see `apply_combined`. A name in it that is no table's is a line."""
+    """Apply a plan table by table; see `apply_combined`.
+
+    A table of the plan that does not exist becomes a line of the report.
+    """
     return apply_combined(plan, catalog.store, approved_by=approved_by, tell=tell, rules=rules)
 
 
@@ -126,10 +156,25 @@ def maintain_divided(
     tell: Callable[[CombinedLine], None] | None = None,
     rules: Rules | None = None,
 ) -> tuple[CombinedReport, tuple[Declined, ...]]:
-    """Plan and apply each table of ``pattern`` by itself, in the order of their names; no plan of all tables is kept.
+    """Plan and apply each table of a pattern by itself, in the order of the names; no combined plan is kept.
 
-    A table is planned when its turn comes, as it is then. ``limits`` hold for all tables together. ``rules`` and ``tell``: see `plan_combined`
-    and `apply_combined`. Returns the lines of all tables, and what was left alone. Raises what `tables_matching` raises, and InvalidOption.
+    Each table is planned in its state at its turn.
+
+    Args:
+        catalog: the catalog.
+        pattern: as for :func:`tables_matching`.
+        actions: names of actions; None for the routine.
+        limits: limits over all tables together.
+        approved_by: name of the approver for the ledger.
+        tell: called with each line of the report as soon as it exists.
+        rules: as for `plan_combined`.
+
+    Returns:
+        The lines of all tables, and the work that was left out.
+
+    Raises:
+        TableNotFound: no table matches.
+        InvalidOption: an action or limit cannot be used.
     """
     started, size, touched = time.monotonic(), 0, 0
     lines: list[CombinedLine] = []

@@ -322,7 +322,8 @@ def show_moved_keys(store: TableStore, messages: Sequence[CommitMessage]) -> Non
         return
     if store.options.write_only:
         _LOG.warning(
-            "table %s: rows of this overwrite that came from other partitions are not visible before the next compaction "
+            "table %s: rows of this overwrite that came from other partitions are not visible before the next "
+            "compaction "
             "(write-only)",
             store.name,
         )

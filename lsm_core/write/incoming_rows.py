@@ -103,8 +103,8 @@ def as_rows(data: Rows, table: str) -> pa.Table | pa.RecordBatchReader:
         return pa.table(data)
     except (OverflowError, TypeError, ValueError, pa.ArrowException) as error:
         reason = (
-            f"rows of type {kind.__name__} cannot be read as a table: {error}. Write an Arrow table, a pandas or Polars "
-            "frame, a dictionary of columns or a list of dictionaries"
+            f"rows of type {kind.__name__} cannot be read as a table: {error}. Write an Arrow table, a pandas or "
+            "Polars frame, a dictionary of columns or a list of dictionaries"
         )
         raise InvalidData(table, "", reason) from error
 
@@ -322,7 +322,8 @@ def _fitted(column: pa.ChunkedArray, field: DataField, table: str, numbering: Ro
                 value = "a broken value"
             reason_text = f"{numbering.row(row)}: {value} does not fit {to_sql(field.type)}: {reason}"
             raise InvalidData(table, field.name, reason_text) from error
-        # Arrow arrays from buffers can hold text that is no UTF-8 or a time after midnight: no reader would take the file.
+        # Arrow arrays from buffers can hold text that is no UTF-8 or a time after midnight: no reader would
+        # take the file.
         # A nested slice's children are whole: without a copy each piece would check all of them.
         nested = pa.types.is_nested(fitted.type)
         try:

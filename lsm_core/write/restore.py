@@ -93,8 +93,8 @@ class BucketHistory:
             recorded = others.column("total_buckets")[0].as_py()
             where = partition_text(self.store.schema, others.column("partition")[0].as_py(), self.store.options)
             raise WriterStale(
-                f"table {self.store.name}: {f'partition {where}' if where else 'it'} has {recorded} buckets, the option 'bucket' "
-                f"is {configured}: rescale or overwrite it, or set the option to {recorded}"
+                f"table {self.store.name}: {f'partition {where}' if where else 'it'} has {recorded} buckets, the "
+                f"option 'bucket' is {configured}: rescale or overwrite it, or set the option to {recorded}"
             )
         newest = entries.group_by(["partition", "bucket"], use_threads=False).aggregate(
             [("max_sequence_number", "max")]

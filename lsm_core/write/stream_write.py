@@ -101,7 +101,8 @@ class StreamTableWrite(TableWrite):
         self._modified: dict[Place, int] = {}
         self._last = _NEVER
         self._committed = _NEVER
-        # Commits between two full compactions (Java `GlobalFullCompactionSinkWrite`), and the buckets changed since the last one.
+        # Commits between two full compactions (Java `GlobalFullCompactionSinkWrite`), and the buckets changed
+        # since the last one.
         every = store.options.get("full-compaction.delta-commits")
         emits_at_full = store.options.changelog_producer == "full-compaction"
         self._delta_commits = max(1, every or 1) if emits_at_full or every is not None else None

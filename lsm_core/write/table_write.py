@@ -137,7 +137,8 @@ class TableWrite:
             rules = AssignerRules.of(store.options, store.name)
             self._indexes = HashIndexes(store, self._history, rules, ignore=overwrite)
         self._moves: KeyMoves | None = None
-        # Of the commit that is being prepared: where keys were looked up, and the buckets that rows named, which do not follow
+        # Of the commit that is being prepared: where keys were looked up, and the buckets that rows named,
+        # which do not follow
         self._keys_as_of: int | None = None
         self._keys_after: tuple[int, ...] = ()
         self._named: set[tuple[bytes, int]] = set()

@@ -153,7 +153,8 @@ class _Effect:
         wanted = after.select(schema.field_names)
         if digest(_batch(merged_values), columns) != digest(_batch(wanted), columns):
             self._fail(
-                "merged with what is there, the new values would not be read back (an older sequence, a null, an aggregate?)"
+                "merged with what is there, the new values would not be read back (an older sequence, a null, an "
+                "aggregate?)"
             )
 
     def _fail(self, reason: str) -> None:
