@@ -1,4 +1,4 @@
-"""One bucket of an append table being written: rows go to a rolling file in arrival order."""
+"""Writer of one bucket of an append table: rows go to a rolling file in arrival order."""
 
 from __future__ import annotations
 
@@ -18,11 +18,15 @@ _SPILLED_ROWS: Final = 65_536
 
 
 class AppendBucket:
-    """Buffer and open file of one bucket (Java `AppendOnlyWriter`).
+    """Buffer and open file of one bucket.
 
-    Rows count from ``first_sequence`` on: 0 without buckets, where order means nothing; else behind the bucket's last row.
-    :meth:`flush` moves the buffer into the open file; :meth:`release` also closes that file, so that a writer over
-    many partitions keeps few files open.
+    :meth:`flush` moves the buffer into the open file. :meth:`release` also closes that file, so that a writer over many
+    partitions keeps few files open.
+
+    Rows get sequence numbers from ``first_sequence`` on: 0 in tables without buckets, whose rows have no order, else
+    the number after the bucket's last row.
+
+    Source: Paimon `AppendOnlyWriter`.
     """
 
     def __init__(
@@ -43,12 +47,12 @@ class AppendBucket:
         return self._writer is not None
 
     def add(self, rows: pa.Table) -> None:
-        """Buffer ``rows`` (the table's columns)."""
+        """Buffer rows, which have the table's columns."""
         self._buffer.append(rows)
         self.buffered_bytes += rows.nbytes
 
     def spill(self, pool: BufferPool) -> bool:
-        """Move the buffer to the local disk, where it waits for :meth:`flush`: fewer and larger files come of it.
+        """Move the buffer to the local disk until :meth:`flush`, so that fewer and larger files are written.
 
         Returns:
             Whether ``pool`` allowed it.
@@ -66,7 +70,7 @@ class AppendBucket:
         return True
 
     def flush(self) -> None:
-        """Write what was spilled, then the buffer; on failure the open file is gone too."""
+        """Write the spilled rows, then the buffer; on failure the open file is deleted too."""
         if not self._buffer and not self._spilled:
             return
         if self._writer is None:
@@ -98,16 +102,16 @@ class AppendBucket:
             self._writer = None
 
     def settle(self, wait: bool) -> None:
-        """Flush and close the open file; :meth:`drain` cannot fail then."""
+        """Flush and close the open file, so that :meth:`drain` cannot fail."""
         self.release()
 
     def drain(self) -> CommitMessage:
-        """The files written since the last call."""
+        """Return a message with the files written since the last call."""
         files, self.files = tuple(self.files), []
         return CommitMessage(self.partition, self.bucket, self.total_buckets, new_files=files)
 
     def abort(self) -> None:
-        """Forget the buffer and the open file; files closed earlier stay in :attr:`files` for the caller to delete."""
+        """Discard the buffer and the open file; files closed earlier stay in :attr:`files` for the caller to delete."""
         self._buffer, self.buffered_bytes = [], 0
         while self._spilled:
             pool, run = self._spilled.popleft()

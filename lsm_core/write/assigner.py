@@ -1,6 +1,9 @@
-"""Which bucket a key goes to in a table of dynamic buckets: known key hashes keep theirs, new ones fill buckets in turn. No I/O.
+"""Bucket of each key in a table of dynamic buckets: known key hashes keep their bucket, new ones fill buckets in turn.
 
-Sources: `HashBucketAssigner`, `PartitionIndex`, `SimpleHashBucketAssigner` (which is the same from an empty index on).
+This module does no I/O.
+
+Source: Paimon `HashBucketAssigner`, `PartitionIndex`, and `SimpleHashBucketAssigner`, which behaves the same once the
+index is empty.
 """
 
 from __future__ import annotations
@@ -34,11 +37,15 @@ _MERGE_SHARE: Final = 8
 
 @dataclass(frozen=True)
 class AssignerRules:
-    """Which buckets an assigner may give out, and when one is full.
+    """Rules of one assigner: which buckets it may use, and when a bucket is full.
 
-    ``target_rows``: hashes of a bucket. ``limit``: the largest number of buckets of a partition (`dynamic-bucket.max-buckets`), None
-    without. ``assigners`` share the buckets of a partition: assigner ``number`` owns those whose number leaves ``number`` when divided
-    by ``assigners`` (Java `BucketAssigner.isMyBucket`). ``table``: for errors.
+    Attributes:
+        target_rows: hashes of a full bucket.
+        limit: largest number of buckets of a partition (`dynamic-bucket.max-buckets`), or None.
+        table: name of the table, for errors.
+        assigners: number of assigners that share the buckets of a partition. An assigner owns the buckets whose number
+            modulo ``assigners`` is its own number (Java `BucketAssigner.isMyBucket`).
+        number: number of this assigner.
     """
 
     target_rows: int
@@ -49,9 +56,10 @@ class AssignerRules:
 
     @classmethod
     def of(cls, options: TableOptions, table: str, assigners: int = 1, number: int = 0) -> AssignerRules:
-        """The rules that the table's options give.
+        """Return the rules that the table's options set.
 
-        Raises :class:`InvalidOption` for `dynamic-bucket.max-buckets` that are neither -1 nor 1 to 32767.
+        Raises:
+            InvalidOption: `dynamic-bucket.max-buckets` is neither -1 nor 1 to 32767.
         """
         target = int(options.get("dynamic-bucket.target-row-num"))
         limit = int(options.get("dynamic-bucket.max-buckets"))
@@ -62,31 +70,35 @@ class AssignerRules:
         return cls(target, None if limit == -1 else limit, table, assigners, number)
 
     def first_own(self) -> int:
-        """The lowest bucket number of this assigner."""
+        """Lowest bucket number of this assigner."""
         return self.number % self.assigners
 
     def full(self) -> InvalidOption:
-        """The error when a partition has no bucket left."""
+        """Return the error for a partition without a free bucket."""
         accepted = f"more than that: all {LARGEST_BUCKET + 1} buckets of a partition are full"
         return InvalidOption("dynamic-bucket.target-row-num", self.target_rows, accepted, self.table)
 
     def owned(self, buckets: Iterable[int]) -> list[int]:
-        """Those of ``buckets`` that are this assigner's, ascending."""
+        """Return the buckets that belong to this assigner, ascending."""
         return sorted(bucket for bucket in buckets if bucket % self.assigners == self.first_own())
 
 
 class PartitionIndex:
-    """The key hashes of one partition with the bucket of each: 8 bytes a hash, sorted; not a Python object per hash.
+    """Key hashes of one partition with their buckets, in sorted arrays of 8 bytes per hash.
 
-    Hashes, not keys: keys of one hash share a bucket. A bucket is full when it has ``target_rows`` distinct hashes.
+    Keys with the same hash share a bucket. A bucket is full when it has ``target_rows`` distinct hashes.
     """
 
     def __init__(
         self, rules: AssignerRules, files: Iterable[tuple[int, Hashes]] = (), keep: Keep | None = None
     ) -> None:
-        """``files``: (bucket, its hashes) of every HASH index file of the partition. A hash in two of them is the lower bucket's.
+        """Read the hashes of a partition.
 
-        ``keep``: which hashes this index will be asked for; the others only count.
+        Args:
+            rules: rules of the assigner.
+            files: bucket and hashes of every HASH index file of the partition. A hash in two files belongs to the lower
+                bucket.
+            keep: returns which hashes this index will be asked for; the others are only counted.
         """
         self._rules = rules
         counts: dict[int, int] = {}
@@ -118,19 +130,28 @@ class PartitionIndex:
         return sorted(self._rooms.counts)
 
     def assign(self, hashes: Hashes) -> Buckets:
-        """The bucket of each of ``hashes`` (one a row, in order of arrival); the new ones are known from now on.
+        """Return the bucket of each hash, and add the new hashes to the index.
 
-        A new hash goes to the lowest own bucket with room, else to the lowest own number that is free; where the limit forbids more
-        buckets, to any own one, chosen by the hash so that every engine run chooses the same. Raises :class:`InvalidOption` when
-        there are no more bucket numbers.
+        A new hash goes to the lowest own bucket with room, else to a new bucket with the lowest free own number. Where
+        the limit forbids more buckets, the hash selects one of the own buckets, so every run selects the same.
+
+        Args:
+            hashes: one per row, in arrival order.
+
+        Raises:
+            InvalidOption: no bucket number is free.
         """
         return self._assign(hashes, self._place)
 
     def assign_apart(self, hashes: Hashes, owner: Callable[[Hashes], Buckets]) -> Buckets:
-        """As :meth:`assign`, for one of several writers that cannot ask each other: each gives a new hash the same bucket.
+        """Return the bucket of each hash by a rule that lets writers without communication choose the same bucket.
 
-        ``owner``: the assigner of each hash. All new hashes of one go to the bucket that was its first with room when
-        this index was read, however many come.
+        All new hashes of one assigner go to its first bucket with room when this index was read, however many there
+        are.
+
+        Args:
+            hashes: one per row, in arrival order.
+            owner: returns the assigner of each hash.
         """
 
         def place(new: Hashes, rank: I64) -> I64:
@@ -146,7 +167,7 @@ class PartitionIndex:
         return self._assign(hashes, place)
 
     def _choice_apart(self, number: int) -> list[int]:
-        """The bucket of assigner ``number`` for new hashes; several where all are full and there may be no more."""
+        """Return the bucket of an assigner for new hashes; several where all are full and the limit forbids more."""
         if number not in self._apart:
             rules, counts = replace(self._rules, number=number), self._rooms.counts
             own = rules.owned(counts)
@@ -179,7 +200,7 @@ class PartitionIndex:
         return buckets
 
     def learn(self, hashes: Hashes, bucket: int) -> None:
-        """Hashes of rows that another assigner has put into ``bucket``."""
+        """Add hashes that another assigner has put into a bucket."""
         distinct = np.unique(hashes)
         new = distinct[self._look_up(distinct) < 0]
         if len(new):
@@ -189,20 +210,20 @@ class PartitionIndex:
 
     @property
     def changed(self) -> list[int]:
-        """Buckets that got new hashes since :meth:`settled`, ascending."""
+        """Buckets with new hashes since :meth:`settled`, ascending."""
         return sorted(int(bucket) for bucket in self._changed)
 
     def settled(self, bucket: int) -> None:
-        """The index of ``bucket`` was written as it is now."""
+        """Note that the index of a bucket was written in its current state."""
         self._changed.discard(bucket)
 
     def hashes_of(self, bucket: int) -> Hashes:
-        """The hashes of one bucket, ascending."""
+        """Return the hashes of one bucket, ascending."""
         mine = [side[(side & _BUCKET_BITS) == bucket] for side in (self._known, self._recent)]
         return (_merge_sorted(*mine) >> _BITS).astype(np.int32)
 
     def _look_up(self, distinct: Hashes) -> I64:
-        """The bucket of each hash (ascending), -1 where it is not known."""
+        """Return the bucket of each hash (ascending), or -1 for an unknown one."""
         buckets = np.full(len(distinct), -1, np.int64)
         wanted = _pack(distinct, 0)
         for side in (self._known, self._recent):
@@ -215,7 +236,7 @@ class PartitionIndex:
         return buckets
 
     def _add(self, distinct: Hashes, buckets: I64) -> None:
-        """Take in hashes, ascending and not known."""
+        """Add unknown hashes, which are ascending."""
         self._changed |= set(np.flatnonzero(np.bincount(buckets)))
         more = (distinct.astype(np.int64) << _BITS) | buckets  # ascending, as the hashes are
         self._recent = _merge_sorted(self._recent, more)
@@ -223,7 +244,7 @@ class PartitionIndex:
             self._known, self._recent = _merge_sorted(self._known, self._recent), np.empty(0, np.int64)
 
     def _place(self, new: Hashes, rank: I64) -> I64:
-        """Buckets for hashes that are not known; ``rank``: their order of arrival, from 0. The counts say so afterwards."""
+        """Return buckets for unknown hashes and count them; ``rank`` is their order of arrival, from 0."""
         rules, rooms = self._rules, self._rooms
         placed = rooms.take(len(new))[rank]
         beyond = np.flatnonzero(placed < 0)
@@ -237,18 +258,18 @@ class PartitionIndex:
 
 
 class BucketRooms:
-    """How many keys the buckets of one partition hold, and which have room for more."""
+    """Number of keys of each bucket of a partition, and the buckets that have room."""
 
     def __init__(self, rules: AssignerRules, counts: Mapping[int, int]) -> None:
-        """``counts``: keys by bucket."""
+        """Set the rules and the number of keys by bucket."""
         self._rules = rules
         self.counts = dict(counts)
         self._next = rules.first_own()
 
     def take(self, keys: int) -> I64:
-        """A bucket for each of so many new keys, in order of arrival; -1 where there is no room and may be no more buckets.
+        """Return a bucket for each of some new keys, in arrival order; -1 without room and without a free number.
 
-        Own buckets are filled from the lowest on, then new ones are opened, the lowest free number first.
+        Own buckets are filled from the lowest on. Then new buckets are opened, the lowest free number first.
         """
         rules, left = self._rules, keys
         numbers, counts = [], []
@@ -269,21 +290,22 @@ class BucketRooms:
         return np.repeat(np.array([*numbers, -1], np.int64), [*counts, left])
 
     def count(self, buckets: I64) -> None:
-        """Keys were put into these buckets, one each."""
+        """Add one key to each of these buckets."""
         counted = np.bincount(buckets)
         for bucket in np.flatnonzero(counted):
             self.counts[int(bucket)] = self.counts.get(int(bucket), 0) + int(counted[bucket])
 
     def free(self) -> int:
-        """The lowest own bucket number that holds nothing."""
+        """Return the lowest own bucket number without keys."""
         while self._next in self.counts:
             self._next += self._rules.assigners
         return self._next
 
 
 def number_of_assigners(options: TableOptions, parallelism: int) -> int:
-    """How many assigners a write of ``parallelism`` tasks has: as `dynamic-bucket.assigner-parallelism`, `.initial-buckets` and
-    `.max-buckets` allow.
+    """Return the number of assigners of a write with ``parallelism`` tasks.
+
+    The options `dynamic-bucket.assigner-parallelism`, `.initial-buckets` and `.max-buckets` limit it.
     """
     wanted = options.get("dynamic-bucket.assigner-parallelism")
     initial = options.get("dynamic-bucket.initial-buckets")
@@ -293,9 +315,15 @@ def number_of_assigners(options: TableOptions, parallelism: int) -> int:
 
 
 def assigner_of(partition_hash: int, hashes: Hashes, assigners: int, channels: int | None = None) -> Buckets:
-    """Which of ``assigners`` owns each key hash of a partition, as Java spreads them over ``channels`` tasks (`BucketAssigner.computeAssigner`).
+    """Return the assigner of each key hash of a partition, as Java distributes them over tasks.
 
-    ``partition_hash``: the Java hash of the partition row; channels None: as many as assigners.
+    Args:
+        partition_hash: Java hash of the partition row.
+        hashes: key hashes.
+        assigners: number of assigners.
+        channels: number of tasks; None for as many as assigners.
+
+    Source: Paimon `BucketAssigner.computeAssigner`.
     """
     channels = assigners if channels is None else channels
     # Java's remainder keeps the sign of its left side
@@ -308,7 +336,7 @@ def _pack(hashes: Hashes, bucket: int) -> I64:
 
 
 def _merge_sorted(left: I64, right: I64) -> I64:
-    """Two ascending arrays as one: the stable sort finds the two runs and merges them."""
+    """Return two ascending arrays as one; the stable sort detects the two runs and merges them."""
     if not len(left) or not len(right):
         return right if not len(left) else left
     merged = np.concatenate((left, right))

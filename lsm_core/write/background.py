@@ -1,8 +1,9 @@
-"""Compaction inside a writer: one bucket's tree as the writer knows it, and the one compaction that may run on it.
+"""Compaction inside a writer: the tree of each bucket, and the one compaction that may run on it.
 
-The writer's thread picks units and takes results; another thread does the work. Nothing is published here: what a
-compaction replaced and what it made are handed out with the next commit message (Java `MergeTreeWriter`,
-`MergeTreeCompactManager`).
+The writer's thread chooses units and takes results; another thread compacts. Nothing is published here: the files that
+a compaction replaced and made are returned with the next commit message.
+
+Source: Paimon `MergeTreeWriter`, `MergeTreeCompactManager`.
 """
 
 from __future__ import annotations
@@ -50,9 +51,13 @@ class WriteStall:
 
 
 class Compactor:
-    """What the buckets of a writer share: how units are chosen and judged, and the thread that compacts.
+    """State that the buckets of a writer share: the choice and verification of units, and the thread that compacts.
 
-    ``automatic``: every flush asks for a compaction; otherwise only who calls :meth:`BucketCompaction.trigger` by name.
+    Args:
+        store: the table.
+        choose: returns the unit to compact.
+        judge: verifies the outcome.
+        automatic: whether every flush asks for a compaction; otherwise only :meth:`BucketCompaction.trigger` does.
     """
 
     def __init__(self, store: TableStore, choose: Chooser, judge: Judge | None, *, automatic: bool) -> None:
@@ -61,7 +66,7 @@ class Compactor:
         self._stalls: list[WriteStall] = []
 
     def add_stall(self, stall: WriteStall) -> None:
-        """Keep a wait of the writer, for :meth:`take_stalls`."""
+        """Keep a wait of the writer for :meth:`take_stalls`."""
         self._stalls.append(stall)
 
     def take_stalls(self) -> list[WriteStall]:
@@ -70,15 +75,15 @@ class Compactor:
         return stalls
 
     def submit(self, task: BucketTask) -> Future[BucketResult]:
-        """Compact in the background; tasks of all buckets go one after another."""
+        """Compact in the background; the tasks of all buckets run one after another."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, thread_name_prefix="dredge-writer-compact")
-        from lsm_core.compact import run_bucket_task  # not at the top: most writers compact nothing
+        from lsm_core.compact import run_bucket_task  # a late import, because most writers compact nothing
 
         return self._pool.submit(run_bucket_task, self.store, task, self.judge, pipelined=False)
 
     def close(self) -> None:
-        """End the thread, after the task that it is at."""
+        """End the thread after its current task."""
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
@@ -86,7 +91,13 @@ class Compactor:
 
 @dataclass(frozen=True)
 class Bucket:
-    """Which bucket."""
+    """Place of a bucket in the table.
+
+    Attributes:
+        partition: BinaryRow of the partition.
+        number: number of the bucket.
+        total: number of buckets of the partition.
+    """
 
     partition: bytes
     number: int
@@ -94,7 +105,10 @@ class Bucket:
 
 
 class VectorFiles:
-    """The index files with a bucket's deletion vectors as one writer knows them: which it replaced and made, and did not hand out yet."""
+    """Index files with a bucket's deletion vectors, as one writer knows them.
+
+    The files that it replaced and made since its last message are kept apart.
+    """
 
     def __init__(self) -> None:
         self.live: tuple[IndexFileMeta, ...] = ()
@@ -102,11 +116,15 @@ class VectorFiles:
         self._made: list[IndexFileMeta] = []
 
     def reset(self, live: Sequence[IndexFileMeta]) -> None:
-        """Take ``live`` for those that the table has."""
+        """Set the live index files of the table."""
         self.live, self._replaced, self._made = tuple(live), [], []
 
     def take(self, message: CommitMessage) -> list[IndexFileMeta]:
-        """Take in the outcome of a compaction; returns files that nobody needs, as they were made and replaced between two commits."""
+        """Add the outcome of a compaction.
+
+        Returns:
+            Files that were made and replaced between two commits, so that nothing needs them.
+        """
         replaced_names = {file.file_name for file in message.compact_deleted_index_files}
         unneeded = [file for file in self._made if file.file_name in replaced_names]
         made_here = {file.file_name for file in unneeded}
@@ -120,18 +138,19 @@ class VectorFiles:
         return unneeded
 
     def drain(self) -> tuple[tuple[IndexFileMeta, ...], tuple[IndexFileMeta, ...]]:
-        """Index files made and replaced since the last call."""
+        """Return the index files made and replaced since the last call."""
         drained = tuple(self._made), tuple(self._replaced)
         self._made, self._replaced = [], []
         return drained
 
 
 class BucketCompaction:
-    """The tree of one bucket and its compaction.
+    """Tree of one bucket and its compaction.
 
-    ``files``: live files of the bucket at snapshot ``base``, then also this writer's, committed or not; ``index_files``: those with
-    their deletion vectors. ``blocked``: a
-    commit identifier whose outcome must be known before the tree can be trusted again.
+    Attributes:
+        files: live files of the bucket at snapshot ``base``, then also this writer's, committed or not.
+        index_files: index files with their deletion vectors.
+        blocked: identifier of a commit whose outcome must be known before the tree is valid again, or None.
     """
 
     def __init__(
@@ -160,19 +179,19 @@ class BucketCompaction:
         blocked: int | None = None,
         index_files: Sequence[IndexFileMeta] = (),
     ) -> None:
-        """Take ``files`` for the tree, as of snapshot ``base``."""
+        """Set the tree to the files of snapshot ``base``."""
         self.vectors.reset(index_files)
         self._tree = {file.file_name: file for file in files}
         self.base, self.blocked = base, blocked
 
     @property
     def files(self) -> list[DataFileMeta]:
-        """The tree as this writer knows it."""
+        """Files of the tree, as this writer knows it."""
         return list(self._tree.values())
 
     @property
     def is_running(self) -> bool:
-        """Whether a compaction is under way or its result was not taken yet."""
+        """Whether a compaction is running or its result was not taken yet."""
         return self._running is not None
 
     @property
@@ -182,17 +201,22 @@ class BucketCompaction:
 
     @property
     def waits_at_commit(self) -> bool:
-        """Whether preparing a commit must."""
+        """Whether preparing a commit must wait for the running compaction."""
         return waits_at_commit(sorted_runs(self._tree.values()), self._stop)
 
     def add(self, files: Iterable[DataFileMeta]) -> None:
-        """New files of level 0."""
+        """Add new files of level 0."""
         self._tree.update((file.file_name, file) for file in files)
 
     def trigger(self, full: bool = False, *, requested: bool = False) -> None:
-        """Start the compaction that the table's options pick (``full``: of everything), unless one is running.
+        """Start the compaction that the table's options choose, unless one is running.
 
-        Raises what choosing raises: :class:`WriterStale` when the table's schema changed.
+        Args:
+            full: compact everything.
+            requested: whether the caller asked for it, rather than a flush.
+
+        Raises:
+            WriterStale: the table's schema changed.
         """
         if self._running is not None or self.blocked is not None or not (requested or self._shared.automatic):
             return
@@ -208,9 +232,14 @@ class BucketCompaction:
         self._running = self._shared.submit(task)
 
     def sync(self, wait: bool, *, stalls: bool = False) -> None:
-        """Take the result of a compaction that has ended; ``wait`` for one that has not. Raises what it failed with.
+        """Take the result of a finished compaction.
 
-        ``stalls``: the writer waits because there are too many sorted runs, which is kept as a `WriteStall`.
+        Args:
+            wait: wait for a running one.
+            stalls: whether the writer waits because of too many sorted runs, which is kept as a `WriteStall`.
+
+        Raises:
+            DredgeError: the compaction failed.
         """
         running = self._running
         if running is None or not (wait or running.done()):
@@ -224,8 +253,9 @@ class BucketCompaction:
         self._take(result.message)
 
     def drain(self) -> tuple[tuple[DataFileMeta, ...], tuple[DataFileMeta, ...], tuple[DataFileMeta, ...]]:
-        """Files that compactions replaced and files that they made since the last call, intermediate ones left out; and all
-        changelog files, for the changes that an intermediate outcome wrote have happened.
+        """Return the files that compactions replaced and made since the last call, and all changelog files.
+
+        Intermediate files are left out; their changelog is not, because its changes did happen.
         """
         drained = tuple(self._before.values()), tuple(self._after.values()), tuple(self._changelog)
         self._before, self._after, self._changelog = {}, {}, []
@@ -234,7 +264,7 @@ class BucketCompaction:
         return drained
 
     def discard(self) -> None:
-        """Give up whatever was not handed out: the running compaction's result, and results taken; their files are deleted."""
+        """Discard the running compaction and the results that were not returned yet; their files are deleted."""
         running, self._running = self._running, None
         if running is not None and not running.cancel() and running.exception() is None:
             self._delete(running.result().message.own_files())
@@ -246,15 +276,21 @@ class BucketCompaction:
         self._newest_dropped = _NONE
 
     def would_bring_back(self, file: DataFileMeta) -> bool:
-        """Whether a file of another writer may hold rows older than deletes that a compaction, not handed out yet, dropped."""
+        """Return whether another writer's file may hold rows older than deletes that were dropped already.
+
+        An unpublished compaction dropped these deletes, so the rows would appear again.
+        """
         return file.min_sequence_number <= self._newest_dropped
 
     def is_blocked_by(self, identifier: int) -> bool:
-        """Whether the tree waits for the outcome of this commit or an earlier one."""
+        """Return whether the tree waits for the outcome of this commit or an earlier one."""
         return self.blocked is not None and self.blocked <= identifier
 
     def _take(self, message: CommitMessage) -> None:
-        """What was made and replaced again before a commit is nobody's; an upgraded file keeps its place in the table."""
+        """Add a result; an upgraded file keeps its place.
+
+        Files that were made and replaced between two commits are deleted.
+        """
         made = {file.file_name for file in message.compact_after}
         for file in message.compact_before:
             name = file.file_name
@@ -281,18 +317,21 @@ class BucketCompaction:
 
 
 def sorted_runs(files: Iterable[DataFileMeta]) -> int:
-    """Sorted runs of a bucket: a file of level 0 is one, a higher level is one."""
+    """Return the number of sorted runs of a bucket: each file of level 0, and each higher level."""
     levels = [file.level for file in files]
     return levels.count(0) + len({level for level in levels if level > 0})
 
 
 def waits_at_flush(runs: int, stop_trigger: int) -> bool:
-    """Whether a flush waits for the running compaction before it asks for the next (`num-sorted-run.stop-trigger`)."""
+    """Return whether a flush waits for the running compaction before the next one (`num-sorted-run.stop-trigger`)."""
     return runs > stop_trigger
 
 
 def waits_at_commit(runs: int, stop_trigger: int) -> bool:
-    """Whether preparing a commit waits: one run more than at a flush, for jobs that fail again and again before they compact."""
+    """Return whether preparing a commit waits.
+
+    The limit is one run higher than at a flush, for jobs that fail repeatedly before they compact.
+    """
     return runs > stop_trigger + 1
 
 

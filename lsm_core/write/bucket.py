@@ -1,4 +1,7 @@
-"""Which bucket a row belongs to: by the hash of its bucket key, by an assigner, or 0 where a table has none (Java `RowKeyExtractor`); vectorised."""
+"""Bucket of each row: by the hash of its bucket key, by an assigner, or 0 in a table without buckets. Vectorised.
+
+Source: Paimon `RowKeyExtractor`.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,12 @@ Assign = Callable[[bytes, np.ndarray[Any, Any]], np.ndarray[Any, Any]]
 def groups(
     store: TableStore, batch: pa.Table, assign: Assign | None = None
 ) -> Iterator[tuple[bytes, int, np.ndarray[Any, Any]]]:
-    """(partition, bucket, row positions in arrival order) of every bucket that ``batch`` touches; bucket 0 in tables without buckets.
+    """Yield the partition, the bucket and the row positions (in arrival order) of every bucket that a batch touches.
 
-    ``assign``: who knows the buckets of a table of dynamic buckets.
+    Args:
+        store: the table.
+        batch: rows with all columns of the table.
+        assign: returns the buckets in a table of dynamic buckets.
     """
     if not batch.num_rows:
         return
@@ -42,7 +48,7 @@ def groups(
 
 
 def same_numbers(codes: np.ndarray[Any, Any]) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
-    """Every number in ``codes`` (at least one), ascending, with its positions in their order."""
+    """Yield every number in ``codes`` (at least one), ascending, with its positions in their order."""
     # NumPy sorts 16-bit integers by radix, in linear time; more than 65,536 groups in one piece are rare
     small = codes.astype(np.uint16) if codes.max() < 1 << 16 else codes
     order = np.argsort(small, kind="stable")
@@ -53,13 +59,13 @@ def same_numbers(codes: np.ndarray[Any, Any]) -> Iterator[tuple[int, np.ndarray[
 
 
 def key_hashes(store: TableStore, batch: pa.RecordBatch | pa.Table) -> np.ndarray[Any, Any]:
-    """The Java hash (int32) of each row's trimmed primary key: what a HASH index holds."""
+    """Return the Java hash (int32) of each row's trimmed primary key, which HASH indexes hold."""
     columns = [one_array(batch.column(name)) for name in store.schema.trimmed_primary_keys]
     return hash_rows(columns, store.schema.trimmed_key_types)
 
 
 def partition_codes(schema: TableSchema, batch: pa.RecordBatch | pa.Table) -> tuple[np.ndarray[Any, Any], list[bytes]]:
-    """A number per row and the serialised partition of every number."""
+    """Return a number per row, and the serialised partition of every number."""
     if not schema.partition_keys:
         return np.zeros(batch.num_rows, dtype=np.int32), [EMPTY_ROW]
     codes = np.zeros(batch.num_rows, dtype=np.int64)
@@ -75,7 +81,7 @@ def partition_codes(schema: TableSchema, batch: pa.RecordBatch | pa.Table) -> tu
 
 
 def buckets_of(store: TableStore, batch: pa.RecordBatch | pa.Table) -> np.ndarray[Any, Any]:
-    """Bucket number (int32) per row; 0 for tables without buckets."""
+    """Return the bucket number (int32) per row; 0 for tables without buckets."""
     schema = store.schema
     if store.options.bucket < 1:
         return np.zeros(batch.num_rows, dtype=np.int32)

@@ -1,8 +1,9 @@
-"""The write buffer: rows of one bucket in memory and in sorted runs on the local disk, merged into one stream when they are flushed.
+"""Write buffer of one bucket: rows in memory and in sorted runs on the local disk, merged into one stream by a flush.
 
-All buckets of a writer share one pool (Java `MemoryPoolFactory`, `SortBufferWriteBuffer`). When its memory is used up the
-largest bucket is sorted and spilled, so that a flush makes few large files however many rows came; when the disk it may
-use is used up too, that bucket is flushed.
+All buckets of a writer share one pool. When its memory is used up, the largest bucket is sorted and spilled, so that a
+flush makes few large files from any number of rows. When its share of the disk is used up too, that bucket is flushed.
+
+Source: Paimon `MemoryPoolFactory`, `SortBufferWriteBuffer`.
 """
 
 from __future__ import annotations
@@ -30,8 +31,13 @@ Batches = Generator[pa.RecordBatch, None, None]
 class BufferPool:
     """Memory and local disk that the buckets of one writer share.
 
-    ``memory``: bytes of `write-buffer-size`. ``batch_bytes``: size of a spilled batch, so small that one of each of
-    `local-sort.max-num-file-handles` runs take half of the memory together. Raises :class:`InvalidOption`.
+    Attributes:
+        memory: bytes of `write-buffer-size`.
+        batch_bytes: bytes of a spilled batch. One batch of each of `local-sort.max-num-file-handles` runs takes half of
+            the memory together.
+
+    Raises:
+        InvalidOption: an option of the buffer cannot be used.
     """
 
     def __init__(self, options: TableOptions) -> None:
@@ -45,38 +51,46 @@ class BufferPool:
 
     @property
     def may_spill(self) -> bool:
-        """Whether spilling is on and the disk budget is not used up (as in Java it may be passed by one run)."""
+        """Whether spilling is enabled and the disk budget has room; as in Java, the last run may exceed the budget."""
         return self._spillable and self.disk_used < self._disk
 
     def spill(self, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> SpilledRun:
-        """Write a run. Raises :class:`StorageFull` naming the file, which is gone then."""
+        """Write a run. Raises :class:`StorageFull`, which names the file; the file is deleted."""
         run = self._space.spill(batches, schema)
         self.disk_used += run.size
         return run
 
     def free(self, run: SpilledRun) -> None:
-        """Give the disk space of a run back."""
+        """Release the disk space of a run."""
         run.delete()
         self.disk_used -= run.size
 
     def close(self) -> None:
-        """Remove every run; the pool can be used on."""
+        """Remove every run; the pool can still be used."""
         self._space.close()
         self.disk_used = 0
 
 
 class SortBuffer:
-    """Rows of one bucket in KV layout, given in arrival order; :meth:`drain` gives them merged.
+    """Rows of one bucket in KV layout, added in arrival order; :meth:`drain` returns them merged.
 
-    Runs hold the versions of a key in merge order (key, user sequence, sequence number), because that is what the merge
-    kernels ask of their inputs; a later run is newer. Engines that build rows must see all versions of a key at once, so their
-    runs keep every version; the others merge what they spill.
+    Runs hold the versions of a key in merge order (key, user sequence, sequence number), which the merge kernels
+    require. A later run is newer. Engines that build rows must see all versions of a key at once, so their runs keep
+    every version; runs of other engines are merged when they are spilled.
     """
 
     def __init__(
         self, pool: BufferPool, function: MergeFunction, schema: pa.Schema, table: str, *, keeps_all: bool = False
     ) -> None:
-        """``keeps_all``: every version comes out of :meth:`drain`, in merge order."""
+        """Create an empty buffer.
+
+        Args:
+            pool: memory and disk shared with other buckets.
+            function: merge function of the table.
+            schema: Arrow schema of the KV layout.
+            table: name of the table, for errors.
+            keeps_all: return every version from :meth:`drain`, in merge order.
+        """
         self._pool, self._schema, self._table = pool, schema, table
         versions = AllVersions(function.key_spec)
         self._function: MergeFunction = versions if keeps_all else function
@@ -89,18 +103,18 @@ class SortBuffer:
         self.bytes = 0
 
     def __len__(self) -> int:
-        """Rows that came in since the last drain."""
+        """Return the number of rows since the last drain."""
         return self._rows
 
     def add(self, rows: pa.Table, size: int) -> None:
-        """Buffer rows of ``size`` bytes. Raises DredgeError after a failure that lost some."""
+        """Buffer rows of ``size`` bytes. Raises DredgeError after a failure that lost rows."""
         self._require_whole()
         self._memory.append(rows)
         self._rows += rows.num_rows
         self.bytes += size
 
     def spill(self) -> bool:
-        """Move what is in memory to a sorted run; False when the pool does not allow it."""
+        """Move the rows in memory to a sorted run; return False when the pool does not allow it."""
         self._require_whole()
         if not self._memory:
             return True
@@ -112,9 +126,10 @@ class SortBuffer:
         return True
 
     def drain(self) -> Batches:
-        """All rows, keys ascending and each once (unless all versions are kept), deletes kept; the buffer is empty afterwards.
+        """Yield all rows by ascending key and empty the buffer.
 
-        Left before its end, or by an error, the rest is lost: then every further call raises.
+        Each key occurs once unless all versions are kept; deletes are kept. If the caller stops early or fails, the
+        remaining rows are lost, and every further call raises.
         """
         self._require_whole()
         self._broken = True
@@ -125,11 +140,11 @@ class SortBuffer:
         self.clear()
 
     def spoil(self) -> None:
-        """Rows that were drained did not arrive: from now on every call but :meth:`clear` raises."""
+        """Mark drained rows as lost: from now on every call but :meth:`clear` raises."""
         self._broken = True
 
     def clear(self) -> None:
-        """Forget all rows, and what went wrong with them."""
+        """Discard all rows, and the mark of lost rows."""
         self._memory.clear()
         for run in self._runs:
             self._pool.free(run)
@@ -137,7 +152,10 @@ class SortBuffer:
         self._rows, self.bytes, self._broken = 0, 0, False
 
     def _merged(self) -> Batches:
-        """The runs and what is in memory as one stream; more runs than may be open are merged in passes before."""
+        """Yield the runs and the rows in memory as one stream.
+
+        More runs than may be open are merged in passes before.
+        """
         if self._memory and len(self._runs) >= self._pool.handles:
             self._runs.append(self._pool.spill(self._sorted(self._in_runs, self._pool.batch_bytes), self._schema))
         while len(self._runs) > self._pool.handles:
@@ -166,7 +184,7 @@ class SortBuffer:
         self._runs = [*fewer, *self._runs[done:]]
 
     def _streams(self, inputs: list[Iterator[pa.RecordBatch]], function: MergeFunction) -> Batches:
-        """Oldest first. Inputs hold about half of the pool's memory together while they are merged."""
+        """Merge inputs, oldest first. They hold about half of the pool's memory together."""
         sources = [RunInput(batches, 0, age, f"spilled run {age}") for age, batches in enumerate(inputs)]
         row_bytes = max(1.0, self._row_bytes)
         fair = int(self._pool.memory / (2 * len(inputs) * row_bytes))
@@ -177,7 +195,10 @@ class SortBuffer:
                 batches.close()  # type: ignore[attr-defined]
 
     def _sorted(self, function: MergeFunction, cut: int | None) -> Batches:
-        """What is in memory, merged by ``function``, in batches of about ``cut`` bytes; the memory is given back as it goes."""
+        """Yield the rows in memory, merged by ``function``, in batches of about ``cut`` bytes.
+
+        Their memory is released batch by batch.
+        """
         table = pa.concat_tables(self._memory).combine_chunks()
         self._row_bytes = max(self._row_bytes, table.nbytes / max(1, table.num_rows))
         self._memory.clear()

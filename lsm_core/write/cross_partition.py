@@ -1,9 +1,10 @@
-"""Rows of keys that may move between partitions: where each key lives is looked up in the table, and its rows follow it or move it.
+"""Rows whose keys may move between partitions: each key is located in the table, and its rows follow it or move it.
 
-Sources: `GlobalIndexAssigner`, `IndexBootstrap`, `ExistingProcessor`. Java reads all keys of the table into RocksDB when a writer opens;
-here the keys of a commit are gathered (on the local disk where they are many, in parts by the hash of the key) and searched for in
-the table's sorted files and in those that are written and not committed yet, so that memory is bounded by a part and nothing is kept
-between commits.
+Java reads all keys of the table into RocksDB when a writer opens. Here the keys of a commit are collected, on the local
+disk where they are many, in parts by key hash. They are searched for in the table's sorted files and in files that are
+not committed yet. So memory is bounded by one part, and nothing is kept between commits.
+
+Source: Paimon `GlobalIndexAssigner`, `IndexBootstrap`, `ExistingProcessor`.
 """
 
 from __future__ import annotations
@@ -41,9 +42,14 @@ _MOST_BUCKETS: Final = 1 << 15
 
 @dataclass(frozen=True)
 class Moved:
-    """Rows of one bucket in order of arrival, with the kinds (int8) that move keys.
+    """Rows of one bucket in arrival order, with the row kinds that move keys.
 
-    ``follows``: none of them named this partition; they follow their keys, whose rows live there (or lived, where they delete them).
+    Attributes:
+        partition: BinaryRow of the partition.
+        bucket: number of the bucket.
+        rows: rows with the table's columns.
+        kinds: int8 row kinds.
+        follows: whether none of the rows named this partition: they follow their keys, which are or were there.
     """
 
     partition: bytes
@@ -55,16 +61,21 @@ class Moved:
 
 @dataclass(frozen=True)
 class Known:
-    """Where keys live: the rows at ``snapshot`` (None: there are none), and on top those of ``pending``.
+    """State of the table in which keys are located.
 
-    ``pending``: entries (`ENTRY_SCHEMA`) of files that earlier commits of the same writer bring, which are not in the table yet.
+    Attributes:
+        snapshot: the newest snapshot, or None for an empty table.
+        pending: entries (`ENTRY_SCHEMA`) of files of earlier commits of this writer that are not in the table yet.
     """
 
     snapshot: Snapshot | None
     pending: pa.Table | None = None
 
     def keys_by_bucket(self, store: TableStore, partitions: Sequence[bytes]) -> dict[bytes, dict[int, int]]:
-        """How many keys each bucket of ``partitions`` holds at most: versions of one key count each until they are compacted."""
+        """Return an upper bound of the keys of each bucket.
+
+        Versions of one key count separately until they are compacted.
+        """
         columns = ["partition", "bucket", "row_count", "delete_row_count"]
         tables = []
         if self.snapshot is not None:
@@ -82,7 +93,10 @@ class Known:
 
 
 class _Gathered:
-    """Rows in order of arrival: in memory, or in parts by key hash on disk. ``level``: how often their hash was used for that."""
+    """Rows in arrival order: in memory, or in parts by key hash on disk.
+
+    ``level`` is the number of splits by hash so far.
+    """
 
     def __init__(self, store: TableStore, space: SpillSpace, level: int = 0) -> None:
         self._store, self._space, self._level = store, space, level
@@ -97,7 +111,7 @@ class _Gathered:
             self._put_aside()
 
     def parts(self) -> Iterator[pa.Table]:
-        """The rows, all of a key in one table. They are given out once."""
+        """Yield the rows once; all rows of a key are in one table."""
         if self._parts is None:
             held, self._held, self._bytes = self._held, [], 0
             if held:
@@ -125,12 +139,16 @@ class _Gathered:
 
 
 class KeyMoves:
-    """What one writer of such a table gathers for a commit; :meth:`routed` says where it goes."""
+    """Rows that one writer of such a table collects for a commit; :meth:`routed` returns their buckets."""
 
     def __init__(self, store: TableStore, assigners: int = 1, number: int = 0, now_ms: int | None = None) -> None:
-        """``assigners`` share the keys, and the buckets of every partition; this is the one with that ``number``.
+        """Start without rows.
 
-        ``now_ms``: when keys are as old as `cross-partition-upsert.index-ttl` counts (epoch ms); None: now.
+        Args:
+            store: the table.
+            assigners: number of writers that share the keys and the buckets of every partition.
+            number: number of this writer among them.
+            now_ms: epoch ms to which `cross-partition-upsert.index-ttl` refers; None for now.
         """
         self._store = store
         self._space = SpillSpace.of(store.options)
@@ -142,17 +160,23 @@ class KeyMoves:
         self._rules = replace(AssignerRules.of(store.options, store.name, assigners, number), limit=None)
 
     def add(self, rows: pa.Table, kinds: pa.Array | None) -> None:
-        """Gather checked rows (the table's columns) with their kinds (int8; None: all inserts). Raises StorageFull."""
+        """Add checked rows (the table's columns) with their kinds (int8; None for all inserts). Raises StorageFull."""
         if not rows.num_rows:
             return
         row_kinds = pa.repeat(pa.scalar(0, pa.int8()), rows.num_rows) if kinds is None else kinds
         self._gathered.add(rows.append_column(_KIND, row_kinds))
 
     def routed(self, known: Known) -> Iterator[Moved]:
-        """The rows by bucket, given where the table's keys live; afterwards nothing is gathered.
+        """Yield the collected rows by bucket, and empty the collection.
 
-        deduplicate deletes the old row where a key moves; partial-update and aggregation send the row to the old partition;
-        first-row drops it. Raises CorruptFile.
+        With deduplicate, a moved key's old row is deleted. With partial-update and aggregation, the row goes to the old
+        partition. With first-row, it is dropped.
+
+        Args:
+            known: state in which the keys are located.
+
+        Raises:
+            CorruptFile: a file cannot be read.
         """
         rooms: dict[bytes, BucketRooms] = {}
         for table in self._gathered.parts():
@@ -160,7 +184,7 @@ class KeyMoves:
         self.close()
 
     def close(self) -> None:
-        """Forget what was gathered and free the disk."""
+        """Discard the rows and free the disk."""
         self._gathered = _Gathered(self._store, self._space)
         self._space.close()
 
@@ -224,7 +248,7 @@ class KeyMoves:
         known: Known,
         rooms: dict[bytes, BucketRooms],
     ) -> None:
-        """Give every placement (where ``moves``) a bucket of its partition, in order of arrival."""
+        """Choose a bucket of its partition for every placement (where ``moves``), in arrival order."""
         rows = np.flatnonzero(moves)
         if not len(rows):
             return
@@ -243,7 +267,15 @@ class KeyMoves:
 
 @dataclass(frozen=True)
 class _Emission:
-    """Rows to hand on: places in the table, partition numbers, buckets, their turn among all of them, and which named the partition."""
+    """Rows to write.
+
+    Attributes:
+        rows: positions in the incoming table.
+        part: partition numbers.
+        bucket: bucket numbers.
+        turn: order among all rows of both kinds.
+        named: whether the row itself named the partition.
+    """
 
     rows: I64
     part: I64
@@ -260,7 +292,7 @@ def _emitted(
     partitions: list[bytes],
     store: TableStore,
 ) -> Iterator[Moved]:
-    """Both kinds of rows by bucket, each with the columns of the partition it goes to."""
+    """Yield kept and deleted rows by bucket, each with the columns of its target partition."""
     source, part, bucket, turn, named = (
         np.concatenate((getattr(kept, name), getattr(deleted, name)))
         for name in ("rows", "part", "bucket", "turn", "named")
@@ -281,7 +313,10 @@ def _emitted(
 
 
 def _moves(part: I64, first: npt.NDArray[np.bool_], home: I64) -> tuple[npt.NDArray[np.bool_], I64]:
-    """Which rows (by key and arrival) put their key into another partition, and out of which it goes then (or nowhere)."""
+    """Return which rows move their key to another partition, and the partition that it leaves (or nowhere).
+
+    Rows are ordered by key and arrival.
+    """
     before = np.empty(len(part), np.int64)
     before[0] = _NOWHERE
     before[1:] = part[:-1]
@@ -291,7 +326,7 @@ def _moves(part: I64, first: npt.NDArray[np.bool_], home: I64) -> tuple[npt.NDAr
 
 
 def _starts(number: I64) -> npt.NDArray[np.bool_]:
-    """The first row of every key."""
+    """Return a mask of the first row of every key."""
     return np.concatenate((np.ones(min(1, len(number)), np.bool_), number[1:] != number[:-1]))
 
 

@@ -1,6 +1,8 @@
-"""The HASH indexes of a writer: read when a partition is first written, asked for buckets, and written anew where keys came.
+"""HASH indexes of a writer: read at the first row of a partition, asked for buckets, and rewritten with new keys.
 
-Sources: `HashBucketAssigner` and `DynamicBucketIndexMaintainer`, which here are one, so that a key's hash is looked up once.
+A key's hash is looked up once, because the assigner and the index maintainer of Paimon are one class here.
+
+Source: Paimon `HashBucketAssigner`, `DynamicBucketIndexMaintainer`.
 """
 
 from __future__ import annotations
@@ -41,9 +43,12 @@ _WHOLE: Final = -1
 
 @dataclass
 class _LoadedIndex:
-    """What is known of a partition (or of one bucket of it): its hashes, and the index files that hold them by bucket.
+    """Index of a partition, or of one of its buckets.
 
-    ``states``: the whole partition's index as it was read (`index_state_of`), and after each commit that was handed out since.
+    Attributes:
+        index: hashes with their buckets.
+        files: index files by bucket.
+        states: the whole partition's index when it was read (`index_state_of`), and after each commit since.
     """
 
     index: PartitionIndex
@@ -52,9 +57,10 @@ class _LoadedIndex:
 
 
 class HashIndexes:
-    """The indexes of the partitions that one writer writes; 8 bytes a known key of those partitions.
+    """Indexes of the partitions that one writer writes; 8 bytes per known key of those partitions.
 
-    A writer either assigns rows to buckets (:meth:`assign`) or is handed rows that another assigner routed (:meth:`learn`), not both.
+    A writer either assigns rows to buckets (:meth:`assign`) or gets rows that another assigner routed (:meth:`learn`),
+    never both.
     """
 
     def __init__(
@@ -66,9 +72,14 @@ class HashIndexes:
         ignore: bool = False,
         share: int | None = None,
     ) -> None:
-        """``history``: says which snapshot the writer starts from. ``ignore``: an overwrite starts from an empty index.
+        """Start without a loaded index.
 
-        ``share``: the number of the one assigner whose rows will come (:func:`owner_of`), None for all.
+        Args:
+            store: the table.
+            history: provides the snapshot from which the writer starts.
+            rules: rules of the assigner.
+            ignore: start from an empty index, for an overwrite.
+            share: number of the one assigner whose rows are written (:func:`owner_of`); None for all.
         """
         self._share = share
         self._store, self._history, self._rules, self._ignore = store, history, rules, ignore
@@ -77,25 +88,37 @@ class HashIndexes:
         self._entries: tuple[str | None, dict[bytes, list[IndexManifestEntry]]] = (None, {})
 
     def assign(self, partition: bytes, hashes: Hashes) -> Buckets:
-        """The bucket of each key hash, rows in order of arrival.
+        """Return the bucket of each key hash.
 
-        Raises :class:`CorruptFile` naming an index file that is missing, short or of a bucket that cannot be, or a bucket with files and
-        no index; :class:`InvalidOption` when all buckets are full.
+        Args:
+            partition: BinaryRow of the partition.
+            hashes: one per row, in arrival order.
+
+        Raises:
+            CorruptFile: an index file is missing, short or of an impossible bucket, or a bucket with files has no
+                index.
+            InvalidOption: all buckets are full.
         """
         return self._index_of(partition, _WHOLE).index.assign(hashes)
 
     def assign_apart(self, partition: bytes, hashes: Hashes) -> Buckets:
-        """As :meth:`assign`, by a rule that gives each key the same bucket in every task that reads the same index."""
+        """Return the bucket of each key hash by a rule that all tasks share.
+
+        Every task that reads the same index gets the same answer.
+        """
         return self._index_of(partition, _WHOLE).index.assign_apart(
             hashes, partial(owner_of, self._rules.assigners, partition)
         )
 
     def learn(self, partition: bytes, bucket: int, hashes: Hashes) -> None:
-        """Rows with these key hashes were put into ``bucket`` by another assigner. Raises as :meth:`assign`."""
+        """Add the key hashes of rows that another assigner has put into a bucket. Raises as :meth:`assign`."""
         self._index_of(partition, bucket).index.learn(hashes, bucket)
 
     def write(self) -> None:
-        """Write the index of every bucket that got new hashes since it was last written; on failure :meth:`abort` cleans up."""
+        """Write the index of every bucket with new hashes since its last write.
+
+        After a failure :meth:`abort` deletes the files.
+        """
         for (partition, _), loaded in self._loaded.items():
             for bucket in loaded.index.changed:
                 self._delete(partition, bucket, self._written.pop((partition, bucket), None))
@@ -104,7 +127,7 @@ class HashIndexes:
                 loaded.index.settled(bucket)
 
     def hand_out(self, partition: bytes, bucket: int) -> tuple[tuple[IndexFileMeta, ...], tuple[IndexFileMeta, ...]]:
-        """Index files that :meth:`write` made for a bucket and those that they replace, as a commit message names them."""
+        """Return the index files that :meth:`write` made for a bucket and those that they replace."""
         new = self._written.pop((partition, bucket), None)
         if new is None:
             return (), ()
@@ -115,12 +138,15 @@ class HashIndexes:
         return (new,), () if old is None else (old,)
 
     def state_of(self, partition: bytes, bucket: int) -> str | None:
-        """What the partition's index must be at the commit (`CommitMessage.index_state`); None for an overwrite."""
+        """Return the state that the partition's index must have at the commit; None for an overwrite.
+
+        See `CommitMessage.index_state`.
+        """
         loaded = self._loaded_for(partition, bucket)
         return None if self._ignore or loaded is None else loaded.states[-1]
 
     def handed_out(self) -> None:
-        """Note that all messages of a commit were made: the states of the indexes after it are expected by the next."""
+        """Note that all messages of a commit were made: the next commit expects the indexes after it."""
         for (_, bucket), loaded in self._loaded.items():
             if bucket == _WHOLE:
                 state = index_state_of(file.file_name for file in loaded.files.values())
@@ -128,13 +154,16 @@ class HashIndexes:
                     loaded.states.append(state)
 
     def pending(self, partition: bytes) -> bool:
-        """Whether rows of the partition were assigned by what is held here and not handed out yet."""
+        """Return whether rows of the partition were assigned since the last message."""
         return any(loaded.index.changed for (owner, _), loaded in self._loaded.items() if owner == partition) or any(
             owner == partition for owner, _ in self._written
         )
 
     def follow(self, snapshot: Snapshot | None) -> None:
-        """Forget partitions whose index another writer changed, unless rows of ours depend on it (their commit conflicts then)."""
+        """Forget partitions whose index another writer changed, unless own rows depend on it.
+
+        The commit of such rows then conflicts.
+        """
         for place, loaded in list(self._loaded.items()):
             now = index_state_of(entry.file_name for entry in self._entries_of(snapshot, place[0]))
             if now in loaded.states:
@@ -143,13 +172,13 @@ class HashIndexes:
                 del self._loaded[place]
 
     def forget(self, partition: bytes) -> None:
-        """A partition is no longer written: who comes back to it reads its index anew."""
+        """Forget a partition; its index is read again at its next row."""
         if not self.pending(partition):
             for place in [place for place in self._loaded if place[0] == partition]:
                 del self._loaded[place]
 
     def abort(self) -> None:
-        """Delete the files that were not handed out, and forget everything."""
+        """Delete the files of messages that were not made, and forget everything."""
         for (partition, bucket), file in self._written.items():
             self._delete(partition, bucket, file)
         self._written.clear()
@@ -201,7 +230,7 @@ class HashIndexes:
         return self._entries[1].get(partition, ())
 
     def _require_indexed(self, partition: bytes, entries: Sequence[IndexManifestEntry]) -> None:
-        """A bucket whose files no index tells of would get none of its keys back: they would lie in two buckets."""
+        """Refuse buckets with files but without an index: their keys would get a second bucket."""
         store, seen = self._store, set()
         for entry in entries:
             path = index_file_path(store, entry)
@@ -225,14 +254,14 @@ class HashIndexes:
 
 
 def owner_of(assigners: int, partition: bytes, hashes: Hashes) -> Buckets:
-    """The assigner of each key hash of a partition; partitions begin at different ones."""
+    """Return the assigner of each key hash of a partition; different partitions start at different assigners."""
     return assigner_of(zlib.crc32(partition), hashes, assigners)
 
 
 def join_index_files(store: TableStore, messages: Sequence[CommitMessage]) -> list[CommitMessage]:
-    """``messages`` with one index file a bucket where several writers, each without the others' keys, wrote one.
+    """Return messages with one index file per bucket, where several writers of a bucket wrote one each.
 
-    The files that are put together are deleted; a failure leaves them, and nothing else. Raises :class:`CorruptFile`.
+    The joined files are deleted. A failure leaves them, and nothing else. Raises :class:`CorruptFile`.
     """
     parts: dict[tuple[bytes, int], list[IndexFileMeta]] = {}
     for message in messages:
@@ -259,7 +288,7 @@ def join_index_files(store: TableStore, messages: Sequence[CommitMessage]) -> li
 
 
 def write_hash_index(store: TableStore, partition: bytes, bucket: int, hashes: Hashes) -> IndexFileMeta:
-    """Write an index file of a bucket; a failed one is gone."""
+    """Write an index file of a bucket; after a failure no file is left."""
     data = encode_hash_index(hashes)
     file = IndexFileMeta(HASH_INDEX, store.new_file_name("index-"), len(data), len(hashes))
     write_index_file(store, partition, bucket, file, data)

@@ -1,4 +1,4 @@
-"""Bring incoming rows into the table's shape: columns, types, defaults; what does not fit names its column and row."""
+"""Conversion of incoming rows to the table's columns, types and defaults; errors name column and row."""
 
 from __future__ import annotations
 
@@ -44,21 +44,26 @@ Rows: TypeAlias = (
 
 @dataclass(frozen=True)
 class RowNumbering:
-    """How errors name the rows of a piece: by their number in ``what``, of which the piece begins at row ``first``."""
+    """Names of rows in errors.
+
+    Attributes:
+        first: number of the first row of the current piece.
+        source: source of the rows, in which they are numbered from 0.
+    """
 
     first: int = 0
     source: str = "the rows given"
 
     def row(self, place: int) -> str:
-        """The name of the row at ``place`` of the piece."""
+        """Return the name of the row at ``place`` of the piece."""
         return f"row {self.first + place} (from 0) of {self.source}"
 
     def rows(self, count: int) -> str:
-        """The name of the first ``count`` rows of the piece."""
+        """Return the name of the first ``count`` rows of the piece."""
         return f"rows {self.first} to {self.first + count - 1} (from 0) of {self.source}"
 
     def after(self, rows: int) -> RowNumbering:
-        """The piece that follows after ``rows``."""
+        """Return the numbering of the piece that follows after ``rows`` rows."""
         return replace(self, first=self.first + rows)
 
 
@@ -70,15 +75,16 @@ def as_rows(data: Rows, table: str) -> pa.Table | pa.RecordBatchReader:
     """Convert rows to Arrow.
 
     Args:
-        data: Arrow data, columns by name, a list of rows by column name, a pandas or Polars frame, a Polars lazy frame, or an
-            object with ``__arrow_c_stream__``. Named levels of a pandas index are columns; an index without names is dropped.
+        data: Arrow data, columns by name, a list of rows by column name, a pandas or Polars frame, a Polars lazy frame,
+            or an object with ``__arrow_c_stream__``. Named levels of a pandas index are columns; an index without names
+            is dropped.
         table: name of the table, for errors.
 
     Returns:
-        A table, or a reader where ``data`` is a stream or a lazy frame: those are never held as a whole.
+        A table, or a reader where ``data`` is a stream or a lazy frame, because those are never held as a whole.
 
     Raises:
-        InvalidData: ``data`` is none of these, or its values cannot be held by Arrow.
+        InvalidData: ``data`` has another type, or Arrow cannot hold its values.
     """
     if isinstance(data, (pa.Table, pa.RecordBatchReader)):
         return data
@@ -140,7 +146,7 @@ def _rows_of_lazy_frame(frame: Any) -> pa.RecordBatchReader:
 
 
 def _rows_of_list(rows: Sequence[Any]) -> pa.Table:
-    """Return a list of rows, or of Arrow batches or tables, as a table; columns that a row does not have are null there."""
+    """Return a list of rows, or of Arrow batches or tables, as a table; columns that a row does not have are null."""
     if rows and all(isinstance(part, (pa.RecordBatch, pa.Table)) for part in rows):
         return pa.concat_tables([pa.table(part) for part in rows], promote_options="default")
     strangers = {type(row).__name__ for row in rows if not isinstance(row, Mapping)}
@@ -151,7 +157,7 @@ def _rows_of_list(rows: Sequence[Any]) -> pa.Table:
 
 
 def pieces(data: pa.RecordBatch | pa.Table | pa.RecordBatchReader) -> Iterator[pa.Table]:
-    """The input as tables of about :data:`CHUNK_BYTES` decoded bytes, in order."""
+    """Yield the input as tables of about :data:`CHUNK_BYTES` decoded bytes, in order."""
     if isinstance(data, pa.RecordBatchReader):
         for batch in data:
             yield from pieces(batch)
@@ -163,11 +169,20 @@ def pieces(data: pa.RecordBatch | pa.Table | pa.RecordBatchReader) -> Iterator[p
 
 
 def conform(data: pa.Table, schema: TableSchema, table: str, numbering: RowNumbering = ALL) -> pa.Table:
-    """``data`` with exactly the table's columns (`TableSchema.arrow_schema`), cast without loss.
+    """Return rows with exactly the table's columns (`TableSchema.arrow_schema`), cast without loss.
 
-    Missing columns, and nulls in nullable columns, take the column's default or null, as in Java. Raises
-    :class:`ColumnNotFound` for an unknown column and :class:`InvalidData` for a value that does not fit its type (length,
-    precision, digits) or a null where NOT NULL is said, also inside nested values; rows are named as ``given`` says.
+    Missing columns, and nulls in nullable columns, become the column's default or null, as in Java.
+
+    Args:
+        data: incoming rows.
+        schema: schema of the table.
+        table: name of the table, for errors.
+        numbering: names of the rows in errors.
+
+    Raises:
+        ColumnNotFound: the table does not have a column of ``data``.
+        InvalidData: a value does not fit its type (length, precision, digits), or is null in a NOT NULL column, also
+            inside nested values.
     """
     _require_names(data.column_names, schema, table)
     names = frozenset(data.column_names)  # Arrow makes the list anew at each use
@@ -184,10 +199,11 @@ def conform(data: pa.Table, schema: TableSchema, table: str, numbering: RowNumbe
 
 
 def require_columns(incoming: pa.Schema, schema: TableSchema, table: str) -> None:
-    """Refuse columns of which no row can be written, whatever it holds: known before there is one.
+    """Refuse incoming columns that no row could be written with, before the first row exists.
 
-    Raises :class:`ColumnNotFound` for an unknown column, :class:`InvalidData` naming one that comes twice, whose type never fits, or
-    that is missing and must not be null.
+    Raises:
+        ColumnNotFound: the table does not have a column.
+        InvalidData: a column is repeated, has a type that never fits, or is missing and must not be null.
     """
     _require_names(incoming.names, schema, table)
     for field in schema.fields:
@@ -222,9 +238,10 @@ def _require_names(names: Sequence[str], schema: TableSchema, table: str) -> Non
 
 
 def conform_stored(data: pa.Table, schema: TableSchema) -> pa.Table:
-    """Rows that the table held, in its columns and types; nulls stay, also those that merging left in a NOT NULL column.
+    """Return rows of the table in its columns and types.
 
-    Raises pyarrow.ArrowException for columns of other types.
+    Nulls stay, also those that merging left in a NOT NULL column. Raises pyarrow.ArrowException for columns of other
+    types.
     """
     return refit_table(data.select(schema.field_names), schema.arrow_schema)
 
@@ -232,9 +249,15 @@ def conform_stored(data: pa.Table, schema: TableSchema) -> pa.Table:
 def conform_kinds(
     row_kinds: pa.Array | pa.ChunkedArray | Sequence[Any] | str | int | None, rows: int, table: str
 ) -> pa.Array | None:
-    """Row kinds as int8, from text ("+I" ...) or numbers, one a row or one for all; None stays None (all inserts).
+    """Return row kinds as int8; None stays None (all inserts).
 
-    Raises :class:`InvalidData`.
+    Args:
+        row_kinds: texts ("+I" ...) or numbers, one per row, or one for all rows.
+        rows: number of rows.
+        table: name of the table, for errors.
+
+    Raises:
+        InvalidData: the kinds are of another type, unknown, or of another number.
     """
     if row_kinds is None:
         return None
@@ -252,9 +275,13 @@ def conform_kinds(
 
 
 def kinds_of_column(table: pa.Table, name: str, where: str, numbering: RowNumbering) -> pa.Array:
-    """Row kinds (int8) from the column that `rowkind.field` names, in either case (Java `RowKindGenerator`).
+    """Return row kinds (int8) from the column that `rowkind.field` names, in upper or lower case.
 
-    Raises :class:`InvalidData`, and :class:`InvalidOption` where the column is no text.
+    Raises:
+        InvalidData: a value is null or not a row kind.
+        InvalidOption: the column does not exist or does not hold text.
+
+    Source: Paimon `RowKindGenerator`.
     """
     if name not in table.column_names:
         raise InvalidOption("rowkind.field", name, f"one of the columns {', '.join(table.column_names)}", where)
@@ -270,13 +297,16 @@ _COUNTED: Final = re.compile(r"dredge\.fields\.(.+)\.count-inputs")
 
 
 def counted_columns(schema: TableSchema) -> tuple[str, ...]:
-    """Columns whose function is `count`: sums of ones to everybody else."""
+    """Return the columns whose function is `count`; other engines see them as sums of ones."""
     flags = ((_COUNTED.fullmatch(key), value) for key, value in schema.options.items())
     return tuple(name.group(1) for name, value in flags if name is not None and value.strip().lower() == "true")
 
 
 def counted(table: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """``table`` with 1 for every value of the counted columns and 0 for null; a retract takes the same number back."""
+    """Return a table with 1 for every value of the counted columns and 0 for null.
+
+    A retract subtracts the same number.
+    """
     for name in columns:
         place = table.schema.get_field_index(name)
         kind = table.schema.field(name).type
@@ -301,7 +331,7 @@ def _column(
 
 
 def _default(field: DataField, table: str) -> pa.Scalar:
-    """The default, which schemas hold as text, as a value of the column's type."""
+    """Return a column's default, which schemas hold as text, as a value of the column's type."""
     try:
         return cast_values(pa.array([field.default], pa.string()), _TEXT, field.type)[0]
     except CastError as error:
@@ -340,7 +370,10 @@ def _fitted(column: pa.ChunkedArray, field: DataField, table: str, numbering: Ro
 
 
 def _shaped(array: pa.Array, kind: DataType) -> pa.Array:
-    """``array`` as ``kind``: fields of rows by name, missing ones null. Raises ArrowException for what does not fit."""
+    """Return an array as another type; fields of rows are matched by name, missing ones are null.
+
+    Raises ArrowException for values that do not fit.
+    """
     target = to_arrow(kind)
     if array.type.equals(target):
         return array
@@ -369,7 +402,7 @@ def _shaped(array: pa.Array, kind: DataType) -> pa.Array:
 
 
 def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """Cast values that are not nested; what Arrow would spoil without a word is an error. Raises ArrowException."""
+    """Cast values that are not nested. Raises ArrowException also where Arrow would change a value silently."""
     if pa.types.is_dictionary(array.type) and array.type.value_type in (pa.string_view(), pa.binary_view()):
         plain = pa.string() if array.type.value_type == pa.string_view() else pa.binary()
         array = pa.DictionaryArray.from_arrays(array.indices, array.dictionary.cast(plain))  # Arrow decodes no views
@@ -399,7 +432,10 @@ def _any(mask: pa.Array) -> bool:
 
 
 def _first_failure(array: pa.Array, kind: DataType, error: Exception) -> tuple[int, str]:
-    """The first row that does not cast, by halving: log2(n) casts instead of a loop over rows."""
+    """Return the first row that does not cast, and the reason.
+
+    Bisection needs log2(n) casts instead of a loop over rows.
+    """
     start, length = 0, len(array)
     while length > 1:
         half = length // 2

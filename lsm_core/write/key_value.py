@@ -1,4 +1,7 @@
-"""One bucket of a primary-key table being written: number the rows, buffer them, merge them by key into level-0 files."""
+"""Writer of one bucket of a primary-key table.
+
+It numbers the rows, buffers them, and merges them by key into level-0 files.
+"""
 
 from __future__ import annotations
 
@@ -34,11 +37,22 @@ def seen_at_once(
     *,
     pipelined: bool = False,
 ) -> list[DataFileMeta]:
-    """Files that hold what ``files`` do, all that an overwrite leaves in a bucket, where readers see compacted rows alone.
+    """Return files of the top level with the content of ``files``, where readers see compacted rows alone.
 
-    They are merged into the top level where the commit cannot raise them as they are; those that were replaced are deleted. Java's writers
-    compact what they overwrite with, too. Nothing is told of it, as of no overwrite. ``pipelined``: another thread encodes. Raises what
-    `run_bucket_task` raises: ``files`` are there then.
+    ``files`` are all that an overwrite leaves in a bucket. They are merged unless the commit can raise them as they
+    are; replaced files are deleted. Java's writers compact an overwrite too. It has no changelog, as no overwrite has
+    one.
+
+    Args:
+        store: the table.
+        partition: BinaryRow of the partition.
+        bucket: number of the bucket.
+        total_buckets: number of buckets of the partition.
+        files: files of level 0.
+        pipelined: encode in another thread.
+
+    Raises:
+        DredgeError: as `run_bucket_task`; ``files`` still exist then.
     """
     top = store.options.num_levels - 1
     if not files or all(file.level > 0 for file in files):
@@ -67,8 +81,10 @@ def seen_at_once(
 
 
 def settle_shared_buckets(store: TableStore, messages: list[CommitMessage]) -> None:
-    """As `seen_at_once`, of an overwrite whose writers shared their buckets: ``messages`` are changed in place, bucket by bucket, so that at any
-    time they name the files that are there. Raises what `seen_at_once` raises.
+    """Apply `seen_at_once` to an overwrite whose writers shared their buckets.
+
+    ``messages`` are changed in place, bucket by bucket, so that they always name the existing files. Raises as
+    `seen_at_once`.
     """
     moves = store.bucket_mode is BucketMode.CROSS_PARTITION  # such rows come on top of what is there
     if moves or store.options.write_only or not (store.has_primary_key and store.options.batch_scan_skips_level0):
@@ -87,11 +103,13 @@ def settle_shared_buckets(store: TableStore, messages: list[CommitMessage]) -> N
 
 
 class KeyValueBucket:
-    """Buffer of one (partition, bucket) (Java `MergeTreeWriter`).
+    """Buffer of one bucket of a partition.
 
-    Every incoming row takes the next sequence number, from ``first_sequence`` on; :meth:`flush` sorts and merges the
-    buffer into rolling files of level 0, so that each key is in one of them once. With a ``compaction`` every flush also
-    takes the outcome of one that has ended and asks for the next.
+    Every incoming row gets the next sequence number. :meth:`flush` sorts and merges the buffer into rolling files of
+    level 0, in which each key occurs once. With a ``compaction``, every flush also takes the outcome of a finished
+    compaction and asks for the next.
+
+    Source: Paimon `MergeTreeWriter`.
     """
 
     def __init__(
@@ -107,10 +125,19 @@ class KeyValueBucket:
         input_changelog: bool = False,
         raises_files: bool = False,
     ) -> None:
-        """``input_changelog``: all rows also go into changelog files, as they came (`changelog-producer` = input).
+        """Start with an empty buffer.
 
-        ``raises_files``: the bucket will hold nothing but what is written here, and readers do not see level 0: what is handed out
-        lies on the top level.
+        Args:
+            store: the table.
+            pool: memory and disk shared with other buckets.
+            partition: BinaryRow of the partition.
+            bucket: number of the bucket.
+            total_buckets: number of buckets of the partition.
+            first_sequence: sequence number of the first row.
+            compaction: compaction of the bucket, or None.
+            input_changelog: also write all incoming rows to changelog files (`changelog-producer` = input).
+            raises_files: write files of the top level, because the bucket will hold nothing else and readers do not see
+                level 0.
         """
         self._store = store
         self.compaction = compaction
@@ -130,7 +157,7 @@ class KeyValueBucket:
         return self._buffer.bytes
 
     def add(self, rows: pa.Table, kinds: pa.Array | None) -> None:
-        """Buffer ``rows`` (the table's columns) in arrival order; ``kinds`` int8, None = all inserts."""
+        """Buffer rows (the table's columns) in arrival order; ``kinds`` is int8, or None for all inserts."""
         count = rows.num_rows
         numbers = pa.array(np.arange(self._next, self._next + count, dtype=np.int64))
         self._next += count
@@ -142,19 +169,24 @@ class KeyValueBucket:
             self.make_room()
 
     def make_room(self) -> None:
-        """Spill what is in memory to the local disk, or flush when that is off or its budget is used up. Raises :class:`StorageFull`."""
+        """Spill the rows in memory, or flush them if spilling is off or its budget is used up. Raises StorageFull."""
         if not self._buffer.spill():
             self.flush()
 
     def number_from(self, first_sequence: int) -> None:
-        """Rows to come get numbers from ``first_sequence`` on, unless they are beyond it already."""
+        """Number later rows from ``first_sequence`` on, unless the next number is larger already."""
         self._next = max(self._next, first_sequence)
 
     def flush(self, wait: bool = False) -> None:
-        """Merge the buffer by key and write it to level 0; ``wait`` for the compaction that is running.
+        """Merge the buffer by key and write it to level 0.
 
-        On failure nothing of that flush is left, and its rows are lost to this writer: it refuses to go on. Raises what a
-        compaction failed with.
+        After a failure no file of that flush is left; its rows are lost, so this writer refuses further calls.
+
+        Args:
+            wait: wait for the running compaction.
+
+        Raises:
+            DredgeError: the write or a compaction failed.
         """
         compaction, stalls = self.compaction, False
         if len(self._buffer):
@@ -168,9 +200,11 @@ class KeyValueBucket:
             compaction.trigger()
 
     def settle(self, wait: bool, full: bool = False) -> None:
-        """Flush, and wait for compactions where asked to or where there are too many sorted runs; :meth:`drain` cannot fail then.
+        """Flush, and wait for compactions where there are too many sorted runs; :meth:`drain` cannot fail then.
 
-        ``full``: compact everything, and wait for it.
+        Args:
+            wait: wait for the running compaction in any case.
+            full: compact everything, and wait for it.
         """
         self.flush(wait or full)
         if self._raises_files:
@@ -184,7 +218,10 @@ class KeyValueBucket:
                 self.compaction.sync(wait=True)
 
     def drain(self) -> CommitMessage:
-        """A commit message of the files written and compacted since the last call; the bucket can be written on."""
+        """Return a commit message of the files written and compacted since the last call.
+
+        The bucket can still be written.
+        """
         files, self.files = tuple(self.files), []
         changelog, self.changelog = tuple(self.changelog), []
         before, after, changes = ((), (), ()) if self.compaction is None else self.compaction.drain()
@@ -203,7 +240,7 @@ class KeyValueBucket:
         )
 
     def discard_compaction(self) -> None:
-        """Give up what compactions did and was not handed out yet."""
+        """Discard the results of compactions that are in no message yet."""
         if self.compaction is not None:
             self.compaction.discard()
 
@@ -230,7 +267,7 @@ class KeyValueBucket:
     def _merged(
         self, versions: Generator[pa.RecordBatch, None, None], changelog_writer: KeyValueFileWriter
     ) -> Iterator[pa.RecordBatch]:
-        """All ``versions``, in merge order, into the changelog, and the keys merged of them."""
+        """Write all versions, in merge order, to the changelog, and yield the merged keys."""
 
         def passing() -> Iterator[pa.RecordBatch]:
             for batch in versions:
@@ -240,6 +277,9 @@ class KeyValueBucket:
         return merge_streams([RunInput(passing(), name="the write buffer")], self._function)
 
     def abort(self) -> None:
-        """Forget the buffer and what compactions made; files of earlier flushes stay in :attr:`files` and :attr:`changelog` for the caller to delete."""
+        """Discard the buffer and unpublished compactions.
+
+        Files of earlier flushes stay in :attr:`files` and :attr:`changelog` for the caller to delete.
+        """
         self._buffer.clear()
         self.discard_compaction()

@@ -1,6 +1,6 @@
-"""Rows of a table with postponed buckets (`bucket` = -2): kept as they came, until a compaction gives them a bucket.
+"""Rows of a table with postponed buckets (`bucket` = -2): stored as they arrive, until a compaction gives them buckets.
 
-Source classes: ``PostponeBucketFileStoreWrite``, ``PostponeBucketWriter``.
+Source: Paimon `PostponeBucketFileStoreWrite`, `PostponeBucketWriter`.
 """
 
 from __future__ import annotations
@@ -31,10 +31,14 @@ _AVRO_DIGITS: Final = {TypeRoot.TIMESTAMP: 6, TypeRoot.TIMESTAMP_LTZ: 6, TypeRoo
 
 
 def postponing(store: TableStore, commit_user: str | None, number: int | None = None) -> TableStore:
-    """``store`` as a writer of postponed rows sees it: its files have a prefix of their own, and are Avro without statistics.
+    """Return a table's state for a writer of postponed rows: Avro files without statistics, with a prefix of their own.
 
-    ``number``: of this writer among those of its commit (None: a random one), see :func:`in_order`. Types that Avro cannot hold leave
-    the table's own format and statistics in force.
+    Columns whose type Avro cannot hold keep the table's own format and statistics.
+
+    Args:
+        store: the table.
+        commit_user: user of the commit.
+        number: number of this writer among those of its commit, see :func:`in_order`; None for a random one.
     """
     number = random.randrange((1 << 31) - 1) if number is None else number  # noqa: S311
     prefix = f"{store.options.data_file_prefix}-u-{commit_user or uuid4()}-s-{number}-w-"
@@ -63,15 +67,15 @@ def _beyond_avro(kind: DataType) -> bool:
 
 
 class PostponeBucket(AppendBucket):
-    """The postponed rows of one partition being written: every row, in arrival order, to rolling files of level 0."""
+    """Postponed rows of one partition: every row goes to rolling files of level 0, in arrival order."""
 
     def __init__(self, store: TableStore, partition: bytes) -> None:
-        """``store``: from :func:`postponing`."""
+        """Start with the state that :func:`postponing` returned."""
         super().__init__(store, partition, POSTPONE_BUCKET, POSTPONE_BUCKET)
         self._layout = kv_arrow_schema(store.schema)
 
     def add(self, rows: pa.Table, kinds: pa.Array | None = None) -> None:
-        """Buffer ``rows`` (the table's columns); ``kinds`` int8, None = all inserts."""
+        """Buffer rows (the table's columns); ``kinds`` is int8, or None for all inserts."""
         count = rows.num_rows
         keys = [rows.column(name) for name in self._store.schema.trimmed_primary_keys]
         numbers = pa.array(np.full(count, _UNNUMBERED, np.int64))
@@ -83,14 +87,14 @@ class PostponeBucket(AppendBucket):
         return KeyValueFileWriter(self._store, *place, level=0, file_source=SOURCE_APPEND)
 
     def drain(self) -> CommitMessage:
-        """The files written since the last call; nothing is known of their keys but the first and the last one."""
+        """Return the files written since the last call; only their first and last key are known."""
         unknown = key_stats({}, self._store.schema)
         self.files = [replace(file, key_stats=unknown) for file in self.files]
         return super().drain()
 
 
 def in_order(files: list[DataFileMeta]) -> list[DataFileMeta]:
-    """Postponed files as they are replayed: oldest first; those of one moment writer by writer, and those of a writer as it wrote them."""
+    """Return postponed files in the order of their replay: by time, then by writer, then in the writer's own order."""
 
     def place(file: DataFileMeta) -> tuple[int, str, int, int]:
         writer = _WRITER.search(file.file_name)

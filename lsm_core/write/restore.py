@@ -1,4 +1,4 @@
-"""What a writer must know of a bucket before its first row: the next sequence number and the recorded bucket count (format.md 18b)."""
+"""State of a bucket that a writer needs before its first row: the next sequence number and the number of buckets."""
 
 from __future__ import annotations
 
@@ -24,11 +24,14 @@ _COLUMNS = ("partition", "bucket", "total_buckets", "max_sequence_number")
 
 @dataclass
 class BucketHistory:
-    """Sequence numbers of the table's buckets; partitions are looked up when first written.
+    """Sequence numbers of the table's buckets; each partition is looked up when it is first written.
 
-    ``ignore``: an overwrite starts afresh, whatever lies there. ``follow``: a long-lived writer looks at the newest snapshot
-    each time it meets a bucket, a batch writer at the one that was the newest when it began. ``hash_entries``: the HASH index
-    files of each partition, where they were read with the history of the whole table.
+    Attributes:
+        store: the table.
+        ignore: start from 0, for an overwrite.
+        follow: look at the newest snapshot at each new bucket, for a long-lived writer. A batch writer looks at the
+            snapshot that was the newest at its start.
+        hash_entries: HASH index files of each partition, where they were read with the history of the whole table.
     """
 
     store: TableStore
@@ -43,7 +46,7 @@ class BucketHistory:
 
     @classmethod
     def of_whole_table(cls, store: TableStore, ignore: bool = False) -> BucketHistory:
-        """The newest snapshot's history of every bucket, read now: sent to other processes, these read no metadata.
+        """Return the newest snapshot's history of every bucket; processes that receive it read no metadata.
 
         Raises :class:`CorruptFile`.
         """
@@ -60,13 +63,14 @@ class BucketHistory:
 
     @property
     def snapshot(self) -> Snapshot | None:
-        """The snapshot that was looked at last."""
+        """Snapshot of the last look-up."""
         return self._snapshot
 
     def look_up(self, partitions: Iterable[bytes]) -> None:
-        """Learn about ``partitions`` in one go: asking for each by itself would read the manifests as often.
+        """Read the history of some partitions together, because each look-up reads the manifests.
 
-        Raises :class:`WriterStale` when one of them was written with another number of buckets.
+        Raises:
+            WriterStale: a partition was written with another number of buckets.
         """
         if self.ignore:
             return
@@ -103,9 +107,9 @@ class BucketHistory:
             self._known[bucket["partition"]][bucket["bucket"]] = bucket["max_sequence_number_max"]
 
     def next_sequence(self, partition: bytes, bucket: int) -> int:
-        """The first free sequence number of a bucket: its largest one + 1, or 0. Raises as :meth:`look_up`.
+        """Return the first free sequence number of a bucket: its largest one + 1, or 0. Raises as :meth:`look_up`.
 
-        With `write.sequence-number-init-mode` = snapshot it is also behind the number that the snapshot names.
+        With `write.sequence-number-init-mode` = snapshot it is also larger than the number in the snapshot.
         """
         self.look_up([partition])
         named = -1
@@ -119,18 +123,18 @@ class BucketHistory:
         return max(self._known.get(partition, {}).get(bucket, -1), named) + 1
 
     def buckets_of(self, partition: bytes) -> list[int]:
-        """Buckets of a partition that hold files, ascending. Raises as :meth:`look_up`."""
+        """Return the buckets of a partition that hold files, ascending. Raises as :meth:`look_up`."""
         self.look_up([partition])
         return sorted(self._known.get(partition, {}))
 
     def forget(self, partition: bytes) -> None:
-        """A bucket of ``partition`` was released: who opens it again looks anew."""
+        """Forget a partition whose bucket was released; its next row looks it up again."""
         self._known.pop(partition, None)
         self._seen.pop(partition, None)
 
 
 def hash_entries(entries: Iterable[IndexManifestEntry]) -> dict[bytes, list[IndexManifestEntry]]:
-    """The HASH index files of each partition, by bucket."""
+    """Return the HASH index files of each partition, ordered by bucket."""
     by_partition: dict[bytes, list[IndexManifestEntry]] = {}
     for entry in entries:
         if entry.index_type == HASH_INDEX:
@@ -143,9 +147,17 @@ def hash_entries(entries: Iterable[IndexManifestEntry]) -> dict[bytes, list[Inde
 def live_vectors(
     store: TableStore, snapshot: Snapshot | None, files: Mapping[tuple[bytes, int], Sequence[DataFileMeta]]
 ) -> dict[tuple[bytes, int], tuple[IndexFileMeta, ...]]:
-    """Index files with deletion vectors at ``snapshot`` of the (partition, bucket)s that have these ``files``.
+    """Return the index files with deletion vectors of some buckets at a snapshot.
 
-    Nothing is read without the option. Raises CorruptFile, also for a vector that lies in another bucket than its file.
+    Nothing is read unless the table has deletion vectors.
+
+    Args:
+        store: the table.
+        snapshot: the snapshot, or None.
+        files: live data files by partition and bucket.
+
+    Raises:
+        CorruptFile: an index file cannot be read, or a vector belongs to another bucket than its file.
     """
     wanted = set(files)
     if snapshot is None or not wanted or not store.options.deletion_vectors_enabled:
@@ -160,7 +172,7 @@ def live_vectors(
 def live_files(
     store: TableStore, snapshot: Snapshot | None, places: Iterable[tuple[bytes, int]]
 ) -> dict[tuple[bytes, int], list[DataFileMeta]]:
-    """Live files of the given (partition, bucket)s at ``snapshot`` (None: nothing was committed), read in one go."""
+    """Return the live files of some buckets at a snapshot (None: empty), in one read of the manifests."""
     files_by_place: dict[tuple[bytes, int], list[DataFileMeta]] = {place: [] for place in places}
     if snapshot is None or not files_by_place:
         return files_by_place

@@ -1,4 +1,4 @@
-"""A long-lived writer: many commits, compaction in the background, and a view of the table that follows what others do to it."""
+"""Long-lived writer: many commits, compaction in the background, and a view of the table that follows other writers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,14 @@ Place = tuple[bytes, int]
 
 @dataclass(frozen=True)
 class Touch:
-    """Snapshot ``snapshot_id``, which is not this writer's, changed a bucket. ``moved``: it did more than add files of level 0."""
+    """Change of a bucket by a snapshot of another writer.
+
+    Attributes:
+        snapshot_id: id of the snapshot.
+        place: partition and bucket.
+        added: files of level 0 that it added.
+        moved: whether it did more than add files of level 0.
+    """
 
     snapshot_id: int
     place: Place
@@ -39,7 +46,13 @@ class Touch:
 
 @dataclass
 class TableChanges:
-    """``own``: commit identifiers of this writer with the kinds of their snapshots. ``lost``: the history has a gap, so everything may have changed."""
+    """Snapshots since the last look at the table.
+
+    Attributes:
+        own: commit identifiers of this writer with the kinds of their snapshots.
+        touches: changes by other writers.
+        lost: whether snapshots are missing in between, so everything may have changed.
+    """
 
     own: dict[int, set[CommitKind]] = field(default_factory=dict)
     touches: list[Touch] = field(default_factory=list)
@@ -47,16 +60,23 @@ class TableChanges:
 
 
 class Follower:
-    """Reads every new snapshot once, and the deltas of those that are not this writer's: an earlier life of the job has its name too."""
+    """Reader of new snapshots, each once; it also reads the deltas of other writers' snapshots.
+
+    An earlier run of the same job has the same name, so its snapshots count as other writers'.
+    """
 
     def __init__(self, store: TableStore, user: str) -> None:
         self._store, self._user = store, user
         self.seen = snapshots.latest_id(store) or 0
 
     def advance(self, handed_out: Container[int]) -> TableChanges:
-        """What came since the last call; afterwards :attr:`seen` is the newest snapshot's id. Raises :class:`CorruptFile`.
+        """Return the changes since the last call; afterwards :attr:`seen` is the newest snapshot's id.
 
-        ``handed_out``: the identifiers of this writer's commits whose outcome is not known.
+        Args:
+            handed_out: identifiers of this writer's commits with unknown outcome.
+
+        Raises:
+            CorruptFile: a snapshot or manifest cannot be read.
         """
         changes = TableChanges()
         latest = snapshots.latest_id(self._store) or 0
@@ -85,15 +105,26 @@ class Follower:
 
 
 class StreamTableWrite(TableWrite):
-    """A writer of one commit user over many commits (Java `StreamTableWriteImpl`, `AbstractFileStoreWrite`).
+    """Writer of one commit user over many commits.
 
-    Each :meth:`checkpoint` first looks at the snapshots since the last one. Files that others added join the tree of their
-    bucket; when others compacted or overwrote a bucket, its tree is read anew and compactions that were not handed out are
-    thrown away, so that none is built on files that are gone. Buckets that did nothing since their last commit are released.
+    Each :meth:`checkpoint` first reads the snapshots since the last one. Files that others added join the tree of their
+    bucket. When others compacted or overwrote a bucket, its tree is read again and unpublished compactions are
+    discarded, so that none refers to deleted files. Buckets without changes since their last commit are released.
+
+    Source: Paimon `StreamTableWriteImpl`, `AbstractFileStoreWrite`.
     """
 
     def __init__(self, store: TableStore, commit_user: str, compactor: Compactor | None) -> None:
-        """``compactor`` None: nothing is compacted (`write-only`). Raises :class:`UnsupportedFeature`."""
+        """Open a writer.
+
+        Args:
+            store: the table.
+            commit_user: name of the job.
+            compactor: compacts its buckets; None for no compaction (`write-only`).
+
+        Raises:
+            UnsupportedFeature: the table cannot be written.
+        """
         super().__init__(store, commit_user, compactor=compactor, follow=True)
         self._follower = Follower(store, commit_user)
         self._handed: dict[int, dict[Place, CommitMessage]] = {}
@@ -109,17 +140,25 @@ class StreamTableWrite(TableWrite):
         self._due: set[Place] = set()
 
     def compact(self, partition: bytes, bucket: int, full: bool = False) -> None:
-        """As :meth:`TableWrite.compact`, over the bucket as it is in the table now."""
+        """Compact a bucket as :meth:`TableWrite.compact` does, in its current state in the table."""
         self._catch_up()
         super().compact(partition, bucket, full)
 
     def checkpoint(self, wait_compaction: bool, commit_identifier: int) -> list[CommitMessage]:
-        """Flush everything for the commit ``commit_identifier``, which must be larger than the last one.
+        """Flush everything for a commit.
 
-        In tables that look keys up it waits for their compactions (`lookup-wait`); every `full-compaction.delta-commits` commits
-        (each one, with the full-compaction changelog producer) everything that changed is compacted as a whole.
-        Raises :class:`InvalidData` for an identifier that does not grow, :class:`WriterStale`, and what flushes and
-        compactions failed with: nothing was handed out then, abort the writer.
+        In tables that look up keys it waits for their compactions (`lookup-wait`). Every
+        `full-compaction.delta-commits` commits (every commit, with the full-compaction changelog producer) all changed
+        buckets are compacted fully.
+
+        Args:
+            wait_compaction: wait for running compactions.
+            commit_identifier: number of the commit, larger than the last one.
+
+        Raises:
+            InvalidData: the identifier is not larger than the last one.
+            WriterStale: the table's schema changed.
+            DredgeError: a flush or compaction failed. No message was returned; abort the writer.
         """
         if commit_identifier <= self._last:
             reason = f"commit identifier {commit_identifier} after {self._last}: identifiers of a writer must grow"
@@ -155,16 +194,16 @@ class StreamTableWrite(TableWrite):
 
     @property
     def last_identifier(self) -> int:
-        """The identifier of the last :meth:`checkpoint`, -1 before the first."""
+        """Identifier of the last :meth:`checkpoint`, -1 before the first."""
         return self._last
 
     @property
     def open_buckets(self) -> int:
-        """Buckets that are held open."""
+        """Number of open buckets."""
         return len(self._buckets)
 
     def _known_keys(self) -> Known:
-        """Where keys live: in the snapshot that was seen last, and in what was handed out and is not in the table yet."""
+        """Return the state in which keys are located: the last snapshot read, and uncommitted messages."""
         waiting = {
             identifier: messages
             for identifier, messages in self._handed.items()
@@ -184,7 +223,7 @@ class StreamTableWrite(TableWrite):
     # -- what others did -----------------------------------------------------------------------------------------------
 
     def _catch_up(self) -> None:
-        """Follow the table to its newest snapshot."""
+        """Read the snapshots up to the newest one."""
         before = self._follower.seen
         changes = self._follower.advance(self._handed)
         if self._indexes is not None and self._follower.seen != before:
@@ -198,7 +237,7 @@ class StreamTableWrite(TableWrite):
         self._renew(renew & set(self._buckets))
 
     def _touched(self, touch: Touch) -> bool:
-        """Take in what another user added to a bucket; whether its tree must be read anew."""
+        """Add another user's new files to a bucket; return whether its tree must be read again."""
         writer = self._buckets[touch.place]
         if not isinstance(writer, KeyValueBucket):
             return False
@@ -213,7 +252,7 @@ class StreamTableWrite(TableWrite):
         return False
 
     def _settled(self, changes: TableChanges) -> set[Place]:
-        """Forget messages whose outcome is known; the buckets whose tree waited for it, or turned out otherwise than was thought."""
+        """Forget messages whose outcome is known; return the buckets whose tree must be read again."""
         renew: set[Place] = set()
         self._committed = max([self._committed, *changes.own])
         for identifier, kinds in changes.own.items():
@@ -234,7 +273,7 @@ class StreamTableWrite(TableWrite):
         return renew
 
     def _renew(self, places: set[Place]) -> None:
-        """Read the trees of ``places`` as they are at the snapshot that was seen last, our uncommitted files on top."""
+        """Read the trees of some buckets at the last snapshot read, and add own uncommitted files."""
         compactions = {place: compaction for place in places if (compaction := self._compaction(place)) is not None}
         if not compactions:
             return

@@ -1,4 +1,4 @@
-"""Write rows into a table: route them to buckets, buffer within a byte budget, flush, and hand back commit messages."""
+"""Writer of a table: routes rows to buckets, buffers within a byte budget, flushes, and returns commit messages."""
 
 from __future__ import annotations
 
@@ -55,9 +55,14 @@ _MOST_OPEN_FILES: Final = 10
 
 @dataclass(frozen=True)
 class RoutedRows:
-    """Rows of one bucket in the table's Arrow schema, checked; ``kinds``: int8 (0..3) per row, None where all are inserts.
+    """Checked rows of one bucket in the table's Arrow schema.
 
-    ``follows``: see `CommitMessage`.
+    Attributes:
+        partition: BinaryRow of the partition.
+        bucket: number of the bucket.
+        rows: the rows.
+        kinds: int8 row kinds (0..3), or None for all inserts.
+        follows: see `CommitMessage`.
     """
 
     partition: bytes
@@ -68,10 +73,12 @@ class RoutedRows:
 
 
 class TableWrite:
-    """A writer of one table (Java `TableWriteImpl`); the same class serves single processes and Spark's writer tasks.
+    """Writer of one table, for single processes and for Spark's tasks.
 
-    Memory is bounded by `write-buffer-size` over all buckets: when it is full the largest buffer is flushed. Files are
+    Memory is bounded by `write-buffer-size` over all buckets; when it is full, the largest buffer is flushed. Files are
     on disk but invisible until the messages of :meth:`prepare_commit` are committed; :meth:`abort` deletes them.
+
+    Source: Paimon `TableWriteImpl`.
     """
 
     _merges_if_write_only: ClassVar = False
@@ -92,17 +99,24 @@ class TableWrite:
         number: int | None = None,
         shared: bool = False,
     ) -> None:
-        """Open a writer. ``overwrite``: existing files will be replaced, so sequence numbers start at 0.
+        """Open a writer.
 
-        ``sequence_offset`` is added to every bucket's first sequence number: tasks of one job that write the same bucket
-        need ranges of their own, or the order of their rows would be left to chance. ``compactor``: who compacts the buckets
-        of primary-key tables, by itself or when asked (:meth:`compact`); None: nobody. ``planned``: the history of the whole
-        table, read by whoever planned this write and found the table writable: this writer reads no metadata then. ``follow``: each
-        bucket is looked up at the snapshot that is the newest then. ``number``: of this writer among those of one commit, in whose
-        order postponed rows are replayed. ``shared``: other writers of the same commit write to the same buckets; where readers see
-        compacted rows alone, an overwrite then leaves level 0 to `settle_shared_buckets`.
+        Args:
+            store: the table.
+            commit_user: user of the commit.
+            overwrite: existing files will be replaced, so sequence numbers start at 0.
+            sequence_offset: added to every bucket's first sequence number. Tasks of one job that write the same bucket
+                need separate ranges, so that the order of their rows is defined.
+            compactor: compacts the buckets of primary-key tables, automatically or by :meth:`compact`; None for no
+                compaction.
+            planned: history of the whole table from the planner of this write; the writer then reads no metadata.
+            follow: look up each new bucket at the newest snapshot.
+            number: number of this writer among those of one commit; postponed rows are replayed in this order.
+            shared: other writers of the same commit write the same buckets. Where readers see compacted rows alone, an
+                overwrite then leaves level 0 to `settle_shared_buckets`.
 
-        Raises :class:`UnsupportedFeature` before anything is written.
+        Raises:
+            UnsupportedFeature: the table cannot be written; nothing was written.
         """
         if planned is None:
             require_writable(store)
@@ -156,11 +170,19 @@ class TableWrite:
             self.abort()
 
     def write(self, data: Rows, row_kinds: pa.Array | pa.ChunkedArray | str | int | None = None) -> None:
-        """Add rows. ``row_kinds``: one of "+I" "-U" "+U" "-D" (or 0..3) per row, or the one of all rows; None = all "+I".
+        """Add rows.
 
-        Missing columns take their default or null. Raises :class:`InvalidData` or :class:`ColumnNotFound` naming column
-        and row, :class:`RetractNotSupported` naming column and key, :class:`WriterStale`. Where rows of the failed call are in
-        the buffer already, the writer can only be aborted.
+        If this fails after rows of the call were buffered, the writer can only be aborted.
+
+        Args:
+            data: rows as :data:`Rows`; missing columns become their default or null.
+            row_kinds: "+I" "-U" "+U" "-D" (or 0..3) per row, or the one kind of all rows; None for all "+I".
+
+        Raises:
+            InvalidData: a value does not fit; the error names column and row.
+            ColumnNotFound: the table does not have a column of ``data``.
+            RetractNotSupported: the merge engine takes no deletes; the error names column and key.
+            WriterStale: the table's schema or number of buckets changed.
         """
         self._require_complete()
         incoming = as_rows(data, self.store.name)
@@ -182,11 +204,17 @@ class TableWrite:
         numbering: RowNumbering = ALL,
         assign: Assign | None = None,
     ) -> list[RoutedRows]:
-        """The rows in the table's shape by bucket, each in arrival order, for :meth:`add_routed` here or in another process.
+        """Return the rows in the table's columns by bucket, each in arrival order.
 
-        They are checked as :meth:`write` checks them, and errors call them as ``given`` says. Nothing is kept and no metadata read,
-        but for tables of dynamic buckets: there the partition's hash index is, and new keys are known to this writer from now on.
-        ``row_kinds``: int8 (0..3), or None. ``assign``: who gives such a table's rows a bucket in place of this writer.
+        :meth:`add_routed` takes them here or in another process. Rows are checked as by :meth:`write`. Nothing is kept
+        and no metadata is read, except in tables of dynamic buckets: there the partition's hash index is read, and this
+        writer remembers new keys.
+
+        Args:
+            data: incoming rows.
+            row_kinds: int8 (0..3), or None.
+            numbering: names of the rows in errors.
+            assign: returns the buckets in a table of dynamic buckets; None for this writer's own index.
         """
         table, kinds = self.checked(data, row_kinds, numbering)
         if assign is None and self._indexes is not None:
@@ -205,7 +233,7 @@ class TableWrite:
     def checked(
         self, data: pa.Table, row_kinds: pa.Array | None = None, numbering: RowNumbering = ALL
     ) -> tuple[pa.Table, pa.Array | None]:
-        """Rows and kinds (int8, or None) as they will be written: what :meth:`routed` groups, with its errors."""
+        """Return the rows and kinds (int8, or None) that will be written; raises as :meth:`routed`."""
         table, kinds = self._merged_inputs(self._conform(data, numbering), row_kinds, numbering)
         table, kinds = self._without_ignored(table, kinds, numbering)
         if kinds is not None and self.store.has_primary_key:
@@ -213,7 +241,7 @@ class TableWrite:
         return table, kinds
 
     def _require_time(self, partition: bytes) -> None:
-        """Raise InvalidData for a partition whose values tell no time, where `partition.timestamp-format.strict` asks for one."""
+        """Raise InvalidData for a partition without a valid time under `partition.timestamp-format.strict`."""
         if self._times is None or partition in self._timely:
             return
         try:
@@ -225,7 +253,7 @@ class TableWrite:
         self._timely.add(partition)
 
     def add_routed(self, routed: RoutedRows) -> None:
-        """Add rows that :meth:`routed` of any writer of this table returned. Raises :class:`WriterStale`, :class:`StorageFull`."""
+        """Add rows that :meth:`routed` of any writer of this table returned. Raises WriterStale, StorageFull."""
         self._require_complete()
         if self._indexes is not None:
             self._indexes.learn(routed.partition, routed.bucket, key_hashes(self.store, routed.rows))
@@ -235,12 +263,20 @@ class TableWrite:
         self._write_incomplete = False
 
     def compact(self, partition: bytes, bucket: int, full: bool = False) -> None:
-        """Flush a bucket and compact it in the background: what the table's options pick, or everything (``full``).
+        """Flush a bucket and compact it in the background.
 
-        The outcome is handed out by the next :meth:`prepare_commit` that waits or finds it done. Raises
-        :class:`InvalidOption` for a full compaction under `write-only` (otherwise that does nothing, as in Java),
-        :class:`UnsupportedFeature` for append tables and whatever else is not compacted here, :class:`InvalidData` for a
-        bucket that the table has not.
+        The result is part of the next :meth:`prepare_commit` that waits or finds it finished. In a `write-only` table
+        this does nothing, as in Java, unless ``full`` is set.
+
+        Args:
+            partition: BinaryRow of the partition.
+            bucket: number of the bucket.
+            full: compact everything, instead of the choice of the table's options.
+
+        Raises:
+            InvalidOption: a full compaction of a `write-only` table.
+            UnsupportedFeature: the table is not compacted by writers.
+            InvalidData: the table does not have this bucket.
         """
         if self.store.options.write_only:
             if full:
@@ -264,15 +300,20 @@ class TableWrite:
         compaction.trigger(full, requested=True)
 
     def prepare_commit(self, wait_compaction: bool = False) -> list[CommitMessage]:
-        """Flush everything; one message per touched bucket. The writer can be used on, for the next commit.
+        """Flush everything and return one message per touched bucket; the writer can be used for the next commit.
 
-        ``wait_compaction`` (always with `commit.force-compact`): wait for the compactions that are under way. When this
-        raises (after a :meth:`write` that failed halfway it always does) nothing was handed out: abort the writer.
+        After an error no message was returned; abort the writer. A :meth:`write` that failed halfway makes this fail.
+
+        Args:
+            wait_compaction: wait for running compactions; always true with `commit.force-compact`.
         """
         return [message for message in self._prepared(wait_compaction) if not message.is_empty]
 
     def _prepared(self, wait: bool, full: bool = False) -> list[CommitMessage]:
-        """One message a bucket, empty ones too; ``full``: each compacted as a whole before. All buckets are settled before the first one lets go of its files."""
+        """Return one message per bucket, empty ones too.
+
+        All buckets are settled before the first one returns its files. With ``full`` each is compacted fully before.
+        """
         self._require_complete()
         if self._moves is not None:
             self._route_keys(self._moves)
@@ -303,7 +344,7 @@ class TableWrite:
         return messages if self._indexes is None else self._indexed(messages, self._indexes)
 
     def _route_keys(self, moves: KeyMoves) -> None:
-        """Send the rows gathered for this commit to where their keys live, or move the keys."""
+        """Send the collected rows of this commit to the places of their keys, or move the keys."""
         self._write_incomplete = True
         known = self._known_keys()
         self._keys_as_of = 0 if known.snapshot is None else known.snapshot.id
@@ -316,11 +357,11 @@ class TableWrite:
         self._write_incomplete = False
 
     def _known_keys(self) -> Known:
-        """Where keys live: in the newest snapshot."""
+        """Return the state in which keys are located: the newest snapshot."""
         return Known(snapshots.latest(self.store))
 
     def _indexed(self, messages: Sequence[CommitMessage], indexes: HashIndexes) -> list[CommitMessage]:
-        """``messages`` with the hash indexes of their buckets."""
+        """Return messages with the hash indexes of their buckets."""
         completed = []
         for message in messages:
             new, old = indexes.hand_out(message.partition, message.bucket)
@@ -335,7 +376,7 @@ class TableWrite:
             raise DredgeError(f"table {self.store.name}: {reason}")
 
     def abort(self) -> None:
-        """Delete every file that was written and not yet handed out by :meth:`prepare_commit`, and end the compactions."""
+        """Delete every file that :meth:`prepare_commit` did not return, and end the compactions."""
         for (partition, bucket), writer in self._buckets.items():
             writer.abort()
             files = writer.files if isinstance(writer, AppendBucket) else [*writer.files, *writer.changelog]
@@ -368,7 +409,7 @@ class TableWrite:
 
     @cached_property
     def _refusals(self) -> Refusals:
-        """Decided once, when rows come."""
+        """Rules for refused rows, made at the first row."""
         function = merge_function(self.store.schema, self.store.options.raw, self.store.name)
         return Refusals.of(function, self.store.schema, self.store.name)
 
@@ -384,7 +425,7 @@ class TableWrite:
     def _merged_inputs(
         self, table: pa.Table, kinds: pa.Array | None, numbering: RowNumbering
     ) -> tuple[pa.Table, pa.Array | None]:
-        """Rows as the merge engine takes them: kinds from `rowkind.field`, counted columns as ones and zeros."""
+        """Return rows as the merge engine takes them: kinds from `rowkind.field`, counted columns as ones and zeros."""
         if self._kind_field is not None:
             if kinds is not None and np.asarray(kinds).any():
                 reason = f"row kinds are given beside the column that rowkind.field names ('{self._kind_field}')"
@@ -397,7 +438,10 @@ class TableWrite:
     def _without_ignored(
         self, table: pa.Table, kinds: pa.Array | None, numbering: RowNumbering
     ) -> tuple[pa.Table, pa.Array | None]:
-        """Rows without what `ignore-delete` and `ignore-update-before` drop; append tables take inserts only."""
+        """Return rows without those that `ignore-delete` and `ignore-update-before` drop.
+
+        Append tables take inserts only.
+        """
         if kinds is None:
             return table, None
         if not self.store.schema.primary_keys:
@@ -416,7 +460,7 @@ class TableWrite:
         return table.filter(kept), kinds.filter(kept)
 
     def _ignored(self, kinds: pa.Array | None) -> np.ndarray[Any, Any] | None:
-        """Which rows `ignore-delete` and `ignore-update-before` drop; None: nothing is dropped."""
+        """Return a mask of the rows that `ignore-delete` and `ignore-update-before` drop, or None."""
         if kinds is None:
             return None
         if self.store.options.ignore_delete:
@@ -437,7 +481,7 @@ class TableWrite:
         self._make_room()
 
     def _look_up(self, places: Sequence[tuple[bytes, int]]) -> None:
-        """Read, for all of ``places`` that have no writer yet at once, what the snapshot holds: sequence numbers, and files to compact."""
+        """Read sequence numbers and files to compact for all buckets that have no writer yet, in one read."""
         new = [place for place in places if place not in self._buckets]
         if self.store.bucket_mode in (BucketMode.UNAWARE, BucketMode.POSTPONE) or not new:
             return
@@ -476,7 +520,7 @@ class TableWrite:
         )
 
     def _compaction_of(self, partition: bytes, bucket: int) -> BucketCompaction:
-        """The tree of a bucket at the snapshot that the history saw, and what was flushed to it since."""
+        """Return the tree of a bucket at the snapshot of the history, with the files flushed since."""
         assert self._compactor is not None
         place, snapshot = (partition, bucket), self._history.snapshot
         files = self._live_files.pop(place, None)
@@ -490,7 +534,10 @@ class TableWrite:
 
     @property
     def _spills_appends(self) -> bool:
-        """Whether rows of append buckets wait on the local disk: `write-buffer-for-append`, or more buckets than `write-max-writers-to-spill`."""
+        """Whether rows of append buckets are spilled to the local disk.
+
+        This is so with `write-buffer-for-append`, or above `write-max-writers-to-spill` buckets.
+        """
         options = self.store.options
         return bool(options.get("write-buffer-for-append")) or len(self._buckets) > int(
             options.get("write-max-writers-to-spill")
@@ -516,10 +563,11 @@ class TableWrite:
 
 
 class StoredRows(TableWrite):
-    """Writes merged rows that a table held before into the buckets they belong to now, as they stand.
+    """Writer of merged rows that the table held before, unchanged, into their present buckets.
 
-    Nulls take no defaults, and counted columns hold counts already. Sequence numbers start at 0, as in an overwrite, unless the
-    rows are written beside others (``beside``). ``store`` may have other buckets than the table.
+    Nulls do not become defaults, and counted columns keep their counts. Sequence numbers start at 0, as in an
+    overwrite, unless the rows are written ``beside`` others. ``store`` may have another number of buckets than the
+    table.
     """
 
     _merges_if_write_only = True  # rows that were seen stay so
