@@ -1,4 +1,4 @@
-"""Statements that change rows which are already there: truncate, drop partitions, delete, update, upsert; one commit each."""
+"""Statements that change existing rows: truncate, drop partitions, delete, update, upsert; one commit each."""
 
 from __future__ import annotations
 

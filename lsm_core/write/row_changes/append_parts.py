@@ -1,4 +1,7 @@
-"""DELETE and UPDATE of an append table in parts: splits of one scan that are looked at apart, here or by tasks elsewhere, for one commit."""
+"""DELETE and UPDATE of an append table in parts, for one commit.
+
+Each part handles some splits of one scan, in this process or in tasks elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +29,18 @@ Place: TypeAlias = tuple[bytes, int]
 
 @dataclass(frozen=True)
 class PartOfChange:
-    """What became of some splits: messages with the files that were written (and those that they replace), and by bucket and data file the
-    rows that are marked as deleted, old marks included.
+    """Outcome of some splits.
+
+    Attributes:
+        messages: messages with the written files and the files that they replace.
+        vectors: rows marked as deleted by bucket and data file, earlier marks included.
     """
 
     messages: Sequence[CommitMessage] = ()
     vectors: Mapping[Place, Mapping[str, DeletionVector]] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
-        """Bytes for the one who commits."""
+        """Return bytes for the process that commits."""
         marks = [
             [
                 partition.hex(),
@@ -47,7 +53,7 @@ class PartOfChange:
 
     @staticmethod
     def from_bytes(data: bytes) -> PartOfChange:
-        """Inverse of :meth:`to_bytes`; raises CorruptFile on anything else."""
+        """Return the part of :meth:`to_bytes`. Raises CorruptFile for other bytes."""
         try:
             messages, marks = parse_json(data)
             vectors = {
@@ -68,9 +74,12 @@ def _text(data: bytes) -> str:
 
 @dataclass(frozen=True)
 class AppendChange(ABC):
-    """DELETE (``values`` is None) or UPDATE of the rows that ``predicate`` chooses; sent to whoever carries it out.
+    """DELETE or UPDATE of the rows that a predicate matches; it can be sent to tasks.
 
-    ``values``: column to literal, or to an Arrow expression over the old row.
+    Attributes:
+        store: the table.
+        predicate: condition on the rows.
+        values: literal, or Arrow expression over the old row, by column; None for DELETE.
     """
 
     store: TableStore
@@ -79,17 +88,22 @@ class AppendChange(ABC):
 
     @property
     def assignments(self) -> Assignments | None:
-        """The new values; None for a DELETE."""
+        """New values; None for a DELETE."""
         return None if self.values is None else Assignments(self.store, self.values)
 
     @property
     def by_bucket(self) -> bool:
-        """Whether all splits of a bucket have to be in one part."""
+        """Whether all splits of a bucket must be in one part."""
         return False
 
     @abstractmethod
     def carried_out(self, splits: Iterable[Split]) -> PartOfChange:
-        """Look at the rows of ``splits`` and write what takes their place; after an error nothing of that is left. Raises InvalidData, CorruptFile."""
+        """Read the rows of some splits and write their replacement; after an error no written file is left.
+
+        Raises:
+            InvalidData: a new value does not fit.
+            CorruptFile: a file cannot be read.
+        """
 
 
 Additions: TypeAlias = Callable[[int | None], pa.Table | None]
@@ -97,7 +111,7 @@ Additions: TypeAlias = Callable[[int | None], pa.Table | None]
 
 
 def added_rows(store: TableStore, additions: Additions | None, snapshot_id: int | None) -> list[CommitMessage]:
-    """Write the rows that a change adds, and return what is to be committed with it. Raises InvalidData."""
+    """Write the rows that a change adds, and return their messages. Raises InvalidData."""
     rows = None if additions is None else additions(snapshot_id)
     if rows is None or not rows.num_rows:
         return []
@@ -111,7 +125,7 @@ AppendRun: TypeAlias = Callable[[AppendChange, Scan], Iterable[PartOfChange]]
 
 
 def here(change: AppendChange, scan: Scan) -> Iterable[PartOfChange]:
-    """All in one part, by this process; memory is that of a read and a write buffer."""
+    """Handle all splits as one part in this process; memory is that of a read and a write buffer."""
     yield change.carried_out(scan.splits)
 
 

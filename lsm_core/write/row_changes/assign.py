@@ -1,4 +1,4 @@
-"""New values of columns: literals, or Arrow expressions over the row as it was."""
+"""New values of columns: literals, or Arrow expressions over the old row."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 def evaluate(batch: pa.RecordBatch, expressions: Sequence[pc.Expression]) -> list[pa.ChunkedArray]:
-    """Values of ``expressions`` for every row of ``batch``, in row order."""
+    """Return the values of expressions for every row of a batch, in row order."""
     from pyarrow import acero  # it loads pandas
 
     source = acero.Declaration("table_source", acero.TableSourceNodeOptions(pa.Table.from_batches([batch])))
@@ -30,13 +30,13 @@ def evaluate(batch: pa.RecordBatch, expressions: Sequence[pc.Expression]) -> lis
 
 
 def matches(batch: pa.RecordBatch, expression: pc.Expression) -> Mask:
-    """Per row, whether ``expression`` is true; null is not."""
+    """Return a mask of the rows for which an expression is true; null is false."""
     (truth,) = evaluate(batch, [expression])
     return np.asarray(one_array(pc.fill_null(truth, fill_value=False)))
 
 
 def matching_rows(batch: pa.RecordBatch, predicate: Predicate) -> Mask:
-    """Per row of ``batch``, whether the filter is true; null is not."""
+    """Return a mask of the rows for which a filter is true; null is false."""
     if isinstance(predicate, ComputedPredicate):
         return np.asarray(one_array(pa.chunked_array([pc.fill_null(predicate.compute(batch), fill_value=False)])))
     return matches(batch, predicate.expression)
@@ -69,7 +69,7 @@ class ComputedValues(Mapping[str, Any]):
 
 
 def deleted_rows(values: Mapping[str, Any] | None, batch: pa.RecordBatch) -> Mask | None:
-    """Return which rows of a batch a change of values deletes; None where it deletes none."""
+    """Return a mask of the rows of a batch that a change of values deletes; None where it deletes none."""
     if not isinstance(values, ComputedValues) or values.deleted is None or not batch.num_rows:
         return None
     mask = values.deleted(batch)
@@ -77,9 +77,10 @@ def deleted_rows(values: Mapping[str, Any] | None, batch: pa.RecordBatch) -> Mas
 
 
 class Assignments:
-    """What UPDATE sets: ``{column: literal or expression}``; all expressions see the old row.
+    """New values of an UPDATE by column: literals or expressions, which all read the old row.
 
-    Raises InvalidData for a literal that Arrow does not understand, or an expression that does not fit the table.
+    Raises:
+        InvalidData: Arrow does not understand a literal, or an expression does not fit the table.
     """
 
     def __init__(self, store: TableStore, values: Mapping[str, Any]) -> None:
@@ -107,9 +108,9 @@ class Assignments:
                 raise InvalidData(store.name, name, f"its new value cannot be computed: {first}") from error
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """``batch`` (all columns of the table) with the new values, in the columns' types.
+        """Return a batch (all columns of the table) with the new values, in the columns' types.
 
-        Raises InvalidData naming the column and the value that does not fit it.
+        Raises InvalidData, which names the column and the value that does not fit.
         """
         try:
             new_values = dict(zip(self._expressions, evaluate(batch, list(self._expressions.values())), strict=True))
@@ -127,7 +128,7 @@ class Assignments:
         return pa.RecordBatch.from_arrays(columns, schema=fitted.schema)
 
     def apply_where(self, batch: pa.RecordBatch, mask: Mask) -> pa.RecordBatch:
-        """All rows of ``batch``, those that ``mask`` marks with the new values."""
+        """Return all rows of a batch, with the new values in the rows that ``mask`` marks."""
         changed = self.apply(batch.filter(pa.array(mask)))
         place = np.arange(batch.num_rows)
         place[mask] = batch.num_rows + np.arange(changed.num_rows)

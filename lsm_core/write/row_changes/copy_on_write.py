@@ -1,8 +1,9 @@
-"""DELETE and UPDATE of an append table: files that hold matching rows are written again without them, or with new values.
+"""DELETE and UPDATE of an append table by rewriting the files that hold matching rows.
 
-Source: Paimon's Spark commands on tables without deletion vectors. What is promised: the commit fails with CommitConflict
-unless every file that it replaces is still there, so no other commit is undone; rows that came meanwhile stay as they are.
-A rewritten file keeps its place in the order of its bucket.
+The commit fails with CommitConflict unless every replaced file still exists, so it undoes no other commit; rows that
+were added meanwhile stay. A rewritten file keeps its place in the order of its bucket.
+
+Source: Paimon's Spark commands on tables without deletion vectors.
 """
 
 from __future__ import annotations
@@ -41,7 +42,11 @@ Rewrite = Callable[[pa.RecordBatch, Mask], pa.RecordBatch]
 
 @dataclass(frozen=True)
 class Rewriting(AppendChange):
-    """Files that hold matching rows are written again. ``totals``: the recorded number of buckets per bucket."""
+    """Rewrite of the files that hold matching rows.
+
+    Attributes:
+        totals: recorded number of buckets by bucket.
+    """
 
     totals: Mapping[Place, int]
 
@@ -65,9 +70,15 @@ def change(
     run: AppendRun = here,
     additions: Additions | None = None,
 ) -> int | None:
-    """Leave the matching rows out (a file that holds no other goes), or give them new ``values``, and add rows in the same commit.
+    """Remove the matching rows or give them new values, and add rows, in one commit.
 
-    The snapshot id, None: nothing changed. Raises InvalidData for values that do not fit.
+    A file without other rows is dropped.
+
+    Returns:
+        The id of the snapshot, or None when nothing changed.
+
+    Raises:
+        InvalidData: a new value does not fit.
     """
     messages: list[CommitMessage] = []
     with discard_on_failure(store, messages):
@@ -101,7 +112,7 @@ def _with_values(store: TableStore, values: Mapping[str, Any]) -> Rewrite:
 
 
 def _totals(store: TableStore, scan: Scan) -> dict[Place, int]:
-    """The recorded number of buckets per bucket, which entries that delete files must repeat."""
+    """Return the recorded number of buckets by bucket, which entries that delete files must repeat."""
     assert scan.snapshot is not None
     partitions = sorted({split.partition for split in scan.splits})
     if not partitions:
@@ -113,7 +124,7 @@ def _totals(store: TableStore, scan: Scan) -> dict[Place, int]:
 
 
 def _touched(store: TableStore, splits: Iterable[Split], predicate: Predicate) -> Iterator[tuple[Place, DataFileMeta]]:
-    """The files that hold a matching row; only the columns of the filter are read, up to the first such row."""
+    """Yield the files with a matching row; only filter columns are read, up to the first such row."""
     names = list(store.schema.field_names if predicate.by_position else predicate.columns)
     for split in splits:
         for file in split.files:

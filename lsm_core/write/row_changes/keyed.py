@@ -1,8 +1,8 @@
-"""DELETE and UPDATE of a primary-key table: the merged rows that match are written again as -D or +U rows, in one commit.
+"""DELETE and UPDATE of a primary-key table: matching merged rows are written again as -D or +U rows, in one commit.
 
-What is promised: the statement sees one snapshot, and its rows are newer than all that this snapshot holds. Another commit
-that touched one of the same buckets meanwhile (compactions aside) makes it fail with CommitConflict, so a later write is
-never undone; Java commits regardless. Rows that others add to other buckets are not looked at.
+The statement reads one snapshot, and its rows are newer than all rows of this snapshot. If another commit changed one
+of the same buckets meanwhile (compactions excepted), it fails with CommitConflict, so no later write is undone; Java
+commits regardless. Rows that others add to other buckets are not read.
 """
 
 from __future__ import annotations
@@ -35,9 +35,11 @@ _TEXTS: Final = {RowKind.DELETE: "-D", RowKind.UPDATE_AFTER: "+U"}
 
 @dataclass(frozen=True)
 class KeyedChange:
-    """DELETE (``values`` is None) or UPDATE of a keyed table; sent to whoever carries it out.
+    """DELETE or UPDATE of a keyed table; it can be sent to tasks.
 
-    ``values``: column to literal, or to an Arrow expression over the old row.
+    Attributes:
+        store: the table.
+        values: literal, or Arrow expression over the old row, by column; None for DELETE.
     """
 
     store: TableStore
@@ -45,17 +47,20 @@ class KeyedChange:
 
     @property
     def kind(self) -> RowKind:
-        """The kind of all rows that are written."""
+        """Row kind of all written rows."""
         return RowKind.DELETE if self.values is None else RowKind.UPDATE_AFTER
 
     def writer(self, **options: Any) -> TableWrite:
-        """A writer that takes what :meth:`rows` gives; ``options`` as `TableWrite` takes them."""
+        """Return a writer for the rows of :meth:`rows`; ``options`` are those of `TableWrite`."""
         return (TableWrite if self.values is not None else DeletingWrite)(self.store, **options)
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[pa.Table, pa.Array | None]]:
-        """What is written for merged rows that match (all columns), and its row kinds (int8; None: a column says them).
+        """Yield the rows to write for matching merged rows (all columns), with their kinds.
 
-        Raises InvalidData when the merge engine would not take a new value (an older sequence, null into partial-update).
+        The kinds are int8, or None where a column holds them.
+
+        Raises:
+            InvalidData: the merge engine would ignore a new value (an older sequence, null into partial-update).
         """
         assignments = None if self.values is None else Assignments(self.store, self.values)
         effect = _Effect(self.store, self.kind)
@@ -83,10 +88,15 @@ class KeyedChange:
 
 
 def run(change: KeyedChange, scan: Scan, additions: Additions | None = None) -> int | None:
-    """Carry out a change in this process, and add rows in the same commit; memory is that of a read and a write buffer.
+    """Apply a change in this process, and add rows in the same commit; memory is that of a read and a write buffer.
 
-    The snapshot id; None: no row matched, and none is added. Raises InvalidData when the merge engine would not do what the statement says,
-    CommitConflict, CommitUnknown.
+    Returns:
+        The id of the snapshot, or None when no row matched and none was added.
+
+    Raises:
+        InvalidData: the merge engine would not give the result of the statement.
+        CommitConflict: another commit changed the same buckets.
+        CommitUnknown: the outcome of the commit could not be read.
     """
     if scan.snapshot is None:
         messages = added_rows(change.store, additions, None)
@@ -105,7 +115,7 @@ def run(change: KeyedChange, scan: Scan, additions: Additions | None = None) -> 
 
 
 class DeletingWrite(TableWrite):
-    """Writes -D rows of what is in the table; merging may have left a null in a NOT NULL column, which no delete is refused for.
+    """Writer of -D rows for rows of the table, also where merging left a null in a NOT NULL column.
 
     Raises InvalidData where the merge engine would not delete a row.
     """
@@ -122,7 +132,7 @@ class DeletingWrite(TableWrite):
 
 
 class _Effect:
-    """Whether the merge engine makes of the old rows and the change what the statement says; found out by merging both."""
+    """Check that the merge engine gives the result of the statement, by merging the old rows and the change."""
 
     def __init__(self, store: TableStore, kind: RowKind) -> None:
         self._store, self._kind = store, kind
@@ -133,7 +143,7 @@ class _Effect:
         self._layout = kv_arrow_schema(store.schema)
 
     def require(self, before: pa.Table, after: pa.Table) -> None:
-        """Raise InvalidData when a changed row would not be read back as it is meant (or, deleted, still be there)."""
+        """Raise InvalidData when the change would not be read back: other values, or a deleted row that still exists."""
         if self._certain or not before.num_rows:
             return
         schema, rows = self._store.schema, before.num_rows

@@ -1,5 +1,7 @@
-"""Statements as callers give them: which tables take which (what the merge engine could not carry out is refused before anything is
-read), then carried out by what kind of table it is, each in one commit."""
+"""Statements that change rows: checks which tables take them, and applies each in one commit.
+
+A change that the merge engine cannot represent is refused before anything is read.
+"""
 
 from __future__ import annotations
 
@@ -37,13 +39,27 @@ _UPDATABLE: Final = ("deduplicate", "partial-update")
 def delete_rows(
     store: TableStore, condition: object, run: KeyedRun = keyed.run, run_append: AppendRun = append_parts.here
 ) -> int | None:
-    """Delete the rows for which the filter ``given`` is true; the snapshot id, None when there were none.
+    """Delete the rows that match a filter.
 
-    ``run``: who carries out the change of a keyed table, ``run_append`` that of an append table.
+    A filter over partition columns alone drops whole partitions by metadata, also rows that came meanwhile, as Java
+    does. With `delete.force-produce-changelog` it does not.
 
-    A filter over partition columns alone drops whole partitions by metadata (with what came meanwhile), as Java does, unless
-    `delete.force-produce-changelog` is true. Raises InvalidFilter, UnsupportedFeature, RetractNotSupported, InvalidData,
-    CommitConflict, CommitUnknown.
+    Args:
+        store: the table.
+        condition: filter as in `Table.to_arrow`.
+        run: applies the change of a keyed table.
+        run_append: applies the change of an append table.
+
+    Returns:
+        The id of the snapshot, or None when no row matched.
+
+    Raises:
+        InvalidFilter: the filter cannot be used, or is None.
+        UnsupportedFeature: the table does not take deletes.
+        RetractNotSupported: the merge engine takes no deletes.
+        InvalidData: the merge engine would not delete a row.
+        CommitConflict: another commit changed the same rows' buckets or files.
+        CommitUnknown: the outcome of the commit could not be read.
     """
     require_writable(store)
     predicate = _chosen_rows(store, condition, "delete")
@@ -67,9 +83,21 @@ def update_rows(
     run: KeyedRun = keyed.run,
     run_append: AppendRun = append_parts.here,
 ) -> int | None:
-    """Set ``values`` (column: literal or Arrow expression over the old row) in the rows for which ``given`` is true.
+    """Set columns of the rows that match a filter.
 
-    The snapshot id, None when no row matched. Raises as :func:`delete_rows`, and ColumnNotFound.
+    Args:
+        store: the table.
+        condition: filter as in `Table.to_arrow`.
+        values: literal, or Arrow expression over the old row, by column.
+        run: applies the change of a keyed table.
+        run_append: applies the change of an append table.
+
+    Returns:
+        The id of the snapshot, or None when no row matched.
+
+    Raises:
+        ColumnNotFound: a column does not exist.
+        DredgeError: as :func:`delete_rows`.
     """
     require_writable(store)
     _require_update(store, values)
@@ -121,9 +149,16 @@ def merge_rows(
 
 
 def upsert_rows(store: TableStore, data: Rows) -> int | None:
-    """Insert ``data``, each row in place of the one with its key (partial-update: columns left out keep their values).
+    """Insert rows, each in place of the row with its key; with partial-update, missing columns keep their values.
 
-    The snapshot id, None without rows. Raises UnsupportedFeature, InvalidData, ColumnNotFound, CommitConflict.
+    Returns:
+        The id of the snapshot, or None without rows.
+
+    Raises:
+        UnsupportedFeature: new rows do not replace old ones in this table.
+        InvalidData: a value does not fit.
+        ColumnNotFound: a column does not exist.
+        CommitConflict: the commit lost against others.
     """
     require_writable(store)
     rows = as_rows(data, store.name)
@@ -136,23 +171,37 @@ def upsert_rows(store: TableStore, data: Rows) -> int | None:
 
 
 def truncate(store: TableStore) -> int | None:
-    """Empty the table in one OVERWRITE commit; rows committed before it go, whoever wrote them. None: it was empty.
+    """Delete all rows in one OVERWRITE commit, also those of other commits before it.
 
-    Raises UnsupportedFeature, CommitConflict, CommitUnknown.
+    Returns:
+        The id of the snapshot, or None when the table was empty.
+
+    Raises:
+        UnsupportedFeature: the table cannot be written.
+        CommitConflict: the commit lost against others.
+        CommitUnknown: the outcome of the commit could not be read.
     """
     return Committer(store).drop(None).snapshot_id
 
 
 def drop_partitions(store: TableStore, partitions: Sequence[Mapping[str, Any]]) -> int | None:
-    """Delete all rows of the partitions that one of ``partitions`` matches (columns may be left out); None: there were none.
+    """Delete all rows of the partitions that match one of ``partitions``; columns that are left out match every value.
 
-    Raises InvalidOption for no specs or an empty one, ColumnNotFound, InvalidData, UnsupportedFeature, CommitConflict.
+    Returns:
+        The id of the snapshot, or None when no partition matched.
+
+    Raises:
+        InvalidOption: ``partitions`` is empty, or holds an empty entry.
+        ColumnNotFound: a column is not a partition column.
+        InvalidData: a value does not fit its column.
+        UnsupportedFeature: the table cannot be written.
+        CommitConflict: another commit changed the partitions.
     """
     return Committer(store).drop(partitions).snapshot_id
 
 
 def _matching_partitions(store: TableStore, predicate: Predicate) -> list[bytes] | None:
-    """The partitions whose rows all match a filter over partition columns alone; None for any other filter."""
+    """Return the partitions that a filter over partition columns alone matches; None for any other filter."""
     keys = store.schema.partition_keys
     if not keys or predicate.by_position or not predicate.columns or not set(predicate.columns) <= set(keys):
         return None
@@ -166,7 +215,10 @@ def _matching_partitions(store: TableStore, predicate: Predicate) -> list[bytes]
 
 
 def require_delete(store: TableStore) -> None:
-    """Raise UnsupportedFeature, naming the option, unless a -D row deletes its key (the engines of Spark's DELETE)."""
+    """Raise UnsupportedFeature, which names the option, unless a -D row deletes its key.
+
+    These are the merge engines that Spark's DELETE accepts.
+    """
     if not store.schema.primary_keys:
         return
     if store.bucket_mode is BucketMode.POSTPONE:
@@ -183,7 +235,12 @@ def require_delete(store: TableStore) -> None:
 
 
 def _require_update(store: TableStore, columns: Mapping[str, Any]) -> None:
-    """Raise UnsupportedFeature for an engine or a column that UPDATE cannot change, ColumnNotFound for one that is not there."""
+    """Raise an error for an engine or a column that UPDATE cannot change.
+
+    Raises:
+        UnsupportedFeature: the engine or the column cannot be updated.
+        ColumnNotFound: a column does not exist.
+    """
     if not isinstance(columns, Mapping) or not columns:
         raise InvalidOption("values", str(columns), "a mapping of at least one column to its new value", store.name)
     named = list(columns)
@@ -210,7 +267,7 @@ def _require_update(store: TableStore, columns: Mapping[str, Any]) -> None:
 
 
 def require_upsert(store: TableStore, columns: Iterable[str]) -> None:
-    """Raise UnsupportedFeature unless new rows replace, or are merged into, those of their key."""
+    """Raise UnsupportedFeature unless new rows replace the rows of their key or are merged into them."""
     if not store.schema.primary_keys:
         raise UnsupportedFeature("upserts into a table without primary key", store.name)
     engine = store.options.merge_engine
@@ -228,7 +285,10 @@ def require_upsert(store: TableStore, columns: Iterable[str]) -> None:
 
 
 def _chosen_rows(store: TableStore, condition: object, verb: str) -> Predicate:
-    """The filter of a statement. Raises InvalidFilter for none: a forgotten filter would change every row."""
+    """Return the filter of a statement.
+
+    Raises InvalidFilter for None, because a forgotten filter would change every row.
+    """
     predicate = parse_filter(condition, store.schema, store.name)
     if predicate is None:
         raise InvalidFilter(
@@ -239,9 +299,13 @@ def _chosen_rows(store: TableStore, condition: object, verb: str) -> Predicate:
 
 
 def _scan_of_newest(store: TableStore, predicate: Predicate) -> Scan:
-    """A scan of the newest version. Raises InvalidOption when an option of the table names another one, WriterStale when the schema has changed.
+    """Return a scan of the newest version.
 
-    An UPDATE by a table that was opened before a column was added would write its rows without that column's values.
+    An UPDATE through a table that was opened before a column was added would write its rows without that column.
+
+    Raises:
+        InvalidOption: an option of the table names another version.
+        WriterStale: the schema has changed.
     """
     newest = snapshots.latest(store)
     if newest is not None:

@@ -1,8 +1,10 @@
-"""DELETE and UPDATE of an append table with deletion vectors: rows are marked where they lie, new values are appended, no file is rewritten.
+"""DELETE and UPDATE of an append table with deletion vectors.
 
-Source: Paimon's Spark commands on such tables (`DeleteFromPaimonTableCommand`, `BaseAppendDeleteFileMaintainer`). Vectors and
-new rows are one commit. A commit that took the files, or changed the same index files, meanwhile makes the statement run again
-on what the table is then; it fails with CommitConflict when that happens too often. Rows that came meanwhile are looked at then.
+Rows are marked as deleted, new values are appended, and no file is rewritten. Vectors and new rows are one commit. If
+another commit removed the files or changed the same index files, the statement runs again on the new version. It fails
+with CommitConflict after five attempts.
+
+Source: Paimon `DeleteFromPaimonTableCommand`, `BaseAppendDeleteFileMaintainer`.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Marking(AppendChange):
-    """Matching rows are marked where they lie, and appended again with their new values."""
+    """Marks matching rows as deleted, and appends them again with their new values."""
 
     @property
     def by_bucket(self) -> bool:
@@ -88,9 +90,15 @@ def change(
     run: AppendRun = here,
     additions: Additions | None = None,
 ) -> int | None:
-    """Mark the matching rows as deleted (a file that holds no other goes), append them again with new ``values``, and add rows, in one commit.
+    """Mark the matching rows as deleted, append them with new values, and add rows, in one commit.
 
-    The snapshot id, None: nothing changed. Raises InvalidData for values that do not fit.
+    A file without other rows is dropped.
+
+    Returns:
+        The id of the snapshot, or None when nothing changed.
+
+    Raises:
+        InvalidData: a new value does not fit.
     """
     return _retried(store, plan, Marking(store, predicate, values), run, additions)
 
@@ -98,7 +106,7 @@ def change(
 def _retried(
     store: TableStore, plan: Callable[[], Scan], marking: Marking, run: AppendRun, additions: Additions | None
 ) -> int | None:
-    """``plan`` gives the scan of the newest version, asked at every attempt."""
+    """Apply a change to the scan that ``plan`` returns for the newest version; ``plan`` is called at every attempt."""
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             return _change(store, plan(), marking, run, additions)
@@ -154,7 +162,7 @@ def _change(store: TableStore, scan: Scan, marking: Marking, run: AppendRun, add
 
 
 def _files_of(scan: Scan, changed: Mapping[Place, Mapping[str, DeletionVector]]) -> dict[Place, list[DataFileMeta]]:
-    """The files in which rows are marked, by bucket."""
+    """Return the files with marked rows, by bucket."""
     files_by_place: dict[Place, list[DataFileMeta]] = {}
     for split in scan.splits:
         vectors = changed.get((split.partition, split.bucket))
@@ -175,7 +183,7 @@ def _matching(
     assignments: Assignments | None,
     writer: TableWrite | _RowIdWriter | None,
 ) -> DeletionVector | None:
-    """The vector of ``file`` with the living rows that match; None where none does."""
+    """Return the vector of a file with the live rows that match, earlier marks included; None where no row matches."""
     old = None if deletion_file is None else read_vector(store, deletion_file, file.row_count)
     parts: list[DeletionVector] = []
     first = 0
@@ -208,9 +216,10 @@ def _matching(
 
 
 class _RowIdWriter:
-    """Appends changed rows of a table that tracks rows: they keep their `_ROW_ID`, and their `_SEQUENCE_NUMBER` is the snapshot that commits them.
+    """Appends changed rows of a table with row tracking.
 
-    One file is open at a time. Leaving the block deletes what :meth:`prepare_commit` has not handed out.
+    The rows keep their `_ROW_ID`; their `_SEQUENCE_NUMBER` becomes the id of the snapshot that commits them. One file
+    is open at a time. Leaving the block deletes the files that :meth:`prepare_commit` did not return.
     """
 
     def __init__(self, store: TableStore) -> None:
@@ -227,7 +236,7 @@ class _RowIdWriter:
         abort(self.store, self._messages)
 
     def write(self, place: Place, rows: pa.Table, ids: pa.Array) -> None:
-        """Append ``rows``, which have ``ids``, to a bucket."""
+        """Append rows with their ids to a bucket."""
         if self._open is not None and self._open[0] != place:
             self._close()
         if self._open is None:
@@ -244,7 +253,7 @@ class _RowIdWriter:
             self._messages.append(CommitMessage(*place, writer.total_buckets, new_files=files))
 
     def prepare_commit(self) -> list[CommitMessage]:
-        """Messages of the files written; they are the caller's from now on."""
+        """Return messages of the written files; the caller owns these files from now on."""
         self._close()
         messages = list(self._messages)
         self._messages.clear()
