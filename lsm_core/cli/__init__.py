@@ -1,1 +1,1 @@
-"""The command line: thin verbs over the Table facade; it imports neither pyspark nor dagster."""
+"""Command line: thin verbs over the Table facade. It imports neither pyspark nor dagster."""

@@ -1,4 +1,4 @@
-"""The `dredge` command: finds the verb, runs it, and turns every failure into one clear line and an exit code."""
+"""The `dredge` command: selects the verb, runs it, and turns every failure into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -55,36 +55,42 @@ _INTERRUPTED: Final = 130
 _STOPPED: Final = "interrupted; what was committed before stays"
 _OF_THE_SYSTEM: Final = (OSError, MemoryError)
 _OBJECTS_A_COLLECTION: Final = 100_000
-"""Imports make half a million objects that stay: looking through them every 700 is a tenth of a short command's time."""
+"""Objects between collections: imports create half a million, and the default of 700 costs a tenth of a short command."""
 
 
 def _built_in(name: str) -> Callable[..., None]:
-    """The verb of one of the names of `_VERBS`."""
-    found: Callable[..., None] = getattr(import_module(f"lsm_core.cli.verbs.{_VERBS[name]}"), name)
-    return found
+    """Return the verb for a name of `_VERBS`."""
+    verb: Callable[..., None] = getattr(import_module(f"lsm_core.cli.verbs.{_VERBS[name]}"), name)
+    return verb
 
 
 def _of_actions() -> dict[str, Callable[..., None]]:
-    """The verbs of all actions that are registered now."""
+    """Return the verbs of all registered actions."""
     from lsm_core.cli.verbs import maintain
 
     return maintain.verbs()
 
 
 def _verb(name: str) -> Callable[..., None] | None:
-    """The built-in verb of that name, those of actions among them; None where there is none."""
+    """Return a built-in verb by its name, those of actions included, or None."""
     return _built_in(name) if name in _VERBS else _of_actions().get(name)
 
 
 def _plugins(verbs: Mapping[str, Callable[..., None]]) -> dict[str, EntryPoint]:
-    """Verbs that installed packages bring (`demo`); built-in ones win. To look for them takes 30 ms; nothing is imported."""
+    """Return the verbs of installed packages (`demo`) by name; built-in verbs take precedence.
+
+    The search takes 30 ms; nothing is imported.
+    """
     from importlib.metadata import entry_points
 
     return {entry.name: entry for entry in entry_points(group=_PLUGINS) if entry.name not in verbs}
 
 
 class _Verb(TyperCommand):
-    """A command that takes texts as they are given: to make texts of texts Typer imports pydantic, a tenth of a short command's time."""
+    """Command that takes texts as they are.
+
+    For conversions of texts Typer imports pydantic, which takes a tenth of a short command's time.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -100,7 +106,7 @@ class _Verb(TyperCommand):
 
 
 def _take_texts(parameter: Any) -> None:
-    """Let Typer judge a value only where it is missing, or is no text for a parameter of texts; lists only where there is one."""
+    """Let Typer check only missing values and values that are not text; import lists only where a parameter is one."""
     if parameter.multiple and not parameter.required and parameter.default is None:
         judge_list = parameter.process_value
         parameter.process_value = lambda context, value: judge_list(context, value) if value else None
@@ -118,7 +124,13 @@ def _take_texts(parameter: Any) -> None:
 
 
 def _app(verbs: Mapping[str, Callable[..., None]], epilog: str | None, *, completes: bool = False) -> typer.Typer:
-    """The command with these verbs; ``completes``: with the flags that install completion in a shell, and able to answer one."""
+    """Return the command with some verbs.
+
+    Args:
+        verbs: functions by verb.
+        epilog: text below the help, or None.
+        completes: add the flags that install completion in a shell, and answer a shell.
+    """
     app = typer.Typer(
         name="dredge",
         help="Keeps Paimon tables fast and clean, and says why.",
@@ -133,7 +145,7 @@ def _app(verbs: Mapping[str, Callable[..., None]], epilog: str | None, *, comple
 
 
 class _VisibleLines(logging.Formatter):
-    """Log lines with control, bidi and invisible characters spelled out."""
+    """Log formatter that escapes control, bidi and invisible characters."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the text of a record."""
@@ -149,33 +161,35 @@ def run(arguments: Sequence[str]) -> int:
     Returns:
         The exit code: 0, `FAILED`, `MISUSED` for a wrong command line, or 130 after an interrupt.
     """
-    given = list(arguments) or ["--help"]
+    words = list(arguments) or ["--help"]
     if logging.lastResort is not None:  # warnings of the engine, which name what strangers wrote
         logging.lastResort.setFormatter(_VisibleLines())
     try:
         if completion.VARIABLE in os.environ:
             return _code(_complete())
-        name, *rest = given
+        name, *verb_arguments = words
         verb = _verb(name)
         if verb is not None:  # alone: what all verbs take is longer to work out than most of them run
-            return _code(_app({name: verb}, None)(args=rest, prog_name=f"dredge {name}", standalone_mode=False))
+            return _code(
+                _app({name: verb}, None)(args=verb_arguments, prog_name=f"dredge {name}", standalone_mode=False)
+            )
         verbs = {**{name: _built_in(name) for name in _VERBS}, **_of_actions()}
         plugins = _plugins(verbs)
         if name in plugins:
-            return _code(_call(plugins[name], rest))
+            return _code(_call(plugins[name], verb_arguments))
         if not name.startswith("-") and name not in verbs:
             return _fail(_unknown(name, [*verbs, *plugins]), MISUSED)
         epilog = f"Also: {', '.join(sorted(plugins))} (dredge VERB --help)." if plugins else None
-        return _code(_app(verbs, epilog, completes=True)(args=given, prog_name="dredge", standalone_mode=False))
+        return _code(_app(verbs, epilog, completes=True)(args=words, prog_name="dredge", standalone_mode=False))
     except (typer.Abort, KeyboardInterrupt):
         return _fail(_STOPPED, _INTERRUPTED)
     except DredgeError as error:
         return _fail(str(error), FAILED)
     except (SystemExit, GeneratorExit):
         raise
-    except BaseException as error:  # noqa: BLE001  (the last line of defence: people get no tracebacks; panics are no Exception)
+    except BaseException as error:  # noqa: BLE001  (people get no tracebacks; panics are no Exception)
         own = (
-            typed_failure(error, " ".join(["dredge", *given[:2]]))
+            typed_failure(error, " ".join(["dredge", *words[:2]]))
             if isinstance(error, _OF_THE_SYSTEM) or is_panic(error)
             else None
         )
@@ -183,7 +197,7 @@ def run(arguments: Sequence[str]) -> int:
             return _fail(str(own), FAILED)
         usage = getattr(error, "format_message", None)  # a wrong option or argument
         if callable(usage):
-            return _fail(f"{usage()} (see dredge {'' if given[0].startswith('-') else f'{given[0]} '}--help)", MISUSED)
+            return _fail(f"{usage()} (see dredge {'' if words[0].startswith('-') else f'{words[0]} '}--help)", MISUSED)
         return _fail(f"unexpected {type(error).__name__}: {error} (DREDGE_DEBUG=1 shows where)", FAILED)
 
 
@@ -196,17 +210,17 @@ def _unknown(name: str, verbs: Collection[str]) -> str:
 
 
 def _complete() -> Any:
-    """Answer a shell that asks how the command line goes on; only the verb that it names already is made."""
-    typed = completion.verb_typed(os.environ)
-    verb = None if typed is None else _verb(typed)
-    if typed is not None and verb is not None:
-        app = _app({typed: verb}, None, completes=True)
+    """Answer a shell's request for completion; only the verb that it already names is loaded."""
+    typed_verb = completion.verb_typed(os.environ)
+    verb = None if typed_verb is None else _verb(typed_verb)
+    if typed_verb is not None and verb is not None:
+        app = _app({typed_verb: verb}, None, completes=True)
     else:
         verbs = {**{name: _built_in(name) for name in _VERBS}, **_of_actions()}
         plugins = _plugins(verbs)
         app = _app(verbs, None, completes=True)
         for name, entry in plugins.items():
-            command = entry.load() if name == typed else _nothing
+            command = entry.load() if name == typed_verb else _nothing
             if isinstance(command, typer.Typer):
                 app.add_typer(command, name=name)
             else:
@@ -219,13 +233,13 @@ def _complete() -> Any:
 
 
 def _nothing() -> None:
-    """Stands for a verb of another package while verbs are completed."""
+    """Placeholder for another package's verb while verbs are completed."""
 
 
 def _call(entry: EntryPoint, arguments: list[str]) -> Any:
     """Run a verb of another package: a Typer app, or a function that becomes one.
 
-    Raises DredgeError naming what to install where a package that the verb needs is missing.
+    Raises DredgeError, which names the package to install, where one is missing.
     """
     try:
         loaded = entry.load()
@@ -241,12 +255,13 @@ def _call(entry: EntryPoint, arguments: list[str]) -> Any:
         extras = f"[{','.join(entry.extras)}]" if entry.extras else ""
         owner = f"{entry.dist.name}{extras}" if entry.dist else package
         raise DredgeError(
-            f"'dredge {entry.name}' needs the package '{package}', which is not installed; pip install '{owner}' brings it"
+            f"'dredge {entry.name}' needs the package '{package}', which is not installed; pip install '{owner}' "
+            "brings it"
         ) from error
 
 
 class _NoPandas:
-    """A finder of modules that answers that there is no pandas, which pyarrow then does without."""
+    """Module finder that reports pandas as missing; pyarrow then works without it."""
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> None:
         if fullname == "pandas":
@@ -254,7 +269,10 @@ class _NoPandas:
 
 
 def _code(result: Any) -> int:
-    """Return the exit code of a command's result. Typer turns an interrupt into the number 130 without a message, so the message is printed here."""
+    """Return the exit code of a command's result.
+
+    Typer turns an interrupt into the number 130 without a message, so the message is printed here.
+    """
     code = result if isinstance(result, int) else 0
     return _fail(_STOPPED, _INTERRUPTED) if code == _INTERRUPTED else code
 
@@ -267,12 +285,15 @@ def _fail(message: str, code: int) -> int:
 
 
 def _on_spark(arguments: Sequence[str]) -> bool:
-    """Whether a verb may start Spark, which needs pandas; a table called spark costs the time to load it."""
+    """Return whether a verb may start Spark, which needs pandas.
+
+    A table called spark only costs the time to load pandas.
+    """
     return arguments[0] == "sql" or not {"spark", "--runner=spark"}.isdisjoint(arguments)
 
 
 def main() -> None:
-    """Entry point of the console script."""
+    """Run the command of the console script."""
     try:
         _run_process()
     except KeyboardInterrupt:  # before or after the verb itself
@@ -285,7 +306,8 @@ def _run_process() -> None:
         gc.disable()  # what only looks is over before there is much to collect
     gc.set_threshold(_OBJECTS_A_COLLECTION)
     if sys.argv[1:2] and not _on_spark(sys.argv[1:]) and _verb(sys.argv[1]) is not None:
-        # pyarrow loads pandas (a quarter of a second) at its first array, if it is there; without Spark no built-in verb needs it.
+        # pyarrow loads pandas (a quarter of a second) at its first array, if it is there; without Spark no
+        # built-in verb needs it.
         sys.meta_path.insert(0, _NoPandas())
         # NumPy's linear algebra starts a thread per core when it is loaded, and no verb needs it.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -1,6 +1,7 @@
-"""What a shell offers when somebody presses Tab: verbs, flags, and the names of tables, without opening any.
+"""Shell completion: verbs, flags and table names, without opening a table.
 
-The shells' scripts are Typer's (`dredge --install-completion`); they call `dredge` with what was typed so far in the environment.
+The shells' scripts are Typer's (`dredge --install-completion`). They call `dredge` with the words so far in the
+environment.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _HARMLESS: Final = re.compile(r"[\w-]+")
 
 
 def verb_typed(environment: Mapping[str, str]) -> str | None:
-    """The verb of the command line that is being completed, None while it is still typed."""
+    """Return the verb of the command line under completion, or None before its first blank."""
     line = environment.get("COMP_WORDS") or environment.get("_TYPER_COMPLETE_ARGS") or ""
     try:
         words = shlex.split(line)
@@ -33,25 +34,31 @@ def verb_typed(environment: Mapping[str, str]) -> str | None:
 
 
 def table_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Names of tables that begin with ``incomplete``, at most 500, as the command's own warehouse lists them; none where it cannot be listed."""
+    """Return up to 500 table names that begin with a text, from the command's own warehouse.
+
+    The list is empty where the warehouse cannot be listed.
+    """
     warehouse = str(ctx.params.get("warehouse") or os.environ.get("DREDGE_WAREHOUSE", ""))
     if not warehouse:
         return []
-    found: list[str] = []
+    names: list[str] = []
     try:
         for database, table in _names(warehouse, list(ctx.params.get("catalog_option") or ()), incomplete):
             name = f"{database}.{table}"
             if name.startswith(incomplete) and _HARMLESS.fullmatch(database) and _HARMLESS.fullmatch(table):
-                found.append(name)
-            if len(found) >= _MOST:
+                names.append(name)
+            if len(names) >= _MOST:
                 break
-    except Exception:  # noqa: BLE001  (a shell that waits for names has no place for errors; the verb itself tells them)
-        return found
-    return found
+    except Exception:  # noqa: BLE001  (a shell cannot show errors; the verb itself does)
+        return names
+    return names
 
 
 def _names(warehouse: str, options: list[str], incomplete: str) -> Iterator[tuple[str, str]]:
-    """Databases and tables that may begin so. A local folder is listed without the engine, whose import alone takes longer."""
+    """Yield databases and tables that may begin with a text.
+
+    A local folder is listed without the engine, whose import alone takes longer.
+    """
     database, dot, _ = incomplete.partition(".")
     path = warehouse.removeprefix("file://")
     if "://" not in path and not options and not os.environ.get("DREDGE_CATALOG_OPTIONS", "").strip():
@@ -65,9 +72,9 @@ def _names(warehouse: str, options: list[str], incomplete: str) -> Iterator[tupl
     from lsm_core.options import parse_catalog_options
     from lsm_core.table import Catalog
 
-    given = parse_catalog_options(os.environ.get("DREDGE_CATALOG_OPTIONS", ""), "DREDGE_CATALOG_OPTIONS")
-    given |= dict(option.split("=", 1) for option in options if "=" in option)
-    catalog = Catalog(warehouse, given)
+    catalog_options = parse_catalog_options(os.environ.get("DREDGE_CATALOG_OPTIONS", ""), "DREDGE_CATALOG_OPTIONS")
+    catalog_options |= dict(option.split("=", 1) for option in options if "=" in option)
+    catalog = Catalog(warehouse, catalog_options)
     for name in catalog.list_databases():
         if name == database if dot else name.startswith(database):
             yield from ((name, table) for table in catalog.list_tables(name))

@@ -1,4 +1,4 @@
-"""What a person sees while a verb works: a bar on standard error, on a terminal alone, gone when the work is done."""
+"""Progress bar on standard error while a verb works; shown on a terminal only, and removed at the end."""
 
 from __future__ import annotations
 
@@ -18,10 +18,14 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def progress_bar(what: str, *, hidden: bool = False) -> Iterator[None]:
-    """Show ``what`` is done, for how long already, and how far its stages (`lsm_core.progress`) have come.
+def progress_bar(title: str, *, hidden: bool = False) -> Iterator[None]:
+    """Show a title, the elapsed time, and the progress of the stages (`lsm_core.progress`) while the context is open.
 
-    Nothing is shown where ``hidden``, or where standard error is no terminal that moves its cursor. What is printed meanwhile stands above the bar.
+    Nothing is shown where standard error is not a terminal that moves its cursor. Other output appears above the bar.
+
+    Args:
+        title: the work, such as "compact db.orders".
+        hidden: show nothing.
     """
     if hidden or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield
@@ -40,7 +44,7 @@ def progress_bar(what: str, *, hidden: bool = False) -> Iterator[None]:
     # Redirected output stays where it was sent; on a terminal it is printed above the bar.
     bar = Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=sys.stdout.isatty())
     with bar:
-        bar.add_task(visible(what), total=None, done="")
+        bar.add_task(visible(title), total=None, done="")
         with heard_by(_Bars(bar)):
             yield
 
@@ -54,24 +58,24 @@ class _Line:
 
 
 class _Bars:
-    """A line for each stage that is under way (a `Listener`)."""
+    """One line for each running stage (a `Listener`)."""
 
     def __init__(self, bar: Progress) -> None:
         self._bar, self._lines, self._lock = bar, list[_Line](), Lock()
 
-    def begins(self, what: str, total: int | None, unit: str) -> None:
+    def begins(self, title: str, total: int | None, unit: str) -> None:
         """Add a line."""
         with self._lock:
-            self._lines.append(_Line(self._bar.add_task(f"  {visible(what)}", total=total, done=""), total, unit))
+            self._lines.append(_Line(self._bar.add_task(f"  {visible(title)}", total=total, done=""), total, unit))
         self.advanced(0)
 
     def advanced(self, amount: int) -> None:
-        """Move the newest line's bar."""
+        """Advance the newest line by an amount."""
         with self._lock:
             self._move(self._lines[-1].done + amount if self._lines else 0)
 
     def reached(self, amount: int) -> None:
-        """Move the newest line's bar at least so far."""
+        """Advance the newest line to an amount."""
         with self._lock:
             self._move(amount)
 
@@ -80,11 +84,11 @@ class _Bars:
             return
         line = self._lines[-1]
         line.done = done if line.total is None else min(done, line.total)
-        told = f"{line.done:,}" if line.total is None else f"{line.done:,} of {line.total:,}"
-        self._bar.update(line.number, completed=line.done, done=f"{told} {line.unit}")
+        amount_text = f"{line.done:,}" if line.total is None else f"{line.done:,} of {line.total:,}"
+        self._bar.update(line.number, completed=line.done, done=f"{amount_text} {line.unit}")
 
     def ends(self) -> None:
-        """Take the newest line away."""
+        """Remove the newest line."""
         with self._lock:
             self._bar.remove_task(self._lines.pop().number)
 

@@ -1,4 +1,4 @@
-"""Printing: tables for people, JSON for programs, on stdout and nothing else there."""
+"""Output on stdout: tables for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _UNSEEN_IN_JSON = re.compile("[" + "".join(re.escape(chr(code)) for code in _UNS
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON document; values without a JSON form (dates, decimals, NaN, infinity) become their text."""
+    """Print one JSON document; values without a JSON form (dates, decimals, NaN, infinity) are printed as text."""
     plain = json.loads(json.dumps(value, default=str), parse_constant=str)
     print_json_text(json.dumps(plain, indent=2, ensure_ascii=False))
 
 
 def print_json_text(text: str) -> None:
-    """Print JSON text; characters that would steer the terminal are escaped as JSON does, so the values stay the same."""
+    """Print JSON text; characters that would control the terminal are escaped as JSON, so the values stay the same."""
     typer.echo(_writable(_UNSEEN_IN_JSON.sub(_json_escape, text)))
 
 
@@ -44,7 +44,7 @@ def _json_escape(match: re.Match[str]) -> str:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print rows under ``columns``; numbers to the right. File names and reasons are never cut."""
+    """Print rows under columns, numbers aligned to the right. File names and reasons are never shortened."""
     from rich.console import Console
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -63,22 +63,22 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]
 
 
 def visible(text: str) -> str:
-    """Return text on one line with its control, bidi and invisible characters spelled out: names come from strangers."""
+    """Return text on one line with control, bidi and invisible characters escaped, because names are not trusted."""
     return _writable(text.translate(_UNSEEN))
 
 
 def visible_lines(text: str) -> str:
-    """Return text as :func:`visible` does, in its own lines."""
+    """Return text as :func:`visible` does, but with its own line breaks."""
     return _writable(text.translate(_UNSEEN_IN_LINES))
 
 
 def _writable(text: str) -> str:
-    """``text`` with halves of characters spelled out as JSON does: names of folders that are not UTF-8 hold them."""
+    """Return text with lone surrogates escaped as in JSON; folder names that are not UTF-8 contain them."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def duration_text(span_ms: int) -> str:
-    """A span of time for people, in its largest unit: "36 d", "2.5 h", "0 s"."""
+    """Return a duration in its largest unit: "36 d", "2.5 h", "0 s"."""
     for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000)):
         if span_ms >= size:
             return f"{round(span_ms / size, 1):g} {unit}"
@@ -86,5 +86,5 @@ def duration_text(span_ms: int) -> str:
 
 
 def say(text: str) -> None:
-    """Print text in its own lines, with control, bidi and invisible characters spelled out."""
+    """Print text with its own line breaks; control, bidi and invisible characters are escaped."""
     typer.echo(visible_lines(text))

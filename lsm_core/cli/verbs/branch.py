@@ -1,4 +1,4 @@
-"""The verbs of branches and consumers: what holds snapshots and files beside the table's own history."""
+"""Verbs of branches and consumers, which hold snapshots and files besides the table's own history."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def branch(
     as_json: AsJson = False,
     clock: ClockOption = None,
 ) -> None:
-    """List, create, delete, rename or fast-forward to branches; `db.t$branch_NAME` is a table for every other verb."""
+    """List, create, delete, rename or fast-forward to branches; all other verbs take `db.t$branch_NAME` as a table."""
     opened = open_table(warehouse, table, clock)
     _known(act, _BRANCH_ACTS, opened)
     if act == "list":
@@ -88,7 +88,7 @@ def consumers(
     as_json: AsJson = False,
     clock: ClockOption = None,
 ) -> None:
-    """List consumers with what they hold back, let one read from another snapshot on, or forget one."""
+    """List consumers with their positions, set the position of a consumer, or delete it."""
     opened = open_table(warehouse, table, clock)
     _known(act, _CONSUMER_ACTS, opened)
     if act == "list":
@@ -106,23 +106,28 @@ def consumers(
     if as_json:
         print_json(opened.consumers())
     else:
-        what = f"reads snapshot {next_snapshot} next" if act == "reset" else "is forgotten"
-        say(f"consumer {consumer} of {opened.name} {what}")
+        state = f"reads snapshot {next_snapshot} next" if act == "reset" else "is forgotten"
+        say(f"consumer {consumer} of {opened.name} {state}")
 
 
 def _list_consumers(opened: Table, as_json: bool) -> None:
     from lsm_core.metadata import consumers as known
 
-    found = known.list_details(opened.store)
+    details = known.list_details(opened.store)
     if as_json:
-        listed = [(one.consumer_id, one.next_snapshot, one.seen_ms) for one in found]
-        print_json([dict(zip(("consumer", "next_snapshot", "seen_ms"), one, strict=True)) for one in listed])
+        listed = [(consumer.consumer_id, consumer.next_snapshot, consumer.seen_ms) for consumer in details]
+        print_json([dict(zip(("consumer", "next_snapshot", "seen_ms"), consumer, strict=True)) for consumer in listed])
         return
     latest = opened.latest_snapshot()
     newest = 0 if latest is None else latest.id
     rows = [
-        [one.consumer_id, one.next_snapshot, max(newest + 1 - one.next_snapshot, 0), utc_text(one.seen_ms)]
-        for one in found
+        [
+            consumer.consumer_id,
+            consumer.next_snapshot,
+            max(newest + 1 - consumer.next_snapshot, 0),
+            utc_text(consumer.seen_ms),
+        ]
+        for consumer in details
     ]
     print_table(f"{opened.name}: consumers", ["consumer", "next snapshot", "unread snapshots", "last seen (UTC)"], rows)
 

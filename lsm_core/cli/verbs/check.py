@@ -1,4 +1,4 @@
-"""The verb that checks a table: what must hold of it, from metadata and from bounded samples of its rows."""
+"""The verb that checks a table, from metadata and from bounded samples of its rows."""
 
 from __future__ import annotations
 
@@ -54,7 +54,10 @@ def check(
     as_json: AsJson = False,
     clock: ClockOption = None,
 ) -> None:
-    """Check a table: tree, snapshots, pages, deletion vectors, keys, merge engine, changelog. No data is changed; a failed check is an error."""
+    """Check a table: tree, snapshots, pages, deletion vectors, keys, merge engine, changelog; exits 1 on a failure.
+
+    No data is changed.
+    """
     from lsm_core.maintenance import CheckLimits, DeepRead, check_table
     from lsm_core.options import memory_size
 

@@ -1,4 +1,4 @@
-"""What every verb shares: its options, and how it opens a table."""
+"""Options that all verbs share, and functions that open catalogs and tables."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ CatalogOption = Annotated[
     typer.Option(
         CATALOG_FLAG,
         metavar="KEY=VALUE",
-        help=f"Option of the catalog (metastore, uri, catalog-key, lock.enabled ...); may be repeated, and goes before those of {CATALOG_VARIABLE}. No secrets.",
+        help="Option of the catalog (metastore, uri, catalog-key, lock.enabled ...). May be repeated; overrides "
+        f"{CATALOG_VARIABLE}. No secrets.",
     ),
 ]
 
@@ -72,29 +73,30 @@ RunnerOption = Annotated[
     RunnerName,
     typer.Option(
         "--runner",
-        help="Where the work is done: in this process, or as jobs of Spark (a local one, or the server of DREDGE_SPARK_REMOTE).",
+        help="Where the work is done: in this process, or as jobs of Spark (a local one, or the server of "
+        "DREDGE_SPARK_REMOTE).",
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and change nothing.")]
 
 
 def taking_catalog_options(verb: Callable[..., None]) -> Callable[..., None]:
-    """``verb`` with the flag `CATALOG_FLAG`, which `open_catalog` reads, where it takes a warehouse."""
+    """Return a verb with the flag `CATALOG_FLAG`, which `open_catalog` reads, if the verb takes a warehouse."""
     seen = signature(verb, eval_str=True)
     if "warehouse" not in seen.parameters:
         return verb
 
     @wraps(verb)
-    def taking(*, catalog_option: list[str] | None = None, **given: Any) -> None:
+    def taking(*, catalog_option: list[str] | None = None, **arguments: Any) -> None:
         before = _given_options.set(tuple(catalog_option or ()))
         try:
-            verb(**given)
+            verb(**arguments)
         finally:
             _given_options.reset(before)
 
     own = Parameter("catalog_option", Parameter.KEYWORD_ONLY, default=None, annotation=CatalogOption)
     parameters = [*seen.parameters.values(), own]
-    taking.__annotations__ = {one.name: one.annotation for one in parameters}
+    taking.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     taking.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     return taking
 
@@ -130,12 +132,12 @@ def open_catalog(warehouse: str, clock: str | None = None) -> Catalog:
 
 
 def _catalog_options() -> dict[str, str]:
-    """Options of the catalog: of the environment, and over them those of the running command. Raises InvalidOption."""
+    """Return the catalog options of the environment, overridden by those of the command. Raises InvalidOption."""
     return {key: value for key, (value, _) in given_catalog_options().items()}
 
 
 def given_catalog_options() -> dict[str, tuple[str, str]]:
-    """Options of the catalog as `open_catalog` takes them, each with what gave it: `CATALOG_VARIABLE` or `CATALOG_FLAG`. Raises InvalidOption."""
+    """Return the catalog options with their source, `CATALOG_VARIABLE` or `CATALOG_FLAG`. Raises InvalidOption."""
     from lsm_core.options import parse_catalog_options
 
     named = parse_catalog_options(os.environ.get(CATALOG_VARIABLE, ""), CATALOG_VARIABLE)
@@ -147,7 +149,7 @@ def given_catalog_options() -> dict[str, tuple[str, str]]:
 
 
 def _time(spec: str | None) -> Clock:
-    """The clock. Raises InvalidOption naming what gave it, and the file when that tells no time."""
+    """Return the clock of a specification. Raises InvalidOption, which names the source and the file."""
     source = _CLOCK_VARIABLE if spec is not None and spec == os.environ.get(_CLOCK_VARIABLE) else "--clock"
     try:
         clock = clock_from(spec)
@@ -160,7 +162,9 @@ def _time(spec: str | None) -> Clock:
 
 
 def runner_of(name: RunnerName, plan: MaintenancePlan | None = None) -> Runner | None:
-    """Return the runner for the tasks of a plan; a runner on Spark prints its progress on standard error every few seconds.
+    """Return the runner for the tasks of a plan.
+
+    A runner on Spark prints its progress on standard error every few seconds.
 
     Args:
         name: value of ``--runner``.
@@ -189,7 +193,7 @@ def runner_of(name: RunnerName, plan: MaintenancePlan | None = None) -> Runner |
 
 
 def open_table(warehouse: str, name: str, clock: str | None, settings: Sequence[str] | None = None) -> Table:
-    """The table, with dynamic options. Raises TableNotFound, InvalidOption and the like."""
+    """Open a table with dynamic options. Raises TableNotFound, InvalidOption and other errors of the catalog."""
     from lsm_core.table.names import TableName
 
     catalog = open_catalog(warehouse, clock)
@@ -213,11 +217,18 @@ _PARTITION_PART: Final = re.compile(r'\s*([^=,/"]+)=\s*("[^"]*"|(?!").*?)\s*(?:$
 
 
 def partition_specs(table: Table, texts: Sequence[str] | None) -> list[dict[str, Any]] | None:
-    """Typed partitions from "dt=2024-01-01,h=3", or as plans, health and paths name them: "dt=2024-01-01/h=3".
+    """Return typed partitions from texts such as "dt=2024-01-01,h=3" or "dt=2024-01-01/h=3".
 
-    A value ends where the next column is named, so it may hold commas; in quotes it ends with them. % and two hex digits are the character of
-    that number, as in paths. Nothing and `partition.default-name` mean null; in quotes they are those texts. Raises InvalidOption
-    naming the partition and what does not fit.
+    A value ends before the next column name, so it may hold commas; a quoted value ends with its quotes. % and two hex
+    digits are a character, as in paths. An empty value and `partition.default-name` mean null; in quotes they are
+    texts.
+
+    Args:
+        table: the table.
+        texts: values of ``--partition``, or None.
+
+    Raises:
+        InvalidOption: a text does not name all partition columns, or a value does not fit.
     """
     if not texts:
         return None
@@ -225,31 +236,34 @@ def partition_specs(table: Table, texts: Sequence[str] | None) -> list[dict[str,
 
     from lsm_core.format.partition_path import unescape
 
-    found, keys = [], table.schema.partition_keys
+    partitions, keys = [], table.schema.partition_keys
     null = ("", table.store.options.partition_default_name)
     exactly = f"exactly the columns {', '.join(keys) or '(none)'}"
     for text in texts:
-        given: dict[str, str] = {}
+        texts_by_column: dict[str, str] = {}
         at = 0
-        while not given or at < len(text):
+        while not texts_by_column or at < len(text):
             part = _PARTITION_PART.match(text, at)
             if part is None:
                 raise InvalidOption(
                     "--partition", text, f"{exactly}, such as {','.join(f'{key}=...' for key in keys)}", table.name
                 )
             name, at = unescape(part[1].strip()), part.end()
-            if name not in keys and given:
-                said = f"{exactly}: '{name}' is none; a value that holds '{part[1].strip()}=' stands in quotes: {keys[-1]}=\"...\""
-                raise InvalidOption("--partition", text, said, table.name)
-            if name in given:
-                said = f"each column once, not {name} twice; other partitions need a --partition of their own"
-                raise InvalidOption("--partition", text, said, table.name)
-            given[name] = part[2]
-        if set(given) != set(keys):
+            if name not in keys and texts_by_column:
+                accepted = (
+                    f"{exactly}: '{name}' is none of them; quote a value that holds '{part[1].strip()}=': "
+                    f'{keys[-1]}="..."'
+                )
+                raise InvalidOption("--partition", text, accepted, table.name)
+            if name in texts_by_column:
+                accepted = f"each column once, not {name} twice; other partitions need a --partition of their own"
+                raise InvalidOption("--partition", text, accepted, table.name)
+            texts_by_column[name] = part[2]
+        if set(texts_by_column) != set(keys):
             raise InvalidOption("--partition", text, exactly, table.name)
         values: dict[str, Any] = {}
         for key in keys:
-            kind, value = table.schema.arrow_schema.field(key).type, given[key]
+            kind, value = table.schema.arrow_schema.field(key).type, texts_by_column[key]
             quoted = len(value) > 1 and value[0] == value[-1] == '"'
             value = unescape(value[1:-1] if quoted else value)
             if value in null and not quoted:
@@ -260,7 +274,7 @@ def partition_specs(table: Table, texts: Sequence[str] | None) -> list[dict[str,
             try:
                 values[key] = (pa.scalar(int(value), pa.int32()) if days else pa.scalar(value)).cast(kind).as_py()
             except (pa.ArrowException, OverflowError) as error:
-                such = " such as 2024-01-01" if pa.types.is_date32(kind) else ""
-                raise InvalidOption("--partition", text, f"a {kind}{such} for column {key}", table.name) from error
-        found.append(values)
-    return found
+                example = " such as 2024-01-01" if pa.types.is_date32(kind) else ""
+                raise InvalidOption("--partition", text, f"a {kind}{example} for column {key}", table.name) from error
+        partitions.append(values)
+    return partitions

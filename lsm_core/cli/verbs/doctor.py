@@ -1,4 +1,4 @@
-"""The verb that looks at what Dredge stands on: Java, Spark, disk, clock, permissions, the guarantee of commits, and where options come from."""
+"""The verb that checks the environment: Java, Spark, disk, clock, permissions, and sources of options."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _SECRETS: Final = ("PASSWORD", "SECRET", "TOKEN", "KEY", "WEBHOOK", "SMTP")
 
 
 class Verdict(StrEnum):
-    """What a check found."""
+    """Outcome of one check."""
 
     OK = "ok"
     WARN = "warn"
@@ -60,7 +60,13 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One line: what was looked at, whether it is as it should be, and the numbers."""
+    """Result of one check.
+
+    Attributes:
+        check: name of the check.
+        verdict: its outcome.
+        text: explanation with numbers.
+    """
 
     check: str
     verdict: Verdict
@@ -69,7 +75,13 @@ class Finding:
 
 @dataclass(frozen=True)
 class OptionInForce:
-    """An option that is set, and by what."""
+    """An option that is set.
+
+    Attributes:
+        option: key of the option.
+        value: its value, secrets masked.
+        comes_from: source of the value.
+    """
 
     option: str
     value: str
@@ -89,23 +101,34 @@ def doctor(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Look at what Dredge stands on (it writes a small file and deletes it) and where each option comes from; exits 1 when something fails."""
+    """Check the environment, and show where each option comes from; exits 1 on a failure.
+
+    The check writes a small file into the warehouse and deletes it.
+    """
     catalog = open_catalog(warehouse)
     store = None if table is None else catalog.store(table)
     root = catalog.root if store is None else store.root
-    found = [*_programs(), *_disks(root), *_store(catalog.file_io, root), *_guarantees(catalog, store)]
+    findings = [*_programs(), *_disks(root), *_store(catalog.file_io, root), *_guarantees(catalog, store)]
     options = [*_options_of_table(store), *_options_of_catalog(), *_environment()]
     if as_json:
-        print_json({"findings": [asdict(one) for one in found], "options": [asdict(one) for one in options]})
-    else:
-        print_table(root, ["check", "verdict", "what was found"], [[one.check, one.verdict, one.text] for one in found])
-        print_table(
-            "options", ["option", "value", "comes from"], [[one.option, one.value, one.comes_from] for one in options]
+        print_json(
+            {"findings": [asdict(finding) for finding in findings], "options": [asdict(finding) for finding in options]}
         )
-    failed = [one for one in found if one.verdict is Verdict.FAIL]
+    else:
+        print_table(
+            root,
+            ["check", "verdict", "what was found"],
+            [[finding.check, finding.verdict, finding.text] for finding in findings],
+        )
+        print_table(
+            "options",
+            ["option", "value", "comes from"],
+            [[finding.option, finding.value, finding.comes_from] for finding in options],
+        )
+    failed = [finding for finding in findings if finding.verdict is Verdict.FAIL]
     if failed:
         raise DredgeError(
-            f"{len(failed)} of {len(found)} checks failed: {'; '.join(f'{o.check}: {o.text}' for o in failed)}"
+            f"{len(failed)} of {len(findings)} checks failed: {'; '.join(f'{o.check}: {o.text}' for o in failed)}"
         )
 
 
@@ -129,12 +152,12 @@ def _programs() -> Iterator[Finding]:
     remote = os.environ.get("DREDGE_SPARK_REMOTE", "").strip()
     if remote:
         yield _spark_server(remote)
-    for package, what in _PACKAGES.items():
+    for package, part in _PACKAGES.items():
         try:
             yield Finding(package, Verdict.OK, version(package))
         except PackageNotFoundError:
             yield Finding(
-                package, Verdict.WARN, f"not installed, so that {what} cannot run: pip install 'dredge[dagster]'"
+                package, Verdict.WARN, f"not installed, so that {part} cannot run: pip install 'dredge[dagster]'"
             )
 
 
@@ -161,22 +184,22 @@ def _disks(root: str) -> Iterator[Finding]:
     places["disk for temporary files"] = tempfile.gettempdir()
     if home := os.environ.get("DAGSTER_HOME", "").strip():
         places["disk of DAGSTER_HOME"] = home
-    for what, place in places.items():
+    for title, place in places.items():
         try:
             usage = shutil.disk_usage(place)
         except OSError as error:
-            yield Finding(what, Verdict.FAIL, f"{place}: {error.strerror or error}")
+            yield Finding(title, Verdict.FAIL, f"{place}: {error.strerror or error}")
             continue
         share = usage.free / usage.total if usage.total else 0.0
         bad, little = usage.free < _LEAST_FREE, share < _LITTLE_FREE
         verdict = Verdict.FAIL if bad else Verdict.WARN if little else Verdict.OK
         yield Finding(
-            what, verdict, f"{size_text(usage.free)} of {size_text(usage.total)} free ({share:.0%}) in {place}"
+            title, verdict, f"{size_text(usage.free)} of {size_text(usage.total)} free ({share:.0%}) in {place}"
         )
 
 
 def _store(file_io: FileIO, root: str) -> Iterator[Finding]:
-    """Do with a small file what commits do: create it exclusively, list it with its time, read it, delete it."""
+    """Do with a small file the steps of a commit: create it exclusively, list it with its time, read it, delete it."""
     place, clock = f"{root}/.dredge-doctor-{uuid.uuid4().hex[:8]}", SystemClock()
     step, created = "create", False
     try:
@@ -207,7 +230,7 @@ def _store(file_io: FileIO, root: str) -> Iterator[Finding]:
         else Finding("permissions", Verdict.FAIL, f"a new file in {root} is not found again as it was written")
     )
     if again or content != b"doctor":
-        text = f"{root}: a file that was there was created a second time: commits of two processes would overwrite each other"
+        text = f"{root}: an existing file was created again, so commits of two processes would overwrite each other"
         yield Finding("exclusive creation", Verdict.FAIL, text)
     else:
         yield Finding(
@@ -229,18 +252,20 @@ def _guarantees(catalog: Catalog, store: TableStore | None) -> Iterator[Finding]
     from lsm_core.locks import guarantee_text, lock_given_way
 
     names, broken = ([store.name], {}) if store is not None else table_names(catalog)
-    told: dict[str, list[str]] = {}
+    tables_by_guarantee: dict[str, list[str]] = {}
     for name in names:
         try:
             opened = catalog.store(name) if store is None else store
-            told.setdefault(guarantee_text(opened.file_io, opened.root, opened.name, opened.options), []).append(name)
+            tables_by_guarantee.setdefault(
+                guarantee_text(opened.file_io, opened.root, opened.name, opened.options), []
+            ).append(name)
             other = lock_given_way(opened.schema.options, opened.options)
         except (OSError, DredgeError) as error:
             broken[name] = str(error)
             continue
         if other:
             yield Finding("lock", Verdict.WARN, f"{name}: {other}")
-    for text, tables in told.items():
+    for text, tables in tables_by_guarantee.items():
         verdict = Verdict.FAIL if text.startswith("commits are refused") else Verdict.OK
         which = tables[0] if len(tables) == 1 else f"{len(tables)} tables"
         yield Finding("guarantee", verdict, f"{which}: {text}")
@@ -278,7 +303,7 @@ def _environment() -> Iterator[OptionInForce]:
 
 
 def _masked(name: str, value: str) -> str:
-    """The value, without what must not be shown: secrets by name, and users with passwords in addresses."""
+    """Return a value with secrets masked: by the option's name, and users with passwords in addresses."""
     if any(word in name.upper() for word in _SECRETS):
         return "(set)"
     return re.sub(r"//[^/@\s]+@", "//***@", value.split("/;", maxsplit=1)[0])

@@ -1,4 +1,4 @@
-"""The verb that tells where the values of one row come from."""
+"""The verb that explains where the values of one row come from."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def explain(
     as_json: AsJson = False,
     clock: ClockOption = None,
 ) -> None:
-    """Tell where one row comes from: its versions, newest first, and which of them supplied each column, and why."""
+    """Explain one row: its versions, newest first, and which of them supplied each column, and why."""
     opened = open_table(warehouse, table, clock)
     story = _story(opened, key, snapshot)
     if column is not None and column not in opened.schema.field_names:
@@ -45,15 +45,16 @@ def explain(
             f"table {opened.name} has no column '{column}'; it has {', '.join(opened.schema.field_names)}"
         )
     if as_json:
-        told: Any = story.to_object()
+        document: Any = story.to_object()
         if column is not None:
-            told = next((one for one in told["columns"] if one["column"] == column), None)
-        print_json(told)
+            document = next((origin for origin in document["columns"] if origin["column"] == column), None)
+        print_json(document)
         return
     say(f"{story.table} {_text(story.key)}: {story.summary}")
     if not story.found and "=" in key and list(story.key.values()) == [key]:
         say(
-            f"there is no column '{key.partition('=')[0].strip()}', so '{key}' was taken for the value of {next(iter(story.key))}"
+            f"there is no column '{key.partition('=')[0].strip()}', so '{key}' was taken for the value of "
+            f"{next(iter(story.key))}"
         )
     if story.versions:
         columns = ["version", "kind", "level", "sequence", "file", "row", "written", "values", "remarks"]
@@ -67,17 +68,17 @@ def explain(
     if story.answer is None and story.versions:
         say("a read gives no row")
     if column is not None:
-        for one in story.columns:
-            if one.column == column:
-                say(f"{column} = {_short(one.value)}: {one.why}")
-                print_table("", ["version", "what it did"], [[number, role] for number, role in one.roles.items()])
+        for origin in story.columns:
+            if origin.column == column:
+                say(f"{column} = {_short(origin.value)}: {origin.why}")
+                print_table("", ["version", "what it did"], [[number, role] for number, role in origin.roles.items()])
     elif story.columns:
         rows = [[c.column, _short(c.value), ", ".join(map(str, c.versions)) or None, c.why] for c in story.columns]
         print_table("", ["column", "value", "from version", "why"], rows)
 
 
 def _story(table: Table, key: str, snapshot: int | None) -> RowStory:
-    """The story of the row; an error about a value alone also says how a key is written."""
+    """Return the story of a row; an error about a single value also shows how to write a key."""
     try:
         return table.explain_row(key_of(table, key), snapshot)
     except InvalidFilter as error:
@@ -87,24 +88,24 @@ def _story(table: Table, key: str, snapshot: int | None) -> RowStory:
 
 
 def key_of(table: Table, text: str) -> dict[str, Any]:
-    """The key that a person typed, as texts by column. Raises InvalidFilter."""
+    """Return the key of the command line as texts by column. Raises InvalidFilter."""
     names = table.primary_keys
     column, sign, _ = text.partition("=")
     if len(names) == 1 and column.strip() not in table.schema.field_names:
         if sign and table.schema.field(names[0]).type.root.value not in {"CHAR", "VARCHAR"}:
             raise InvalidFilter(f"table {table.name} has no column '{column.strip()}'; its key is {names[0]}")
         return {names[0]: text}  # the value alone, which may hold "=" itself
-    found: dict[str, Any] = {}
+    values_by_column: dict[str, Any] = {}
     for part in text.split(","):
         name, sign, value = part.partition("=")
         if not sign:
             raise InvalidFilter(f"table {table.name}: '{text}' is no key; write {','.join(f'{n}=...' for n in names)}")
         value = value.strip()
         # As blank texts are shown, here and in plans.
-        found[name.strip()] = (
+        values_by_column[name.strip()] = (
             value[1:-1] if len(value) > 1 and value[0] == value[-1] == '"' and not value[1:-1].strip() else value
         )
-    return found
+    return values_by_column
 
 
 def _text(values: Any) -> str:

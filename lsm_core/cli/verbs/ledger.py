@@ -1,4 +1,4 @@
-"""The verb that tells what maintenance did to a table."""
+"""The verb that shows the maintenance runs of a table."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def ledger(
     as_json: AsJson = False,
     clock: ClockOption = None,
 ) -> None:
-    """Show what maintenance did to a table: who, when, what came of it; or one run with all its details."""
+    """Show the maintenance runs of a table: who, when and with which result; or one run with all details."""
     from lsm_core.maintenance import find_entry, read_ledger
 
     opened = open_table(warehouse, table, clock)
@@ -39,11 +39,11 @@ def ledger(
         else:
             _show(entry)
         return
-    found = read_ledger(opened.store, limit, heads=True, stalls=True)
+    entries = read_ledger(opened.store, limit, heads=True, stalls=True)
     if as_json:
-        print_json([entry.head() for entry in found])
+        print_json([entry.head() for entry in entries])
         return
-    if not found:
+    if not entries:
         say(f"{opened.name}: nothing was maintained yet")
         return
     columns = ["run", "action", "outcome", "at (UTC)", "snapshot", "seconds", "who", "what"]
@@ -56,15 +56,15 @@ def ledger(
             e.snapshot_id,
             e.seconds,
             e.approved_by or e.who or None,
-            _what(e),
+            _summary(e),
         ]
-        for e in found
+        for e in entries
     ]
     print_table(f"{opened.name}: ledger", columns, rows)
 
 
-def _what(entry: LedgerEntry) -> str:
-    """The error, or the numbers that a report has, in a few words."""
+def _summary(entry: LedgerEntry) -> str:
+    """Return the error of a run, or the numbers of its report, in a few words."""
     if entry.error is not None:
         return entry.error
     shown = {
@@ -78,23 +78,23 @@ def _what(entry: LedgerEntry) -> str:
         "files_restored": "files put back",
         "stalls": "waits for a compaction",
     }
-    told = [(entry.report.get(name), text) for name, text in shown.items()]
-    return ", ".join(f"{number:,} {text}" for number, text in told if isinstance(number, int) and number) or "-"
+    numbers = [(entry.report.get(name), text) for name, text in shown.items()]
+    return ", ".join(f"{number:,} {text}" for number, text in numbers if isinstance(number, int) and number) or "-"
 
 
 def _show(entry: LedgerEntry) -> None:
-    """One run: its members, its report's, and its lines."""
+    """Print one run: its members, the members of its report, and its lines."""
     head = {
         name: value
         for name, value in entry.head().items()
         if name not in {"report", "version"} and value not in (None, "")
     }
-    told: dict[str, Any] = {
+    members: dict[str, Any] = {
         **head,
         "time": f"{utc_text(entry.time_ms)} UTC",
         **{f"report.{n}": v for n, v in entry.report.items()},
     }
-    print_table(f"run {entry.run_id}", ["what", "value"], [[name, str(value)] for name, value in told.items()])
+    print_table(f"run {entry.run_id}", ["what", "value"], [[name, str(value)] for name, value in members.items()])
     lines = [
         [line.get("event", "-"), ", ".join(f"{n}={v}" for n, v in line.items() if n != "event")] for line in entry.lines
     ]

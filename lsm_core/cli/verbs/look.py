@@ -1,4 +1,4 @@
-"""Verbs that only look: status, tables, health, snapshots, files, holds."""
+"""Read-only verbs: status, tables, health, snapshots, files, holds."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def tables(
 
 
 def table_names(catalog: Catalog, database: str | None = None) -> tuple[list[str], dict[str, str]]:
-    """Tables of a warehouse (of one database), and why a database cannot be listed, by its name.
+    """Return the tables of a warehouse or of one database, and the errors of databases that cannot be listed.
 
-    Raises DatabaseNotFound for a folder that is no warehouse: it must not look like an empty one.
+    Raises DatabaseNotFound for a folder that is not a warehouse, which must not look like an empty one.
     """
     if database:
         return [f"{database}.{table}" for table in catalog.list_tables(database)], {}
@@ -82,7 +82,7 @@ def table_names(catalog: Catalog, database: str | None = None) -> tuple[list[str
 
 
 def _line(error: Exception) -> str:
-    """One line for a person; the kind of an error that is not ours comes first, since its text may say little."""
+    """Return an error as one line; other packages' errors begin with their type."""
     return str(error) if isinstance(error, DredgeError) else f"unexpected {type(error).__name__}: {error}"
 
 
@@ -95,7 +95,7 @@ def status(
     as_json: AsJson = False,
     clock: ClockOption = None,
 ) -> None:
-    """Show what a table (or every table, the neediest first) is, how it stands, and which guarantee its commits have."""
+    """Show the state of a table, or of every table with the worst first, and the guarantee of its commits."""
     from lsm_core.maintenance import read_trash
 
     catalog = open_catalog(warehouse, clock)
@@ -123,29 +123,29 @@ def status(
     for line in _notices():
         typer.echo(visible(f"warning: {line}"), err=True)
     if broken:
-        said = (f"{name}: {error}" for name, error in broken.items())
-        raise DredgeError(f"{len(broken)} of {total} tables cannot be looked at: {'; '.join((*said, *damaged))}")
+        failures = (f"{name}: {error}" for name, error in broken.items())
+        raise DredgeError(f"{len(broken)} of {total} tables cannot be looked at: {'; '.join((*failures, *damaged))}")
     if damaged:
         raise DredgeError(f"all is shown but what the trash holds: {'; '.join(damaged)}")
 
 
 def _notices() -> list[str]:
-    """What installed packages have to say of the settings of this environment (a policy file that is broken, say)."""
+    """Return warnings of installed packages about this environment, such as a broken policy file."""
     if not os.environ.get("DREDGE_POLICIES", "").strip():
         return []
     from importlib.metadata import entry_points
 
-    found: list[str] = []
+    notices: list[str] = []
     for entry in entry_points(group="dredge.notices"):
         try:
-            found += entry.load()()
+            notices += entry.load()()
         except ImportError as error:  # what the package needs besides is not installed
-            found.append(f"{entry.name}: cannot be told: {error}")
-    return found
+            notices.append(f"{entry.name}: cannot be told: {error}")
+    return notices
 
 
 def _neediest(row: dict[str, Any]) -> tuple[bool, float, int, int, str]:
-    """The order of `lsm_core.maintenance.ranking`; tables that cannot be looked at come before all others."""
+    """Return the sort key of a table's line: as `lsm_core.maintenance.ranking`, with unreadable tables first."""
     return (
         row["error"] is None,
         -(row["score"] or 0.0),
@@ -199,7 +199,7 @@ def _show_status(root: str, rows: list[dict[str, Any]]) -> None:
 
 
 def _without_status(name: str, error: str) -> dict[str, Any]:
-    """The line of a table that cannot be looked at: every number is missing, and ``error`` says why."""
+    """Return the line of a table that cannot be read: the numbers are missing, and ``error`` holds the reason."""
     return {
         **dict.fromkeys(_STATUS),
         "table": name,
@@ -280,51 +280,54 @@ def _status_of(store: TableStore, trash: int) -> dict[str, Any]:
     }
 
 
-def _shape(found: list[BucketHealth]) -> dict[str, list[Any]]:
-    """Columns of `dredge health`: what lies where, and how much it needs maintenance."""
+def _shape(buckets: list[BucketHealth]) -> dict[str, list[Any]]:
+    """Return the columns of `dredge health` for files, levels and scores."""
     return {
-        **_places(found),
-        "runs": [b.sorted_runs for b in found],
-        "level 0": [b.level0_files for b in found],
-        "files": [b.files for b in found],
-        "small": [b.small_files for b in found],
-        "rows": [b.rows for b in found],
-        "deletes": [b.deletes + b.deleted_rows for b in found],
-        "bytes": [b.total_bytes for b in found],
-        "by level": [", ".join(f"L{level} {size:,}" for level, size in b.bytes_per_level.items()) for b in found],
-        SCORE: [b.score for b in found],
-        "why": ["; ".join(b.reasons) or "healthy" for b in found],
+        **_places(buckets),
+        "runs": [b.sorted_runs for b in buckets],
+        "level 0": [b.level0_files for b in buckets],
+        "files": [b.files for b in buckets],
+        "small": [b.small_files for b in buckets],
+        "rows": [b.rows for b in buckets],
+        "deletes": [b.deletes + b.deleted_rows for b in buckets],
+        "bytes": [b.total_bytes for b in buckets],
+        "by level": [", ".join(f"L{level} {size:,}" for level, size in b.bytes_per_level.items()) for b in buckets],
+        SCORE: [b.score for b in buckets],
+        "why": ["; ".join(b.reasons) or "healthy" for b in buckets],
     }
 
 
-def _reading(found: list[BucketHealth], now_ms: int) -> dict[str, list[Any]]:
-    """Columns of `dredge health`: amplification, overlap, ages at epoch ms ``now_ms``, costs, and what the rules say now."""
+def _reading(buckets: list[BucketHealth], now_ms: int) -> dict[str, list[Any]]:
+    """Return the columns of `dredge health` for amplification, overlap, ages at epoch ms ``now_ms``, and costs.
+
+    The last column is the decision of the rules.
+    """
     return {
-        **_places(found),
-        "read": [b.read_amplification for b in found],
-        "space": [b.space_amplification for b in found],
-        "overlap max": [b.overlap_max for b in found],
-        "overlap mean": [b.overlap_mean for b in found],
-        "delete ratio": [b.delete_ratio for b in found],
-        "oldest level 0": [_ago(b.oldest_level0_ms, now_ms) for b in found],
-        "last compaction": [_ago(b.last_compaction_ms, now_ms) for b in found],
-        "ro lag": [duration_text(b.ro_lag_ms) for b in found],
-        "minor": [b.cost_minor for b in found],
-        "full": [b.cost_full for b in found],
-        "rules": [_said(b) for b in found],
+        **_places(buckets),
+        "read": [b.read_amplification for b in buckets],
+        "space": [b.space_amplification for b in buckets],
+        "overlap max": [b.overlap_max for b in buckets],
+        "overlap mean": [b.overlap_mean for b in buckets],
+        "delete ratio": [b.delete_ratio for b in buckets],
+        "oldest level 0": [_ago(b.oldest_level0_ms, now_ms) for b in buckets],
+        "last compaction": [_ago(b.last_compaction_ms, now_ms) for b in buckets],
+        "ro lag": [duration_text(b.ro_lag_ms) for b in buckets],
+        "minor": [b.cost_minor for b in buckets],
+        "full": [b.cost_full for b in buckets],
+        "rules": [_rule_text(b) for b in buckets],
     }
 
 
-def _places(found: list[BucketHealth]) -> dict[str, list[Any]]:
-    return {"partition": [b.partition_text or "-" for b in found], "bucket": [b.bucket for b in found]}
+def _places(buckets: list[BucketHealth]) -> dict[str, list[Any]]:
+    return {"partition": [b.partition_text or "-" for b in buckets], "bucket": [b.bucket for b in buckets]}
 
 
 def _ago(moment_ms: int | None, now_ms: int) -> str | None:
     return None if moment_ms is None else f"{duration_text(max(0, now_ms - moment_ms))} ago"
 
 
-def _said(bucket: BucketHealth) -> str:
-    """The rule or the reason, with the numbers that it weighed."""
+def _rule_text(bucket: BucketHealth) -> str:
+    """Return the decision or its reason, with the numbers behind it."""
     numbers = ", ".join(f"{name} {value}" for name, value in bucket.facts.items())
     return f"{bucket.decision or '-'}{f': {numbers}' if numbers else ''}"
 
@@ -336,25 +339,25 @@ def health(
     as_json: AsJson = False,
     clock: ClockOption = None,
 ) -> None:
-    """Show the condition of every bucket, from metadata only, and what its score is made of."""
+    """Show the condition of every bucket and the parts of its score, from metadata only."""
     from lsm_core.maintenance import health as health_of
 
     opened = open_table(warehouse, table, clock)
-    found = health_of(opened.store, partition_specs(opened, partition))
+    buckets = health_of(opened.store, partition_specs(opened, partition))
     if as_json:
-        print_json([asdict(bucket) for bucket in found])
+        print_json([asdict(bucket) for bucket in buckets])
         return
-    if not found:  # an empty table of numbers would leave it open whether the partition was misspelt
+    if not buckets:  # an empty table of numbers would leave it open whether the partition was misspelt
         say(f"{opened.name}: no file lies there" + (f": {'; '.join(partition)}" if partition else " yet"))
         return
-    shape, reading = _shape(found), _reading(found, opened.store.clock.now_ms())
+    shape, reading = _shape(buckets), _reading(buckets, opened.store.clock.now_ms())
     print_table(f"{opened.name}: health", list(shape), zip(*shape.values(), strict=True))
     print_table(
         "what reads and compactions pay (costs: bytes read)", list(reading), zip(*reading.values(), strict=True)
     )
     made = [
         [b.partition_text or "-", b.bucket, part.name, part.points(b.size_share), part.weight, part.text]
-        for b in found
+        for b in buckets
         for part in b.parts
     ]
     if made:
@@ -366,15 +369,15 @@ def health(
 
 
 def snapshots(warehouse: Warehouse, table: TableArgument, as_json: AsJson = False, clock: ClockOption = None) -> None:
-    """List the snapshots that can be read, oldest first."""
+    """List the readable snapshots, oldest first."""
     opened = open_table(warehouse, table, clock)
-    found = opened.snapshots()
+    listed = opened.snapshots()
     if as_json:
         names = ["id", "kind", "time_ms", "schema", "rows", "delta", "user"]
-        print_json([dict(zip(names, _snapshot_row(s, s.time_millis), strict=True)) for s in found])
+        print_json([dict(zip(names, _snapshot_row(s, s.time_millis), strict=True)) for s in listed])
         return
     columns = ["id", "kind", "committed (UTC)", "schema", "rows", "delta", "user"]
-    print_table(f"{opened.name}: snapshots", columns, [_snapshot_row(s, utc_text(s.time_millis)) for s in found])
+    print_table(f"{opened.name}: snapshots", columns, [_snapshot_row(s, utc_text(s.time_millis)) for s in listed])
 
 
 def _snapshot_row(s: Snapshot, time: int | str) -> list[Any]:
@@ -408,14 +411,14 @@ def files(
 
 
 def holds(warehouse: Warehouse, table: TableArgument, as_json: AsJson = False, clock: ClockOption = None) -> None:
-    """Show what keeps data from going (snapshots, tags, branches, consumers, ...), what holds most alone first."""
+    """Show the holders that keep data from being deleted (snapshots, tags, branches ...), the largest first."""
     opened = open_table(warehouse, table, clock)
     rows = opened.holds().to_pylist()  # one object a holder
     if as_json:
         print_json(rows)
         return
     columns = ["holder", "kind", "files held alone", "bytes held alone", "bytes shared", "since (UTC)"]
-    said = [
+    cells = [
         [
             row["holder"],
             row["kind"],
@@ -426,4 +429,4 @@ def holds(warehouse: Warehouse, table: TableArgument, as_json: AsJson = False, c
         ]
         for row in rows
     ]
-    print_table(f"{opened.name}: what keeps data from going", columns, said)
+    print_table(f"{opened.name}: what keeps data from going", columns, cells)

@@ -1,4 +1,7 @@
-"""Verbs that maintain: plan, apply, and one for each action that has its own; flags and texts are the actions' (`lsm_core.maintenance.action`)."""
+"""Verbs that maintain: plan, apply, and one for each action.
+
+The actions declare flags and texts (`lsm_core.maintenance.action`).
+"""
 
 from __future__ import annotations
 
@@ -90,31 +93,34 @@ _SHAPES: Final[Mapping[ArgumentKind, str]] = {
 
 
 def verbs() -> dict[str, Callable[..., None]]:
-    """`plan`, `plans`, `apply`, and the verbs of the actions, as functions that Typer understands; made anew, for all actions of now."""
+    """Return `plan`, `plans`, `apply` and the verbs of all registered actions, as functions for Typer."""
     own = {action.verb: _verb(action) for action in all_actions() if action.verb}
     return {"plan": _plan_verb(), "plans": plans, "apply": apply, **own}
 
 
-# -- plan ----------------------------------------------------------------------------------------------------------------
+# -- plan --------------------------------------------------------------------------------------------------------------
 
 
 def _plan_verb() -> Callable[..., None]:
-    """`dredge plan`, which offers the flags of all actions and refuses those that the chosen one does not take."""
+    """Return `dredge plan`, which offers the flags of all actions.
+
+    Flags that the chosen action does not take are refused.
+    """
     offered: dict[str, tuple[Argument, list[str]]] = {}
     for action in all_actions():
         for argument in _flags(action):
             offered.setdefault(argument.option, (argument, []))[1].append(action.name)
 
     def plan(warehouse: str, table: str, action: str, save: bool, as_json: bool, **values: Any) -> None:
-        """Say what maintenance would do and why, and keep that plan for `apply`."""
+        """Show what maintenance would do and why, and keep that plan for `apply`."""
         try:
             chosen = find_action(action)
         except InvalidOption as error:
             raise typer.BadParameter(f"{action!r} is no action; actions: {error.accepted}") from error
-        taken = [argument.option for argument in _flags(chosen)]
+        own_options = [argument.option for argument in _flags(chosen)]
         for option, (argument, takers) in offered.items():
-            if values.get(argument.name) and option not in taken:
-                accepted = f"{chosen.name} takes {', '.join(taken) or 'no flags'}"
+            if values.get(argument.name) and option not in own_options:
+                accepted = f"{chosen.name} takes {', '.join(own_options) or 'no flags'}"
                 raise typer.BadParameter(f"{option} is for {', '.join(takers)}; {accepted}")
 
         def keep(opened: Table) -> Any:
@@ -144,7 +150,7 @@ def _plan_verb() -> Callable[..., None]:
 
 
 def _unsaved(opened: Table, made: MaintenancePlan) -> str:
-    """Save a plan, and return why that was impossible; "" where it was saved."""
+    """Save a plan; return the reason where it could not be saved, else ""."""
     try:
         opened.save_plan(made)
     except (StorageFull, StorageRefused, OSError) as error:
@@ -154,7 +160,7 @@ def _unsaved(opened: Table, made: MaintenancePlan) -> str:
 
 
 def show_plan(made: MaintenancePlan) -> None:
-    """Print a plan: what it would do, what it leaves alone, and its hash."""
+    """Print a plan: its work, the work that it leaves out, and its hash."""
     say(f"plan {made.hash}: {made.action} {made.table}, base snapshot {made.base_snapshot or '-'}")
     action = find_action(made.action, made.table)
     for kind in action.item_types():
@@ -177,7 +183,7 @@ def plans(
     as_json: AsJson = False,
     clock: ClockOption = None,
 ) -> None:
-    """List the plans that wait for approval, the longest first; `apply` takes their hashes."""
+    """List the plans that wait for approval, the oldest first; `apply` takes their hashes."""
     from lsm_core.maintenance import waiting_plans
 
     def listed(opened: Table) -> Any:
@@ -186,35 +192,35 @@ def plans(
             columns = ["hash", "action", "items", "bytes in", "bytes freed", "since (UTC)", "why it waits"]
             rows = [
                 [
-                    one.plan.hash,
-                    one.plan.action,
-                    len(one.plan.items),
-                    one.plan.estimate.bytes_in,
-                    one.plan.estimate.bytes_freed,
-                    utc_text(one.since_ms),
-                    one.why,
+                    waiting_plan.plan.hash,
+                    waiting_plan.plan.action,
+                    len(waiting_plan.plan.items),
+                    waiting_plan.plan.estimate.bytes_in,
+                    waiting_plan.plan.estimate.bytes_freed,
+                    utc_text(waiting_plan.since_ms),
+                    waiting_plan.why,
                 ]
-                for one in waiting
+                for waiting_plan in waiting
             ]
             print_table(f"{opened.name}: plans that wait for approval", columns, rows)
-        told = [
+        documents = [
             {
-                "hash": one.plan.hash,
-                "action": one.plan.action,
-                "since_ms": one.since_ms,
-                "why": one.why,
-                "items": len(one.plan.items),
-                "bytes_in": one.plan.estimate.bytes_in,
-                "bytes_freed": one.plan.estimate.bytes_freed,
+                "hash": waiting_plan.plan.hash,
+                "action": waiting_plan.plan.action,
+                "since_ms": waiting_plan.since_ms,
+                "why": waiting_plan.why,
+                "items": len(waiting_plan.plan.items),
+                "bytes_in": waiting_plan.plan.estimate.bytes_in,
+                "bytes_freed": waiting_plan.plan.estimate.bytes_freed,
             }
-            for one in waiting
+            for waiting_plan in waiting
         ]
-        return {"table": opened.name, "waiting": told}
+        return {"table": opened.name, "waiting": documents}
 
     _for_tables(warehouse, table, {"settings": settings, "clock": clock}, as_json, listed)
 
 
-# -- apply ---------------------------------------------------------------------------------------------------------------
+# -- apply -------------------------------------------------------------------------------------------------------------
 
 
 def apply(
@@ -232,7 +238,7 @@ def apply(
     as_json: AsJson = False,
     clock: ClockOption = None,
 ) -> None:
-    """Apply exactly one plan, by its hash; once it is applied, doing it again changes nothing, says so and exits 0."""
+    """Apply exactly one plan, by its hash; applying it again changes nothing and exits 0."""
     if plan_hash is None and file is None and re.fullmatch("[0-9a-f]{32}", table):
         table, plan_hash = _table_of_plan(warehouse, table, clock), table
     opened = open_table(warehouse, table, clock, settings)
@@ -270,7 +276,7 @@ def apply(
 
 
 def _table_of_plan(warehouse: str, plan_hash: str, clock: str | None) -> str:
-    """The table that keeps the plan. Raises DredgeError where none does; what cannot be listed is named."""
+    """Return the table that keeps a plan. Raises DredgeError where none does; it names tables that cannot be read."""
     from lsm_core.maintenance import saved_plan_hashes
 
     catalog, unread = open_catalog(warehouse, clock), []
@@ -282,12 +288,12 @@ def _table_of_plan(warehouse: str, plan_hash: str, clock: str | None) -> str:
                 return name
         except Exception as error:  # noqa: BLE001  (one table stops no other)
             unread.append(f"{name}: {error}")
-    told = f" (not looked at: {'; '.join(unread)})" if unread else ""
-    raise DredgeError(f"no table of {catalog.root} keeps a plan with hash {plan_hash}{told}")
+    unread_text = f" (not looked at: {'; '.join(unread)})" if unread else ""
+    raise DredgeError(f"no table of {catalog.root} keeps a plan with hash {plan_hash}{unread_text}")
 
 
 def show_report(report: Report, table: str) -> None:
-    """Print what was done to ``table``, and what was left alone."""
+    """Print the work that was done on a table, and the work that was left out."""
     for line in report.lines(table):
         say(line)
     for title, declined in report.declined_lists().items():
@@ -295,7 +301,7 @@ def show_report(report: Report, table: str) -> None:
 
 
 def require_done(report: Report) -> None:
-    """Raise DredgeError, after everything else was said, where something that was to be done could not be."""
+    """Raise DredgeError, after all other output, where planned work could not be done."""
     failed = report.failures
     if failed:
         raise DredgeError(f"{len(failed)} {report.undone}, {failed[0].subject} for one: {failed[0].text}")
@@ -306,11 +312,11 @@ def _show_declined(title: str, declined: Sequence[Declined]) -> None:
         print_table(title, ["what", "why"], [[item.subject, item.text] for item in declined])
 
 
-# -- the actions' own verbs ----------------------------------------------------------------------------------------------
+# -- the actions' own verbs --------------------------------------------------------------------------------------------
 
 
 def _verb(action: Action) -> Callable[..., None]:
-    """The verb that plans and applies ``action`` at once, for one table or for all whose names match a pattern."""
+    """Return the verb that plans and applies an action at once, for one table or for all that match a pattern."""
 
     def verb(warehouse: str, table: str, dry_run: bool, as_json: bool, **values: Any) -> None:
         def carry_out(opened: Table) -> Any:
@@ -339,7 +345,7 @@ def _verb(action: Action) -> Callable[..., None]:
     parameters = [
         ("warehouse", Warehouse, Parameter.empty),
         ("table", Tables, Parameter.empty),
-        *(_parameter(argument) for argument in sorted(_flags(action), key=lambda one: not one.required)),
+        *(_parameter(argument) for argument in sorted(_flags(action), key=lambda argument: not argument.required)),
         *([("runner", RunnerOption, RunnerName.PROCESS)] if action.runs_tasks else []),
         ("dry_run", DryRun, False),
         *_SHARED,
@@ -350,9 +356,10 @@ def _verb(action: Action) -> Callable[..., None]:
 def _for_tables(
     warehouse: str, pattern: str, values: Mapping[str, Any], as_json: bool, work: Callable[[Table], Any]
 ) -> None:
-    """Do ``work``, which prints for people and answers for programs, on one table, or on all that match a pattern.
+    """Run ``work`` on one table, or on all that match a pattern; one table's error does not stop the others.
 
-    One table's error keeps no other waiting. JSON: the table's answer; of a pattern a list of them, each with its "table".
+    ``work`` prints for people and returns a document for programs. The JSON output is the table's document, or for a
+    pattern a list of documents with "table".
     """
     names = matching_tables(open_catalog(warehouse, values["clock"]), pattern)
     if names is None:
@@ -377,22 +384,22 @@ def _for_tables(
 
 
 def matching_tables(catalog: Catalog, pattern: str) -> list[str] | None:
-    """The tables whose names match ``pattern`` ("db.*", "*.orders", "db.log_?"); None for a plain name.
+    """Return the tables that match a pattern ("db.*", "*.orders", "db.log_?"), or None for a plain name.
 
-    Raises DredgeError when none does, and for the name of a database alone, saying what means all of its tables.
+    Raises DredgeError where none matches, and for the name of a database alone, with the pattern for all of its tables.
     """
     if not any(sign in pattern for sign in "*?["):
         if "." not in pattern and pattern in catalog.list_databases():
             raise DredgeError(f"{pattern} is a database; '{pattern}.*' means all of its tables")
         return None
     names = [f"{db}.{name}" for db in catalog.list_databases() for name in catalog.list_tables(db)]
-    found = [name for name in names if fnmatchcase(name, pattern)]
-    if not found:
+    matches = [name for name in names if fnmatchcase(name, pattern)]
+    if not matches:
         raise DredgeError(f"no table of {catalog.root} is called {pattern}")
-    return found
+    return matches
 
 
-# -- arguments -----------------------------------------------------------------------------------------------------------
+# -- arguments ---------------------------------------------------------------------------------------------------------
 
 
 def _flags(action: Action) -> list[Argument]:
@@ -411,7 +418,7 @@ def _require_one_of(action: Action, values: Mapping[str, Any]) -> None:
 
 
 def _parameter(argument: Argument, note: str | None = None) -> tuple[str, Any, Any]:
-    """Name, annotation and default of a flag (with ``note`` behind its help), or of what a verb takes without a flag."""
+    """Return name, annotation and default of a flag or of a positional argument; ``note`` is added to its help."""
     shape = _SHAPES.get(argument.kind)
     if argument.required and note is None:
         metavar = argument.name.upper()
@@ -422,19 +429,19 @@ def _parameter(argument: Argument, note: str | None = None) -> tuple[str, Any, A
 
 
 def _with_signature(body: Callable[..., None], parameters: Iterable[tuple[str, Any, Any]]) -> Callable[..., None]:
-    """``body`` as Typer sees it: a function with these parameters (name, annotation, default)."""
+    """Return a function with these parameters (name, annotation, default) in its signature, for Typer."""
     made = [
         Parameter(name, Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
         for name, annotation, default in parameters
     ]
-    body.__annotations__ = {one.name: one.annotation for one in made}
+    body.__annotations__ = {parameter.name: parameter.annotation for parameter in made}
     body.__signature__ = Signature(made)  # type: ignore[attr-defined]
     return body
 
 
 def _arguments(action: Action, table: Table, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the flags' values as the action's plan takes them. Raises InvalidOption naming a flag."""
-    found: dict[str, Any] = {}
+    """Return the flags' values as arguments of the action's plan. Raises InvalidOption, which names the flag."""
+    arguments: dict[str, Any] = {}
     for argument in _flags(action):
         value = values.get(argument.name)
         if value is None or value == []:
@@ -450,5 +457,5 @@ def _arguments(action: Action, table: Table, values: Mapping[str, Any]) -> dict[
                 value = table.store.clock.now_ms() - duration(value)
             except InvalidOption as error:
                 raise InvalidOption(argument.option, value, error.accepted, table.name) from error
-        found[argument.name] = value
-    return found
+        arguments[argument.name] = value
+    return arguments

@@ -1,4 +1,4 @@
-"""The verb that writes numbers for monitoring."""
+"""The verb that prints numbers for monitoring."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def metrics(
             "--output",
             "-o",
             metavar="FILE",
-            help="Write into this file, which is replaced at once: node_exporter's textfile collector reads files that end in .prom.",
+            help="Write into this file, which is replaced atomically. node_exporter's textfile collector reads files "
+            "that end in .prom.",
             show_default=False,
         ),
     ] = None,
@@ -34,7 +35,10 @@ def metrics(
     as_json: AsJson = False,
     clock: ClockOption = None,
 ) -> None:
-    """Print health, history and ledger of all tables in Prometheus's text format; a table that cannot be read has dredge_table_readable 0."""
+    """Print health, history and ledger of all tables in Prometheus's text format.
+
+    A table that cannot be read has dredge_table_readable 0.
+    """
     from lsm_core.maintenance.metrics import Sample, exposition, table_samples
     from lsm_core.options import duration
 
@@ -63,7 +67,7 @@ def metrics(
 
 
 def _replace(path: Path, text: str) -> None:
-    """Exchange the file at once: whoever reads it meanwhile sees all of it, old or new. Raises DredgeError."""
+    """Replace a file atomically, so that readers see the old or the new content. Raises DredgeError."""
     try:
         handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
         try:

@@ -1,4 +1,4 @@
-"""The verb that brings a table with a very large level 0 back, pass after pass."""
+"""The verb that compacts a very large level 0 in passes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ def recover(
     as_json: AsJson = False,
     clock: ClockOption = None,
 ) -> None:
-    """Bring a very large level 0 back by bounded passes, the oldest files first; says what is left after each, and may be stopped at any time."""
+    """Compact a very large level 0 in bounded passes, the oldest files first.
+
+    Each pass reports the remaining files. The command may be stopped at any time.
+    """
     from lsm_core import maintenance
 
     opened = open_table(warehouse, table, clock, settings)
@@ -53,7 +56,7 @@ def recover(
 
     made: list[RecoveryPass] = []
 
-    def told(done: RecoveryPass) -> None:
+    def show_pass(done: RecoveryPass) -> None:
         made.append(done)
         if not as_json:
             say(f"pass of plan {done.plan_hash}:")
@@ -61,9 +64,11 @@ def recover(
 
     try:
         with progress_bar(f"recover {opened.name}", hidden=as_json):
-            report = maintenance.recover(opened.store, passes, files, told, chosen)
+            report = maintenance.recover(opened.store, passes, files, show_pass, chosen)
     except KeyboardInterrupt:
-        done = f"{len(made)} pass{'' if len(made) == 1 else 'es'} done, the one under way is committed as a whole or not at all"
+        done = (
+            f"{len(made)} pass{'' if len(made) == 1 else 'es'} done; the running one is committed whole or not at all"
+        )
         typer.echo(visible(f"stopped: {done}; the same command goes on from here"), err=True)
         raise
     if as_json:

@@ -1,4 +1,4 @@
-"""The verb that prints rows: of system tables ("db.orders$files", "sys.tables"), or the first ones of a table."""
+"""The verb that prints rows of system tables ("db.orders$files", "sys.tables"), or the first rows of a table."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def show(
     names = None if columns is None else [name.strip() for name in columns.split(",")]
     opened = open_catalog(warehouse, clock).table(table)
     # One row more than wanted tells whether there are more.
-    found = opened.to_arrow(columns=names, limit=limit + 1, snapshot_id=snapshot, tag=tag)
-    rows = found.slice(0, limit).to_pylist()  # a page for people, never more than they asked for
+    rows_read = opened.to_arrow(columns=names, limit=limit + 1, snapshot_id=snapshot, tag=tag)
+    rows = rows_read.slice(0, limit).to_pylist()  # a page for people, never more than they asked for
     if as_json:
         print_json(rows)
         return
-    print_table(table, found.column_names, [list(row.values()) for row in rows])
-    if found.num_rows > limit:
+    print_table(table, rows_read.column_names, [list(row.values()) for row in rows])
+    if rows_read.num_rows > limit:
         say(f"(the first {limit} rows; --limit shows more)")

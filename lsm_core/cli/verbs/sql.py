@@ -1,4 +1,4 @@
-"""The verb for SQL: statements on the warehouse's tables, queries answered by Spark or in this process, procedures planned or applied."""
+"""The verb for SQL: statements, queries answered by Spark or in this process, procedures planned or applied."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST_ROWS = 1_000
 
 
 class EngineName(StrEnum):
-    """What answers queries."""
+    """Engine that answers queries."""
 
     AUTO = "auto"
     LOCAL = "local"
@@ -39,7 +39,8 @@ def sql(
         str,
         typer.Argument(
             metavar="STATEMENT",
-            help="SELECT, INSERT, UPDATE, DELETE, MERGE INTO, CREATE, ALTER, DROP, TRUNCATE, SHOW, DESCRIBE, ANALYZE TABLE, or CALL sys.procedure(...).",
+            help="SELECT, INSERT, UPDATE, DELETE, MERGE INTO, CREATE, ALTER, DROP, TRUNCATE, SHOW, DESCRIBE, ANALYZE "
+            "TABLE, or CALL sys.procedure(...).",
             show_default=False,
         ),
     ],
@@ -100,17 +101,17 @@ def sql(
 
 
 class _ChosenEngine:
-    """The engine of `--engine`, started when a statement has a query: most need none."""
+    """Engine of `--engine`, started only for a statement with a query."""
 
     def __init__(self, name: EngineName) -> None:
         self._name = name
 
     def answer(self, catalog: Catalog, text: str) -> pa.RecordBatchReader:
-        """Return the answer of a query."""
+        """Return the result of a query."""
         return self._engine().answer(catalog, text)
 
     def insert(self, catalog: Catalog, text: str, plan: Any) -> int | None:
-        """Write the answer of a query."""
+        """Write the result of a query."""
         return self._engine().insert(catalog, text, plan)
 
     def change_runs(self) -> None:
@@ -128,7 +129,7 @@ class _ChosenEngine:
 
 
 def uses_local_engine(engine: EngineName) -> bool:
-    """Return whether this process answers queries: it was chosen, or Spark is not installed."""
+    """Return whether this process answers queries: the user chose it, or Spark is not installed."""
     return engine is EngineName.LOCAL or (engine is EngineName.AUTO and find_spec("pyspark") is None)
 
 

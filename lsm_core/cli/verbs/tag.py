@@ -1,4 +1,4 @@
-"""The verb that lists, makes, moves, renames, deletes and expires tags."""
+"""The verb that lists, creates, moves, renames, deletes and expires tags."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NewName = Annotated[str | None, typer.Argument(metavar="[NEW_NAME]", help="For r
 
 def tag(
     warehouse: Warehouse,
-    what: Annotated[str, typer.Argument(metavar="WHAT", help=f"One of {', '.join(_TAKES)}.", show_default=False)],
+    act: Annotated[str, typer.Argument(metavar="WHAT", help=f"One of {', '.join(_TAKES)}.", show_default=False)],
     table: TableArgument,
     name: Name = None,
     new_name: NewName = None,
@@ -46,33 +46,33 @@ def tag(
     as_json: AsJson = False,
     clock: ClockOption = None,
 ) -> None:
-    """List the tags of a table, or create, delete, rename one, or expire those whose time is over."""
+    """List the tags of a table; create, delete or rename one; or expire those whose retention is over."""
     opened = open_table(warehouse, table, clock, settings)
-    if what not in _TAKES:
-        raise InvalidOption("WHAT", what, ", ".join(_TAKES), opened.name)
-    given = [one for one in (name, new_name) if one is not None]
-    if len(given) != _TAKES[what]:
-        wanted = ("no name", "the name of the tag", "the tag's name and the new one")[_TAKES[what]]
-        raise DredgeError(f"dredge tag {what} {opened.name} takes {wanted}, and was given {len(given)} names")
+    if act not in _TAKES:
+        raise InvalidOption("WHAT", act, ", ".join(_TAKES), opened.name)
+    names = [part for part in (name, new_name) if part is not None]
+    if len(names) != _TAKES[act]:
+        wanted = ("no name", "the name of the tag", "the tag's name and the new one")[_TAKES[act]]
+        raise DredgeError(f"dredge tag {act} {opened.name} takes {wanted}, and was given {len(names)} names")
     flags = {"--snapshot": snapshot, "--time-retained": time_retained, "--replace": replace or None}
     flags["--older-than"] = older_than
-    of = {"create": ("--snapshot", "--time-retained", "--replace"), "expire": ("--older-than",)}.get(what, ())
+    of = {"create": ("--snapshot", "--time-retained", "--replace"), "expire": ("--older-than",)}.get(act, ())
     for flag, value in flags.items():
         if value is not None and flag not in of:
-            raise InvalidOption(flag, value, f"nothing with dredge tag {what}", opened.name)
-    if what == "list":
+            raise InvalidOption(flag, value, f"nothing with dredge tag {act}", opened.name)
+    if act == "list":
         _show(opened, as_json=as_json)
-    elif what == "rename":
-        _rename(opened, *given, dry_run=dry_run, as_json=as_json)
+    elif act == "rename":
+        _rename(opened, *names, dry_run=dry_run, as_json=as_json)
     else:
         arguments: dict[str, Any] = {"tag": name} if name is not None else {}
-        if what == "create":
+        if act == "create":
             arguments |= {"snapshot_id": snapshot, "time_retained": time_retained, "replace": replace}
         if older_than is not None:
             from lsm_core.options import duration
 
             arguments["older_than_ms"] = opened.store.clock.now_ms() - duration(older_than, "--older-than")
-        _carry_out(opened, _ACTIONS[what], arguments, dry_run=dry_run, as_json=as_json)
+        _carry_out(opened, _ACTIONS[act], arguments, dry_run=dry_run, as_json=as_json)
 
 
 def _carry_out(opened: Table, action: str, arguments: dict[str, Any], *, dry_run: bool, as_json: bool) -> None:
@@ -91,12 +91,13 @@ def _rename(opened: Table, name: str, new_name: str, *, dry_run: bool, as_json: 
         print_json({"table": opened.name, "name": name, "new_name": new_name, "dry_run": dry_run})
     else:
         say(
-            f"tag {name} of {opened.name} {'would be' if dry_run else 'is'} called {new_name}{'' if dry_run else ' now'}"
+            f"tag {name} of {opened.name} {'would be' if dry_run else 'is'} called "
+            f"{new_name}{'' if dry_run else ' now'}"
         )
 
 
 def _show(opened: Table, *, as_json: bool) -> None:
-    found = sorted(opened.tags().items(), key=lambda one: (one[1].snapshot.id, one[0]))
+    listed = sorted(opened.tags().items(), key=lambda item: (item[1].snapshot.id, item[0]))
     if as_json:
         print_json(
             [
@@ -108,7 +109,7 @@ def _show(opened: Table, *, as_json: bool) -> None:
                     "time_retained_ms": tag.time_retained_ms,
                     "rows": tag.snapshot.total_record_count,
                 }
-                for name, tag in found
+                for name, tag in listed
             ]
         )
         return
@@ -122,6 +123,6 @@ def _show(opened: Table, *, as_json: bool) -> None:
             utc_text(tag.expires_ms),
             tag.snapshot.total_record_count,
         ]
-        for name, tag in found
+        for name, tag in listed
     ]
     print_table(f"{opened.name}: tags", columns, rows)

@@ -1,4 +1,4 @@
-"""The verb that lists and sweeps what expiries, removals of orphan files, deletions of tags and rollbacks set aside."""
+"""The verb that lists and sweeps the trash: files of expiries, orphan removals, deleted tags and rollbacks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def trash(
         require_done(report)
         _require_readable([item.text for item in report.unreadable])
         return
-    found = read_trash(opened.store)
+    records = read_trash(opened.store)
     if as_json:
         print_json(
             [
@@ -50,7 +50,7 @@ def trash(
                     "created_ms": record.created_ms,
                     "not_before_ms": record.not_before_ms,
                 }
-                for record in found.records
+                for record in records.records
             ]
         )
     else:
@@ -64,14 +64,14 @@ def trash(
                 utc_text(record.created_ms),
                 utc_text(record.not_before_ms),
             ]
-            for record in found.records
+            for record in records.records
         ]
         print_table(f"{opened.name}: trash", columns, rows)
-    _require_readable([str(error) for error in found.unreadable])
+    _require_readable([str(error) for error in records.unreadable])
 
 
 def _which(record: TrashRecord) -> str:
-    """What went: the ids of snapshots or of changelogs, and tags, or a whole branch."""
+    """Return the content of a record: ids of snapshots or changelogs, tags, or a whole branch."""
     if record.action == "delete_branch":
         return f"branch {record.branch}"
     tags = [f"tag {path.removeprefix('tag/tag-')}" for path in sorted(record.metadata) if path.startswith("tag/tag-")]
@@ -84,6 +84,6 @@ def _which(record: TrashRecord) -> str:
 
 
 def _require_readable(troubles: Sequence[str]) -> None:
-    """After everything else was done: one line, so that a script notices."""
+    """Raise one error about unreadable records, after all other work, so that a script notices."""
     if troubles:
         raise DredgeError(f"not looked at: {'; '.join(troubles)}")

@@ -1,4 +1,4 @@
-"""The verb that compares what two snapshots of a table say."""
+"""The verb that compares the rows of two snapshots of a table."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def verify(
     as_json: AsJson = False,
     clock: ClockOption = None,
 ) -> None:
-    """Prove that two snapshots say the same, as those before and after a compaction do; exits 1 where they do not."""
+    """Prove that two snapshots hold the same rows, as before and after a compaction; exits 1 where they differ."""
     from lsm_core.maintenance import newest_compaction, verify_snapshots
 
     opened = open_table(warehouse, table, clock)
@@ -54,7 +54,8 @@ def verify(
         after = newest_compaction(opened.store)
         if after is None:
             raise SnapshotNotFound(
-                f"{opened.name} has no compaction whose snapshot, and the one before, are there; name two snapshots (`dredge snapshots {opened.name}`)"
+                f"{opened.name} has no compaction whose snapshot, and the one before, are there; name two snapshots "
+                f"(`dredge snapshots {opened.name}`)"
             )
         before = after - 1
     else:
@@ -73,17 +74,20 @@ def verify(
         verdict = "say the same" if report.ok else "DIFFER"
         say(f"{opened.name}: snapshots {before} and {after} {verdict} ({report.level}, {report.seconds:.1f} s)")
         say(
-            f"{report.buckets:,} buckets: {report.by_reference:,} share their files, {report.by_digest:,} compared by content"
-            f" ({report.rows_a:,} and {report.rows_b:,} merged rows)"
+            f"{report.buckets:,} buckets: {report.by_reference:,} share their files, {report.by_digest:,} compared by "
+            f"content ({report.rows_a:,} and {report.rows_b:,} merged rows)"
         )
         if report.differences:
             columns = ["bucket", f"rows at {before}", f"rows at {after}", f"digest at {before}", f"digest at {after}"]
-            rows = [[one.bucket, one.rows_a, one.rows_b, one.digest_a, one.digest_b] for one in report.differences]
+            rows = [
+                [difference.bucket, difference.rows_a, difference.rows_b, difference.digest_a, difference.digest_b]
+                for difference in report.differences
+            ]
             print_table("differences", columns, rows)
         for example in getattr(report, "examples", ()):
             say(example)
     if not report.ok:
-        places = ", ".join(one.bucket for one in report.differences[:3])
+        places = ", ".join(difference.bucket for difference in report.differences[:3])
         raise DredgeError(
             f"{opened.name}: snapshots {before} and {after} differ in {len(report.differences)} places: {places}"
         )

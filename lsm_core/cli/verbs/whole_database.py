@@ -1,4 +1,4 @@
-"""The verb that looks after many tables by one plan."""
+"""The verb that maintains many tables by one plan."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ Unattended = Annotated[
 
 
 class Mode(StrEnum):
-    """How many tables are taken, in Paimon's words."""
+    """How tables are planned, in Paimon's words."""
 
     COMBINED = "combined"
     DIVIDED = "divided"
@@ -89,7 +89,10 @@ def maintain(
     as_json: AsJson = False,
     clock: ClockOption = None,
 ) -> None:
-    """Look after many tables by one plan, the worst first, each in a commit of its own, as DREDGE_POLICIES says, else the tables' options. Exits 1 when one of them failed."""
+    """Maintain many tables by one plan, the worst first, each in its own commits; exits 1 when one of them failed.
+
+    DREDGE_POLICIES decides what is done, and without it the tables' options.
+    """
     catalog = open_catalog(warehouse, clock)
     if (pattern is None) == (resume is None):
         raise typer.BadParameter("name a database or a pattern, or --resume a plan, and not both")
@@ -102,10 +105,10 @@ def maintain(
 
             limits = limits_of(max_bytes, max_tables, max_time)
             with progress_bar(f"maintain {pattern}", hidden=as_json):
-                told, declined = maintain_divided(
+                report, declined = maintain_divided(
                     catalog, str(pattern), action, limits, approved_by, None if as_json else _tell, rules
                 )
-            _finish(told, declined, as_json=as_json)
+            _finish(report, declined, as_json=as_json)
             return
     if resume is not None:
         made = catalog.load_maintenance(resume)
@@ -125,7 +128,8 @@ def maintain(
         return
     if not as_json:
         say(
-            f"plan {made.hash}: {len(made.items)} plans of {len(made.tables)} tables; --resume {made.hash} goes on with it"
+            f"plan {made.hash}: {len(made.items)} plans of {len(made.tables)} tables; --resume {made.hash} goes on "
+            "with it"
         )
     with progress_bar(f"maintain {made.pattern}", hidden=as_json):
         report = catalog.maintain(made, approved_by=approved_by, tell=None if as_json else _tell, rules=rules)
@@ -133,9 +137,9 @@ def maintain(
 
 
 def _finish(report: CombinedReport, declined: Sequence[Declined], *, as_json: bool) -> None:
-    """Print what was left alone, or all as JSON. Raises DredgeError for what failed."""
+    """Print the work that was left out, or all as JSON. Raises DredgeError for failures."""
     if as_json:
-        print_json({**report.to_object(), "declined": [asdict(one) for one in declined]})
+        print_json({**report.to_object(), "declined": [asdict(item) for item in declined]})
     else:
         _show_declined(declined)
     broken = [f"{item.subject}: {item.text}" for item in declined if item.reason == "failed"]
@@ -145,13 +149,15 @@ def _finish(report: CombinedReport, declined: Sequence[Declined], *, as_json: bo
 
 
 def _rules(*, unattended: bool, approved: bool) -> Rules | None:
-    """The policies' rules, as the package that reads such files tells them; None: no such package is installed, and no file is named.
+    """Return the rules of the policy file; None where no policy file is set and no package reads such files.
 
-    Raises DredgeError where a file is named, or its hours are asked for, and no installed package reads it, and what that package raises for a file that is not sound.
+    Raises:
+        DredgeError: a policy file is set, or its hours are required, and no installed package reads it; or the file is
+            broken.
     """
     from importlib.metadata import entry_points
 
-    told = (
+    reason = (
         f"{_POLICIES} is set"
         if os.environ.get(_POLICIES, "").strip()
         else "--unattended was asked for"
@@ -162,13 +168,15 @@ def _rules(*, unattended: bool, approved: bool) -> Rules | None:
         try:
             rules: Rules = entry.load()(unattended=unattended, approved=approved)
         except ImportError as error:
-            if not told:
+            if not reason:
                 return None
-            raise DredgeError(f"{told}, and what reads policies cannot be loaded: {error}") from error
+            raise DredgeError(f"{reason}, and what reads policies cannot be loaded: {error}") from error
         return rules
-    if not told:
+    if not reason:
         return None
-    raise DredgeError(f"{told}, and nothing that is installed reads policies; without it the tables' own options hold")
+    raise DredgeError(
+        f"{reason}, and nothing that is installed reads policies; without it the tables' own options hold"
+    )
 
 
 def _tell(line: CombinedLine) -> None:
@@ -183,6 +191,6 @@ def _show_plan(made: CombinedPlan) -> None:
 
 
 def _show_declined(declined: Sequence[Declined]) -> None:
-    told = [item for item in declined if item.reason != "nothing"]
-    if told:
-        print_table("left alone", ["table", "why"], [[item.subject, item.text] for item in told])
+    shown = [item for item in declined if item.reason != "nothing"]
+    if shown:
+        print_table("left alone", ["table", "why"], [[item.subject, item.text] for item in shown])
