@@ -107,7 +107,7 @@ def test_a_value_may_hold_commas_and_is_named_as_plans_name_it_or_in_quotes(
             assert (found["partition"]["dt"], found["partition"]["h"]) == (value, 1), name
     refused = {
         "dt=a,h=2,h=1": "each column once, not h twice",
-        "dt=a,day=2,h=1": "'day' is none; a value that holds 'day=' stands in quotes",
+        "dt=a,day=2,h=1": "'day' is none of them; quote a value that holds 'day='",
         "dt=a": "exactly the columns dt, h",
         "a": "such as dt=...,h=...",
         'dt="a,h=1': "such as dt=...,h=...",
