@@ -219,8 +219,8 @@ class CommitRun:
             self._files.take()
             self._delta = manifests.write_list(self._drafts, manifests.write_manifests(self._drafts, entries))
             if request.changelog.num_rows:
-                told = manifests.write_manifests(self._drafts, request.changelog)
-                self._changelog = manifests.write_list(self._drafts, told)
+                changelog_manifests = manifests.write_manifests(self._drafts, request.changelog)
+                self._changelog = manifests.write_list(self._drafts, changelog_manifests)
             self._delta_files = self._files.take()
         index_manifest = next_index_manifest(store, self._drafts, latest, request.index, base, entries, request.user)
         base_list = manifests.write_list(self._drafts, request.merge(store, old, self._drafts))
@@ -230,10 +230,13 @@ class CommitRun:
         """Another process of the same user may have made the same commit since: it has other files, which must not count twice."""
         request, store = self._request, self._store
         for number in range(looked_at + 1, self._base_id + 1):
-            found = snapshots.try_read(store, number)
-            if found is None or (found.commit_user, found.commit_identifier) != (request.user, request.identifier):
+            snapshot = snapshots.try_read(store, number)
+            if snapshot is None or (snapshot.commit_user, snapshot.commit_identifier) != (
+                request.user,
+                request.identifier,
+            ):
                 continue
-            if (found.commit_kind is CommitKind.COMPACT) == (request.kind is CommitKind.COMPACT):
+            if (snapshot.commit_kind is CommitKind.COMPACT) == (request.kind is CommitKind.COMPACT):
                 reason = f"table {store.name}: commit {request.identifier} of {request.user} was made meanwhile by another process"
                 raise CommitConflict(ConflictKind.ALREADY_COMMITTED, (), request.user, number, reason)
 
@@ -313,13 +316,15 @@ def _inherited_statistics(store: TableStore, latest: Snapshot | None, schema_id:
         return None
     try:
         path = store.statistics_path(latest.statistics)
-        found = parse_object(store.file_io.read_bytes(path), path)
+        statistics = parse_object(store.file_io.read_bytes(path), path)
     except (OSError, DredgeError) as error:
         stays = latest.schema_id == schema_id and not isinstance(error, (FileNotFoundError, CorruptFile))
-        what = "are kept unread" if stays else "end here"
-        _LOG.warning("table %s: statistics %s cannot be read and %s: %s", store.name, latest.statistics, what, error)
+        consequence = "are kept unread" if stays else "end here"
+        _LOG.warning(
+            "table %s: statistics %s cannot be read and %s: %s", store.name, latest.statistics, consequence, error
+        )
         return latest.statistics if stays else None
-    return latest.statistics if found.get("schemaId") == schema_id else None
+    return latest.statistics if statistics.get("schemaId") == schema_id else None
 
 
 __all__ = ["CommitHooks", "CommitRun", "Hook", "Phase", "Request"]

@@ -24,7 +24,7 @@ _MOST_DELTAS: Final = 256
 
 
 @dataclass(frozen=True)
-class _Told:
+class _ListedEntry:
     """A live entry of a partition, and the manifest that lists it."""
 
     manifest: str
@@ -40,7 +40,7 @@ class BaseEntries:
         self._delta_list = ""
         self._search: Search | None = None
         self._near: pa.Table | None = None
-        self._told: dict[bytes, _Told] = {}
+        self._listed: dict[bytes, _ListedEntry] = {}
         self._seen: frozenset[str] = frozenset()
 
     def at(
@@ -63,10 +63,10 @@ class BaseEntries:
             near = find_live(self._store, latest, search, metas)
         self._snapshot_id, self._delta_list = latest.id, latest.delta_manifest_list
         self._search, self._near = search, near
-        asked, known = (
+        needed_partitions, known_partitions = (
             set(partitions_of(side.filter(pc.greater(side.column("total_buckets"), 0)))) for side in (entries, near)
         )
-        return pa.concat_tables([near, *self._one_of_each(metas, asked - known, search.columns)])
+        return pa.concat_tables([near, *self._one_of_each(metas, needed_partitions - known_partitions, search.columns)])
 
     def _one_of_each(
         self, metas: Sequence[ManifestFileMeta], partitions: set[bytes], columns: Sequence[str]
@@ -78,14 +78,14 @@ class BaseEntries:
         """
         names = frozenset(meta.file_name for meta in metas)
         if any(meta.num_deleted_files > 0 and meta.file_name not in self._seen for meta in metas):
-            self._told.clear()
+            self._listed.clear()
         self._seen = names
         left, later = set(partitions), NO_ENTRIES.select(list(columns))
         for partition in partitions:
-            told = self._told.get(partition)
-            if told is not None and told.manifest in names and told.entry.column_names == list(columns):
+            listed = self._listed.get(partition)
+            if listed is not None and listed.manifest in names and listed.entry.column_names == list(columns):
                 left.discard(partition)
-                yield told.entry
+                yield listed.entry
         for meta in reversed(metas):
             if not left:
                 return
@@ -103,7 +103,7 @@ class BaseEntries:
             for partition in partitions_of(live):
                 left.discard(partition)
                 entry = live.filter(pc.equal(live.column("partition"), pa.scalar(partition, pa.binary()))).slice(0, 1)
-                self._told[partition] = _Told(meta.file_name, entry)
+                self._listed[partition] = _ListedEntry(meta.file_name, entry)
                 yield entry
             later = merged.filter(pc.equal(merged.column("kind"), DELETE))
 
@@ -141,7 +141,7 @@ def _search_of(store: TableStore, entries: pa.Table, index: IndexChange, *, are_
         for kind, partition, bucket, name, level in listed
         if kind == DELETE or not (are_new or (partition, bucket) in losing)
     )
-    marked = frozenset(one.data_file for entry in index.added for one in entry.deletion_vectors or ())
+    marked = frozenset(vector.data_file for entry in index.added for vector in entry.deletion_vectors or ())
     tree = bool(store.schema.primary_keys) and adds_above_level0(entries)
     return Search(
         partitions=list(dict.fromkeys(partitions_of(entries) + index.partitions)),

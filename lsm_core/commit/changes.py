@@ -69,8 +69,8 @@ def split(messages: Iterable[CommitMessage]) -> Parts:
             message.keys_after or (),
         )
         compact_index += IndexChange.of(*place, message.compact_new_index_files, message.compact_deleted_index_files)
-    told = _table(append_changelog), _table(compact_changelog)
-    return Parts(_table(append), _table(compact), append_index, compact_index, *told)
+    changelogs = _table(append_changelog), _table(compact_changelog)
+    return Parts(_table(append), _table(compact), append_index, compact_index, *changelogs)
 
 
 def _entries(message: CommitMessage, files: Sequence[DataFileMeta], kind: int) -> list[ManifestEntry]:

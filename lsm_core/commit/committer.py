@@ -100,11 +100,11 @@ class Committer:
             request = replace(request, index=parts.append_index, changelog=parts.append_changelog)
             if made_from is not None:
                 request = replace(request, rescan=unchanged_since(self._store, parts.append, made_from))
-            ids.append(self._one(request, messages))
+            ids.append(self._commit_part(request, messages))
         if parts.has_compact:
             request = self._request(CommitKind.COMPACT, parts.compact, commit_identifier, watermark, properties)
             request = replace(request, index=parts.compact_index, changelog=parts.compact_changelog)
-            ids += self._compaction(self._one, request, messages, may_be_left_out=bool(ids))
+            ids += self._compaction(self._commit_part, request, messages, may_be_left_out=bool(ids))
         return CommitResult(ids)
 
     def commit_compaction(
@@ -128,7 +128,7 @@ class Committer:
         request = self._request(kind, parts.compact, BATCH, None, properties)
         rescan = source(parts.compact)
         request = replace(request, rescan=rescan, index=parts.compact_index, changelog=parts.compact_changelog)
-        return CommitResult([self._one(request)])
+        return CommitResult([self._commit_part(request)])
 
     def overwrite(
         self,
@@ -164,13 +164,13 @@ class Committer:
             request = self._request(CommitKind.OVERWRITE, added, commit_identifier, watermark, properties)
             index = replace(parts.append_index, dropped=scope.matcher(self._store))
             request = replace(request, rescan=rescan, index=index)
-            ids.append(self._one(request, messages))
+            ids.append(self._commit_part(request, messages))
         level = logging.WARNING if loses_partitions(self._store, scope, replaced, added) else logging.INFO
-        number, what = ids[-1] if ids else "none", replaced_text(self._store, scope, replaced)
-        _LOG.log(level, "table %s: overwrite (snapshot %s) replaced %s", self._store.name, number, what)
+        number, replaced_content = ids[-1] if ids else "none", replaced_text(self._store, scope, replaced)
+        _LOG.log(level, "table %s: overwrite (snapshot %s) replaced %s", self._store.name, number, replaced_content)
         if parts.has_compact:
             request = self._request(CommitKind.COMPACT, parts.compact, commit_identifier, watermark, properties)
-            ids.append(self._one(replace(request, index=parts.compact_index)))
+            ids.append(self._commit_part(replace(request, index=parts.compact_index)))
         return CommitResult(ids)
 
     def drop(
@@ -221,7 +221,7 @@ class Committer:
             return CommitResult([])
         request = self._request(CommitKind.OVERWRITE, nothing, commit_identifier, None, properties)
         index = IndexChange(dropped=going.__contains__)
-        return CommitResult([self._one(replace(request, rescan=source, index=index))])
+        return CommitResult([self._commit_part(replace(request, rescan=source, index=index))])
 
     def _drop(
         self, scope: Scope, nothing: pa.Table, identifier: int, properties: Mapping[str, str] | None = None
@@ -231,7 +231,7 @@ class Committer:
         request = self._request(CommitKind.OVERWRITE, nothing, identifier, None, properties)
         index = IndexChange(dropped=scope.matcher(self._store))
         rescan = entries_source(self._store, nothing, scope)
-        return CommitResult([self._one(replace(request, rescan=rescan, index=index))])
+        return CommitResult([self._commit_part(replace(request, rescan=rescan, index=index))])
 
     def compact_manifests(self, *, properties: Mapping[str, str] | None = None) -> CommitResult:
         """Merge the manifests that are small or hold deletions, in a COMPACT snapshot that changes no file; nothing when there are none.
@@ -243,7 +243,7 @@ class Committer:
         if snapshots.latest_id(self._store) is None:
             return CommitResult([])
         try:
-            return CommitResult([self._one(replace(request, merge=compacted))])
+            return CommitResult([self._commit_part(replace(request, merge=compacted))])
         except NothingToMerge:
             return CommitResult([])
 
@@ -255,8 +255,10 @@ class Committer:
         nothing = self._parts(()).append
         if not entries.num_rows:
             return CommitResult([])
-        gone = pa.concat_tables([nothing, deletions_of(entries.select(nothing.column_names))])
-        return CommitResult([self._one(self._request(CommitKind.OVERWRITE, gone, BATCH, None, properties))])
+        deletions = pa.concat_tables([nothing, deletions_of(entries.select(nothing.column_names))])
+        return CommitResult(
+            [self._commit_part(self._request(CommitKind.OVERWRITE, deletions, BATCH, None, properties))]
+        )
 
     def leave_out_manifests(
         self, names: Collection[str], lost_rows: int, *, properties: Mapping[str, str] | None = None
@@ -275,7 +277,7 @@ class Committer:
 
         request = self._request(CommitKind.OVERWRITE, self._parts(()).append, BATCH, None, properties)
         try:
-            return CommitResult([self._one(replace(request, merge=without, lost_rows=lost_rows))])
+            return CommitResult([self._commit_part(replace(request, merge=without, lost_rows=lost_rows))])
         except NothingToMerge:
             return CommitResult([])
 
@@ -303,7 +305,7 @@ class Committer:
         request = self._request(CommitKind.OVERWRITE, entries, commit_identifier, None, properties)
         # Index files are not dropped with the partition: messages name those that they read, so that none of others is lost.
         rescan = replacing_all_of(self._store, entries, partitions_of(entries))
-        return CommitResult([self._one(replace(request, rescan=rescan, index=parts.append_index))])
+        return CommitResult([self._commit_part(replace(request, rescan=rescan, index=parts.append_index))])
 
     def commit_statistics(self, statistics: Statistics, *, properties: Mapping[str, str] | None = None) -> CommitResult:
         """Publish what was found out about the table (Java `commitStatistics`): a snapshot of kind ANALYZE that changes no row.
@@ -316,7 +318,7 @@ class Committer:
         try:
             if not self._store.file_io.write_exclusive(path, statistics.to_json()):
                 raise CorruptFile(path, "statistics of that name are there already")
-            return CommitResult([self._one(replace(request, statistics=name))])
+            return CommitResult([self._commit_part(replace(request, statistics=name))])
         except BaseException as error:
             if not is_unknown(error):
                 remove(self._store.file_io, [path])
@@ -378,9 +380,9 @@ class Committer:
         )
         compactions = [replace(message, **nothing) for message in messages]
         if may_be_left_out:
-            gone = missing_file(self._store, [(message, message.written()) for message in compactions])
-            if gone is not None:
-                _LOG.warning("table %s: a compaction is left out, its file %s is gone", self._store.name, gone)
+            missing = missing_file(self._store, [(message, message.written()) for message in compactions])
+            if missing is not None:
+                _LOG.warning("table %s: a compaction is left out, its file %s is gone", self._store.name, missing)
                 return []
         try:
             return [run(request)]
@@ -429,20 +431,20 @@ class Committer:
 
     def _with_new_files(self, request: Request, messages: Sequence[CommitMessage]) -> Request:
         """``request`` with the check that its new files are there, and are new to the table at every attempt."""
-        gone = missing_file(self._store, [(message, message.written(by_writer=True)) for message in messages])
-        if gone is not None:
-            raise CorruptFile(gone, f"commit {request.identifier} of {self.commit_user} needs it, and it is gone")
+        missing = missing_file(self._store, [(message, message.written(by_writer=True)) for message in messages])
+        if missing is not None:
+            raise CorruptFile(missing, f"commit {request.identifier} of {self.commit_user} needs it, and it is gone")
         if has_deletes(request.entries):
             return request  # made once already, it would find nothing to delete
         return replace(request, added=AddedFiles(self._store, messages))
 
-    def _one(self, request: Request, messages: Sequence[CommitMessage] = ()) -> int:
+    def _commit_part(self, request: Request, messages: Sequence[CommitMessage] = ()) -> int:
         """Commit one part, unless an earlier attempt of ours, reported as unknown, is in the table already."""
         if self._named:
             lookup = Lookup(request.user, request.identifier, request.kind, request.entries, request.index.new_names)
-            found = find_applied(self._store, lookup, self._signatures)
-            if found is not None:
-                return found
+            snapshot_id = find_applied(self._store, lookup, self._signatures)
+            if snapshot_id is not None:
+                return snapshot_id
             # A numbered commit of this user may be there with other files: written again by a retry, it must not count twice.
             looked_at = snapshots.latest_id(self._store) or 0
             done = None if request.identifier == BATCH else latest_of_user(self._store, self.commit_user)

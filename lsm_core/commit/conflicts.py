@@ -101,8 +101,8 @@ class StrictMode:
             return []
         return manifests.index_entries(self._store, snapshot)
 
-    def _conflict(self, number: int, user: str | None, what: str) -> CommitConflict:
-        reason = f"table {self._store.name}: {what} of another user came after snapshot {self._safe}, which {_STRICT} calls safe"
+    def _conflict(self, number: int, user: str | None, cause: str) -> CommitConflict:
+        reason = f"table {self._store.name}: {cause} of another user came after snapshot {self._safe}, which {_STRICT} calls safe"
         return CommitConflict(ConflictKind.STRICT_MODE, (), user, number, reason)
 
 
@@ -118,17 +118,19 @@ def _check_bucket_count(store: TableStore, base: pa.Table, delta: pa.Table, late
     if len(set().union(*(pc.unique(side.column("total_buckets")).to_pylist() for side in counted))) <= 1:
         return
     by = ["partition", "total_buckets"]
-    both = pa.concat_tables(
+    smallest_names = pa.concat_tables(
         [side.group_by(by, use_threads=False).aggregate([("file_name", "min")]) for side in counted]
     )
     seen: dict[bytes, int] = {}
-    for partition, buckets in zip(both["partition"].to_pylist(), both["total_buckets"].to_pylist(), strict=True):
+    for partition, buckets in zip(
+        smallest_names["partition"].to_pylist(), smallest_names["total_buckets"].to_pylist(), strict=True
+    ):
         if seen.setdefault(partition, buckets) != buckets:
             at = latest.id if latest is not None else None
             reason = (
                 f"table {store.name}: a partition of {seen[partition]} buckets would get files of {buckets} buckets"
             )
-            files = both["file_name_min"].to_pylist()[-1:]
+            files = smallest_names["file_name_min"].to_pylist()[-1:]
             raise CommitConflict(ConflictKind.BUCKET_COUNT, files, None, at, reason)
 
 
@@ -142,9 +144,9 @@ def _check_identity(store: TableStore, base: pa.Table, delta: pa.Table, latest: 
     if twice:
         reason = f"table {store.name}: one commit names a file twice"
         raise CommitConflict(ConflictKind.FILE_TWICE, _names(twice), reason=reason)
-    gone = [which for which, kind in zip(wanted, kinds, strict=True) if kind == DELETE and which not in present]
-    if gone:
-        names = _names(gone)
+    missing = [which for which, kind in zip(wanted, kinds, strict=True) if kind == DELETE and which not in present]
+    if missing:
+        names = _names(missing)
         user, snapshot_id = blame(store, latest, set(names), DELETE)
         reason = f"table {store.name}: files to replace are gone or moved to another level"
         raise CommitConflict(ConflictKind.INPUTS_GONE, names, user, snapshot_id, reason)
@@ -158,12 +160,12 @@ def _check_identity(store: TableStore, base: pa.Table, delta: pa.Table, latest: 
 
 def _check_tree(store: TableStore, base: pa.Table, delta: pa.Table, latest: Snapshot | None) -> None:
     """On levels above 0 the files of one bucket must keep disjoint key ranges."""
-    taken = set(identities(delta.filter(pc.equal(delta.column("kind"), DELETE))))
+    removed = set(identities(delta.filter(pc.equal(delta.column("kind"), DELETE))))
     added = delta.filter(pc.equal(delta.column("kind"), ADD))
     touched = {(bytes(p), b) for p, b in zip(added["partition"].to_pylist(), added["bucket"].to_pylist(), strict=True)}
     buckets = pa.array(sorted({bucket for _, bucket in touched}), pa.int32())
     upper = base.filter(pc.and_(pc.greater(base.column("level"), 0), pc.is_in(base.column("bucket"), buckets)))
-    keep = pa.array([which not in taken for which in identities(upper)], pa.bool_())
+    keep = pa.array([which not in removed for which in identities(upper)], pa.bool_())
     after = pa.concat_tables([upper.filter(keep), added.filter(pc.greater(added.column("level"), 0))])
     for partition, bucket, _, group in bucket_groups(after):
         if (bytes(partition), bucket) not in touched:
@@ -193,8 +195,8 @@ def blame(store: TableStore, latest: Snapshot | None, names: set[str], kind: int
     return None, None
 
 
-def _names(found: list[tuple[object, ...]]) -> list[str]:
-    return sorted({str(which[3]) for which in found})
+def _names(files: list[tuple[object, ...]]) -> list[str]:
+    return sorted({str(which[3]) for which in files})
 
 
 def unchanged_since(store: TableStore, entries: pa.Table, snapshot_id: int) -> Rescan:
@@ -205,16 +207,16 @@ def unchanged_since(store: TableStore, entries: pa.Table, snapshot_id: int) -> R
     touched = {
         (bytes(p), b) for p, b in zip(entries["partition"].to_pylist(), entries["bucket"].to_pylist(), strict=True)
     }
-    checked = snapshot_id
+    last_checked = snapshot_id
 
     def source(latest: Snapshot | None) -> tuple[pa.Table, pa.Table]:
-        nonlocal checked
+        nonlocal last_checked
         if latest is None or latest.id < snapshot_id:
             reason = f"table {store.name}: snapshot {snapshot_id}, which this change was made from, is gone"
             raise CommitConflict(ConflictKind.BASE_GONE, reason=reason)
-        for number in range(checked + 1, latest.id + 1):
+        for number in range(last_checked + 1, latest.id + 1):
             _require_apart(store, number, touched)
-        checked = max(checked, latest.id)
+        last_checked = max(last_checked, latest.id)
         columns = None if adds_above_level0(entries) else list(NEEDED_COLUMNS)
         return manifests.live_entries(store, latest, partitions=partitions_of(entries), columns=columns), entries
 
@@ -245,21 +247,21 @@ def replacing_all_of(store: TableStore, entries: pa.Table, partitions: list[byte
 
     The source raises :class:`CommitConflict` naming the files that came or went and whose commit that was.
     """
-    gone = entries.filter(pc.equal(entries.column("kind"), DELETE))
-    expected = set(identities(gone))
+    deletions = entries.filter(pc.equal(entries.column("kind"), DELETE))
+    expected = set(identities(deletions))
 
     def source(latest: Snapshot | None) -> tuple[pa.Table, pa.Table]:
         live = NO_ENTRIES if latest is None else manifests.live_entries(store, latest, partitions=partitions)
-        found = set(identities(live))
-        if found == expected:
+        existing = set(identities(live))
+        if existing == expected:
             return live, entries
         place = IDENTITY.index("file_name")
-        came = sorted({str(which[place]) for which in found - expected})
-        went = sorted({str(which[place]) for which in expected - found})
-        user, number = blame(store, latest, set(came or went), ADD if came else DELETE)
-        what = "got files that the new ones do not hold" if came else "lost files that are to be replaced"
-        reason = f"table {store.name}: a partition {what}; nothing was replaced"
-        raise CommitConflict(ConflictKind.PARTITION_CHANGED, came or went, user, number, reason)
+        appeared = sorted({str(which[place]) for which in existing - expected})
+        removed = sorted({str(which[place]) for which in expected - existing})
+        user, number = blame(store, latest, set(appeared or removed), ADD if appeared else DELETE)
+        change = "got files that the new ones do not hold" if appeared else "lost files that are to be replaced"
+        reason = f"table {store.name}: a partition {change}; nothing was replaced"
+        raise CommitConflict(ConflictKind.PARTITION_CHANGED, appeared or removed, user, number, reason)
 
     return source
 

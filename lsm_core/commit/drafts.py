@@ -51,8 +51,8 @@ class RecordingFileIO:
 
     def take(self) -> list[str]:
         """The paths noted since the last call."""
-        taken, self.created = self.created, []
-        return taken
+        created, self.created = self.created, []
+        return created
 
     def read_bytes(self, path: str) -> bytes:
         """See FileIO."""
@@ -171,8 +171,8 @@ def missing_file(store: TableStore, files: Iterable[tuple[CommitMessage, Sequenc
         for file in chosen
     ]
     looks = (partial(store.file_io.exists, path) for path in paths)
-    there = done_in_turn(looks, at_once=bool(place_of(store.root)))
-    return next((path for path, found in zip(paths, there, strict=True) if not found), None)
+    exist = done_in_turn(looks, at_once=bool(place_of(store.root)))
+    return next((path for path, existing in zip(paths, exist, strict=True) if not existing), None)
 
 
 def origin_of(store: TableStore) -> Origin:
@@ -214,19 +214,25 @@ def messages_of(store: TableStore, messages: object) -> list[CommitMessage]:
 
 def without_changelog(store: TableStore, messages: Sequence[CommitMessage]) -> list[CommitMessage]:
     """The messages of an overwrite, which tells no changes: their changelog files are deleted, with a warning."""
-    found = []
+    result = []
     for message in messages:
-        told = (*message.changelog_files, *message.compact_changelog)
-        if told:
+        changelog_files = (*message.changelog_files, *message.compact_changelog)
+        if changelog_files:
             _LOG.warning(
-                "table %s: an overwrite tells no changes, %d changelog files are deleted", store.name, len(told)
+                "table %s: an overwrite tells no changes, %d changelog files are deleted",
+                store.name,
+                len(changelog_files),
             )
             remove(
                 store.file_io,
-                [path for file in told for path in store.data_paths(message.partition, message.bucket, file)],
+                [
+                    path
+                    for file in changelog_files
+                    for path in store.data_paths(message.partition, message.bucket, file)
+                ],
             )
-        found.append(replace(message, changelog_files=(), compact_changelog=()))
-    return found
+        result.append(replace(message, changelog_files=(), compact_changelog=()))
+    return result
 
 
 def _lies_here(store: TableStore, message: CommitMessage) -> bool:

@@ -101,16 +101,20 @@ def _index_names_before(store: TableStore, snapshot: Snapshot) -> set[str]:
 
 def latest_of_user(store: TableStore, user: str) -> LastOfUser | None:
     """The user's newest numbered commit with the kinds of its snapshots; None when there is none. Batch commits have no number."""
-    found: list[Snapshot] = []
+    own_snapshots: list[Snapshot] = []
     for snapshot in _newest_first(store):
         if snapshot.commit_user != user or snapshot.commit_identifier == BATCH_COMMIT_IDENTIFIER:
             continue
-        if found and snapshot.commit_identifier != found[0].commit_identifier:
+        if own_snapshots and snapshot.commit_identifier != own_snapshots[0].commit_identifier:
             break
-        found.append(snapshot)
-    if not found:
+        own_snapshots.append(snapshot)
+    if not own_snapshots:
         return None
-    return LastOfUser(found[0].commit_identifier, frozenset(one.commit_kind for one in found), found[0].id)
+    return LastOfUser(
+        own_snapshots[0].commit_identifier,
+        frozenset(snapshot.commit_kind for snapshot in own_snapshots),
+        own_snapshots[0].id,
+    )
 
 
 def _newest_first(store: TableStore) -> Iterator[Snapshot]:
@@ -152,8 +156,8 @@ class _Seen:
             return self.snapshot_id == 0
         if not self.delta_list:
             return None
-        there = latest if self.snapshot_id == latest.id else snapshots.try_read(store, self.snapshot_id)
-        return None if there is None else there.delta_manifest_list == self.delta_list
+        same_id = latest if self.snapshot_id == latest.id else snapshots.try_read(store, self.snapshot_id)
+        return None if same_id is None else same_id.delta_manifest_list == self.delta_list
 
 
 class AddedFiles:
@@ -171,10 +175,12 @@ class AddedFiles:
         self._partitions = sorted({message.partition for message in mine})
         known = [message.origin for message in mine if message.origin is not None]
         oldest = min(
-            (_Seen(one.snapshot_id, one.delta_list) for one in known), key=lambda one: one.snapshot_id, default=_Seen(0)
+            (_Seen(origin.snapshot_id, origin.delta_list) for origin in known),
+            key=lambda origin: origin.snapshot_id,
+            default=_Seen(0),
         )
         self._origin = oldest if len(known) == len(mine) else None
-        self._checked: _Seen | None = None
+        self._last_checked: _Seen | None = None
         self._lines: dict[tuple[_Seen, str], bool | None] = {}
         self._oldest = _since([file.creation_time_ms for message in mine for file in message.own_files()], min)
 
@@ -183,13 +189,13 @@ class AddedFiles:
 
         What was read is not read again, by :meth:`require_new` neither.
         """
-        if not self._is_below(self._checked, latest) and not self._is_below(self._origin, latest):
+        if not self._is_below(self._last_checked, latest) and not self._is_below(self._origin, latest):
             return False
-        for snapshot in self._later(latest, self._checked):
+        for snapshot in self._later(latest, self._last_checked):
             if snapshot.commit_kind in _ADDS_LEVEL0 and self._named(manifests.delta_entries(self._store, snapshot)):
                 return False
         if self._complete:
-            self._checked = _Seen(latest.id, latest.delta_manifest_list)
+            self._last_checked = _Seen(latest.id, latest.delta_manifest_list)
         return self._complete
 
     def require_new(self, latest: Snapshot | None) -> None:
@@ -197,26 +203,26 @@ class AddedFiles:
 
         Asked again at a later snapshot, it reads those that came since.
         """
-        for snapshot in self._later(latest, self._checked):
+        for snapshot in self._later(latest, self._last_checked):
             if snapshot.commit_kind in _ADDS_LEVEL0:
-                found = self._named(manifests.delta_entries(self._store, snapshot))
-                if found:
-                    self._refuse(found, snapshot)
+                known_names = self._named(manifests.delta_entries(self._store, snapshot))
+                if known_names:
+                    self._refuse(known_names, snapshot)
         if not self._complete:
             self._refuse(self._kept(), None)
-        self._checked = None if latest is None else _Seen(latest.id, latest.delta_manifest_list)
+        self._last_checked = None if latest is None else _Seen(latest.id, latest.delta_manifest_list)
 
     def in_use(self) -> set[str]:
         """Names of those files, index files among them, that are live, or were added since they were made, or are kept by a tag, branch, changelog or deletion record."""
         latest = snapshots.latest(self._store)
         if latest is None or not self.names:
             return set()
-        found = self._used(self._store, latest)
+        used_names = self._used(self._store, latest)
         for snapshot in self._later(latest):
-            found |= self._named(manifests.delta_entries(self._store, snapshot))
-            found |= self._named(manifests.changelog_entries(self._store, snapshot))
-            found |= self.names & _index_names(self._store, snapshot)
-        return found if self._complete else found | self._kept()
+            used_names |= self._named(manifests.delta_entries(self._store, snapshot))
+            used_names |= self._named(manifests.changelog_entries(self._store, snapshot))
+            used_names |= self.names & _index_names(self._store, snapshot)
+        return used_names if self._complete else used_names | self._kept()
 
     def _later(self, latest: Snapshot | None, known: _Seen | None = None) -> Iterator[Snapshot]:
         """Snapshots after ``known``, newest first, that may hold the files; :attr:`_complete` tells afterwards whether none was missing."""
@@ -247,20 +253,20 @@ class AddedFiles:
 
     def _kept(self) -> set[str]:
         """Names of files that expired snapshots left behind: tags and branches hold them, changelogs tell of them, or they wait to be deleted."""
-        found: set[str] = set()
+        kept_names: set[str] = set()
         for store in all_stores(self._store):
             newest = snapshots.latest(store) if store.branch != self._store.branch else None
             for snapshot in [*tags.list_tags(store).values(), *([newest] if newest is not None else [])]:
-                found |= self._used(store, snapshot)
+                kept_names |= self._used(store, snapshot)
             for number in changelogs.list_changelogs(store):
-                told = changelogs.read_changelog(store, number)
-                if self._oldest is None or told.time_millis >= self._oldest:
-                    found |= self._named(changelogs.kept_entries(store, told))
+                changelog = changelogs.read_changelog(store, number)
+                if self._oldest is None or changelog.time_millis >= self._oldest:
+                    kept_names |= self._named(changelogs.kept_entries(store, changelog))
         for status in self._store.file_io.list_dir(self._store.trash_dir):
             with suppress(FileNotFoundError):  # swept meanwhile
                 words = re.split(rb'["/]', self._store.file_io.read_bytes(status.path))
-                found |= self.names & {word.decode(errors="replace") for word in words}
-        return found
+                kept_names |= self.names & {word.decode(errors="replace") for word in words}
+        return kept_names
 
     def _used(self, store: TableStore, snapshot: Snapshot) -> set[str]:
         live = manifests.live_entries(store, snapshot, partitions=self._partitions, columns=["file_name"])
@@ -271,11 +277,11 @@ class AddedFiles:
         names = entries.column("file_name")
         return set(names.filter(pc.is_in(names, wanted)).to_pylist())
 
-    def _refuse(self, found: set[str], snapshot: Snapshot | None) -> None:
-        if found:
+    def _refuse(self, names: set[str], snapshot: Snapshot | None) -> None:
+        if names:
             user, number = (None, None) if snapshot is None else (snapshot.commit_user, snapshot.id)
             reason = f"table {self._store.name}: files were added before; a commit's messages can be committed once"
-            raise CommitConflict(ConflictKind.FILES_KNOWN, sorted(found), user, number, reason)
+            raise CommitConflict(ConflictKind.FILES_KNOWN, sorted(names), user, number, reason)
 
 
 def _signature(entries: pa.Table, kind: CommitKind) -> frozenset[tuple[object, ...]]:

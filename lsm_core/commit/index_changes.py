@@ -62,9 +62,9 @@ class IndexChange:
 
     def __add__(self, other: IndexChange) -> IndexChange:
         together = self.added + other.added, self.removed + other.removed, self.dropped or other.dropped
-        looked = [known for known in (self.keys_as_of, other.keys_as_of) if known is not None]
+        lookups = [known for known in (self.keys_as_of, other.keys_as_of) if known is not None]
         states = tuple(dict.fromkeys(self.states + other.states))
-        return IndexChange(*together, states, min(looked, default=None), self.keys_after | other.keys_after)
+        return IndexChange(*together, states, min(lookups, default=None), self.keys_after | other.keys_after)
 
     def __bool__(self) -> bool:
         return bool(self.added or self.removed or self.dropped or self.states) or self.keys_as_of is not None
@@ -113,8 +113,8 @@ def next_index_manifest(
     drops = change.dropped or (lambda _: False)
     removed = {(_place(entry), entry.file_name) for entry in change.removed if not drops(entry.partition)}
     if lost := removed - {(_place(entry), entry.file_name) for entry in live}:
-        what = "index files to replace are gone: another commit replaced them"
-        raise _conflict(store, latest, what, sorted(name for _, name in lost))
+        cause = "index files to replace are gone: another commit replaced them"
+        raise _conflict(store, latest, cause, sorted(name for _, name in lost))
     keep = [not drops(entry.partition) and (_place(entry), entry.file_name) not in removed for entry in live]
     staying = list(compress(live, keep))
     _require_one_a_bucket(store, latest, staying, change.added)
@@ -137,8 +137,8 @@ def _require_states(
         if index_state_of(names[partition]) == state:
             continue
         text = partition_text(store.schema, partition, store.options)
-        what = f"the hash index of {f'partition {text}' if text else 'the table'} was changed by another commit since its rows were assigned"
-        raise _conflict(store, latest, f"{what} to buckets, so a key could lie in two of them", names[partition])
+        cause = f"the hash index of {f'partition {text}' if text else 'the table'} was changed by another commit since its rows were assigned"
+        raise _conflict(store, latest, f"{cause} to buckets, so a key could lie in two of them", names[partition])
 
 
 def _require_no_write_since(store: TableStore, latest: Snapshot | None, change: IndexChange, user: str) -> None:
@@ -185,18 +185,18 @@ def _require_one_a_bucket(
     if again := sorted({entry.file_name for entry in added} & set(names)):
         reason = f"table {store.name}: index files are already in the table"
         raise CommitConflict(ConflictKind.FILES_KNOWN, again, None, None, reason)
-    taken: dict[_Place, str] = {
+    single_files: dict[_Place, str] = {
         _place(entry): entry.file_name for entry in staying if _is_single(store, entry.index_type)
     }
     for entry in added:
         if not _is_single(store, entry.index_type):
             continue
-        known = taken.setdefault(_place(entry), entry.file_name)
+        known = single_files.setdefault(_place(entry), entry.file_name)
         if known != entry.file_name:
-            what = (
+            cause = (
                 f"bucket {entry.bucket} has another index file ({entry.index_type}) than the one this change comes from"
             )
-            raise _conflict(store, latest, what, [known, entry.file_name])
+            raise _conflict(store, latest, cause, [known, entry.file_name])
 
 
 def _is_single(store: TableStore, index_type: str) -> bool:
@@ -218,24 +218,26 @@ def _require_vectors_fit(
     """No data file has two vectors, a file that goes leaves none behind, and new vectors are of files that are there."""
     # A vector that appeared on a data file since would be lost with the file, and its rows come back (format.md 14.3 d).
     is_add = pc.equal(delta.column("kind"), ADD)
-    gone = _places_of(delta.filter(pc.invert(is_add)))
+    removed_places = _places_of(delta.filter(pc.invert(is_add)))
     new = _places_of(delta.filter(is_add))
-    touched = {partition for partition, _, _ in gone} | {entry.partition for entry in added}
+    touched = {partition for partition, _, _ in removed_places} | {entry.partition for entry in added}
     near = [entry for entry in staying if entry.partition in touched]
     left = {place: entry.file_name for entry in near for place in _vectors_of(entry)}
-    if forgotten := sorted(name for _, _, name in (gone.keys() - new.keys()) & left.keys()):
-        what = "rows of a file that is to be replaced were deleted by another commit (deletion vectors)"
-        raise _conflict(store, latest, what, forgotten)
+    if forgotten := sorted(name for _, _, name in (removed_places.keys() - new.keys()) & left.keys()):
+        cause = "rows of a file that is to be replaced were deleted by another commit (deletion vectors)"
+        raise _conflict(store, latest, cause, forgotten)
     vectors = [place for entry in added for place in _vectors_of(entry)]
     if not vectors:
         return
     twice = sorted({left[place] for place in vectors if place in left})
     if twice or len(set(vectors)) != len(vectors):
-        what = "another commit deleted rows of the same file (deletion vectors)"
-        raise _conflict(store, latest, what, twice or sorted({name for _, _, name in vectors}))
+        cause = "another commit deleted rows of the same file (deletion vectors)"
+        raise _conflict(store, latest, cause, twice or sorted({name for _, _, name in vectors}))
     wanted = pa.array(sorted({name for _, _, name in vectors}), pa.string())
-    there = _places_of(base.filter(pc.is_in(base.column("file_name"), wanted))).keys() - gone.keys() | new.keys()
-    if missing := sorted({name for _, _, name in set(vectors) - there}):
+    existing = (
+        _places_of(base.filter(pc.is_in(base.column("file_name"), wanted))).keys() - removed_places.keys() | new.keys()
+    )
+    if missing := sorted({name for _, _, name in set(vectors) - existing}):
         reason = f"table {store.name}: files whose rows are to be deleted (deletion vectors) are gone"
         raise CommitConflict(ConflictKind.INPUTS_GONE, missing, None, latest.id if latest else None, reason)
 
@@ -243,7 +245,7 @@ def _require_vectors_fit(
 def _vectors_of(entry: IndexManifestEntry) -> list[tuple[bytes, int, str]]:
     if entry.index_type != VECTORS_INDEX:
         return []
-    return [(entry.partition, entry.bucket, one.data_file) for one in entry.deletion_vectors or ()]
+    return [(entry.partition, entry.bucket, vector.data_file) for vector in entry.deletion_vectors or ()]
 
 
 def _places_of(entries: pa.Table) -> Mapping[tuple[bytes, int, str], None]:
@@ -251,9 +253,9 @@ def _places_of(entries: pa.Table) -> Mapping[tuple[bytes, int, str], None]:
     return dict.fromkeys(zip(*columns, strict=True))
 
 
-def _conflict(store: TableStore, latest: Snapshot | None, what: str, files: Sequence[str]) -> CommitConflict:
+def _conflict(store: TableStore, latest: Snapshot | None, cause: str, files: Sequence[str]) -> CommitConflict:
     at = None if latest is None else latest.id
-    return CommitConflict(ConflictKind.INDEX_CHANGED, files, None, at, f"table {store.name}: {what}")
+    return CommitConflict(ConflictKind.INDEX_CHANGED, files, None, at, f"table {store.name}: {cause}")
 
 
 __all__ = ["NO_CHANGE", "IndexChange", "next_index_manifest"]

@@ -75,7 +75,7 @@ def full_merge(
             if meta.num_deleted_files
         ]
     )
-    gone, gone_from = pc.unique(deletions.column("file_name")), partitions_of(deletions)
+    deleted_names, deleted_partitions = pc.unique(deletions.column("file_name")), partitions_of(deletions)
     kept: list[ManifestFileMeta] = []
     rewritten: list[ManifestFileMeta] = []
     for meta in metas:
@@ -83,9 +83,9 @@ def full_merge(
             rewritten.append(meta)
             continue
         # A large manifest is rewritten only when a deletion cancels one of its additions.
-        if deletions.num_rows and prune([meta], store.schema.partition_types, gone_from, None, None):
+        if deletions.num_rows and prune([meta], store.schema.partition_types, deleted_partitions, None, None):
             names = manifests.read_manifest(store, meta, lambda part: part.select(["file_name"])).column("file_name")
-            if pc.any(pc.is_in(names, gone)).as_py():
+            if pc.any(pc.is_in(names, deleted_names)).as_py():
                 rewritten.append(meta)
                 continue
         kept.append(meta)
@@ -146,7 +146,7 @@ def _merge_group(
         if len(together) == 1:
             result.append(group[together[0]])
         elif together:
-            merged = merge_entries(pa.concat_tables([tables[one] for one in together]))
+            merged = merge_entries(pa.concat_tables([tables[number] for number in together]))
             result += manifests.write_manifests(writer or store, merged) if merged.num_rows else []
         together = []
         result += group[place : place + 1]

@@ -109,18 +109,18 @@ def _typed_spec(store: TableStore, spec: Values) -> Values:
     for name in spec:
         if name not in store.schema.partition_keys:
             raise ColumnNotFound(store.name, name, store.schema.partition_keys)
-    typed: dict[str, Any] = {}
+    typed_spec: dict[str, Any] = {}
     for name, value in spec.items():
         if value is None:
-            typed[name] = None
+            typed_spec[name] = None
             continue
         wanted = to_arrow(store.schema.field(name).type)
         try:
-            given = pa.scalar(value)
-            typed[name] = given.as_py() if given.type.equals(wanted) else given.cast(wanted).as_py()
+            scalar = pa.scalar(value)
+            typed_spec[name] = scalar.as_py() if scalar.type.equals(wanted) else scalar.cast(wanted).as_py()
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise InvalidData(store.name, name, f"{value!r} is no value of this partition column: {error}") from error
-    return typed
+    return typed_spec
 
 
 def overwrite_entries(
@@ -172,7 +172,7 @@ def moves_hidden_keys(store: TableStore) -> bool:
 def can_be_raised(files: Sequence[DataFile]) -> bool:
     """Whether ``files``, all that a bucket will hold, may lie on one level as they are: no key in two of them, and no deletes."""
     ordered = sorted(files, key=lambda file: (file.min_key, file.max_key))
-    apart = all(one.max_key < following.min_key for one, following in pairwise(ordered))
+    apart = all(file.max_key < following.min_key for file, following in pairwise(ordered))
     return apart and all(file.delete_row_count == 0 for file in ordered)
 
 
@@ -195,13 +195,13 @@ def replaced_text(store: TableStore, scope: Scope, live: pa.Table) -> str:
     """
     named = partitions_of(live) if scope.partitions is None else scope.partitions
     if (scope.partitions is None and not scope.specs) or not store.schema.partition_keys:
-        what = "the whole table"
+        content = "the whole table"
     else:
         names = partition_specs(store.schema, named[:_NAMED], store.options)
         more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
-        what = f"partitions {', '.join(names)}{more}" if names else "no partition"
+        content = f"partitions {', '.join(names)}{more}" if names else "no partition"
     rows = pc.sum(live.column("row_count")).as_py() or 0
-    return f"{what}: {live.num_rows} files, {rows} rows"
+    return f"{content}: {live.num_rows} files, {rows} rows"
 
 
 def _matcher(store: TableStore, specs: Sequence[Values]) -> Callable[[bytes], bool]:

@@ -152,9 +152,9 @@ def _look(store: TableStore, path: str) -> bytes | None:
         return None
 
 
-def _replaced(base: Snapshot, there: Snapshot | None) -> bool:
+def _replaced(base: Snapshot, current: Snapshot | None) -> bool:
     """Whether another snapshot than ``base`` has its id."""
-    return there is not None and not snapshots.is_same(base, there)
+    return current is not None and not snapshots.is_same(base, current)
 
 
 def _came_too_late(store: TableStore, snapshot: Snapshot, base: Snapshot | None) -> bool:
@@ -171,7 +171,7 @@ def _came_too_late(store: TableStore, snapshot: Snapshot, base: Snapshot | None)
         if below is not None and not replaced:
             return False
         ids = snapshots.list_ids(store)
-        later = [found for found in ids if found > snapshot.id]
+        later = [snapshot_id for snapshot_id in ids if snapshot_id > snapshot.id]
         if not later and replaced:
             mine = snapshots.try_read(store, snapshot.id)
             return mine is not None and snapshots.is_same(mine, snapshot)
