@@ -5,7 +5,14 @@ Move a module, and its line moves here: `python scripts/docs.py --write` refuses
 
 from __future__ import annotations
 
+import sys
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
+from types import FrameType
+from typing import Final
+
+_OWN: Final = ("lsm_core.", "orchestration.", "assets.", "checks.")
 
 
 @dataclass(frozen=True)
@@ -90,3 +97,83 @@ ROUTES = (
         ),
     ),
 )
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """Code of this project that one call runs through.
+
+    Attributes:
+        call: name of the call.
+        files: number of modules whose functions ran.
+        functions: number of functions that ran.
+        modules: names of these modules.
+    """
+
+    call: str
+    files: int
+    functions: int
+    modules: tuple[str, ...]
+
+
+def measure() -> list[Crossing]:
+    """Return the modules and functions that a filtered read, a write, and a planned compaction run through.
+
+    Each call runs on a small primary-key table, after a call of its kind has loaded all modules.
+    """
+    import tempfile
+
+    import pyarrow as pa
+
+    from lsm_core import Catalog, Schema
+
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.string())])
+    rows = pa.table({"id": range(1000), "v": [f"value {number}" for number in range(1000)]}, schema=columns)
+    crossings = []
+    with tempfile.TemporaryDirectory() as folder:
+        catalog = Catalog(folder)
+        definition = Schema(columns, primary_keys=["id"], options={"bucket": "2", "dredge.compaction.inline": "never"})
+        table = catalog.create_table("db.routes", definition, create_database=True)
+        calls: dict[str, Callable[[], object]] = {
+            "filtered read": lambda: table.to_arrow(["v"], [("id", ">", 500)]),
+            "write and commit": lambda: table.write(rows),
+            "plan and apply a compaction": lambda: table.apply(table.plan_maintenance("compact", full=True)),
+        }
+        for _ in range(3):  # sorted runs that a read merges
+            table.write(rows)
+        for name, call in calls.items():
+            call()
+            if name.startswith("plan"):
+                table.write(rows)
+            crossings.append(_crossing(name, call))
+    return crossings
+
+
+def _crossing(name: str, call: Callable[[], object]) -> Crossing:
+    functions: set[tuple[str, str, int]] = set()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if (
+            event == "call"
+            and code.co_name[:1] != "<"
+            and (module := frame.f_globals.get("__name__", "")).startswith(_OWN)
+        ):
+            functions.add((module, code.co_name, code.co_firstlineno))
+
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)  # type: ignore[arg-type]
+    modules = sorted({module for module, _, _ in functions})
+    return Crossing(name, len(modules), len(functions), tuple(modules))
+
+
+if __name__ == "__main__":
+    for crossing in measure():
+        print(f"{crossing.call}: {crossing.files} files, {crossing.functions} functions")
+        if "--modules" in sys.argv:
+            print("\n".join(f"  {module}" for module in crossing.modules))
