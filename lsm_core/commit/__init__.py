@@ -1,4 +1,4 @@
-"""Commits: messages become snapshots, with conflicts found, races retried and three honest outcomes."""
+"""Commits: turn messages into snapshots, detect conflicts, retry lost races; the outcome is done, failed or unknown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One change on its way to one snapshot: read the base, check, write manifests, publish, and again until it is decided."""
+"""Attempts to commit one change as one snapshot: read the base, check, write manifests, publish."""
 
 from __future__ import annotations
 
@@ -58,30 +58,44 @@ Hook = Callable[[Phase, Mapping[str, object]], None]
 
 
 class CommitHooks:
-    """Calls ``hook(phase, info)`` when a phase begins; ``info`` holds plain values such as ``snapshot_id`` and ``attempt``.
+    """Hooks that call ``hook(phase, info)`` when a phase begins.
 
-    A hook that raises stops the commit there, as a crash of that step would.
+    ``info`` holds plain values such as ``snapshot_id`` and ``attempt``. A hook that raises stops the commit there, as a
+    crash of that step would.
     """
 
     def __init__(self, hook: Hook | None = None) -> None:
         self._hook = hook
 
     def enter(self, phase: Phase, **info: object) -> None:
-        """Tell that ``phase`` begins."""
+        """Call the hook for the beginning of a phase."""
         if self._hook is not None:
             self._hook(phase, info)
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to commit as one snapshot. ``rescan`` (overwrites) gives (base, entries) anew at every attempt.
+    """Content of one snapshot.
 
-    ``added``: new files of writers, which must be new to the table; compactions name what they replace instead. ``index``:
-    index files that come and go with it. ``changelog``: entries of the changelog files that tell of it. ``merge``: makes the base
-    manifests of the snapshot from all of the one before; ``lost_rows``: rows that it loses so. ``strict``: asked about others' commits
-    at every attempt. ``statistics``: the file that the snapshot names, instead of the one before. ``purpose``: what the files of the
-    snapshot before it must allow. ``looked_at``: the snapshot up to which the user's commits were looked at, where this one is to happen
-    once; None where it may happen again.
+    Attributes:
+        kind: kind of the snapshot.
+        entries: manifest entries of the change.
+        user: commit user.
+        identifier: commit identifier.
+        watermark: epoch ms, or None.
+        properties: properties of the snapshot.
+        rescan: returns base and entries again at every attempt, for overwrites and compactions.
+        added: new files of writers, which must be new to the table; compactions name the files that they replace
+            instead.
+        index: index files that are added and removed.
+        changelog: entries of changelog files.
+        merge: returns the base manifests of the snapshot from all manifests of the previous one.
+        lost_rows: rows that ``merge`` loses.
+        strict: checks commits of other users at every attempt.
+        statistics: statistics file of the snapshot; None to keep the previous one.
+        purpose: features that the files of the previous snapshot must not need.
+        looked_at: snapshot up to which the user's commits were searched for this one; None if it may be committed
+            again.
     """
 
     kind: CommitKind
@@ -103,13 +117,16 @@ class Request:
 
 
 class CommitRun:
-    """Carries one :class:`Request` through attempts (Java `FileStoreCommitImpl.tryCommit`).
+    """Runs one :class:`Request` through attempts.
 
-    Every file that an attempt creates is removed after a definite failure and kept when the outcome is unknown.
+    Every file that an attempt creates is deleted after a definite failure and kept while the outcome is unknown.
+
+    Source: Paimon `FileStoreCommitImpl.tryCommit`.
     """
 
     def __init__(self, store: TableStore, request: Request, hooks: CommitHooks) -> None:
-        # New metadata goes through the recorder; publishing does not, so that no cleaning can ever reach a snapshot file.
+        # New metadata goes through the recorder; publishing does not, so that no cleaning can ever reach a
+        # snapshot file.
         self._files = RecordingFileIO(store.file_io)
         self._store = store
         self._drafts = copy.copy(store)
@@ -125,10 +142,12 @@ class CommitRun:
         self._base = BaseEntries(store)
 
     def run(self) -> int:
-        """Return the id of the published snapshot.
+        """Commit, and return the id of the published snapshot.
 
-        Raises :class:`CommitConflict` (definite), :class:`CommitUnknown` (nothing cleaned), or the storage's own error
-        when it came before publishing (definite).
+        Raises:
+            CommitConflict: the change does not fit; nothing was committed.
+            CommitUnknown: the outcome could not be read; no file was deleted.
+            DredgeError: the storage failed before publishing; nothing was committed.
         """
         while True:
             self._files.take()
@@ -177,7 +196,7 @@ class CommitRun:
     # -- one attempt -------------------------------------------------------------------------------------------------
 
     def _read_base(self) -> tuple[Snapshot | None, list[ManifestFileMeta], pa.Table, pa.Table]:
-        """Read the latest snapshot, all its manifests, the live entries that the change may meet, and the entries of the change."""
+        """Read the latest snapshot, its manifests, the live entries that may conflict, and the entries of the change."""
         store, request = self._store, self._request
         latest = self._latest = snapshots.latest(store)
         self._base_id = latest.id if latest is not None else 0
@@ -195,10 +214,15 @@ class CommitRun:
         return latest, old, self._base.at(latest, old, request.entries, request.index, are_new=are_new), request.entries
 
     def _prepare(self) -> tuple[Snapshot, list[str]]:
-        """Read the latest snapshot, check, and write manifests; returns the snapshot to publish and the files of this attempt."""
+        """Read the latest snapshot, check, and write manifests.
+
+        Returns:
+            The snapshot to publish, and the files of this attempt.
+        """
         store, request = self._store, self._request
         latest, old, base, entries = self._read_base()
-        # Beside writers that commit all the time the base is outdated when it is read: what came meanwhile is soon added to it.
+        # Beside writers that commit all the time the base is outdated when it is read: what came meanwhile is
+        # soon added to it.
         for _ in range(_CATCHING_UP if self._retries.attempt and request.rescan is None else 0):
             if snapshots.latest_id(store) in (None, self._base_id):
                 break
@@ -227,7 +251,7 @@ class CommitRun:
         return self._snapshot(latest, entries, base_list, index_manifest), self._files.take()
 
     def _require_first(self, looked_at: int) -> None:
-        """Another process of the same user may have made the same commit since: it has other files, which must not count twice."""
+        """Refuse the commit if another process of the same user has made it since, with other files."""
         request, store = self._request, self._store
         for number in range(looked_at + 1, self._base_id + 1):
             snapshot = snapshots.try_read(store, number)
@@ -237,7 +261,10 @@ class CommitRun:
             ):
                 continue
             if (snapshot.commit_kind is CommitKind.COMPACT) == (request.kind is CommitKind.COMPACT):
-                reason = f"table {store.name}: commit {request.identifier} of {request.user} was made meanwhile by another process"
+                reason = (
+                    f"table {store.name}: commit {request.identifier} of {request.user} was made meanwhile by "
+                    "another process"
+                )
                 raise CommitConflict(ConflictKind.ALREADY_COMMITTED, (), request.user, number, reason)
 
     def _snapshot(
@@ -292,9 +319,9 @@ class CommitRun:
 
 
 def numbered(store: TableStore, latest: Snapshot | None, entries: pa.Table) -> dict[str, str]:
-    """The largest sequence number ever given, which writers of `write.sequence-number-init-mode` = snapshot start behind.
+    """Return the property with the largest sequence number, for `write.sequence-number-init-mode` = snapshot.
 
-    Java keeps it as a snapshot's property in that mode; where the snapshot before lacks it all live files are asked.
+    Java keeps it as a property of snapshots. Where the previous snapshot lacks it, all live files are read.
     """
     if store.options.get("write.sequence-number-init-mode") != "snapshot" or not store.schema.primary_keys:
         return {}
@@ -307,10 +334,10 @@ def numbered(store: TableStore, latest: Snapshot | None, entries: pa.Table) -> d
 
 
 def _inherited_statistics(store: TableStore, latest: Snapshot | None, schema_id: int) -> str | None:
-    """ANALYZE results stay valid only while they were made for the schema in force.
+    """Return the statistics file that the next snapshot keeps, or None.
 
-    A file that cannot be read now may be readable later: it stays while the schema does, as it was checked before. One that
-    was read and is damaged stays damaged: it ends here.
+    Statistics are valid for the schema that they were computed for. A file that cannot be read now may be readable
+    later, so it is kept while the schema stays. A damaged file is dropped.
     """
     if latest is None or latest.statistics is None:
         return None

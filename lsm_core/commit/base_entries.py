@@ -1,4 +1,4 @@
-"""What a commit reads of the table that it builds on: the live entries that its change may meet, and no manifest that cannot hold one."""
+"""Base of a commit: the live entries that its change may conflict with, read from as few manifests as possible."""
 
 from __future__ import annotations
 
@@ -25,14 +25,17 @@ _MOST_DELTAS: Final = 256
 
 @dataclass(frozen=True)
 class _ListedEntry:
-    """A live entry of a partition, and the manifest that lists it."""
+    """Live entry of a partition, and the manifest that lists it."""
 
     manifest: str
     entry: pa.Table
 
 
 class BaseEntries:
-    """The base of one change, asked at each attempt: the first time manifests are read, then only the deltas committed since."""
+    """Base of one change over its attempts.
+
+    The first attempt reads manifests, later ones only the deltas committed since.
+    """
 
     def __init__(self, store: TableStore) -> None:
         self._store = store
@@ -52,10 +55,22 @@ class BaseEntries:
         *,
         are_new: bool,
     ) -> pa.Table:
-        """Live entries at ``latest`` that ``entries`` may meet: `NEEDED_COLUMNS`, or all columns where files are added above level 0.
+        """Return the live entries that a change may conflict with.
 
-        Besides, one of each partition, which tells its number of buckets. ``metas``: all manifests of ``latest``; ``are_new``: no file that
-        ``entries`` add was in the table before. Raises CorruptFile.
+        One entry of each other partition is added for its number of buckets.
+
+        Args:
+            latest: the snapshot.
+            metas: all manifests of ``latest``.
+            entries: entries of the change.
+            index: index files of the change.
+            are_new: whether none of the added files was in the table before.
+
+        Returns:
+            The columns `NEEDED_COLUMNS`, or all columns where files are added above level 0.
+
+        Raises:
+            CorruptFile: a manifest cannot be read.
         """
         search = _search_of(self._store, entries, index, are_new=are_new)
         near = None if search.is_empty else self._advanced(latest, search)
@@ -71,10 +86,11 @@ class BaseEntries:
     def _one_of_each(
         self, metas: Sequence[ManifestFileMeta], partitions: set[bytes], columns: Sequence[str]
     ) -> Iterator[pa.Table]:
-        """A live entry of each of ``partitions`` that tells a number of buckets, the newest manifests asked first; none where none is live.
+        """Yield a live entry with a number of buckets for each partition that has one.
 
-        All live files of a partition tell the same number (`conflicts.check`), so one says it. One that was found at an attempt before is
-        live while its manifest is listed and none came that takes files away.
+        The newest manifests are read first. All live files of a partition have the same number (`conflicts.check`), so
+        one entry is enough. An entry of an earlier attempt is still live if its manifest is listed and no manifest with
+        deletions was added.
         """
         names = frozenset(meta.file_name for meta in metas)
         if any(meta.num_deleted_files > 0 and meta.file_name not in self._seen for meta in metas):
@@ -108,7 +124,10 @@ class BaseEntries:
             later = merged.filter(pc.equal(merged.column("kind"), DELETE))
 
     def _advanced(self, latest: Snapshot, search: Search) -> pa.Table | None:
-        """What was read plus the deltas since; None when that cannot be told (expired, rolled back, too many)."""
+        """Return the last base plus the deltas since, or None.
+
+        None means that the deltas cannot be read: expired, rolled back, or too many.
+        """
         until = latest.id
         known = self._search == search and self._snapshot_id <= until <= self._snapshot_id + _MOST_DELTAS
         if self._near is None or not known:
@@ -129,9 +148,9 @@ class BaseEntries:
 
 
 def _search_of(store: TableStore, entries: pa.Table, index: IndexChange, *, are_new: bool) -> Search:
-    """What a commit's ``entries`` and its change of index files may meet.
+    """Return the search for entries that a commit's entries and index files may conflict with.
 
-    Where a bucket loses files, the loss tells whether the commit was made before: those that it gets need not be looked for.
+    Where a bucket loses files, their deletion shows whether the commit was made before, so added files need no search.
     """
     columns = (entries.column(name).to_pylist() for name in ("kind", "partition", "bucket", "file_name", "level"))
     listed = list(zip(*columns, strict=True))  # a tuple a file of the commit

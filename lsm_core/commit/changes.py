@@ -1,4 +1,4 @@
-"""Messages turned into manifest entries: first what writers did, then what compaction did."""
+"""Manifest entries of commit messages: first those of writers, then those of compactions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,16 @@ IDENTITY = ("partition", "bucket", "level", "file_name", "extra_files", "embedde
 
 @dataclass(frozen=True)
 class Parts:
-    """The two snapshots a list of messages may become; an empty table means none (format.md 14.1)."""
+    """Content of the two snapshots that messages may become; an empty table means that a snapshot is not needed.
+
+    Attributes:
+        append: entries of the first snapshot.
+        compact: entries of the second snapshot.
+        append_index: index files of the first snapshot.
+        compact_index: index files of the second snapshot.
+        append_changelog: changelog entries of the first snapshot.
+        compact_changelog: changelog entries of the second snapshot.
+    """
 
     append: pa.Table
     compact: pa.Table
@@ -32,23 +41,23 @@ class Parts:
 
     @property
     def has_append(self) -> bool:
-        """Whether the first snapshot is to be made."""
+        """Whether the first snapshot is needed."""
         return bool(self.append.num_rows or self.append_index or self.append_changelog.num_rows)
 
     @property
     def has_compact(self) -> bool:
-        """Whether the second one is."""
+        """Whether the second snapshot is needed."""
         return bool(self.compact.num_rows or self.compact_index or self.compact_changelog.num_rows)
 
     @property
     def append_kind(self) -> CommitKind:
-        """OVERWRITE once a file is taken away, or rows of one are, else APPEND."""
+        """Kind of the first snapshot: OVERWRITE if it removes files or rows, else APPEND."""
         takes = has_deletes(self.append) or self.append_index.takes_rows
         return CommitKind.OVERWRITE if takes else CommitKind.APPEND
 
 
 def split(messages: Iterable[CommitMessage]) -> Parts:
-    """Entries of ``messages``: deletions before additions."""
+    """Return the entries of messages, deletions before additions."""
     append: list[ManifestEntry] = []
     compact: list[ManifestEntry] = []
     append_changelog: list[ManifestEntry] = []
@@ -82,28 +91,28 @@ def _table(entries: Sequence[ManifestEntry]) -> pa.Table:
 
 
 def has_deletes(entries: pa.Table) -> bool:
-    """Whether any entry takes a file away."""
+    """Return whether any entry removes a file."""
     return bool(pc.any(pc.equal(entries.column("kind"), DELETE)).as_py())
 
 
 def rows_of(entries: pa.Table, kind: int) -> int:
-    """Rows in the files of all entries of ``kind``."""
+    """Return the number of rows in the files of all entries of a kind."""
     return int(pc.sum(entries.column("row_count").filter(pc.equal(entries.column("kind"), kind))).as_py() or 0)
 
 
 def partitions_of(entries: pa.Table) -> list[bytes]:
-    """Distinct partitions, in order of appearance."""
+    """Return the distinct partitions, in order of appearance."""
     return [bytes(value) for value in pc.unique(entries.column("partition")).to_pylist()]
 
 
 def deletions_of(live: pa.Table) -> pa.Table:
-    """The entries that take away every file of ``live``, each exactly as it was added."""
+    """Return entries that remove every file of ``live``, each exactly as it was added."""
     index = live.schema.get_field_index("kind")
     return live.set_column(index, ENTRY_SCHEMA.field("kind"), pa.array(np.full(live.num_rows, DELETE, np.int8)))
 
 
 def identities(entries: pa.Table) -> list[tuple[object, ...]]:
-    """Identity tuples of the given (few) entries."""
+    """Return the identity tuples of (few) entries."""
     columns = [entries.column(name).to_pylist() for name in IDENTITY]
     columns[4] = [tuple(extra or ()) for extra in columns[4]]
     return list(zip(*columns, strict=True))

@@ -1,4 +1,4 @@
-"""Turns messages into snapshots: succeeded, failed or unknown, and safe to ask again (format.md 14)."""
+"""The committer: turns messages into snapshots. An unknown outcome can be resolved by committing again."""
 
 from __future__ import annotations
 
@@ -47,26 +47,40 @@ BATCH: Final = BATCH_COMMIT_IDENTIFIER
 
 @dataclass(frozen=True)
 class CommitResult:
-    """Ids of the snapshots that hold the commit: none for an empty one, two when data and compaction came together."""
+    """Snapshots of a commit: none for an empty one, two for data with a compaction.
+
+    Attributes:
+        snapshot_ids: ids of the snapshots.
+    """
 
     snapshot_ids: list[int]
 
     @property
     def snapshot_id(self) -> int | None:
-        """The last of them."""
+        """Id of the last snapshot, or None."""
         return self.snapshot_ids[-1] if self.snapshot_ids else None
 
 
 class Committer:
-    """Commits messages of one user to one table (Java `FileStoreCommitImpl`).
+    """Commits messages of one user to one table.
 
-    Outcomes: a result; :class:`CommitConflict` or another error = definitely nothing happened (own manifests are
-    removed, the caller may :func:`abort` its data files); :class:`CommitUnknown` = nothing was cleaned, and committing the
-    same messages again with the same user finds out whether they are in already.
+    There are three outcomes. A result means that the commit is done. :class:`CommitConflict` or another error means
+    that nothing happened: own manifests are deleted, and the caller may :func:`abort` its data files.
+    :class:`CommitUnknown` means that no file was deleted; committing the same messages again with the same user
+    resolves it.
+
+    Source: Paimon `FileStoreCommitImpl`.
     """
 
     def __init__(self, store: TableStore, commit_user: str | None = None, hooks: CommitHooks | None = None) -> None:
-        """``commit_user`` None makes a fresh one; name it to make retries from other processes recognisable."""
+        """Prepare commits.
+
+        Args:
+            store: the table.
+            commit_user: user of the commits, so that retries from other processes are recognised; None for a random
+                one.
+            hooks: called at the phases of a commit.
+        """
         require_whole(commit_user or "", store.name, "commit user")
         self._store = store
         self._named = commit_user is not None
@@ -84,13 +98,24 @@ class Committer:
         properties: Mapping[str, str] | None = None,
         made_from: int | None = None,
     ) -> CommitResult:
-        """Commit; an empty list of changes writes nothing. ``watermark`` in epoch ms.
+        """Commit messages; without changes, no snapshot is written.
 
-        ``made_from``: the snapshot that the change was worked out from; it fails when another commit but a compaction has
-        touched one of its buckets since. A commit of the same files by the same named user and identifier happens once: its
-        snapshots are given again. Raises :class:`CommitConflict` (also for files that another commit added before),
-        :class:`CommitUnknown`, :class:`CorruptFile` when a new file is gone, :class:`InvalidData` for messages of another
-        table or branch, :class:`UnsupportedFeature` (before any file is written).
+        A commit of the same files by the same named user and identifier is made once; its snapshots are returned again.
+
+        Args:
+            messages: messages of writers.
+            commit_identifier: number of the commit.
+            watermark: epoch ms.
+            properties: properties of the snapshot.
+            made_from: snapshot that the change was computed from. The commit fails if another commit, except a
+                compaction, has changed one of its buckets since.
+
+        Raises:
+            CommitConflict: the change does not fit, or another commit added the files before.
+            CommitUnknown: the outcome could not be read.
+            CorruptFile: a new file is missing.
+            InvalidData: a message was made for another table or branch.
+            UnsupportedFeature: the table cannot be written; no file was written.
         """
         messages = messages_of(self._store, messages)
         parts = self._parts(messages)
@@ -115,12 +140,18 @@ class Committer:
         properties: Mapping[str, str] | None = None,
         kind: CommitKind = CommitKind.COMPACT,
     ) -> CommitResult:
-        """Commit the compactions of ``messages``, whatever else they hold left out, as long as ``source`` lets them.
+        """Commit only the compactions of messages, as long as ``source`` allows them.
 
-        ``kind``: OVERWRITE where what they leave says something else than what they replace, so that a version of the table takes its place.
+        Args:
+            messages: messages of compactions.
+            source: given the entries of the change, returns a function that is called at every attempt. It returns the
+                live entries and the change at the newest snapshot, and raises :class:`CommitConflict` where the change
+                does not fit.
+            properties: properties of the snapshot.
+            kind: OVERWRITE where the new files hold other rows than the replaced ones.
 
-        ``source(entries)`` is asked at every attempt for the live entries and those of the change at the newest snapshot, and raises
-        :class:`CommitConflict` where the change does not fit it. Raises as :meth:`commit`.
+        Raises:
+            DredgeError: as :meth:`commit`.
         """
         parts = self._parts(messages_of(self._store, messages))
         if not parts.has_compact:
@@ -139,13 +170,24 @@ class Committer:
         watermark: int | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> CommitResult:
-        """Replace a scope by the new files of ``messages``, whatever was committed to it meanwhile. Changelog files are not
-        committed, as in Java: they are deleted.
+        """Replace a scope of the table by the new files of messages, including other commits to it.
 
-        ``partition_spec`` None: the partitions that get files, or the whole table when it has no partitions; ``{}``:
-        the whole table; ``{column: value}``: the partitions with these values; a list of these: those that one of them matches. Files that follow their keys out of the scope
-        (`CommitMessage.follows`) are added there. Raises as :meth:`commit`, and :class:`ColumnNotFound` or :class:`InvalidData` for
-        a spec that does not fit.
+        Changelog files of the messages are deleted, as in Java. Files that follow their keys out of the scope
+        (`CommitMessage.follows`) are added there.
+
+        Args:
+            messages: messages of writers.
+            partition_spec: None for the partitions that get files, or the whole table without partitions; ``{}`` for
+                the whole table; ``{column: value}`` for the partitions with these values; a list of these for the
+                partitions that match one of them.
+            commit_identifier: number of the commit.
+            watermark: epoch ms.
+            properties: properties of the snapshot.
+
+        Raises:
+            ColumnNotFound: a column of the spec is not a partition column.
+            InvalidData: a value of the spec does not fit, or a new file is outside the scope.
+            DredgeError: as :meth:`commit`.
         """
         messages = without_changelog(self._store, messages_of(self._store, messages))
         parts = self._parts(messages)
@@ -180,10 +222,16 @@ class Committer:
         commit_identifier: int = BATCH,
         properties: Mapping[str, str] | None = None,
     ) -> CommitResult:
-        """Delete all rows of the partitions that one of these specs matches; None empties the table.
+        """Delete all rows of some partitions, including other commits to them.
 
-        What was committed there meanwhile goes too. Specs may leave partition columns out. Raises as :meth:`overwrite`,
-        and :class:`InvalidOption` for no spec or an empty one.
+        Args:
+            partitions: values by partition column; columns that are left out match every value. None empties the table.
+            commit_identifier: number of the commit.
+            properties: properties of the snapshot.
+
+        Raises:
+            InvalidOption: ``partitions`` is empty, or holds an empty entry.
+            DredgeError: as :meth:`overwrite`.
         """
         nothing = self._parts(()).append
         scope = Scope(None) if partitions is None else scope_of_drop(self._store, partitions)
@@ -197,10 +245,18 @@ class Committer:
         properties: Mapping[str, str] | None = None,
         still: Callable[[pa.Table], Collection[bytes]] | None = None,
     ) -> CommitResult:
-        """As :meth:`drop`, of whole partitions (serialised rows); of none, nothing.
+        """Delete all rows of whole partitions, including other commits to them.
 
-        ``still``: those that go, of the partitions in the live entries it is given; asked at every attempt, so that a partition
-        that was written to meanwhile may stay. Raises :class:`CommitConflict` when none of them goes any more.
+        Args:
+            partitions: BinaryRows of the partitions; without any, nothing is committed.
+            commit_identifier: number of the commit.
+            properties: properties of the snapshot.
+            still: given live entries, returns the partitions that are still to be dropped; called at every attempt, so
+                that a partition with new rows may stay.
+
+        Raises:
+            CommitConflict: no partition is left to be dropped.
+            DredgeError: as :meth:`overwrite`.
         """
         scope, nothing = Scope(tuple(partitions)), self._parts(()).append
         if still is None:
@@ -234,10 +290,10 @@ class Committer:
         return CommitResult([self._commit_part(replace(request, rescan=rescan, index=index))])
 
     def compact_manifests(self, *, properties: Mapping[str, str] | None = None) -> CommitResult:
-        """Merge the manifests that are small or hold deletions, in a COMPACT snapshot that changes no file; nothing when there are none.
+        """Merge small manifests and those with deletions, in a COMPACT snapshot without file changes.
 
-        Memory is that of the deletions and of two manifests. Raises :class:`CommitConflict`, :class:`CommitUnknown`,
-        :class:`CorruptFile`, :class:`UnsupportedFeature`.
+        Without such manifests, nothing is committed. Memory is that of the deletions and of two manifests. Raises as
+        :meth:`commit`.
         """
         request = self._request(CommitKind.COMPACT, self._parts(()).append, BATCH, None, properties)
         if snapshots.latest_id(self._store) is None:
@@ -248,9 +304,15 @@ class Committer:
             return CommitResult([])
 
     def remove_files(self, entries: pa.Table, *, properties: Mapping[str, str] | None = None) -> CommitResult:
-        """Take files out of the table whatever they hold: ``entries`` (`ENTRY_SCHEMA`) as they were added; nothing for none.
+        """Remove files from the table with all their rows.
 
-        Raises :class:`CommitConflict` when one of them is not in the table any more, or has deletion vectors, and as :meth:`commit`.
+        Args:
+            entries: entries (`ENTRY_SCHEMA`) of the files, as they were added; without any, nothing is committed.
+            properties: properties of the snapshot.
+
+        Raises:
+            CommitConflict: a file is no longer in the table, or has deletion vectors.
+            DredgeError: as :meth:`commit`.
         """
         nothing = self._parts(()).append
         if not entries.num_rows:
@@ -263,9 +325,15 @@ class Committer:
     def leave_out_manifests(
         self, names: Collection[str], lost_rows: int, *, properties: Mapping[str, str] | None = None
     ) -> CommitResult:
-        """Go on without the manifests of these names, which cannot be read; ``lost_rows``: unmerged rows that they alone counted.
+        """Commit a snapshot without some manifests that cannot be read.
 
-        Nothing when the table has none of them any more. Raises as :meth:`commit`.
+        Args:
+            names: names of the manifests; nothing is committed if the table has none of them any more.
+            lost_rows: unmerged rows that only these manifests counted.
+            properties: properties of the snapshot.
+
+        Raises:
+            DredgeError: as :meth:`commit`.
         """
 
         def without(store: TableStore, metas: Sequence[ManifestFileMeta], writer: TableStore) -> list[ManifestFileMeta]:
@@ -288,10 +356,12 @@ class Committer:
         commit_identifier: int = BATCH,
         properties: Mapping[str, str] | None = None,
     ) -> CommitResult:
-        """Replace the files that ``messages`` delete, which must be all that their partitions hold, by the new ones.
+        """Replace all files of some partitions by the new files of messages, which delete all of them.
 
-        Raises :class:`CommitConflict` when a partition got or lost a file since, or deletion vectors of one that the messages do
-        not delete too, so that no concurrent commit is lost.
+        Raises:
+            CommitConflict: a partition got or lost a file since, or deletion vectors that the messages do not delete;
+                so no concurrent commit is lost.
+            DredgeError: as :meth:`commit`.
         """
         parts = self._parts(without_changelog(self._store, messages_of(self._store, messages)))
         entries = parts.append
@@ -303,14 +373,17 @@ class Committer:
             [entries.filter(pc.invert(new)), upgraded(self._store, entries.filter(new), touched)]
         )
         request = self._request(CommitKind.OVERWRITE, entries, commit_identifier, None, properties)
-        # Index files are not dropped with the partition: messages name those that they read, so that none of others is lost.
+        # Index files are not dropped with the partition: messages name those that they read, so that none of
+        # others is lost.
         rescan = replacing_all_of(self._store, entries, partitions_of(entries))
         return CommitResult([self._commit_part(replace(request, rescan=rescan, index=parts.append_index))])
 
     def commit_statistics(self, statistics: Statistics, *, properties: Mapping[str, str] | None = None) -> CommitResult:
-        """Publish what was found out about the table (Java `commitStatistics`): a snapshot of kind ANALYZE that changes no row.
+        """Publish statistics of the table in a snapshot of kind ANALYZE, which changes no row.
 
-        Later snapshots name the same statistics until the schema changes. Raises as :meth:`commit`.
+        Later snapshots keep the statistics until the schema changes. Raises as :meth:`commit`.
+
+        Source: Paimon `commitStatistics`.
         """
         name = self._store.new_file_name(STATISTICS_PREFIX)
         path = self._store.statistics_path(name)
@@ -331,12 +404,18 @@ class Committer:
         watermark: int | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> list[int]:
-        """Commit, in order of identifier, what this user has not committed yet; returns the new snapshot ids.
+        """Commit those of some numbered commits that this user has not made yet, in order of identifier.
 
-        Idempotent: identifiers up to the user's last are skipped, and where all of its snapshots have expired those whose
-        files the table knows. A crash between the two snapshots of an identifier is
-        healed: its missing compaction part is committed, or left out where others took its inputs meanwhile, since its rows
-        are in the table anyway. Raises :class:`CorruptFile` when a file of a commit that is to be made is gone.
+        Identifiers up to the user's last one are skipped. Where all of the user's snapshots have expired, commits whose
+        files the table knows are skipped. If a crash left only the first snapshot of an identifier, its compaction is
+        committed now, or left out where others replaced its inputs; its rows are in the table in any case.
+
+        Returns:
+            The ids of the new snapshots.
+
+        Raises:
+            CorruptFile: a file of a commit is missing.
+            DredgeError: as :meth:`commit`.
         """
         looked_at = snapshots.latest_id(self._store) or 0
         done = latest_of_user(self._store, self.commit_user)
@@ -374,7 +453,10 @@ class Committer:
         *,
         may_be_left_out: bool,
     ) -> list[int]:
-        """Commit the compaction part of ``messages``. Where the rows are in the table without it, a conflict only costs its work."""
+        """Commit the compaction part of messages.
+
+        If the rows are in the table without it, a conflict only loses the work of the compaction.
+        """
         nothing: dict[str, Any] = dict.fromkeys(
             ("new_files", "deleted_files", "changelog_files", "new_index_files", "deleted_index_files"), ()
         )
@@ -419,7 +501,7 @@ class Committer:
         return replace(request, purpose=purpose)
 
     def _has_work(self, scope: Scope, added: pa.Table) -> bool:
-        """An overwrite that brings nothing and meets nothing writes no snapshot."""
+        """Return whether an overwrite adds or removes anything; otherwise no snapshot is written."""
         if added.num_rows:
             return True
         latest = snapshots.latest(self._store)
@@ -430,7 +512,7 @@ class Committer:
         return any(drops(entry.partition) for entry in manifests.index_entries(self._store, latest))
 
     def _with_new_files(self, request: Request, messages: Sequence[CommitMessage]) -> Request:
-        """``request`` with the check that its new files are there, and are new to the table at every attempt."""
+        """Return a request that checks at every attempt that its new files exist and are new to the table."""
         missing = missing_file(self._store, [(message, message.written(by_writer=True)) for message in messages])
         if missing is not None:
             raise CorruptFile(missing, f"commit {request.identifier} of {self.commit_user} needs it, and it is gone")
@@ -439,19 +521,23 @@ class Committer:
         return replace(request, added=AddedFiles(self._store, messages))
 
     def _commit_part(self, request: Request, messages: Sequence[CommitMessage] = ()) -> int:
-        """Commit one part, unless an earlier attempt of ours, reported as unknown, is in the table already."""
+        """Commit one part, unless an earlier attempt with unknown outcome is in the table already."""
         if self._named:
             lookup = Lookup(request.user, request.identifier, request.kind, request.entries, request.index.new_names)
             snapshot_id = find_applied(self._store, lookup, self._signatures)
             if snapshot_id is not None:
                 return snapshot_id
-            # A numbered commit of this user may be there with other files: written again by a retry, it must not count twice.
+            # A numbered commit of this user may be there with other files: written again by a retry, it
+            # must not count twice.
             looked_at = snapshots.latest_id(self._store) or 0
             done = None if request.identifier == BATCH else latest_of_user(self._store, self.commit_user)
             if done is not None and done.identifier == request.identifier:
                 compacts = request.kind is CommitKind.COMPACT
                 if any((kind is CommitKind.COMPACT) == compacts for kind in done.kinds):
-                    reason = f"table {self._store.name}: commit {request.identifier} is in the table already, with other files"
+                    reason = (
+                        f"table {self._store.name}: commit {request.identifier} is in the table already, with "
+                        "other files"
+                    )
                     raise CommitConflict(ConflictKind.ALREADY_COMMITTED, (), self.commit_user, done.snapshot_id, reason)
             request = replace(request, looked_at=None if request.identifier == BATCH else looked_at)
         if messages:

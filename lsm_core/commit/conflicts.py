@@ -1,5 +1,7 @@
-"""Does a change still fit the table as it is now? The checks of format.md 14.3 a, b and c, and changes worked out from one snapshot, which
-fit only while nobody else changed what they come from."""
+"""Conflict checks: whether a change still fits the newest snapshot.
+
+This includes changes that were computed from one snapshot, which fit only while others leave their inputs unchanged.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +33,9 @@ _BLAME_DEPTH = 50
 
 
 def check(store: TableStore, base: pa.Table, delta: pa.Table, kind: CommitKind, latest: Snapshot | None) -> None:
-    """Raise :class:`CommitConflict` unless ``delta`` fits on top of ``base`` (live entries of its partitions).
+    """Raise :class:`CommitConflict` unless a change fits on top of the live entries of its partitions.
 
-    Names the files in the way and, where it can be learned, the commit that put them there.
+    The error names the conflicting files and, where it can be read, the commit that added them.
     """
     if kind is not CommitKind.OVERWRITE:
         _check_bucket_count(store, base, delta, latest)
@@ -43,9 +45,12 @@ def check(store: TableStore, base: pa.Table, delta: pa.Table, kind: CommitKind, 
 
 
 class StrictMode:
-    """What one committer may not pass over (`commit.strict-mode.last-safe-snapshot`, format.md 14.4; Java `StrictModeChecker`).
+    """Commits of other users that one committer refuses to follow (`commit.strict-mode.last-safe-snapshot`).
 
-    ``safe``: the snapshot up to which others' commits are harmless; -1: nothing is checked before this committer's first commit.
+    Attributes:
+        safe: last snapshot up to which other commits are accepted; -1 to check nothing before the first own commit.
+
+    Source: Paimon `StrictModeChecker`.
     """
 
     def __init__(self, store: TableStore, user: str, safe: int) -> None:
@@ -53,14 +58,15 @@ class StrictMode:
 
     @staticmethod
     def of(store: TableStore, user: str) -> StrictMode | None:
-        """None where the table does not ask for it."""
+        """Return the checker, or None where the table does not use strict mode."""
         safe = store.options.get(_STRICT)
         return None if safe is None else StrictMode(store, user, int(safe))
 
     def check(self, latest: Snapshot | None, kind: CommitKind, partitions: Sequence[bytes]) -> None:
-        """Raise :class:`CommitConflict` for a compaction or overwrite by another user since, and, before an overwrite, for rows of another.
+        """Raise :class:`CommitConflict` for a compaction or overwrite by another user since the last safe snapshot.
 
-        Since Paimon 2.0 only where one of ``partitions`` was changed. What has expired cannot be told, and is a conflict too.
+        Before an overwrite, any rows of another user are a conflict. Since Paimon 2.0 this applies only where one of
+        ``partitions`` was changed. An expired snapshot is a conflict too.
         """
         if self._safe < 0:
             return
@@ -74,7 +80,7 @@ class StrictMode:
         self._safe = newest
 
     def published(self, snapshot_id: int) -> None:
-        """Our own snapshot is safe."""
+        """Note that an own snapshot is safe."""
         self._safe = snapshot_id
 
     def _counts(self, snapshot: Snapshot, kind: CommitKind, partitions: Sequence[bytes]) -> bool:
@@ -102,12 +108,15 @@ class StrictMode:
         return manifests.index_entries(self._store, snapshot)
 
     def _conflict(self, number: int, user: str | None, cause: str) -> CommitConflict:
-        reason = f"table {self._store.name}: {cause} of another user came after snapshot {self._safe}, which {_STRICT} calls safe"
+        reason = (
+            f"table {self._store.name}: {cause} of another user came after snapshot {self._safe}, which {_STRICT} "
+            "calls safe"
+        )
         return CommitConflict(ConflictKind.STRICT_MODE, (), user, number, reason)
 
 
 def adds_above_level0(delta: pa.Table) -> bool:
-    """Whether a file lands on a level whose files must not overlap."""
+    """Return whether a file is added to a level whose files must not overlap."""
     added = pc.equal(delta.column("kind"), ADD)
     return bool(pc.any(pc.and_(added, pc.greater(delta.column("level"), 0))).as_py())
 
@@ -135,7 +144,7 @@ def _check_bucket_count(store: TableStore, base: pa.Table, delta: pa.Table, late
 
 
 def _check_identity(store: TableStore, base: pa.Table, delta: pa.Table, latest: Snapshot | None) -> None:
-    """No file may be added twice, and every file to take away must be there, on the same level."""
+    """Refuse a file that is added twice, and a removed file that is missing or on another level."""
     near = base.filter(pc.is_in(base.column("file_name"), pc.unique(delta.column("file_name"))))
     present = set(identities(near))
     kinds = delta.column("kind").to_pylist()
@@ -159,7 +168,7 @@ def _check_identity(store: TableStore, base: pa.Table, delta: pa.Table, latest: 
 
 
 def _check_tree(store: TableStore, base: pa.Table, delta: pa.Table, latest: Snapshot | None) -> None:
-    """On levels above 0 the files of one bucket must keep disjoint key ranges."""
+    """Refuse overlapping key ranges in one bucket on a level above 0."""
     removed = set(identities(delta.filter(pc.equal(delta.column("kind"), DELETE))))
     added = delta.filter(pc.equal(delta.column("kind"), ADD))
     touched = {(bytes(p), b) for p, b in zip(added["partition"].to_pylist(), added["bucket"].to_pylist(), strict=True)}
@@ -181,7 +190,7 @@ def _check_tree(store: TableStore, base: pa.Table, delta: pa.Table, latest: Snap
 
 
 def blame(store: TableStore, latest: Snapshot | None, names: set[str], kind: int) -> tuple[str | None, int | None]:
-    """The newest commit (user, snapshot id) that added or deleted one of ``names``; looks back 50 snapshots at most."""
+    """Return user and snapshot id of the newest commit that added or deleted one of the files, within 50 snapshots."""
     wanted = pa.array(sorted(names), pa.string())
     for snapshot_id in range(latest.id, max(latest.id - _BLAME_DEPTH, 0), -1) if latest is not None and names else ():
         try:
@@ -200,9 +209,10 @@ def _names(files: list[tuple[object, ...]]) -> list[str]:
 
 
 def unchanged_since(store: TableStore, entries: pa.Table, snapshot_id: int) -> Rescan:
-    """``entries`` as long as no commit after ``snapshot_id`` but compactions touched the buckets they touch.
+    """Return a source for entries that fit while no commit after a snapshot, except compactions, changes their buckets.
 
-    The source raises :class:`CommitConflict` naming that commit; also when it cannot be told (expired, rolled back).
+    The source raises :class:`CommitConflict`, which names that commit; also where it cannot be read (expired, rolled
+    back).
     """
     touched = {
         (bytes(p), b) for p, b in zip(entries["partition"].to_pylist(), entries["bucket"].to_pylist(), strict=True)
@@ -243,9 +253,9 @@ def _require_apart(store: TableStore, number: int, touched: set[tuple[bytes, int
 
 
 def replacing_all_of(store: TableStore, entries: pa.Table, partitions: list[bytes]) -> Rescan:
-    """``entries`` as long as the files they delete are exactly those that live in ``partitions``.
+    """Return a source for entries that fit while the files they delete are exactly the live files of some partitions.
 
-    The source raises :class:`CommitConflict` naming the files that came or went and whose commit that was.
+    The source raises :class:`CommitConflict`, which names the added or removed files and their commit.
     """
     deletions = entries.filter(pc.equal(entries.column("kind"), DELETE))
     expected = set(identities(deletions))

@@ -1,5 +1,7 @@
-"""What is a commit's own: the files that an attempt began to write, of which a definite failure leaves none behind, and the messages
-that were made for this table."""
+"""Files that belong to a commit: those that an attempt created, and those of messages made for this table.
+
+A definite failure leaves none of them behind.
+"""
 
 from __future__ import annotations
 
@@ -28,17 +30,17 @@ _UNKNOWN = "dredge_outcome_unknown"
 
 
 def mark_unknown(error: BaseException) -> None:
-    """Note on ``error``, which interrupted the publishing of a snapshot, that the snapshot may be there."""
+    """Mark an error that interrupted the publishing of a snapshot: the snapshot may exist."""
     setattr(error, _UNKNOWN, True)
 
 
 def is_unknown(error: BaseException) -> bool:
-    """Whether a commit that raised ``error`` may have happened."""
+    """Return whether a commit that raised an error may have happened."""
     return isinstance(error, CommitUnknown) or getattr(error, _UNKNOWN, False) is True
 
 
 class RecordingFileIO:
-    """A FileIO that notes the path of every file before it is created; everything else passes through."""
+    """FileIO that records the path of every file before it is created; other calls pass through."""
 
     def __init__(self, inner: FileIO) -> None:
         self.inner = inner
@@ -50,7 +52,7 @@ class RecordingFileIO:
         return self.inner.guarantee
 
     def take(self) -> list[str]:
-        """The paths noted since the last call."""
+        """Return the paths recorded since the last call."""
         created, self.created = self.created, []
         return created
 
@@ -106,7 +108,7 @@ class RecordingFileIO:
 
 
 def remove(file_io: FileIO, paths: Iterable[str]) -> None:
-    """Delete ``paths`` as far as possible: what stays is named by no snapshot, and orphan cleaning finds it."""
+    """Delete files as far as possible; no snapshot names the remaining ones, so orphan cleaning finds them."""
     for path in paths:
         try:
             file_io.delete(path)
@@ -115,10 +117,10 @@ def remove(file_io: FileIO, paths: Iterable[str]) -> None:
 
 
 def abort(store: TableStore, messages: Iterable[CommitMessage]) -> list[str]:
-    """Delete the data and index files that ``messages`` brought along, after a *definite* failure only; returns the paths removed.
+    """Delete the data and index files of messages after a *definite* failure, and return the deleted paths.
 
-    Never call it after :class:`CommitUnknown`. Upgraded files belong to the table and stay; so does every file that
-    a commit since it was made, a tag or a deletion record names, and when these cannot be read nothing is deleted.
+    Never call it after :class:`CommitUnknown`. Upgraded files belong to the table and stay. Files stay too if a later
+    commit, a tag or a deletion record names them; if these cannot be read, nothing is deleted.
     """
     listed = [message for message in messages if message.written()]
     try:
@@ -148,10 +150,10 @@ def abort(store: TableStore, messages: Iterable[CommitMessage]) -> list[str]:
 
 @contextmanager
 def discard_on_failure(store: TableStore, messages: Sequence[CommitMessage]) -> Iterator[None]:
-    """:func:`abort` the messages, and raise on, when the block fails for certain, be it by an interruption.
+    """:func:`abort` the messages if the block fails definitely, also by an interruption, and raise the error again.
 
-    When the outcome of a commit inside is unknown nothing is deleted: the snapshot may name the files. ``messages`` may be a
-    list that grows inside the block.
+    While the outcome of a commit inside is unknown nothing is deleted, because the snapshot may name the files.
+    ``messages`` may be a list that grows inside the block.
     """
     try:
         yield
@@ -162,7 +164,10 @@ def discard_on_failure(store: TableStore, messages: Sequence[CommitMessage]) -> 
 
 
 def missing_file(store: TableStore, files: Iterable[tuple[CommitMessage, Sequence[WrittenFile]]]) -> str | None:
-    """The path of the first of a commit's ``files`` that is not there any more (an orphan cleaner took it); None: all are."""
+    """Return the path of the first file of a commit that does not exist, or None.
+
+    An orphan cleaner may have deleted it.
+    """
     paths = [
         store.data_path(message.partition, message.bucket, file)
         if isinstance(file, DataFileMeta)
@@ -176,20 +181,23 @@ def missing_file(store: TableStore, files: Iterable[tuple[CommitMessage, Sequenc
 
 
 def origin_of(store: TableStore) -> Origin:
-    """What messages made now carry. Ask before they are handed out: nobody can have committed them yet. Raises CorruptFile."""
+    """Return the origin of messages that are made now. Call it before they are passed on. Raises CorruptFile."""
     return origin_at(store, snapshots.latest(store))
 
 
 def origin_at(store: TableStore, snapshot: Snapshot | None) -> Origin:
-    """What messages carry that were made when ``snapshot`` was the newest."""
+    """Return the origin of messages that were made when ``snapshot`` was the newest."""
     number, known = (0, "") if snapshot is None else (snapshot.id, snapshot.delta_manifest_list)
     return Origin(store.name, store.root, store.branch, number, known)
 
 
 def messages_of(store: TableStore, messages: object) -> list[CommitMessage]:
-    """``messages`` as a list, made for this table and branch. Raises :class:`InvalidData` naming both tables, or what is no message.
+    """Return messages as a list, after checking that they were made for this table and branch.
 
-    A table may have been renamed since: then the messages' own files lie here.
+    If the table was renamed since, the messages' own files are in the new directory.
+
+    Raises:
+        InvalidData: a message was made for another table, or is not a message.
     """
     accepted = "commit messages are a list of CommitMessage, as prepare_commit returns it"
     if not isinstance(messages, Iterable) or isinstance(messages, str | bytes):
@@ -213,7 +221,7 @@ def messages_of(store: TableStore, messages: object) -> list[CommitMessage]:
 
 
 def without_changelog(store: TableStore, messages: Sequence[CommitMessage]) -> list[CommitMessage]:
-    """The messages of an overwrite, which tells no changes: their changelog files are deleted, with a warning."""
+    """Return the messages of an overwrite without their changelog files, which are deleted with a warning."""
     result = []
     for message in messages:
         changelog_files = (*message.changelog_files, *message.compact_changelog)

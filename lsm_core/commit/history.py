@@ -1,4 +1,4 @@
-"""Finds out from the snapshots themselves whether a commit, or a file, is or was in the table already."""
+"""Search in snapshots for a commit or a file that may already be, or have been, in the table."""
 
 from __future__ import annotations
 
@@ -27,7 +27,15 @@ _ADDS_LEVEL0: Final = frozenset({CommitKind.APPEND, CommitKind.OVERWRITE})
 
 @dataclass(frozen=True)
 class Lookup:
-    """The commit to look for: who, which identifier, which kind, the entries it brought, and the names of its new index files."""
+    """Commit to search for.
+
+    Attributes:
+        user: commit user.
+        identifier: commit identifier.
+        kind: kind of the snapshot.
+        entries: entries of the change.
+        index: names of its new index files.
+    """
 
     user: str
     identifier: int
@@ -38,7 +46,13 @@ class Lookup:
 
 @dataclass(frozen=True)
 class LastOfUser:
-    """A user's newest commit identifier, the kinds of snapshot it already has, and the last of these."""
+    """Newest numbered commit of a user.
+
+    Attributes:
+        identifier: commit identifier.
+        kinds: kinds of its snapshots so far.
+        snapshot_id: the last of these snapshots.
+    """
 
     identifier: int
     kinds: frozenset[CommitKind]
@@ -46,13 +60,13 @@ class LastOfUser:
 
 
 class Signatures:
-    """Remembers what snapshots brought, so that a stream of commits by one user reads each of them once at most."""
+    """Cache of snapshots' signatures, so that a stream of commits by one user reads each snapshot at most once."""
 
     def __init__(self) -> None:
         self._known: dict[str, frozenset[tuple[object, ...]]] = {}
 
     def of(self, store: TableStore, snapshot: Snapshot) -> frozenset[tuple[object, ...]]:
-        """The signature of a snapshot's own changes."""
+        """Return the signature of a snapshot's own changes."""
         key = snapshot.delta_manifest_list  # unlike ids, which a rollback hands out again, its name is unique
         if key not in self._known:
             if len(self._known) >= _MOST_SIGNATURES:
@@ -62,10 +76,10 @@ class Signatures:
 
 
 def find_applied(store: TableStore, lookup: Lookup, signatures: Signatures) -> int | None:
-    """The snapshot that holds exactly this commit, or None.
+    """Return the snapshot that holds exactly this commit, or None.
 
-    User, identifier and kind alone do not decide, because batch commits share one identifier: the files it added must be
-    ours too (for an overwrite or delete without new files, the files it took away).
+    Batch commits share one identifier, so user, identifier and kind are not enough: the added files must be the same
+    too. For an overwrite or delete without new files, the removed files must be.
     """
     wanted = _signature(lookup.entries, lookup.kind)
     rows = rows_of(lookup.entries, ADD) - rows_of(lookup.entries, DELETE)
@@ -80,7 +94,8 @@ def find_applied(store: TableStore, lookup: Lookup, signatures: Signatures) -> i
             if numbered and snapshot.commit_identifier < lookup.identifier:
                 return None
             continue
-        # What the snapshot itself tells comes before its manifests are read; an overwrite deletes what it finds, so counts differ.
+        # What the snapshot itself tells comes before its manifests are read; an overwrite deletes what it
+        # finds, so counts differ.
         same_count = lookup.kind is CommitKind.OVERWRITE or snapshot.delta_record_count == rows
         if snapshot.commit_kind != lookup.kind or not same_count or signatures.of(store, snapshot) != wanted:
             continue
@@ -100,7 +115,7 @@ def _index_names_before(store: TableStore, snapshot: Snapshot) -> set[str]:
 
 
 def latest_of_user(store: TableStore, user: str) -> LastOfUser | None:
-    """The user's newest numbered commit with the kinds of its snapshots; None when there is none. Batch commits have no number."""
+    """Return the user's newest numbered commit, or None; batch commits have no number."""
     own_snapshots: list[Snapshot] = []
     for snapshot in _newest_first(store):
         if snapshot.commit_user != user or snapshot.commit_identifier == BATCH_COMMIT_IDENTIFIER:
@@ -127,9 +142,9 @@ def _newest_first(store: TableStore) -> Iterator[Snapshot]:
 
 
 def snapshots_since(store: TableStore, created: Sequence[int | None]) -> Iterator[Snapshot]:
-    """Snapshots, newest first, that may name files of these creation times (epoch ms; None: unknown).
+    """Yield the snapshots, newest first, that may name files of some creation times (epoch ms; None for unknown).
 
-    A commit cannot be older than its newest file (give or take ten minutes, for clocks that disagree).
+    A commit is not older than its newest file; ten minutes are allowed for clocks that disagree.
     """
     since = _since(created, max)
     for snapshot in _newest_first(store):
@@ -145,13 +160,19 @@ def _since(created: Sequence[int | None], pick: Callable[[Iterable[int]], int]) 
 
 @dataclass(frozen=True)
 class _Seen:
-    """A snapshot (0: before the first) that was the newest once. A rollback hands ids out again; names of manifest lists are unique."""
+    """Snapshot that was the newest at some time; id 0 means before the first.
+
+    A rollback reuses ids, but names of manifest lists are unique.
+    """
 
     snapshot_id: int
     delta_list: str = ""
 
     def is_below(self, store: TableStore, latest: Snapshot) -> bool | None:
-        """Whether it is ``latest`` or one that it came from; None where that cannot be told: it has expired, or its list is not known."""
+        """Return whether this snapshot is ``latest`` or an ancestor of it.
+
+        None where it has expired or its list is unknown.
+        """
         if not 0 < self.snapshot_id <= latest.id:
             return self.snapshot_id == 0
         if not self.delta_list:
@@ -161,11 +182,12 @@ class _Seen:
 
 
 class AddedFiles:
-    """The new files of some messages, and whether the table knows, or knew, any of them.
+    """New files of messages, and the check whether the table has or had any of them.
 
-    A file that was added before must never be added again: its rows live on where a compaction put them, or were deleted,
-    and the file itself may go at any time. Only what was committed after the messages were made is read: the snapshots
-    after their origin (without one, after the files' creation times), and where these have expired what outlives them.
+    A file that was added before must never be added again: its rows are in a compaction's output or were deleted, and
+    the file itself may be deleted at any time. Only commits after the messages were made are read: the snapshots after
+    their origin (without one, after the files' creation times). Where these have expired, tags, branches, changelogs
+    and deletion records are read.
     """
 
     def __init__(self, store: TableStore, messages: Sequence[CommitMessage]) -> None:
@@ -185,9 +207,10 @@ class AddedFiles:
         self._oldest = _since([file.creation_time_ms for message in mine for file in message.own_files()], min)
 
     def are_new(self, latest: Snapshot) -> bool:
-        """Whether all snapshots since the messages were made are there and none of them added a file: then no file was ever in the table.
+        """Return whether all snapshots since the messages exist and none added one of the files.
 
-        What was read is not read again, by :meth:`require_new` neither.
+        Then no file was ever in the table. Snapshots that were read are not read again, also not by
+        :meth:`require_new`.
         """
         if not self._is_below(self._last_checked, latest) and not self._is_below(self._origin, latest):
             return False
@@ -199,9 +222,9 @@ class AddedFiles:
         return self._complete
 
     def require_new(self, latest: Snapshot | None) -> None:
-        """Raise :class:`CommitConflict` naming files that were in the table, and the commit that added them where it is known.
+        """Raise :class:`CommitConflict` for files that were in the table, with their commit where it is known.
 
-        Asked again at a later snapshot, it reads those that came since.
+        At a later snapshot, another call reads only the snapshots since.
         """
         for snapshot in self._later(latest, self._last_checked):
             if snapshot.commit_kind in _ADDS_LEVEL0:
@@ -213,7 +236,10 @@ class AddedFiles:
         self._last_checked = None if latest is None else _Seen(latest.id, latest.delta_manifest_list)
 
     def in_use(self) -> set[str]:
-        """Names of those files, index files among them, that are live, or were added since they were made, or are kept by a tag, branch, changelog or deletion record."""
+        """Return the names of files that are live, were added since, or are kept.
+
+        A tag, branch, changelog or deletion record keeps files. Index files are included.
+        """
         latest = snapshots.latest(self._store)
         if latest is None or not self.names:
             return set()
@@ -225,7 +251,10 @@ class AddedFiles:
         return used_names if self._complete else used_names | self._kept()
 
     def _later(self, latest: Snapshot | None, known: _Seen | None = None) -> Iterator[Snapshot]:
-        """Snapshots after ``known``, newest first, that may hold the files; :attr:`_complete` tells afterwards whether none was missing."""
+        """Yield snapshots after ``known``, newest first, that may hold the files.
+
+        Afterwards :attr:`_complete` holds whether none of them was missing.
+        """
         self._complete = True
         newest, counted, first = 0 if latest is None else latest.id, False, 0
         if latest is not None and known is not None and self._is_below(known, latest):
@@ -243,7 +272,7 @@ class AddedFiles:
             yield snapshot
 
     def _is_below(self, seen: _Seen | None, latest: Snapshot) -> bool | None:
-        """As `_Seen.is_below`, asked once an attempt; False without one."""
+        """Return `_Seen.is_below`, computed once per attempt; False for None."""
         if seen is None:
             return False
         line = (seen, latest.delta_manifest_list)
@@ -252,7 +281,7 @@ class AddedFiles:
         return self._lines[line]
 
     def _kept(self) -> set[str]:
-        """Names of files that expired snapshots left behind: tags and branches hold them, changelogs tell of them, or they wait to be deleted."""
+        """Return the names of files that tags, branches, changelogs or deletion records of expired snapshots keep."""
         kept_names: set[str] = set()
         for store in all_stores(self._store):
             newest = snapshots.latest(store) if store.branch != self._store.branch else None
@@ -285,7 +314,7 @@ class AddedFiles:
 
 
 def _signature(entries: pa.Table, kind: CommitKind) -> frozenset[tuple[object, ...]]:
-    """What identifies a commit: the files it added; without any, the files it took away (with their kind)."""
+    """Return the identity of a commit: the files it added; without any, the files it removed (with their kind)."""
     added = entries.filter(pc.equal(entries.column("kind"), ADD))
     if kind is CommitKind.COMPACT or not added.num_rows:
         kinds = entries.column("kind").to_pylist()

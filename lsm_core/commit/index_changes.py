@@ -1,5 +1,7 @@
-"""Index files that come and go with a snapshot: which may, and the index manifest that follows (format.md 10, Java
-`IndexManifestFileHandler`)."""
+"""Index files that a snapshot adds and removes: their checks, and the next index manifest.
+
+Source: Paimon `IndexManifestFileHandler`.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +28,17 @@ _Place = tuple[bytes, int, str]
 
 @dataclass(frozen=True)
 class IndexChange:
-    """What a commit does to a table's index files; false when that is nothing.
+    """Change of a table's index files; false when it changes nothing.
 
-    ``added`` and ``removed`` as the messages tell it; ``dropped`` is true for partitions that lose whatever they have (an
-    overwrite, rows of a dropped partition), also index files of types that are not known here. ``states``: what the hash indexes
-    of partitions must be for their rows to be in the right buckets (`CommitMessage.index_state`). ``keys_as_of``: the oldest snapshot
-    at which the partitions of keys were looked up (`CommitMessage.keys_as_of`), ``keys_after``: the commits of its user to come after.
+    Attributes:
+        added: new index files of messages.
+        removed: removed index files of messages.
+        dropped: returns true for partitions that lose all index files (an overwrite, dropped partitions), also files of
+            unknown types.
+        states: state that the hash indexes of partitions must have for their rows to be in the right buckets
+            (`CommitMessage.index_state`).
+        keys_as_of: oldest snapshot at which keys were located (`CommitMessage.keys_as_of`).
+        keys_after: commits of the same user that must come before this one.
     """
 
     added: tuple[IndexManifestEntry, ...] = ()
@@ -51,7 +58,7 @@ class IndexChange:
         keys_as_of: int | None = None,
         keys_after: Iterable[int] = (),
     ) -> IndexChange:
-        """The change of one bucket."""
+        """Return the change of one bucket."""
         return IndexChange(
             tuple(IndexManifestEntry.of(ADD, partition, bucket, file) for file in new),
             tuple(IndexManifestEntry.of(DELETE, partition, bucket, file) for file in deleted),
@@ -81,7 +88,7 @@ class IndexChange:
 
     @cached_property
     def new_names(self) -> frozenset[str]:
-        """Names of the index files that it brings."""
+        """Names of the added index files."""
         return frozenset(entry.file_name for entry in self.added)
 
 
@@ -97,11 +104,20 @@ def next_index_manifest(
     delta: pa.Table,
     user: str,
 ) -> str | None:
-    """The name of the index manifest behind ``latest`` and ``change``, written through ``drafts`` where something changes.
+    """Return the name of the index manifest after a change, which is written if anything changes.
 
-    ``base``: live entries of the partitions touched, ``delta``: the data files of the same commit, ``user``: whose it is. Raises
-    :class:`CommitConflict` (`INDEX_CHANGED`, or `INPUTS_GONE` for vectors of data files that are not there) where the change
-    does not fit the table as it is at ``latest``.
+    Args:
+        store: the table.
+        drafts: the table with a recording FileIO, for new files.
+        latest: newest snapshot, or None.
+        change: change of the index files.
+        base: live entries of the touched partitions.
+        delta: entries of data files of the same commit.
+        user: commit user.
+
+    Raises:
+        CommitConflict: the change does not fit the newest snapshot (`INDEX_CHANGED`, or `INPUTS_GONE` for vectors of
+            missing data files).
     """
     previous = None if latest is None else latest.index_manifest
     takes_files = bool(pc.any(pc.equal(delta.column("kind"), DELETE)).as_py())
@@ -128,7 +144,7 @@ def _require_states(
     live: Sequence[IndexManifestEntry],
     states: Sequence[tuple[bytes, str]],
 ) -> None:
-    """Keys were assigned to buckets by the index that is in force, or two commits might put one key into two buckets."""
+    """Refuse rows whose buckets were assigned by an older index, because one key could get two buckets."""
     names: dict[bytes, list[str]] = {partition: [] for partition, _ in states}
     for entry in live:
         if entry.index_type == HASH_INDEX and entry.partition in names:
@@ -137,14 +153,17 @@ def _require_states(
         if index_state_of(names[partition]) == state:
             continue
         text = partition_text(store.schema, partition, store.options)
-        cause = f"the hash index of {f'partition {text}' if text else 'the table'} was changed by another commit since its rows were assigned"
+        cause = (
+            f"the hash index of {f'partition {text}' if text else 'the table'} was changed by another commit since "
+            "its rows were assigned"
+        )
         raise _conflict(store, latest, f"{cause} to buckets, so a key could lie in two of them", names[partition])
 
 
 def _require_no_write_since(store: TableStore, latest: Snapshot | None, change: IndexChange, user: str) -> None:
-    """Where keys live was looked up at one snapshot: another commit may have moved one of them, or brought it.
+    """Refuse rows whose keys were located at a snapshot, if another commit may have moved or added one of these keys.
 
-    Commits of the same user that were known then must have come since, or keys are not where they were taken to be.
+    Commits of the same user that were pending then must be in the table now.
     """
     if change.keys_as_of is None:
         return
@@ -162,11 +181,17 @@ def _require_no_write_since(store: TableStore, latest: Snapshot | None, change: 
         if snapshot.commit_kind is CommitKind.COMPACT:
             continue
         if snapshot.commit_user != user or snapshot.commit_identifier not in change.keys_after:
-            reason = f"table {store.name}: another commit wrote since it was looked up in which partition each key lives; write again"
+            reason = (
+                f"table {store.name}: another commit wrote since it was looked up in which partition each key lives; "
+                "write again"
+            )
             raise CommitConflict(ConflictKind.INDEX_CHANGED, (), snapshot.commit_user, number, reason)
         waiting.discard(snapshot.commit_identifier)
     if waiting:
-        reason = f"table {store.name}: commit {min(waiting)} of {user} is not in the table, whose keys this one counts on; commit in order"
+        reason = (
+            f"table {store.name}: commit {min(waiting)} of {user} is not in the table, whose keys this one counts on; "
+            "commit in order"
+        )
         raise CommitConflict(ConflictKind.BASE_GONE, (), user, now or None, reason)
 
 
@@ -180,7 +205,10 @@ def _require_one_a_bucket(
     staying: Sequence[IndexManifestEntry],
     added: Sequence[IndexManifestEntry],
 ) -> None:
-    """A bucket has one hash index and one file of vectors; tables without buckets may have several of the latter."""
+    """Require one hash index and one file of vectors per bucket.
+
+    Tables without buckets may have several files of vectors.
+    """
     names = [entry.file_name for entry in staying]
     if again := sorted({entry.file_name for entry in added} & set(names)):
         reason = f"table {store.name}: index files are already in the table"
@@ -215,8 +243,9 @@ def _require_vectors_fit(
     base: pa.Table,
     delta: pa.Table,
 ) -> None:
-    """No data file has two vectors, a file that goes leaves none behind, and new vectors are of files that are there."""
-    # A vector that appeared on a data file since would be lost with the file, and its rows come back (format.md 14.3 d).
+    """Require that no data file has two vectors, no removed file leaves one, and all new vectors have a file."""
+    # A vector that appeared on a data file since would be lost with the file, and its rows come back (format.md
+    # 14.3 d).
     is_add = pc.equal(delta.column("kind"), ADD)
     removed_places = _places_of(delta.filter(pc.invert(is_add)))
     new = _places_of(delta.filter(is_add))

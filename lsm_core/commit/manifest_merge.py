@@ -1,4 +1,7 @@
-"""Keeps the number of manifests small at every commit (format.md 15, Java `ManifestFileMerger`)."""
+"""Merge of manifests at every commit, which keeps their number small.
+
+Source: Paimon `ManifestFileMerger`.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,14 @@ _NEEDED = ("kind", *IDENTITY)
 def merge_manifests(
     store: TableStore, metas: Sequence[ManifestFileMeta], writer: TableStore | None = None
 ) -> list[ManifestFileMeta]:
-    """The base manifests of the next snapshot, from all manifests of the last (base then delta, in order).
+    """Return the base manifests of the next snapshot from all manifests of the last one (base then delta, in order).
 
-    Manifests that stay are returned as they are; merged ones are new files, written through ``writer`` (default:
-    ``store``). Live entries do not change. Manifests with fields that this version does not know always stay.
+    Live entries do not change. Manifests with unknown fields are never rewritten.
+
+    Args:
+        store: the table.
+        metas: manifests of the last snapshot.
+        writer: state through which new manifests are written; None for ``store``.
     """
     full = full_merge(store, metas, store.options.manifest_target_size, store.options.manifest_full_threshold, writer)
     if full is not None:
@@ -33,15 +40,17 @@ def merge_manifests(
 
 
 class NothingToMerge(DredgeError):
-    """No manifest is to be merged: the snapshot keeps those that it has."""
+    """No manifest can be merged: the snapshot keeps its manifests."""
 
 
 def compacted(
     store: TableStore, metas: Sequence[ManifestFileMeta], writer: TableStore | None = None
 ) -> list[ManifestFileMeta]:
-    """As :func:`merge_manifests`, of every manifest that is small or holds deletions, however few (Java `compactManifest`).
+    """Return the manifests after a merge of all that are small or hold deletions, however few.
 
     Raises NothingToMerge when none changes.
+
+    Source: Paimon `compactManifest`.
     """
     target = store.options.manifest_target_size
     merged = full_merge(store, metas, target, 1, writer)
@@ -59,9 +68,13 @@ def full_merge(
     threshold: int,
     writer: TableStore | None = None,
 ) -> list[ManifestFileMeta] | None:
-    """Rewrite everything that holds deletions, is affected by them, or is small; None when not worth it.
+    """Rewrite all manifests that hold deletions, are affected by them, or are small.
 
-    Deletions never survive, so kept manifests may come first in the result. Memory is that of the deletions and of two manifests.
+    Deletions never survive, so kept manifests may come first in the result. Memory is that of the deletions and of two
+    manifests.
+
+    Returns:
+        The manifests, or None where a rewrite is not worth it.
     """
     must = [meta for meta in metas if meta.num_deleted_files > 0 or meta.file_size < target]
     if not must or sum(meta.file_size for meta in must) < threshold:
@@ -98,11 +111,11 @@ def full_merge(
 
 
 class _UnknownFields(ValueError):
-    """A manifest has entries that could not be written again as they are."""
+    """A manifest has entries with unknown fields, which could not be written again."""
 
 
 def _live(store: TableStore, metas: Sequence[ManifestFileMeta], cancelling: Cancelling) -> Iterator[pa.Table]:
-    """What is live of ``metas``, one manifest after another."""
+    """Yield the live entries of manifests, one manifest after another."""
     for meta in metas:
         entries = manifests.read_manifest(store, meta)
         if has_unknown(entries) is not None:
@@ -117,7 +130,7 @@ def minor_merge(
     min_count: int,
     writer: TableStore | None = None,
 ) -> list[ManifestFileMeta]:
-    """Merge neighbours into files of the target size; the tail only when it has ``min_count`` files. Keeps the order."""
+    """Merge neighbours into files of the target size, in order; the tail only if it has ``min_count`` files."""
     result: list[ManifestFileMeta] = []
     group: list[ManifestFileMeta] = []
     size = 0

@@ -1,4 +1,4 @@
-"""What a writer or compactor hands to the committer: files that appeared, files that should go, nothing else."""
+"""Commit messages: files that a writer or compactor added and removed, for the committer."""
 
 from __future__ import annotations
 
@@ -37,9 +37,15 @@ _OPTIONAL: Final = ("index_state", "keys_as_of", "keys_after", "follows")
 
 @dataclass(frozen=True)
 class Origin:
-    """The table whose writer made a message: its name, directory and branch, and its newest snapshot then (0: none).
+    """Table for which a message was made.
 
-    ``delta_list``: that snapshot's delta manifest list, "" where it is not known. A rollback hands ids out again, names are unique.
+    Attributes:
+        table: name of the table.
+        root: directory of the table.
+        branch: name of the branch.
+        snapshot_id: newest snapshot at that time, 0 for none.
+        delta_list: delta manifest list of this snapshot, or "" if unknown. A rollback reuses ids, but these names are
+            unique.
     """
 
     table: str
@@ -51,22 +57,38 @@ class Origin:
 
 @dataclass(frozen=True)
 class CommitMessage:
-    """Changes to one bucket (Java `CommitMessageImpl`).
+    """Changes of one bucket.
 
-    ``partition`` is the serialised partition row (with arity prefix). ``new_files``/``deleted_files`` and input
-    ``changelog_files`` become an APPEND (or OVERWRITE) snapshot; ``compact_before``/``compact_after`` and
-    ``compact_changelog`` a COMPACT snapshot of its own. A file that is in both of the latter under one name was
-    *upgraded*: its level changed, its bytes did not. ``origin``: whose it is, None where nobody but its maker commits it.
+    ``new_files``, ``deleted_files`` and ``changelog_files`` become an APPEND or OVERWRITE snapshot; ``compact_before``,
+    ``compact_after`` and ``compact_changelog`` become a COMPACT snapshot. A file with the same name in both
+    ``compact_before`` and ``compact_after`` was *upgraded*: its level changed, its bytes did not.
 
-    Index files come and go with either snapshot. A message names each index file that it replaces, as the maker of the new
-    one read it: the commit conflicts where another one has taken its place since. The deletion vector of a data file that
-    goes must go too, so the index file that holds it is replaced (or deleted) in the same message. ``index_state``: the hash
-    indexes of the whole partition as the assigner of its rows saw them (:func:`index_state_of`); None in tables without.
+    A message names each index file that it replaces, as its maker read it; the commit conflicts where another file has
+    taken its place. The deletion vector of a removed data file must be removed in the same message.
 
-    Where keys may move between partitions: ``keys_as_of`` is the snapshot (0: none) at which it was looked up in which partition each key
-    lives, ``keys_after`` the commits of the same user that were not in the table then and count as if they were: this one must come
-    after them. ``follows``: the rows follow their keys into a partition that no row given to the writer named, so an overwrite that
-    replaces the named ones adds to this one.
+    Attributes:
+        partition: BinaryRow of the partition (with arity prefix).
+        bucket: number of the bucket.
+        total_buckets: number of buckets of the partition.
+        new_files: files of a writer.
+        deleted_files: files that a statement removed.
+        compact_before: inputs of a compaction.
+        compact_after: outputs of a compaction.
+        changelog_files: changelog of a writer.
+        compact_changelog: changelog of a compaction.
+        origin: table of the message; None if only its maker commits it.
+        new_index_files: index files added with the first snapshot.
+        deleted_index_files: index files removed with the first snapshot.
+        compact_new_index_files: index files added with the COMPACT snapshot.
+        compact_deleted_index_files: index files removed with the COMPACT snapshot.
+        index_state: hash indexes of the whole partition when its rows got their buckets (:func:`index_state_of`), or
+            None.
+        keys_as_of: snapshot at which the partitions of keys were located (0: none), in tables whose keys may move.
+        keys_after: commits of the same user that were pending then and must come first.
+        follows: whether the rows follow their keys into a partition that no given row named; an overwrite adds to this
+            one.
+
+    Source: Paimon `CommitMessageImpl`.
     """
 
     partition: bytes
@@ -90,29 +112,33 @@ class CommitMessage:
 
     @property
     def is_empty(self) -> bool:
-        """Whether committing this message would change nothing."""
+        """Whether the message changes nothing."""
         return not any(getattr(self, group) for group in (*_GROUPS, *_INDEX_GROUPS))
 
     def own_files(self) -> list[DataFileMeta]:
-        """Files that exist only because of this message, each once: new ones, compacted away again or not, never upgraded ones."""
+        """Return the files that exist only because of this message, each once; upgraded files are not among them."""
         new = {file.file_name for file in self.new_files}
         kept = {file.file_name for file in (*self.compact_before, *self.deleted_files)} - new
         made = (*self.new_files, *self.compact_after, *self.changelog_files, *self.compact_changelog)
         return list({file.file_name: file for file in reversed(made) if file.file_name not in kept}.values())[::-1]
 
     def own_index_files(self) -> list[IndexFileMeta]:
-        """Index files that exist only because of this message, each once."""
+        """Return the index files that exist only because of this message, each once."""
         made = (*self.new_index_files, *self.compact_new_index_files)
         return list({file.file_name: file for file in made}.values())
 
     def written(self, *, by_writer: bool = False) -> list[WrittenFile]:
-        """All own data and index files; ``by_writer``: of the first snapshot alone, new ones of writers."""
+        """Return all own data and index files.
+
+        Args:
+            by_writer: only the writer's files of the first snapshot.
+        """
         if by_writer:
             return [*self.new_files, *self.changelog_files, *self.new_index_files]
         return [*self.own_files(), *self.own_index_files()]
 
     def to_bytes(self) -> bytes:
-        """A versioned JSON document (bytes as base64), readable by any process that has this class."""
+        """Return a versioned JSON document (bytes as base64), for any process that has this class."""
         document: dict[str, Any] = {
             "version": _VERSION,
             "partition": _text(self.partition),
@@ -135,7 +161,7 @@ class CommitMessage:
 
     @staticmethod
     def from_bytes(data: bytes) -> CommitMessage:
-        """Inverse of :meth:`to_bytes`; raises :class:`CorruptFile` on other bytes or another version."""
+        """Return the message of :meth:`to_bytes`. Raises :class:`CorruptFile` for other bytes or another version."""
         try:
             document = parse_json(data, unique=True)
             version = document["version"]
@@ -171,7 +197,7 @@ class CommitMessage:
 
 
 def index_state_of(names: Iterable[str]) -> str:
-    """A short text for a partition's hash indexes, given the names of all their files: another text, other files."""
+    """Return a short text for the names of a partition's hash index files; it differs if the files differ."""
     return hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()[:32]
 
 
@@ -180,7 +206,7 @@ def _text(value: bytes) -> str:
 
 
 def _file_to_object(file: DataFileMeta) -> dict[str, Any]:
-    """JSON members of one file; members that hold their default are left out to keep messages small."""
+    """Return the JSON members of one file; members with their default are left out to keep messages small."""
     value: dict[str, Any] = {}
     for member in fields(file):
         item = getattr(file, member.name)

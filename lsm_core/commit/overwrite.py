@@ -1,4 +1,4 @@
-"""Which files an overwrite replaces: everything in its scope as the table stands at the attempt (format.md 14.1)."""
+"""Files that an overwrite replaces: all files in its scope at the attempt."""
 
 from __future__ import annotations
 
@@ -28,28 +28,35 @@ _NAMED = 5
 
 @dataclass(frozen=True)
 class Scope:
-    """The partitions to replace: ``partitions`` None means "whatever one of ``specs`` matches"; no spec is the whole table."""
+    """Partitions that an overwrite replaces.
+
+    Attributes:
+        partitions: BinaryRows of the partitions; None for those that match one of ``specs``.
+        specs: values by partition column; without any, the scope is the whole table.
+    """
 
     partitions: tuple[bytes, ...] | None
     specs: tuple[Values, ...] = ()
 
     @property
     def is_empty(self) -> bool:
-        """A dynamic overwrite without new files: nothing to do."""
+        """Whether the scope is that of a dynamic overwrite without new files, which changes nothing."""
         return self.partitions is not None and not self.partitions
 
     def matcher(self, store: TableStore) -> Callable[[bytes], bool]:
-        """Whether a serialised partition lies inside."""
+        """Return a function that returns whether a partition (BinaryRow) is in the scope."""
         if self.partitions is not None:
             return frozenset(self.partitions).__contains__
         return _matcher(store, self.specs) if self.specs else lambda _: True
 
 
 def asked_scope(store: TableStore, spec: Values | None) -> Values | None:
-    """What :func:`scope_of` takes for the partition that a user named. Without one (None or ``{}``) the option decides.
+    """Return the argument of :func:`scope_of` for the partition that a user named.
 
-    `dynamic-partition-overwrite` (default true): the partitions that get files, so that new data of one partition never
-    empties the others; else the whole table (Java `FileStoreCommitImpl.overwritePartition`).
+    Without one (None or ``{}``) the option `dynamic-partition-overwrite` decides: by default the partitions that get
+    files, so that new data of one partition never empties others, else the whole table.
+
+    Source: Paimon `FileStoreCommitImpl.overwritePartition`.
     """
     if spec:
         return dict(spec)
@@ -57,11 +64,18 @@ def asked_scope(store: TableStore, spec: Values | None) -> Values | None:
 
 
 def scope_of(store: TableStore, added: pa.Table, partition_spec: Values | Sequence[Values] | None) -> Scope:
-    """The scope of an overwrite that brings ``added``.
+    """Return the scope of an overwrite.
 
-    ``None``: the partitions that receive files (dynamic), or the whole table when it has no partitions; ``{}``: the
-    whole table; ``{column: value}``: the partitions with these values; a list of these: the partitions that one of them matches, none for
-    an empty list. Raises :class:`ColumnNotFound` on a column that is no partition column and :class:`InvalidData` when a new file lies outside.
+    Args:
+        store: the table.
+        added: entries of the new files.
+        partition_spec: None for the partitions that get files, or the whole table without partitions; ``{}`` for the
+            whole table; ``{column: value}`` for the partitions with these values; a list of these for the partitions
+            that match one of them, none for an empty list.
+
+    Raises:
+        ColumnNotFound: a column is not a partition column.
+        InvalidData: a new file is outside the scope.
     """
     if partition_spec is None:
         return Scope(tuple(partitions_of(added))) if store.schema.partition_keys else Scope(None)
@@ -85,15 +99,17 @@ def scope_of(store: TableStore, added: pa.Table, partition_spec: Values | Sequen
 
 
 def scope_of_drop(store: TableStore, specs: Sequence[Values]) -> Scope:
-    """The partitions that one of ``specs`` matches; a spec may leave partition columns out.
+    """Return the partitions that match one of ``specs``; columns that are left out match every value.
 
-    Raises :class:`InvalidOption` without specs or with an empty one, which would be the whole table, and as :func:`scope_of`.
+    Raises:
+        InvalidOption: ``specs`` is empty, or holds an empty entry, which would be the whole table.
+        DredgeError: as :func:`scope_of`.
     """
     return Scope(None, _typed_specs(store, specs))
 
 
 def partition_matcher(store: TableStore, specs: Sequence[Values]) -> Callable[[bytes], bool]:
-    """Whether one of ``specs`` matches a serialised partition. Raises as :func:`scope_of_drop`."""
+    """Return a function that returns whether one of ``specs`` matches a partition. Raises as :func:`scope_of_drop`."""
     return _matcher(store, _typed_specs(store, specs))
 
 
@@ -105,7 +121,7 @@ def _typed_specs(store: TableStore, specs: Sequence[Values]) -> tuple[Values, ..
 
 
 def _typed_spec(store: TableStore, spec: Values) -> Values:
-    """``spec`` with values of the partition columns' own types, so that "2024-01-01" means a DATE where the column is one."""
+    """Return a spec with values of the partition columns' types, so that "2024-01-01" means a DATE in a DATE column."""
     for name in spec:
         if name not in store.schema.partition_keys:
             raise ColumnNotFound(store.name, name, store.schema.partition_keys)
@@ -126,9 +142,11 @@ def _typed_spec(store: TableStore, spec: Values) -> Values:
 def overwrite_entries(
     store: TableStore, latest: Snapshot | None, added: pa.Table, scope: Scope
 ) -> tuple[pa.Table, pa.Table]:
-    """Live entries of the scope, and the change: delete all of them, add ``added``.
+    """Return the live entries of a scope, and the change: delete all of them, add ``added``.
 
-    Rows that wait for a bucket go where the table postpones them; writers of its real buckets leave them (Java `FileStoreCommitImpl`).
+    Postponed rows are removed where the table postpones them; writers of real buckets leave them.
+
+    Source: Paimon `FileStoreCommitImpl`.
     """
     if latest is None:
         return NO_ENTRIES, added
@@ -144,10 +162,12 @@ def overwrite_entries(
 
 
 def upgraded(store: TableStore, added: pa.Table, scope: Scope) -> pa.Table:
-    """New files of an overwrite on the top level, bucket by bucket, where their keys do not meet (Java `tryUpgrade`).
+    """Return the new files of an overwrite on the top level, in buckets whose files do not overlap.
 
-    Nothing else lies in the buckets of ``scope`` afterwards, so nothing needs merging; files outside stay as they are. Option `overwrite-upgrade`; files with deletes stay on
-    level 0, where Java raises them too.
+    Buckets of the scope hold nothing else afterwards, so nothing needs merging; files outside the scope stay as they
+    are. The option is `overwrite-upgrade`. Files with deletes stay on level 0, although Java raises them too.
+
+    Source: Paimon `tryUpgrade`.
     """
     options = store.options
     if not store.schema.primary_keys or not options.get("overwrite-upgrade") or not added.num_rows:
@@ -170,7 +190,7 @@ def moves_hidden_keys(store: TableStore) -> bool:
 
 
 def can_be_raised(files: Sequence[DataFile]) -> bool:
-    """Whether ``files``, all that a bucket will hold, may lie on one level as they are: no key in two of them, and no deletes."""
+    """Return whether all files of a bucket may be on one level as they are: no key in two of them, and no deletes."""
     ordered = sorted(files, key=lambda file: (file.min_key, file.max_key))
     apart = all(file.max_key < following.min_key for file, following in pairwise(ordered))
     return apart and all(file.delete_row_count == 0 for file in ordered)
@@ -183,12 +203,12 @@ def loses_partitions(store: TableStore, scope: Scope, live: pa.Table, added: pa.
 
 
 def replaced_text(store: TableStore, scope: Scope, live: pa.Table) -> str:
-    """Return what an overwrite replaced, for people.
+    """Return a text for people about the content that an overwrite replaced.
 
     Args:
-        store: The table.
-        scope: What the overwrite replaced.
-        live: The entries that it deleted.
+        store: the table.
+        scope: scope of the overwrite.
+        live: entries that it deleted.
 
     Returns:
         "the whole table: 3 files, 10 rows", or at most five partitions in place of the whole table.
@@ -219,7 +239,7 @@ def _same(left: object, right: object) -> bool:
 def entries_source(
     store: TableStore, added: pa.Table, scope: Scope
 ) -> Callable[[Snapshot | None], tuple[pa.Table, pa.Table]]:
-    """The overwrite's change as a function of the latest snapshot, asked anew at every attempt."""
+    """Return the overwrite's change as a function of the latest snapshot, which is called at every attempt."""
     return lambda latest: overwrite_entries(store, latest, added, scope)
 
 

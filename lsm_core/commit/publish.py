@@ -1,4 +1,4 @@
-"""Makes a snapshot visible, and learns what happened when the storage gave no clear answer (format.md 14.5)."""
+"""Publication of a snapshot, and the search for its outcome when the storage gave no clear answer."""
 
 from __future__ import annotations
 
@@ -28,9 +28,15 @@ _JITTER = 0.2
 
 @dataclass
 class Retries:
-    """Counts attempts (options `commit.*`, format.md 14.2): exponential waits between ``min_wait`` and ``max_wait`` (ms) plus up to 20 % jitter.
+    """Attempts of a commit (options `commit.*`), with exponential waits plus up to 20 % jitter.
 
-    ``timeout`` (ms, None: no limit) bounds the whole commit, measured on a clock that never jumps.
+    Attributes:
+        max_retries: number of attempts after the first.
+        min_wait: first wait, in ms.
+        max_wait: longest wait, in ms.
+        timeout: bound of the whole commit in ms, measured on a monotonic clock; None for no limit.
+        sleep: called with seconds.
+        attempt: number of the current attempt, from 0.
     """
 
     max_retries: int
@@ -43,7 +49,7 @@ class Retries:
 
     @staticmethod
     def of(options: TableOptions) -> Retries:
-        """The policy that the table's options ask for."""
+        """Return the policy of the table's options."""
         return Retries(
             options.commit_max_retries,
             options.commit_min_retry_wait,
@@ -52,7 +58,7 @@ class Retries:
         )
 
     def wait(self) -> bool:
-        """Sleep before the next attempt; False (without sleeping) when attempts or time are used up."""
+        """Sleep before the next attempt; return False, without sleeping, when attempts or time are used up."""
         elapsed_ms = (time.monotonic() - self._started) * 1000
         if self.attempt >= self.max_retries or elapsed_ms >= (self.timeout or float("inf")):
             return False
@@ -64,20 +70,23 @@ class Retries:
 
 
 class Outcome(StrEnum):
-    """The outcome of an attempt to publish a snapshot."""
+    """Outcome of an attempt to publish a snapshot."""
 
     PUBLISHED = "published"
     TAKEN = "taken"
 
 
 def publish(store: TableStore, snapshot: Snapshot, retries: Retries, base: Snapshot | None = None) -> Outcome:
-    """Create ``snapshot-<id>`` exclusively, under the table's lock if it has one. TAKEN: ours is definitely not there, because another
-    commit has the id, because another took the lock over meanwhile, or because ``base``, which it was made on, is no longer the
-    snapshot below it: a rollback or fast-forward gave that id to another one.
+    """Create ``snapshot-<id>`` exclusively, under the table's lock if it has one.
 
-    Raises :class:`CommitUnknown` when storage kept failing and the file could not be seen, or when the lock was lost while it was
-    written; :class:`LockTimeout`, :class:`LockRequired`, :class:`MetastoreFailed`, :class:`StorageFull` (or another typed refusal) when
-    nothing was published.
+    Returns:
+        PUBLISHED, or TAKEN if the snapshot is definitely not there: another commit has the id, another process took
+            over the lock, or ``base`` is no longer the snapshot below it because of a rollback or fast-forward.
+
+    Raises:
+        CommitUnknown: the storage kept failing and the file could not be read, or the lock was lost during the write.
+        LockTimeout: the lock was not free in time; nothing was published. Other typed refusals, such as LockRequired,
+            MetastoreFailed and StorageFull, mean the same.
     """
     lock = table_lock(store.file_io, store.root, store.name, store.options, store.clock, snapshot.commit_user)
     if lock is None:
@@ -108,7 +117,7 @@ def _publish(
 
 
 def _create(store: TableStore, snapshot_id: int, data: bytes, retries: Retries, lease: Lease | None) -> Outcome:
-    """Try until the file is there, ours or another's: the same bytes under the same name can be tried again safely."""
+    """Try until the file exists, own or foreign: the same bytes under the same name can be written again safely."""
     path = store.snapshot_path(snapshot_id)
     tried = False
     while True:
@@ -145,7 +154,7 @@ def _create(store: TableStore, snapshot_id: int, data: bytes, retries: Retries, 
 
 
 def _look(store: TableStore, path: str) -> bytes | None:
-    """The bytes at ``path``; None when nothing is there or it cannot be told."""
+    """Return the bytes at a path; None where nothing exists or it cannot be read."""
     try:
         return store.file_io.read_bytes(path)
     except (OSError, DredgeError):
@@ -153,17 +162,18 @@ def _look(store: TableStore, path: str) -> bytes | None:
 
 
 def _replaced(base: Snapshot, current: Snapshot | None) -> bool:
-    """Whether another snapshot than ``base`` has its id."""
+    """Return whether another snapshot than ``base`` has its id."""
     return current is not None and not snapshots.is_same(base, current)
 
 
 def _came_too_late(store: TableStore, snapshot: Snapshot, base: Snapshot | None) -> bool:
-    """Whether the id was free only because its true owner had already expired, or the snapshot below it was rolled back or replaced.
+    """Return whether the id was free only because history moved on: its owner has expired, or the base was rolled back.
 
-    A committer that slept between check and publish for longer than snapshots live finds its id deleted, not taken.
-    Expiry removes ids in ascending order and never the latest, so while our predecessor exists our turn was right; and where it is gone
-    while an older one is there, a rollback took it. Where another has its id, a rollback and a commit, or a fast-forward, went between:
-    ours, made on what is gone, would bring that back; gone already, it was rolled back itself, after it had been published.
+    A committer that slept longer than snapshots live between check and publish finds its id deleted, not taken. Expiry
+    removes ids in ascending order and never the latest, so an existing predecessor proves the id right. If the
+    predecessor is missing but an older one exists, a rollback removed it. If another snapshot has the predecessor's id,
+    a rollback and a commit, or a fast-forward, happened: an own snapshot on the removed base would bring it back. If
+    the own snapshot is missing then, it was rolled back after its publication.
     """
     try:
         below = snapshots.try_read(store, snapshot.id - 1) if snapshot.id > 1 else None
@@ -185,11 +195,15 @@ def _came_too_late(store: TableStore, snapshot: Snapshot, base: Snapshot | None)
 
 
 def _follows(store: TableStore, successor: Snapshot, snapshot: Snapshot) -> bool:
-    """Whether ``successor`` was built on ``snapshot``: its base then holds what that added and not what it deleted."""
+    """Return whether ``successor`` was built on ``snapshot``.
+
+    Its base then holds the added files of ``snapshot`` and not the deleted ones.
+    """
     base = merge_entries(manifests.entries_of(store, manifests.base_list(store, successor)))
     delta = manifests.delta_entries(store, snapshot)
     if not delta.num_rows and successor.index_manifest != snapshot.index_manifest:
-        # Index files alone changed, and the successor changed some too: its own may have replaced ours, or never known them.
+        # Index files alone changed, and the successor changed some too: its own may have replaced ours, or
+        # never known them.
         raise CommitUnknown(snapshot.id, "it is written, but whether in its turn cannot be told")
     near = set(identities(base.filter(pc.is_in(base.column("file_name"), pc.unique(delta.column("file_name"))))))
     kinds = delta.column("kind").to_pylist()
