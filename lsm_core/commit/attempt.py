@@ -196,7 +196,7 @@ class CommitRun:
     # -- one attempt -------------------------------------------------------------------------------------------------
 
     def _read_base(self) -> tuple[Snapshot | None, list[ManifestFileMeta], pa.Table, pa.Table]:
-        """Read the latest snapshot, its manifests, the live entries that may conflict, and the entries of the change."""
+        """Read the latest snapshot, its manifests, the live entries that may conflict, and the change's entries."""
         store, request = self._store, self._request
         latest = self._latest = snapshots.latest(store)
         self._base_id = latest.id if latest is not None else 0
