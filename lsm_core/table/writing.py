@@ -1,4 +1,4 @@
-"""Writers and commits as callers hold them: for one batch, or for a long-lived stream of numbered commits, each of which happens once."""
+"""Writers and committers of the facade: for one batch, or for a stream of numbered commits."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger(__name__)
 _STALLS_EVERY_SECONDS: Final = 60.0
-"""So often a writer that waits for its compactions says so in the ledger."""
+"""Seconds between two ledger entries about a writer's waits for compactions."""
 
 
 def after_commit(
@@ -54,12 +54,12 @@ def after_commit(
         snapshot_ids: the snapshots of the commits, oldest first.
         batch: whether the commits were those of a batch job.
         compact: False where the writer compacts by itself, or its caller wants no compaction.
-        runner: returns what executes the tasks of a compaction plan.
-        identifier: of the last commit.
-        partitions: when the partitions were looked at; None for a writer of one commit.
+        runner: returns the runner for the tasks of a compaction plan.
+        identifier: identifier of the last commit.
+        partitions: time of the last check for expired partitions; None for a writer of one commit.
 
     Returns:
-        What was done; failures are among its warnings.
+        The work done; failures are among its warnings.
 
     Source:
         Java `TableCommitImpl.maintain`.
@@ -85,7 +85,7 @@ def committed(store: TableStore, snapshot_id: int | None, runner: ChooseRunner |
 
 
 def compactor(store: TableStore, *, automatic: bool) -> Compactor:
-    """Units are picked as maintenance picks them, and outcomes judged by the reference (V0, V1, V2)."""
+    """Return a compactor that chooses units as maintenance does and verifies outcomes by the reference (V0, V1, V2)."""
     from lsm_core.maintenance.actions.compact.unit_choice import bucket_task
     from lsm_core.maintenance.verify import ReferenceJudge
     from lsm_core.write import Compactor
@@ -94,10 +94,10 @@ def compactor(store: TableStore, *, automatic: bool) -> Compactor:
 
 
 class StreamWrite:
-    """A writer that lives for many commits and compacts its buckets in the background, unless the table is `write-only`.
+    """Writer for many commits, which compacts its buckets in the background unless the table is `write-only`.
 
-    Leaving its ``with`` block, by an error or not, deletes what was not handed out by :meth:`prepare_commit`. After an error
-    of any method but InvalidData and RetractNotSupported of :meth:`write`, close it and open another.
+    Leaving its ``with`` block deletes the files that :meth:`prepare_commit` did not return. After an error of any
+    method, except InvalidData and RetractNotSupported of :meth:`write`, close the writer and open another.
     """
 
     def __init__(self, store: TableStore, commit_user: str) -> None:
@@ -109,20 +109,44 @@ class StreamWrite:
         self._stalls_since = time.monotonic()
 
     def write(self, data: Rows, row_kinds: pa.Array | str | None = None) -> None:
-        """Add rows. Raises InvalidData naming the column of a null key, RetractNotSupported, StorageFull, what compactions failed with."""
+        """Add rows.
+
+        Args:
+            data: rows as in :meth:`Table.write`.
+            row_kinds: as in :meth:`Table.write`.
+
+        Raises:
+            InvalidData: a value does not fit; the error names the column.
+            RetractNotSupported: the merge engine takes no deletes.
+            StorageFull: the disk is full.
+            DredgeError: a compaction in the background failed.
+        """
         self._write.write(data, row_kinds)
 
     def compact(self, partition: Mapping[str, Any], bucket: int, full: bool = False) -> None:
-        """Flush a bucket and start its compaction (``full``: of everything). ``partition``: typed values, ``{}`` without partitions."""
+        """Flush a bucket and start its compaction.
+
+        Args:
+            partition: typed values by partition column, ``{}`` without partitions.
+            bucket: number of the bucket.
+            full: compact everything.
+        """
         self._write.compact(partition_bytes(self._store.schema, partition, self._store.name), bucket, full)
 
     def prepare_commit(
         self, wait_compaction: bool = False, commit_identifier: int | None = None
     ) -> list[CommitMessage]:
-        """Finish the files of commit ``commit_identifier`` (the next number when None), which must grow from commit to commit.
+        """Finish the files of a commit and return its messages, with the compactions that ended since the last call.
 
-        Compactions that have ended since the last call are in the messages, too; ``wait_compaction`` waits for those under
-        way. Raises InvalidData, WriterStale, StorageFull, VerificationFailed: nothing was handed out then.
+        Args:
+            wait_compaction: wait for running compactions.
+            commit_identifier: number of the commit, larger than the last one; None for the next number.
+
+        Raises:
+            InvalidData: the identifier is not larger than the last one.
+            WriterStale: the table's schema changed.
+            StorageFull: the disk is full.
+            VerificationFailed: a compaction does not hold the same rows.
         """
         number = self._write.last_identifier + 1 if commit_identifier is None else commit_identifier
         messages = self._write.checkpoint(wait_compaction, number)
@@ -130,14 +154,17 @@ class StreamWrite:
         return messages
 
     def close(self) -> None:
-        """End the background work and delete what was written and not handed out; waits that the ledger does not hold yet are added to it."""
+        """End the background work and delete the files that no message names.
+
+        Write stalls that are not in the ledger yet are recorded.
+        """
         self._write.abort()
         self._tell_stalls(at_once=True)
 
     abort = close
 
     def _tell_stalls(self, *, at_once: bool) -> None:
-        """Write the waits for compactions to the ledger, at most once a minute unless ``at_once``."""
+        """Record the waits for compactions in the ledger, at most once a minute unless ``at_once``."""
         self._stalls += self._compactor.take_stalls()
         now = time.monotonic()
         if not self._stalls or not (at_once or now - self._stalls_since >= _STALLS_EVERY_SECONDS):
@@ -157,12 +184,19 @@ class StreamWrite:
 
 
 class StreamCommit:
-    """Publishes the numbered commits of one user; each happens once, however often it is asked for."""
+    """Committer of the numbered commits of one user, each of which is made once."""
 
     def __init__(
         self, store: TableStore, commit_user: str, *, compact: bool = False, runner: ChooseRunner | None = None
     ) -> None:
-        """``compact``: after commits, for messages of writers that do not compact by themselves; ``runner``: see `after_commit`."""
+        """Prepare commits.
+
+        Args:
+            store: the table.
+            commit_user: name of the job.
+            compact: compact after commits, for messages of writers that do not compact by themselves.
+            runner: see `after_commit`.
+        """
         self._store, self._committer = store, Committer(store, commit_user)
         self._compact, self._runner = compact, runner
         self._expiry = ExpiryAtCommit(store)
@@ -174,12 +208,23 @@ class StreamCommit:
         watermark: int | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> list[int]:
-        """Commit, in order of identifier, what this user has not committed yet; the ids of the new snapshots.
+        """Commit those of some numbered commits that this user has not made yet, in order of identifier.
 
-        ``watermark`` and ``properties``: as for :meth:`BatchCommit.commit`. Safe to repeat after a crash or CommitUnknown. A compaction
-        whose inputs others took is left out, its rows being in the table anyway. Then old partitions go, where the table's options ask for
-        that (`partition.expiration-*`) and it is no `write-only` one. Raises CorruptFile when files of a commit are gone, CommitConflict,
-        CommitUnknown.
+        It is safe to repeat after a crash or CommitUnknown. A compaction whose inputs others replaced is left out; its
+        rows are in the table in any case. Then the table is maintained unless it is `write-only`.
+
+        Args:
+            committables: messages by commit identifier.
+            watermark: as for :meth:`BatchCommit.commit`.
+            properties: as for :meth:`BatchCommit.commit`.
+
+        Returns:
+            The ids of the new snapshots.
+
+        Raises:
+            CorruptFile: a file of a commit is missing.
+            CommitConflict: the commit does not fit; nothing was committed.
+            CommitUnknown: the outcome could not be read.
         """
         ids = self._committer.filter_and_commit(committables, **commit_arguments(self._store, watermark, properties))
         if committables:
@@ -203,14 +248,14 @@ class StreamCommit:
         watermark: int | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> list[int]:
-        """As :meth:`filter_and_commit`, for one commit."""
+        """Commit one numbered commit; see :meth:`filter_and_commit`."""
         return self.filter_and_commit({commit_identifier: messages}, watermark=watermark, properties=properties)
 
 
 class BatchWrite:
-    """Collects rows for one commit. Leaving its ``with`` block by an error deletes what was written.
+    """Writer of rows for one commit. Leaving its ``with`` block by an error deletes the written files.
 
-    It compacts only what :meth:`compact` asks for, or everything that it writes to with `commit.force-compact`.
+    It compacts only where :meth:`compact` asks for it, or everything that it writes to with `commit.force-compact`.
     """
 
     def __init__(self, store: TableStore, overwrite: bool = False) -> None:
@@ -219,22 +264,35 @@ class BatchWrite:
         self._write = TableWrite(store, overwrite=overwrite, compactor=compactor(store, automatic=force))
 
     def write(self, data: Rows, row_kinds: pa.Array | str | None = None) -> None:
-        """Add rows. Raises InvalidData naming the column of a null key, RetractNotSupported, UnsupportedFeature."""
+        """Add rows; arguments as in :meth:`Table.write`.
+
+        Raises:
+            InvalidData: a value does not fit; the error names the column.
+            RetractNotSupported: the merge engine takes no deletes.
+            UnsupportedFeature: the table cannot be written.
+        """
         self._write.write(data, row_kinds)
 
     def compact(self, partition: Mapping[str, Any], bucket: int, full: bool = False) -> None:
-        """Flush a bucket and compact it (``full``: all of it). ``partition``: typed values, ``{}`` without partitions.
+        """Flush a bucket and compact it.
 
-        Raises InvalidOption for a full compaction under `write-only`, UnsupportedFeature for append tables.
+        Args:
+            partition: typed values by partition column, ``{}`` without partitions.
+            bucket: number of the bucket.
+            full: compact everything.
+
+        Raises:
+            InvalidOption: a full compaction of a `write-only` table.
+            UnsupportedFeature: writers do not compact this table.
         """
         self._write.compact(partition_bytes(self._store.schema, partition, self._store.name), bucket, full)
 
     def prepare_commit(self) -> list[CommitMessage]:
-        """Finish the files and compactions and describe them."""
+        """Finish the files and compactions, and return their messages."""
         return self._write.prepare_commit(wait_compaction=True)
 
     def abort(self) -> None:
-        """Delete everything written so far."""
+        """Delete everything that was written so far."""
         self._write.abort()
 
     def __enter__(self) -> Self:
@@ -248,10 +306,16 @@ class BatchWrite:
 
 
 class BatchCommit:
-    """Publishes messages as one commit, then compacts the buckets they touched and expires what is due, unless `write-only`."""
+    """Committer of messages as one commit; then it maintains the table unless it is `write-only`."""
 
     def __init__(self, store: TableStore, commit_user: str | None = None, *, compact: bool = True) -> None:
-        """``compact``: False leaves the compaction to others."""
+        """Prepare the commit.
+
+        Args:
+            store: the table.
+            commit_user: user that the snapshot names; None for a random one.
+            compact: False leaves the compaction to others.
+        """
         self._compact = compact
         check_end_of_input(store)
         self._store, self._committer = store, Committer(store, commit_user)
@@ -267,13 +331,27 @@ class BatchCommit:
         watermark: int | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> int | None:
-        """Commit; returns the last snapshot id, None when there was nothing to do.
+        """Commit messages.
 
-        ``watermark`` (epoch ms): rows older than it have all come, the caller says; a table's watermark never goes back. ``properties``: texts
-        by name, kept in the snapshot. With `partition.end-input-to-done` the partitions of the commit are marked done afterwards
-        (:meth:`Table.mark_partitions_done`). Messages are committed once: again by the same named user and identifier they give the first commit's snapshot, by
-        anybody else CommitConflict. Raises InvalidData for messages of another table. After a definite failure the messages'
-        own files are deleted, unless the table knows them; after CommitUnknown nothing is.
+        Messages are committed once. Again by the same named user and identifier, they return the first commit's
+        snapshot; by anyone else, they conflict. After a definite failure the messages' own files are deleted, unless
+        the table knows them; after CommitUnknown no file is. With `partition.end-input-to-done`, the partitions of the
+        commit are then marked done (:meth:`Table.mark_partitions_done`).
+
+        Args:
+            messages: messages of :class:`BatchWrite`.
+            commit_identifier: number of the commit, or None.
+            watermark: epoch ms; the caller states that no older rows will come. A table's watermark never decreases.
+            properties: texts by name, kept in the snapshot.
+
+        Returns:
+            The id of the last snapshot, or None without changes.
+
+        Raises:
+            InvalidData: a message was made for another table.
+            InvalidOption: the watermark or a property cannot be used.
+            CommitConflict: the commit does not fit; nothing was committed.
+            CommitUnknown: the outcome could not be read.
         """
         identifier = BATCH if commit_identifier is None else commit_identifier
         mine = messages_of(self._store, messages)
@@ -291,7 +369,11 @@ class BatchCommit:
         watermark: int | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> int | None:
-        """Commit in place of the given partition; without one, of what :meth:`Table.write` replaces for ``overwrite=True``."""
+        """Replace a partition by the files of messages.
+
+        Without a partition, the scope is that of ``overwrite=True`` in :meth:`Table.write`. Arguments, result and
+        errors are those of :meth:`commit`.
+        """
         mine = messages_of(self._store, messages)
         with discard_on_failure(self._store, mine):
             spec = asked_scope(self._store, partition_spec)
@@ -308,14 +390,15 @@ class BatchCommit:
 
 
 def show_moved_keys(store: TableStore, messages: Sequence[CommitMessage]) -> None:
-    """Compact the buckets of an overwrite that took keys out of other partitions, where readers see compacted rows alone.
+    """Compact the buckets of an overwrite that took keys out of other partitions.
 
-    One commit hides the keys where they were and shows them where they are, as the compaction of Java's writers does. A
-    `write-only` table waits for its compaction job. A failure of the compaction is logged, because the overwrite is done.
+    This is needed where readers see compacted rows alone. One commit hides the keys in their old place and shows them
+    in the new one, as the compaction of Java's writers does. A `write-only` table waits for its compaction job. A
+    failure of the compaction is logged, because the overwrite is done.
 
     Args:
         store: the table.
-        messages: what the overwrite committed.
+        messages: messages of the overwrite.
     """
     moved = any(file.delete_row_count for message in messages for file in message.new_files)
     if not (moved and moves_hidden_keys(store)):
@@ -343,7 +426,11 @@ def show_moved_keys(store: TableStore, messages: Sequence[CommitMessage]) -> Non
 
 
 def commit_arguments(store: TableStore, watermark: int | None, properties: Mapping[str, str] | None) -> dict[str, Any]:
-    """What a caller says of a commit, checked. Raises InvalidOption for a watermark or property that no snapshot can hold."""
+    """Check watermark and properties of a commit, and return them as keyword arguments.
+
+    Raises:
+        InvalidOption: no snapshot can hold the watermark or a property.
+    """
     mark = None if watermark is None else whole_number(watermark, "watermark", store.name)
     if mark is not None and not -(1 << 63) <= mark < 1 << 63:
         raise InvalidOption("watermark", watermark, "epoch milliseconds of 64 bits", store.name)
@@ -368,21 +455,21 @@ def write_once(
     catalog: AltersTables | None = None,
     compact: bool = True,
 ) -> WriteReport:
-    """Write rows and commit them; nothing is left behind when either fails for certain.
+    """Write rows and commit them; no file is left behind when either fails definitely.
 
     Args:
         store: the table.
         data: the rows.
-        row_kinds: as :meth:`Table.write` takes them, as are the following arguments.
-        overwrite: what is replaced.
+        row_kinds: as in :meth:`Table.write`, as are the following arguments.
+        overwrite: scope of an overwrite.
         watermark: epoch ms.
         properties: texts by name.
         schema_mode: "merge" to merge the schema of ``data`` into the table's first.
         catalog: the catalog of the table, which ``schema_mode`` needs.
-        compact: as :class:`BatchCommit` takes it.
+        compact: as in :class:`BatchCommit`.
 
     Returns:
-        What was written, and what followed it.
+        The write and its maintenance.
     """
     if not (overwrite is None or isinstance(overwrite, (bool, Mapping))):
         raise InvalidOption("overwrite", overwrite, "True, or a mapping of partition columns to values", store.name)
@@ -406,9 +493,9 @@ def write_once(
 def with_merged_schema(
     catalog: AltersTables | None, store: TableStore, data: Rows, mode: str
 ) -> tuple[TableStore, pa.Table | pa.RecordBatchReader]:
-    """Add the columns that only ``data`` has to the table, and take the types of ``data`` where they are wider.
+    """Add the columns that only ``data`` has to the table, and widen column types to those of ``data``.
 
-    A type that is not known, of nulls or empty lists, changes no column.
+    An unknown type, of nulls or empty lists, changes no column.
 
     Args:
         catalog: the catalog of the table.
@@ -423,7 +510,7 @@ def with_merged_schema(
         InvalidOption: ``mode`` is not "merge".
         UnsupportedFeature: no catalog opened the table.
         InvalidSchema: types cannot be merged, or a new column has no type.
-        InvalidData: no row of ``data`` can be written, whatever it holds; the schema is as it was.
+        InvalidData: no row of ``data`` could be written; the schema was not changed.
     """
     if mode != "merge":
         raise InvalidOption(
@@ -451,7 +538,7 @@ def with_merged_schema(
 
 
 def _known_type(kind: pa.DataType) -> pa.DataType | None:
-    """Return a type without the fields of its structs that hold only nulls; None where nothing is known of it."""
+    """Return a type without struct fields that hold only nulls; None where nothing is known of the type."""
     if pa.types.is_null(kind):
         return None
     if pa.types.is_struct(kind):

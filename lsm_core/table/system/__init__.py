@@ -1,7 +1,7 @@
-"""System tables: what a table ("db.t$files") or a whole catalog ("sys.tables") knows about itself, as rows.
+"""System tables: metadata of a table ("db.t$files") or of a whole catalog ("sys.tables") as rows.
 
-Names, types and order of the columns are those of Java Paimon 1.4 (`org.apache.paimon.table.system`), but for `$dredge_ledger`, which
-Java does not have; times of day are UTC.
+Names, types and order of the columns are those of Java Paimon 1.4 (`org.apache.paimon.table.system`), except
+`$dredge_ledger`, which Java does not have. Times are UTC.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ SYSTEM_TABLES: Final[dict[str, View]] = {
 
 
 class SystemTable(ReadOnlyTable):
-    """A read-only view of one table ("db.orders$files"), with the reading methods of a table."""
+    """Read-only view of one table ("db.orders$files"), with the reading methods of a table."""
 
     def __init__(self, store: TableStore, system: str) -> None:
         self.store, self.system, self._view = store, system, SYSTEM_TABLES[system]
@@ -64,7 +64,7 @@ class SystemTable(ReadOnlyTable):
 
     @property
     def name(self) -> str:
-        """ "db.table$view"."""
+        """Name of the view: "db.table$view"."""
         return f"{self.store.name}${self.system}"
 
     def refresh(self) -> SystemTable:
@@ -72,7 +72,10 @@ class SystemTable(ReadOnlyTable):
         return SystemTable(self.store.refresh(), self.system)
 
     def copy(self, options: Mapping[str, str | None]) -> SystemTable:
-        """The same view of the table with dynamic options on top; None takes one away. Raises InvalidOption for an immutable one."""
+        """Return the same view of the table with dynamic options; None removes one.
+
+        Raises InvalidOption for an option that is fixed.
+        """
         return SystemTable(self.store.copy(options), self.system)
 
     def _open(self, named: Mapping[str, Any]) -> tuple[TableSchema, Parts]:
@@ -81,7 +84,7 @@ class SystemTable(ReadOnlyTable):
 
 
 class GlobalTable(ReadOnlyTable):
-    """A read-only view of a catalog ("sys.tables"), with the reading methods of a table."""
+    """Read-only view of a catalog ("sys.tables"), with the reading methods of a table."""
 
     def __init__(self, warehouse: Warehouse, table: str) -> None:
         self._warehouse, self.system = warehouse, table
@@ -91,7 +94,7 @@ class GlobalTable(ReadOnlyTable):
 
     @property
     def name(self) -> str:
-        """ "sys.table"."""
+        """Name of the view: "sys.table"."""
         return f"sys.{self.system}"
 
     def refresh(self) -> GlobalTable:

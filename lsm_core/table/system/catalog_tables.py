@@ -57,9 +57,11 @@ PARTITIONS: Final = table_schema(
 
 @dataclass(frozen=True)
 class Warehouse:
-    """What these tables tell about: the catalog's ``options``, and (database, table, state) of every table.
+    """Content of these tables.
 
-    The state is None where a table's metadata cannot be read.
+    Attributes:
+        options: options of the catalog.
+        stores: database, table and state of every table; the state is None where the metadata cannot be read.
     """
 
     options: Mapping[str, str]
@@ -67,7 +69,10 @@ class Warehouse:
 
 
 def tables(warehouse: Warehouse) -> Iterator[pa.Table]:
-    """One row a table; what only catalog servers know is null, and all but the names of a table that cannot be read."""
+    """Yield one row per table.
+
+    Columns that only catalog servers know are null. An unreadable table has only its names.
+    """
     columns: dict[str, list[Any]] = {name: [] for name in TABLES.field_names[:5]}
     for database, table, store in warehouse.stores:
         columns["database_name"].append(database)
@@ -79,7 +84,7 @@ def tables(warehouse: Warehouse) -> Iterator[pa.Table]:
 
 
 def all_table_options(warehouse: Warehouse) -> Iterator[pa.Table]:
-    """One row an option of a table, its path among them; none of a table that cannot be read."""
+    """Yield one row per option of each readable table, its path included."""
     for database, table, store in warehouse.stores:
         if store is None:
             continue
@@ -96,15 +101,15 @@ def all_table_options(warehouse: Warehouse) -> Iterator[pa.Table]:
 
 
 def catalog_options(warehouse: Warehouse) -> Iterator[pa.Table]:
-    """One row an option of the catalog; there are no secrets among them."""
+    """Yield one row per option of the catalog; secrets are not among them."""
     options = warehouse.options
     yield of_columns(CATALOG_OPTIONS, {"key": options.keys(), "value": options.values()})
 
 
 def partitions(warehouse: Warehouse) -> Iterator[pa.Table]:
-    """One row a partition with files, under the names of its directories unescaped; times in epoch ms.
+    """Yield one row per partition with files, named as its directories, unescaped; times in epoch ms.
 
-    None of a table that cannot be read, which is logged as a warning.
+    An unreadable table has no rows; a warning is logged.
     """
     for database, table, store in warehouse.stores:
         try:

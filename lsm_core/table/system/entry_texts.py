@@ -1,5 +1,4 @@
-"""How system tables print values: columns of manifest entries (places, key ranges, statistics in today's columns), and values as
-Java prints them."""
+"""Texts of values in system tables: columns of manifest entries, and values as Java prints them."""
 
 from __future__ import annotations
 
@@ -32,9 +31,10 @@ _UNIT_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
 
 def internal_text(column: pa.Array, kind: DataType) -> pa.Array:
-    """What Java's `toString` gives of its internal values: dates and times as numbers, timestamps as `LocalDateTime`.
+    """Return the texts of Java's `toString` of internal values.
 
-    Bytes are in hex (Java prints an object's address); nested values, of which no statistics exist, are null.
+    Dates and times are numbers, timestamps are printed as `LocalDateTime`. Bytes are in hex (Java prints an object's
+    address). Nested values, which have no statistics, are null.
     """
     if kind.root in (TypeRoot.DATE, TypeRoot.TIME):
         return pc.cast(pc.cast(column, pa.int32()), pa.string())
@@ -46,7 +46,10 @@ def internal_text(column: pa.Array, kind: DataType) -> pa.Array:
 
 
 def cast_text(column: pa.Array, kind: DataType) -> pa.Array:
-    """What SQL's CAST to STRING gives: dates and timestamps with as many digits as their type has, zoned ones in UTC."""
+    """Return the texts of SQL's CAST to STRING.
+
+    Dates and timestamps have the digits of their type; zoned ones are in UTC.
+    """
     if kind.root is TypeRoot.DATE:
         return _signed_year(pc.cast(column, pa.string()))
     if kind.root in (TypeRoot.TIME, *_STAMPS):
@@ -75,12 +78,12 @@ def _naive(column: pa.Array) -> pa.Array:
 
 
 def _signed_year(text: pa.Array) -> pa.Array:
-    """Java puts a plus before years beyond 9999."""
+    """Add a plus to years beyond 9999, as Java does."""
     return pc.replace_substring_regex(text, r"^([0-9]{5,}-)", r"+\1")
 
 
 def _local_date_time(column: pa.Array) -> pa.Array:
-    """Seconds left out when zero, fractions in groups of three digits."""
+    """Return timestamps without zero seconds, and with fractions in groups of three digits."""
     naive = _naive(column)
     text = pc.replace_substring(_signed_year(pc.cast(naive, pa.string())), " ", "T")
     for _ in range(_UNIT_DIGITS[naive.type.unit] // 3):
@@ -89,12 +92,12 @@ def _local_date_time(column: pa.Array) -> pa.Array:
 
 
 def listed(columns: Sequence[pa.Array], count: int, brackets: str) -> pa.Array:
-    """``count`` texts "{a, b}" of columns of texts, null values printed as "null"."""
+    """Return ``count`` texts "{a, b}" from columns of texts; null values are printed as "null"."""
     return _join_texts([pc.fill_null(column, NULL) for column in columns], count, brackets)
 
 
 def mapped(columns: Sequence[tuple[str, pa.Array]], count: int) -> pa.Array:
-    """``count`` texts "{name=a, other=b}", sorted by name as Java's TreeMap does."""
+    """Return ``count`` texts "{name=a, other=b}", sorted by name as Java's TreeMap does."""
     named = sorted(columns, key=lambda column: column[0].encode("utf-16-be", "surrogatepass"))
     texts = [pc.binary_join_element_wise(f"{name}=", pc.fill_null(column, NULL), "") for name, column in named]
     return _join_texts(texts, count, "{}")
@@ -119,13 +122,13 @@ _MOST_MICROS: Final = (2**63 - 1) // 1000
 
 
 def partition_texts(store: TableStore, partitions: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Partitions as "{2024-01-01, 3}", each made once."""
+    """Return partitions as "{2024-01-01, 3}"; each distinct one is formatted once."""
     encoded = pc.dictionary_encode(one_array(partitions))
     return row_texts(store, encoded.dictionary).take(encoded.indices)
 
 
 def row_texts(store: TableStore, partitions: pa.Array) -> pa.Array:
-    """Serialised partitions as texts, one by one."""
+    """Return serialised partitions as texts, one by one."""
     types = store.schema.partition_types
     columns = decode_rows(partitions, types) if types else []
     texts = [cast_text(column, kind) for column, kind in zip(columns, types, strict=True)]
@@ -133,7 +136,7 @@ def row_texts(store: TableStore, partitions: pa.Array) -> pa.Array:
 
 
 def paths(store: TableStore, entries: pa.Table) -> pa.Array:
-    """Full path of every data file; the directory of a bucket is made once."""
+    """Return the full path of every data file; the directory of a bucket is computed once."""
     encoded = pc.dictionary_encode(one_array(entries.column("partition")))
     buckets = entries.column("bucket").to_numpy().astype(np.int64)
     lowest = int(buckets.min(initial=0))
@@ -155,7 +158,7 @@ def paths(store: TableStore, entries: pa.Table) -> pa.Array:
 
 
 def key_texts(store: TableStore, entries: pa.Table, column: str) -> pa.Array:
-    """Keys as "[5, a]" by the schema that each file was written with; null for files without keys."""
+    """Return keys as "[5, a]" by the schema of each file; null for files without keys."""
     if not store.schema.primary_keys:
         return pa.nulls(entries.num_rows, pa.string())
     parts = []
@@ -173,10 +176,12 @@ def key_texts(store: TableStore, entries: pa.Table, column: str) -> pa.Array:
 
 
 def stats_texts(store: TableStore, entries: pa.Table) -> dict[str, pa.Array]:
-    """Null counts, minima and maxima of every column the table has now, as "{a=1, b=null}".
+    """Return null counts, minima and maxima of every column of the current schema, as "{a=1, b=null}".
 
-    Files of older schemas: renamed columns under their new names, values cast, added columns null in every row. Null where
-    a file has no statistics of a column. Java: `SimpleStatsEvolution`.
+    For files of older schemas, renamed columns have their new names, values are cast, and added columns are null in
+    every row. Null where a file has no statistics of a column.
+
+    Source: Paimon `SimpleStatsEvolution`.
     """
     keys = pc.binary_join_element_wise(
         pc.cast(one_array(entries.column("schema_id")), pa.string()),
@@ -194,14 +199,14 @@ def stats_texts(store: TableStore, entries: pa.Table) -> dict[str, pa.Array]:
 
 
 def _join_names(lists: pa.ChunkedArray) -> pa.Array:
-    """Lists of names as texts that tell no list from an empty one."""
+    """Return lists of names as texts; a missing list differs from an empty one."""
     flat = one_array(lists)
     texts = pc.binary_join(flat, _SEPARATOR)
     return pc.if_else(pc.is_valid(flat), pc.binary_join_element_wise("=", pc.fill_null(texts, ""), ""), "")
 
 
 def _stats_of_layout(store: TableStore, part: pa.Table) -> tuple[pa.Array, pa.Array, pa.Array]:
-    """Texts of files whose statistics cover the same columns of one schema."""
+    """Return the texts of files whose statistics cover the same columns of one schema."""
     written = store.schema_of(part.column("schema_id")[0].as_py())
     dense, columns = (part.column(name)[0].as_py() for name in ("value_stats_cols", "write_cols"))
     names = dense if dense is not None else columns if columns is not None else list(written.field_names)
@@ -239,7 +244,7 @@ def _bound(column: _Column | None, old: DataField | None, field: DataField, coun
 
 
 def _counts(lists: pa.Array, at: int | None) -> pa.Array:
-    """Null counts of the column at ``at``, null where a file has none."""
+    """Return the null counts of the column at ``at``; null where a file has none."""
     if at is None:
         return pa.nulls(len(lists), pa.string())
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
@@ -250,20 +255,26 @@ def _counts(lists: pa.Array, at: int | None) -> pa.Array:
 
 @dataclass(frozen=True)
 class _Column:
-    """Values of one type; ``coarse``: to the microsecond those that Arrow's nanoseconds do not reach (null in ``values``)."""
+    """Values of one type.
+
+    Attributes:
+        values: the values.
+        type: their type.
+        coarse: values beyond Arrow's nanoseconds, to the microsecond; they are null in ``values``.
+    """
 
     values: pa.Array
     type: DataType
     coarse: pa.Array | None = None
 
     def text(self) -> pa.Array:
-        """As Java prints them."""
+        """Return the texts that Java prints."""
         text = internal_text(self.values, self.type)
         return text if self.coarse is None else pc.coalesce(text, internal_text(self.coarse, self.type))
 
 
 def _bounds(blobs: pa.Array, types: Sequence[DataType]) -> list[_Column] | list[None]:
-    """Columns of serialised rows, null where a row has another number of columns (none, mostly)."""
+    """Return the columns of serialised rows; null where a row has another number of columns (usually none)."""
     try:
         return _decoded(pc.if_else(_of_arity(blobs, len(types)), blobs, _NO_ROW), types)
     except DredgeError:  # statistics that cannot be read say nothing, and hide nothing else of the file
@@ -271,7 +282,7 @@ def _bounds(blobs: pa.Array, types: Sequence[DataType]) -> list[_Column] | list[
 
 
 def _decoded(blobs: pa.Array, types: Sequence[DataType]) -> list[_Column]:
-    """Columns of serialised rows; rows with nanoseconds outside 1677 to 2262 are read to the microsecond."""
+    """Return the columns of serialised rows; rows with nanoseconds outside 1677 to 2262 are read to the microsecond."""
     try:
         return [_Column(values, kind) for values, kind in zip(decoded_rows(blobs, types), types, strict=True)]
     except UnsupportedFeature:
@@ -293,7 +304,7 @@ def _of_arity(blobs: pa.Array, count: int) -> pa.Array:
 
 
 def _groups(keys: pa.Array, entries: pa.Table) -> Iterator[tuple[np.ndarray[Any, Any], pa.Table]]:
-    """Rows that share a key, with their positions."""
+    """Yield the rows that share a key, with their positions."""
     encoded = pc.dictionary_encode(keys)
     codes = encoded.indices.to_numpy(zero_copy_only=False)
     for code in range(len(encoded.dictionary)):
@@ -302,7 +313,7 @@ def _groups(keys: pa.Array, entries: pa.Table) -> Iterator[tuple[np.ndarray[Any,
 
 
 def _scattered(parts: Sequence[tuple[np.ndarray[Any, Any], pa.Array]], count: int) -> pa.Array:
-    """Parts put back where their rows came from."""
+    """Return parts in the original order of their rows."""
     if not count:
         return pa.array([], pa.string())
     where = np.concatenate([rows for rows, _ in parts])

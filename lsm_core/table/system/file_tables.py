@@ -1,4 +1,7 @@
-"""`$files`, `$file_key_ranges`, `$manifests`, `$table_indexes`, `$buckets`, `$partitions`: what lies in a version of a table."""
+"""System tables about files and places.
+
+These are `$files`, `$file_key_ranges`, `$manifests`, `$table_indexes`, `$buckets` and `$partitions`.
+"""
 
 from __future__ import annotations
 
@@ -70,13 +73,13 @@ _AT_ONCE: Final = 8192
 
 
 class Files(View):
-    """Live files of a version by partition, bucket and name, as wide as ``columns`` says."""
+    """Live files of a version by partition, bucket and name, with the columns ``columns``."""
 
     def __init__(self, columns: TableSchema) -> None:
         self.columns = columns
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """Only the entry columns that are needed stay in memory. Raises CorruptFile."""
+        """See View. Only the needed entry columns are in memory. Raises CorruptFile."""
         store, snapshot = version.store, version.snapshot
         if snapshot is None:
             return
@@ -95,7 +98,10 @@ class Files(View):
 
 
 def _keeper(store: TableStore, predicate: Predicate | None) -> Callable[[pa.Table], pa.Table]:
-    """Leaves out entries by what makes up their identity, before they are kept in memory; files in no real bucket always."""
+    """Return a filter of entries by partition, bucket and level, applied before they are kept in memory.
+
+    It always drops postponed files.
+    """
     placed = _placed(predicate)
 
     def keep(entries: pa.Table) -> pa.Table:
@@ -113,7 +119,7 @@ def _keeper(store: TableStore, predicate: Predicate | None) -> Callable[[pa.Tabl
 
 
 def _placed(predicate: Predicate | None) -> Predicate | None:
-    """The part of a filter that asks for partition, bucket and level, when all of it must hold."""
+    """Return the tests of partition, bucket and level in a filter whose tests must all hold."""
     if predicate is None or predicate.groups is None or len(predicate.groups) != 1:
         return None
     tests: list[tuple[object, ...]] = []
@@ -188,12 +194,12 @@ _SAME_INDEX: Final = ["bucket", "index_type", "file_name", "file_size", "row_cou
 
 
 class Manifests(View):
-    """One row a manifest of the version: carried over, its own, and those of its changelog."""
+    """One row per manifest of the version: inherited ones, its own, and those of its changelog."""
 
     columns = MANIFESTS
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """All at once: a version has some hundred manifests. Raises CorruptFile."""
+        """See View. All rows at once, because a version has some hundred manifests. Raises CorruptFile."""
         store, snapshot = version.store, version.snapshot
         if snapshot is None:
             return
@@ -209,12 +215,12 @@ class Manifests(View):
 
 
 class TableIndexes(View):
-    """One row an index file of the version: hash indexes, deletion vectors with the place of each."""
+    """One row per index file of the version: hash indexes, and deletion vectors with the range of each."""
 
     columns = INDEXES
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """All at once: there is one index file a bucket at most. Raises CorruptFile."""
+        """See View. All rows at once, because there is at most one index file per bucket. Raises CorruptFile."""
         if version.snapshot is None:
             return
         entries = manifests.index_entries(version.store, version.snapshot)
@@ -259,12 +265,12 @@ PARTITIONS: Final = table_schema(
 
 
 class Buckets(View):
-    """One row a bucket with files, those that wait for a bucket (-2) too."""
+    """One row per bucket with files, postponed files (-2) included."""
 
     columns = BUCKETS
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """All at once: one row a bucket. Raises CorruptFile."""
+        """See View. All rows at once. Raises CorruptFile."""
         if version.snapshot is None:
             return
         buckets = totals(version.store, version.snapshot, ["partition", "bucket"])
@@ -275,12 +281,15 @@ class Buckets(View):
 
 
 class Partitions(View):
-    """One row a partition with files (one row for a table without partitions); what only catalog servers know is null."""
+    """One row per partition with files (one row for a table without partitions).
+
+    Columns that only catalog servers know are null.
+    """
 
     columns = PARTITIONS
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """All at once: one row a partition. Raises CorruptFile."""
+        """See View. All rows at once. Raises CorruptFile."""
         if version.snapshot is None:
             return
         partitions = totals(version.store, version.snapshot, ["partition"])
@@ -293,7 +302,7 @@ class Partitions(View):
 
 
 def _specs(store: TableStore, partitions: pa.Array) -> pa.Array:
-    """Partitions as "dt=2024-01-01/h=3", values unescaped; nulls and blanks have the default name."""
+    """Return partitions as "dt=2024-01-01/h=3" with unescaped values; nulls and blanks have the default name."""
     types = store.schema.partition_types
     if not types:
         return pa.repeat(pa.scalar(""), len(partitions))

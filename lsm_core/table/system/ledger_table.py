@@ -1,4 +1,4 @@
-"""`$dredge_ledger`: what maintenance did to a table, a row a run, oldest first; Paimon has no such table."""
+"""System table `$dredge_ledger`: one row per maintenance run, oldest first; Paimon has no such table."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ LEDGER: Final = table_schema(
 
 
 class Ledger(View):
-    """All runs, oldest first; entries that cannot be read have the outcome "unreadable" and say why."""
+    """All runs, oldest first; unreadable entries have the outcome "unreadable" and the reason."""
 
     timeless = True
     columns = LEDGER
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """Some hundred runs at once."""
+        """See View. Some hundred runs at once."""
         runs = iterate_ledger(version.store, heads=True, stalls=True)
         while entries := list(islice(runs, _AT_ONCE)):
             yield of_columns(
@@ -77,7 +77,7 @@ class Ledger(View):
 
 
 def _whole(value: Any) -> int | None:
-    """A number of a report; None for what is none: anybody may write into the table's folder."""
+    """Return a number of a report, or None for any other value, because the table's folder is not trusted."""
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63 else None
 
 
@@ -87,7 +87,7 @@ def _dropped(report: Mapping[str, Any]) -> str | None:
 
 
 def _verification(entry: LedgerEntry) -> str | None:
-    """The level that was passed, with the setting where a report tells it: "V2 (full)"."""
+    """Return the level that was passed, with the setting if the report has one: "V2 (full)"."""
     verification = entry.report.get("verification")
     if isinstance(verification, dict) and isinstance(verification.get("level"), str):
         return f"{verification['level']} ({verification.get('setting', 'full')})"

@@ -1,5 +1,8 @@
-"""`$schemas`, `$options`, `$aggregation_fields`, `$snapshots`, `$tags`, `$branches`, `$consumers`, `$statistics`: how a table is
-defined, and what happened to it."""
+"""System tables about definition and history.
+
+These are `$schemas`, `$options`, `$aggregation_fields`, `$snapshots`, `$tags`, `$branches`, `$consumers` and
+`$statistics`.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ class Schemas(View):
     columns = SCHEMAS
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """All at once. Raises CorruptFile."""
+        """See View. All rows at once. Raises CorruptFile."""
         store = version.store
         versions = [
             store.schema_of(number) for number in schemas.list_schema_ids(store.file_io, store.root, store.branch)
@@ -65,28 +68,28 @@ class Schemas(View):
 
 
 def _compact(value: Any) -> str:
-    """JSON as Jackson writes it without a pretty printer."""
+    """Return JSON as Jackson writes it without a pretty printer."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 class Options(View):
-    """Options as the schema (of a version: its schema) stores them."""
+    """Options as the schema stores them; for a version, its schema."""
 
     columns = OPTIONS
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """All at once."""
+        """See View. All rows at once."""
         options = mask_secrets(version.store.schema.options)
         yield of_columns(OPTIONS, {"key": options.keys(), "value": options.values()})
 
 
 class AggregationFields(View):
-    """Every column with the values and the keys of its `fields.<column>.*` options."""
+    """Every column with the keys and values of its `fields.<column>.*` options."""
 
     columns = AGGREGATIONS
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """All at once."""
+        """See View. All rows at once."""
         schema = version.store.schema
         own = [
             [(key, value) for key, value in schema.options.items() if key.startswith(f"fields.{field.name}.")]
@@ -148,12 +151,12 @@ _SAME: Final = [name for name in SNAPSHOTS.field_names if name not in {"snapshot
 
 
 class Snapshots(View):
-    """All snapshots, oldest first, or the one named; record counts are of unmerged rows, times are UTC."""
+    """All snapshots, oldest first, or the chosen one; record counts are of unmerged rows, times are UTC."""
 
     columns = SNAPSHOTS
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """All at once. Raises CorruptFile."""
+        """See View. All rows at once. Raises CorruptFile."""
         candidates = [version.snapshot] if version.pinned else snapshots.iterate(version.store)
         shown = [snapshot for snapshot in candidates if snapshot is not None]
         columns: dict[str, list[object]] = {name: [getattr(snapshot, name) for snapshot in shown] for name in _SAME}
@@ -170,7 +173,7 @@ class Tags(View):
     columns = TAGS
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """All at once. Raises CorruptFile."""
+        """See View. All rows at once. Raises CorruptFile."""
         details = sorted(tags.list_details(version.store).items(), key=lambda item: (item[1].snapshot.id, item[0]))
         yield of_columns(
             TAGS,
@@ -189,7 +192,7 @@ class Tags(View):
 
 
 def duration_text(millis: int) -> str:
-    """Java's `Duration.toString`: "PT24H", "PT1M30.5S", "PT0S"."""
+    """Return Java's `Duration.toString`: "PT24H", "PT1M30.5S", "PT0S"."""
     sign, seconds = ("-" if millis < 0 else ""), abs(millis) // 1000
     hours, minutes, seconds_left = seconds // 3600, seconds // 60 % 60, seconds % 60
     fraction = f"{abs(millis) % 1000:03d}".rstrip("0")
@@ -206,19 +209,19 @@ class Branches(View):
     columns = BRANCHES
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """All at once."""
+        """See View. All rows at once."""
         times = branches.change_times(version.store)
         yield of_columns(BRANCHES, {"branch_name": times.keys(), "create_time": times.values()})
 
 
 class Consumers(View):
-    """All consumers by name, with the next snapshot that each reads."""
+    """All consumers by name, with the next snapshot of each."""
 
     timeless = True
     columns = CONSUMERS
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """All at once. Raises CorruptFile."""
+        """See View. All rows at once. Raises CorruptFile."""
         progress = sorted(consumers.list_consumers(version.store).items())
         yield of_columns(
             CONSUMERS,
@@ -230,12 +233,12 @@ class Consumers(View):
 
 
 class Statistics(View):
-    """The statistics that the version carries: one row, or none."""
+    """Statistics of the version: one row, or none."""
 
     columns = STATISTICS
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """At most one row. Raises CorruptFile."""
+        """See View. At most one row. Raises CorruptFile."""
         store, snapshot = version.store, version.snapshot
         statistics = None if snapshot is None else read_statistics(store, snapshot)
         if snapshot is None or statistics is None:

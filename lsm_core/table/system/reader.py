@@ -1,4 +1,4 @@
-"""Reading system tables as tables are read: columns, filter, limit and version."""
+"""Reads of system tables with the arguments of a table's reads: columns, filter, limit and version."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _VERBS: Final = frozenset(name for name, value in vars(Table).items() if callabl
 
 
 class ReadOnlyTable(Readable):
-    """The reading methods of a table over rows that metadata make; ``name`` is what its errors call it."""
+    """Reading methods of a table over rows from metadata; ``name`` is its name in errors."""
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, verb: str) -> Callable[..., NoReturn]:
-            """The verbs of tables that change or look after something: there, to say that it cannot be done here."""
+            """Return a function that raises UnsupportedFeature, for the methods of tables that change something."""
             if verb not in _VERBS:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {verb!r}")
 
@@ -44,27 +44,34 @@ class ReadOnlyTable(Readable):
         return self._open({})[0]
 
     def schema_at(self, snapshot_id: int | None) -> TableSchema:
-        """Columns as of a snapshot (None: today). Raises SnapshotNotFound, and InvalidOption where there are no versions."""
+        """Return the columns at a snapshot (None for today).
+
+        Raises:
+            SnapshotNotFound: the snapshot does not exist.
+            InvalidOption: the system table has no versions.
+        """
         return self._open({"snapshot_id": snapshot_id})[0]
 
     @property
     def options(self) -> Mapping[str, str]:
-        """System tables have none of their own."""
+        """Empty: system tables have no options of their own."""
         return {}
 
     @property
     def primary_keys(self) -> tuple[str, ...]:
-        """System tables have no keys of their own."""
+        """Empty: system tables have no keys of their own."""
         return ()
 
     @property
     def partition_keys(self) -> tuple[str, ...]:
-        """System tables have no partitions of their own."""
+        """Empty: system tables have no partitions of their own."""
         return ()
 
     @abstractmethod
     def _open(self, named: Mapping[str, Any]) -> tuple[TableSchema, Parts]:
-        """Schema at the version named, and what gives the rows. Raises SnapshotNotFound, InvalidOption."""
+        """Return the schema at a version, and the function that yields its rows. Raises SnapshotNotFound,
+        InvalidOption.
+        """
 
     def _answer_table(self, question: Question) -> pa.Table:
         schema, parts = self._read(question)

@@ -1,4 +1,4 @@
-"""`$audit_log`, `$binlog` and `$ro`: the table's own rows, seen with their kinds or without what still waits to be merged."""
+"""System tables with the table's own rows: `$audit_log`, `$binlog`, `$ro` and `$row_tracking`."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ def _with_kind(store: TableStore, fields: tuple[DataField, ...]) -> TableSchema:
 
 
 class AuditLog(View):
-    """The newest row of every key with its kind, deleted ones too (append tables: all rows).
+    """Newest row of every key with its kind, deleted rows included; all rows of an append table.
 
-    Where options ask for changes (`incremental-between` ...): each changed row, with its kind.
+    Where options ask for changes (`incremental-between` ...), each changed row with its kind.
     """
 
     def schema(self, store: TableStore) -> TableSchema:
-        """`rowkind`, then the table's columns. Raises UnsupportedFeature when the table has a column of that name."""
+        """Return `rowkind` and the table's columns. Raises UnsupportedFeature for a table with a column of that name."""
         return _with_kind(store, store.schema.fields)
 
     def version(self, store: TableStore, named: Mapping[str, Any]) -> Version:
-        """As of other views; a span of changes is read with today's schema."""
+        """Return the version as in other views; a range of changes is read with today's schema."""
         pinned = any(value is not None for value in named.values())
         return super().version(store, named) if pinned or not startup(store).changes else Version(store, None)
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """Batch by batch. Raises what reading the table raises."""
+        """See View. Batch by batch. Raises as reads of the table."""
         names = [name for name in version.store.schema.field_names if name in wanted]
         # A batch must have a column to have rows.
         columns = names or [version.store.schema.field_names[0]]
@@ -68,10 +68,10 @@ class AuditLog(View):
 
 
 class Binlog(AuditLog):
-    """`$audit_log` with every value in a list; of changes, what an update replaces and what it puts there are one row."""
+    """`$audit_log` with every value in a list; the old and new row of an update are one row."""
 
     def schema(self, store: TableStore) -> TableSchema:
-        """`rowkind`, then a list for each of the table's columns."""
+        """Return `rowkind`, and a list for each of the table's columns."""
         lists = [
             replace(field, type=DataType(TypeRoot.ARRAY, element=field.type.with_nullable(nullable=True)), default=None)
             for field in store.schema.fields
@@ -79,21 +79,24 @@ class Binlog(AuditLog):
         return _with_kind(store, tuple(lists))
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """Batch by batch. Raises what reading the table raises."""
+        """See View. Batch by batch. Raises as reads of the table."""
         span = _span(version)
         together = span is not None and span.mode is not ScanMode.DIFF
         return _paired(super().tables(version, Wanted(wanted.columns)), together=together)
 
 
 class ReadOptimized(View):
-    """What needs no merging: files of the top level (append tables: all rows). Fast, and as old as the last full compaction."""
+    """Rows of the files on the top level, which need no merging; all rows of an append table.
+
+    It is fast, and as old as the last full compaction.
+    """
 
     def schema(self, store: TableStore) -> TableSchema:
-        """The table's own."""
+        """Return the table's schema."""
         return store.schema
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """Batch by batch. Raises what reading the table raises."""
+        """See View. Batch by batch. Raises as reads of the table."""
         store = version.store
         names = [name for name in store.schema.field_names if name in wanted]
         levels = [store.options.num_levels - 1] if store.has_primary_key else None
@@ -102,23 +105,23 @@ class ReadOptimized(View):
 
 
 class RowTracking(View):
-    """The table's rows with the id of each and the snapshot that wrote it: `_ROW_ID`, `_SEQUENCE_NUMBER`."""
+    """Rows of the table with their ids and the snapshots that wrote them: `_ROW_ID`, `_SEQUENCE_NUMBER`."""
 
     def schema(self, store: TableStore) -> TableSchema:
-        """The table's columns and the two. Raises UnsupportedFeature when the table does not track rows."""
+        """Return the table's columns and these two. Raises UnsupportedFeature for a table without row tracking."""
         if not tracks_rows(store):
             raise UnsupportedFeature("$row_tracking of a table without option 'row-tracking.enabled'", store.name)
         return tracked_schema(store.schema)
 
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """Batch by batch. Raises what reading the table raises."""
+        """See View. Batch by batch. Raises as reads of the table."""
         names = [name for name in self.schema(version.store).field_names if name in wanted]
         scan = plan_scan(version.store, columns=names, filter=wanted.predicate, **version.named)
         return (pa.Table.from_batches([batch]) for batch in to_batches(scan.store, scan))
 
 
 def _span(version: Version) -> Span | None:
-    """The changes that the options ask for, None where rows of a version are read."""
+    """Return the range of changes that the options ask for, or None where the rows of a version are read."""
     return None if version.pinned else span_of_options(version.store)
 
 
@@ -129,7 +132,7 @@ def _all_rows(choice: Choice, scan: Scan) -> Rows:
 
 
 def _with_kind_texts(choice: Choice, rows: Rows) -> Generator[pa.Table, None, None]:
-    """Rows with their kinds as text, first."""
+    """Yield rows with their kinds as text in the first column."""
     with closing(rows) as batches:
         for batch in batches:
             rows_with_kinds = pa.Table.from_batches([choice.with_text_kinds(batch)])
@@ -137,9 +140,9 @@ def _with_kind_texts(choice: Choice, rows: Rows) -> Generator[pa.Table, None, No
 
 
 def _paired(parts: Iterator[pa.Table], *, together: bool) -> Generator[pa.Table, None, None]:
-    """Rows as lists; ``together``: a `-U` and the `+U` that follows it make one `+U` of two values.
+    """Yield rows as lists; with ``together``, a `-U` and the `+U` after it are one `+U` of two values.
 
-    Source class: ``PackChangelogReader``.
+    Source: Paimon `PackChangelogReader`.
     """
     held: pa.Table | None = None
     for part in parts:
@@ -160,7 +163,7 @@ def _paired(parts: Iterator[pa.Table], *, together: bool) -> Generator[pa.Table,
 
 
 def _in_lists(part: pa.Table, second: npt.NDArray[np.bool_]) -> pa.Table:
-    """Each row as lists of one value, with the row before where it is the ``second`` of two."""
+    """Return each row as lists of one value, or of two values with the row before where it is the ``second`` of two."""
     kinds = one_array(part.column(ROW_KIND))
     ends = np.r_[np.flatnonzero(~second), part.num_rows].astype(np.int32)
     columns = {ROW_KIND: kinds.take(pa.array(ends[1:] - 1))}
@@ -170,7 +173,7 @@ def _in_lists(part: pa.Table, second: npt.NDArray[np.bool_]) -> pa.Table:
 
 
 def _pruning(wanted: Wanted) -> object:
-    """The part of a filter that the table itself can be asked: all but tests of the row kind."""
+    """Return the part of a filter that the table itself can use: all tests except those of the row kind."""
     predicate, filter_argument = wanted.predicate, wanted.filter_argument
     if predicate is None or predicate.by_position:
         return None

@@ -1,4 +1,4 @@
-"""What every system table is: a schema, and rows made of metadata only as far as a reader wants them."""
+"""Base of all system tables: a schema, and rows from metadata that are computed only as far as a reader needs them."""
 
 from __future__ import annotations
 
@@ -21,17 +21,20 @@ from lsm_core.types.nesting import refit_table
 
 
 def table_schema(columns: Iterable[tuple[str, str]]) -> TableSchema:
-    """A schema of (name, Paimon's SQL type), as Java's `TABLE_TYPE` lists them."""
+    """Return a schema of names and Paimon's SQL types, as Java's `TABLE_TYPE` lists them."""
     fields = tuple(DataField(number, name, parse(kind)) for number, (name, kind) in enumerate(columns))
     return TableSchema(id=0, fields=fields, highest_field_id=len(fields) - 1)
 
 
 @dataclass(frozen=True)
 class Version:
-    """The version of a table that is looked at.
+    """Version of a table that a system table shows.
 
-    ``store``: the table as of the version's schema; ``snapshot``: None when nothing was committed; ``pinned``: the version
-    was asked for; ``named``: how it was asked for, as `plan_scan` takes it.
+    Attributes:
+        store: the table with the schema of the version.
+        snapshot: the snapshot, or None for an empty table.
+        pinned: whether the caller chose the version.
+        named: the caller's choice, as `plan_scan` takes it.
     """
 
     store: TableStore
@@ -42,7 +45,13 @@ class Version:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Columns that output and filter need, the parsed filter, and the filter as the caller passed it."""
+    """Columns and filter of a read.
+
+    Attributes:
+        columns: columns that output and filter need.
+        predicate: the parsed filter, or None.
+        filter_argument: the filter as the caller passed it.
+    """
 
     columns: frozenset[str]
     predicate: Predicate | None = None
@@ -53,7 +62,7 @@ class Wanted:
 
 
 class View(ABC):
-    """A system table of one table. Calling it gives the whole of it: ``view(store, snapshot_id) -> pa.Table``."""
+    """System table of one table. Calling it returns all of its rows: ``view(store, snapshot_id) -> pa.Table``."""
 
     timeless = False
     """Whether it is the same at every version (tags, branches ...), so that naming one is an error."""
@@ -62,15 +71,20 @@ class View(ABC):
     """Its columns, where they are the same for every table; else :meth:`schema` tells them."""
 
     def schema(self, store: TableStore) -> TableSchema:
-        """Its columns for a table as of one of its schemas."""
+        """Return the columns for a table with one of its schemas."""
         return self.columns
 
     @abstractmethod
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """Its rows in parts that fit in memory, with at least the wanted columns; the filter is applied by the caller."""
+        """Yield the rows in parts that fit in memory, with at least the wanted columns; the caller applies the filter."""
 
     def version(self, store: TableStore, named: Mapping[str, Any]) -> Version:
-        """The version asked for. Raises SnapshotNotFound, and InvalidOption where no version can be asked for."""
+        """Return the chosen version.
+
+        Raises:
+            SnapshotNotFound: the version does not exist.
+            InvalidOption: the system table has no versions.
+        """
         pinned = {name: value for name, value in named.items() if value is not None}
         if self.timeless:
             for name, value in pinned.items():
@@ -80,7 +94,7 @@ class View(ABC):
         return Version(resolved.store, resolved.snapshot, bool(pinned), dict(named))
 
     def __call__(self, store: TableStore, snapshot_id: int | None = None) -> pa.Table:
-        """All rows (of a snapshot). Raises SnapshotNotFound, CorruptFile."""
+        """Return all rows, of a snapshot or the newest version. Raises SnapshotNotFound, CorruptFile."""
         version = self.version(store, {"snapshot_id": snapshot_id})
         schema = self.schema(version.store).arrow_schema
         parts = self.tables(version, Wanted(frozenset(schema.names)))
@@ -88,14 +102,18 @@ class View(ABC):
 
 
 def shaped(part: pa.Table, schema: pa.Schema) -> pa.Table:
-    """``part`` with exactly the columns of ``schema``, in their types; a column that became NOT NULL may still hold nulls."""
+    """Return a table with exactly the columns of a schema, in their types.
+
+    A column that became NOT NULL may still hold nulls.
+    """
     return refit_table(part.select(schema.names), schema)
 
 
 def of_columns(schema: TableSchema, columns: Mapping[str, Iterable[Any]], path: str = "") -> pa.Table:
-    """A table of Python values by column: for metadata of few rows. Columns without values are null.
+    """Return a table of Python values by column, for metadata of few rows. Columns without values are null.
 
-    Raises CorruptFile naming ``path``, where the values were read, for one that no column of its type can hold.
+    Raises:
+        CorruptFile: a value does not fit its column; the error names ``path``, where the values were read.
     """
     arrow = schema.arrow_schema
     values = {name: list(items) for name, items in columns.items()}
