@@ -55,7 +55,7 @@ _INTERRUPTED: Final = 130
 _STOPPED: Final = "interrupted; what was committed before stays"
 _OF_THE_SYSTEM: Final = (OSError, MemoryError)
 _OBJECTS_A_COLLECTION: Final = 100_000
-"""Objects between collections: imports create half a million, and the default of 700 costs a tenth of a short command."""
+"""Objects between collections; imports create half a million, and the default of 700 costs a tenth of the time."""
 
 
 def _built_in(name: str) -> Callable[..., None]:

@@ -414,7 +414,10 @@ def consequences(store: TableStore, options: Mapping[str, str]) -> Iterator[str]
     before, after = store.options, TableOptions(options, store.name, stored=True)
     for name in ("ignore-delete", "ignore-update-before"):
         if before.get(name) and not after.get(name):
-            yield f"without '{name}' retracts count from now on; those that were dropped while it was true do not come back"
+            yield (
+                f"without '{name}' retracts are applied from now on; those that were dropped while it was true stay "
+                "dropped"
+            )
     folds = after.merge_engine in ("aggregation", "partial-update")
     if before.needs_lookup or not after.needs_lookup or not folds:
         return

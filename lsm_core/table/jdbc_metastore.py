@@ -61,7 +61,10 @@ _TABLES: Final = "SELECT table_name FROM paimon_tables WHERE catalog_key = :key 
 _HAS_TABLE: Final = (
     "SELECT 1 FROM paimon_tables WHERE catalog_key = :key AND database_name = :database AND table_name = :table"
 )
-_ADD_TABLE: Final = "INSERT INTO paimon_tables (catalog_key, database_name, table_name) VALUES (:key, :database, :table) ON CONFLICT DO NOTHING"
+_ADD_TABLE: Final = (
+    "INSERT INTO paimon_tables (catalog_key, database_name, table_name) VALUES (:key, :database, :table) "
+    "ON CONFLICT DO NOTHING"
+)
 _REMOVE_TABLE: Final = (
     "DELETE FROM paimon_tables WHERE catalog_key = :key AND database_name = :database AND table_name = :table"
 )

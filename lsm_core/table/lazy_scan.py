@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 _INEXACT: Final = re.compile(r"\bnan\b|\bis_in\(", re.IGNORECASE)
-"""Conditions on floating point that Arrow answers otherwise than Polars: no number compares with NaN, and 0.0 is not in [-0.0]."""
+"""Conditions on floats where Arrow differs from Polars: no number compares with NaN, and 0.0 is not in [-0.0]."""
 
 
 @with_typed_errors
@@ -196,7 +196,12 @@ class _Capture(pads.Dataset):
     def schema(self) -> pa.Schema:
         return self._schema
 
-    def to_batches(self, columns: list[str] | None = None, filter: Any = None, **_: Any) -> Iterator[pa.RecordBatch]:  # noqa: A002
+    def to_batches(
+        self,
+        columns: list[str] | None = None,
+        filter: Any = None,  # noqa: A002
+        **_: Any,
+    ) -> Iterator[pa.RecordBatch]:
         self.filter = filter
         names = self._schema.names if columns is None else columns
         return iter(pa.schema([self._schema.field(name) for name in names]).empty_table().to_batches())

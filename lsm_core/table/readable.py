@@ -109,12 +109,22 @@ class Readable(ABC):
         schema, batches = self._answer_stream(Question(None, None, None, {}))
         return pa.RecordBatchReader.from_batches(schema, batches).__arrow_c_stream__(requested_schema)
 
-    def to_pandas(self, columns: Sequence[str] | None = None, filter: object = None, **more: Any) -> pd.DataFrame:  # noqa: A002
+    def to_pandas(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: object = None,  # noqa: A002
+        **more: Any,
+    ) -> pd.DataFrame:
         """Return the rows as a pandas frame; arguments and errors as for :meth:`to_arrow`."""
         frame: pd.DataFrame = self.to_arrow(columns, filter, **more).to_pandas()
         return frame
 
-    def to_polars(self, columns: Sequence[str] | None = None, filter: object = None, **more: Any) -> pl.DataFrame:  # noqa: A002
+    def to_polars(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: object = None,  # noqa: A002
+        **more: Any,
+    ) -> pl.DataFrame:
         """Return the rows as a Polars frame; arguments and errors as for :meth:`to_arrow`. See also :meth:`scan`."""
         import polars as pl
 
@@ -158,7 +168,8 @@ class Readable(ABC):
     ) -> TableScan:
         """Return a lazy scan of one version for Polars, DuckDB and whatever reads pyarrow datasets.
 
-        The version is fixed by this call, so all parts of a query see the same rows. No data is read before a query runs.
+        The version is fixed by this call, so all parts of a query read the same rows. No data is read before a query
+        runs.
 
         Args:
             columns: names of the columns that the scan offers; None for all.

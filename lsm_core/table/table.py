@@ -217,18 +217,38 @@ class Table(Readable):
         return self._committed(row_changes.delete_rows(self.store, filter))
 
     def update(self, filter: object, values: Mapping[str, Any]) -> int | None:  # noqa: A002  (the public name)
-        """Set ``values`` (column: literal, or Arrow expression over the old row) where ``filter`` is true, in one commit.
+        """Set columns of the rows that match a filter, in one commit.
 
-        Keys, partition and bucket columns cannot be set. Returns and raises as :meth:`delete`, and InvalidData, ColumnNotFound.
+        Key, partition and bucket columns cannot be set.
+
+        Args:
+            filter: condition as in :meth:`to_arrow`.
+            values: literal, or Arrow expression over the old row, by column.
+
+        Returns:
+            The id of the snapshot, or None when no row matched.
+
+        Raises:
+            InvalidData: a new value does not fit.
+            ColumnNotFound: a column does not exist.
+            DredgeError: as :meth:`delete`.
         """
         from lsm_core.write import row_changes
 
         return self._committed(row_changes.update_rows(self.store, filter, values))
 
     def upsert(self, data: Rows) -> int | None:
-        """Insert rows, each in place of the one with its primary key; returns the snapshot id, None without rows.
+        """Insert rows, each in place of the row with its primary key.
 
-        Columns may be left out of partial-update and aggregation tables only. Raises UnsupportedFeature, InvalidData.
+        Args:
+            data: rows as in :meth:`write`; columns may be left out in partial-update and aggregation tables only.
+
+        Returns:
+            The id of the snapshot, or None without rows.
+
+        Raises:
+            UnsupportedFeature: new rows do not replace old ones in this table, or columns are missing.
+            InvalidData: a value does not fit.
         """
         from lsm_core.write import row_changes
 

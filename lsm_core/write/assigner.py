@@ -32,7 +32,7 @@ _BUCKET_BITS: Final = (1 << _BITS) - 1
 _ROW_BITS: Final = 32
 _ROWS: Final = (1 << _ROW_BITS) - 1
 _MERGE_SHARE: Final = 8
-"""Recent hashes are sorted in among the others when they are more than a share of this: then each is moved few times."""
+"""Recent hashes are merged into the others above 1/8 of them, so that each hash is moved few times."""
 
 
 @dataclass(frozen=True)

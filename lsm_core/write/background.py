@@ -28,14 +28,16 @@ if TYPE_CHECKING:
 Chooser = Callable[
     [TableStore, bytes, int, int, Sequence[DataFileMeta], bool, Sequence[IndexFileMeta]], "BucketTask | None"
 ]
-"""(store, partition, bucket, total buckets, all files of the bucket, full, index files with their deletion vectors) -> the unit to
-compact, None if there is none."""
+"""Returns the unit to compact, or None.
+
+Its arguments: store, partition, bucket, total buckets, all files of the bucket, full, index files with their vectors.
+"""
 _NONE: Final = -1
 
 
 @dataclass(frozen=True)
 class WriteStall:
-    """One wait of a writer for a compaction, because its bucket had too many sorted runs (`num-sorted-run.stop-trigger`).
+    """Wait of a writer for a compaction, because of too many sorted runs (`num-sorted-run.stop-trigger`).
 
     Attributes:
         partition: BinaryRow of the bucket's partition.

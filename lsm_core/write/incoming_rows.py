@@ -31,7 +31,7 @@ CHUNK_BYTES: Final = 64 << 20
 
 
 class ArrowStream(Protocol):
-    """Rows of any library that offers the Arrow C stream interface: Polars, DuckDB, pandas, a `Table` of this engine."""
+    """Rows of a library with the Arrow C stream interface: Polars, DuckDB, pandas, a `Table` of this engine."""
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
 
@@ -39,7 +39,7 @@ class ArrowStream(Protocol):
 Rows: TypeAlias = (
     pa.RecordBatch | pa.Table | pa.RecordBatchReader | Mapping[str, Any] | Sequence[Mapping[str, Any]] | ArrowStream
 )
-"""Rows as callers have them: Arrow data, columns by name, a list of rows by column name, a frame, or an Arrow stream."""
+"""Rows of callers: Arrow data, columns by name, a list of rows by column name, a frame, or an Arrow stream."""
 
 
 @dataclass(frozen=True)

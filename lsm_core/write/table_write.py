@@ -82,7 +82,7 @@ class TableWrite:
     """
 
     _merges_if_write_only: ClassVar = False
-    """Whether an overwrite of a `write-only` table merges what readers would not see; Java's leaves it to the compaction job."""
+    """Whether an overwrite of a `write-only` table merges invisible rows; Java's leaves them to the compaction job."""
     _holds_to_times: ClassVar = True
     """Whether `partition.timestamp-format.strict` counts here."""
 

@@ -38,7 +38,7 @@ LEDGER: Final = table_schema(
         ("error", "STRING"),
     ]
 )
-"""Times are UTC; ``rows_dropped`` (rows by reason) and ``report`` are JSON; numbers are null where the action's report has none."""
+"""Times are UTC; ``rows_dropped`` (rows by reason) and ``report`` are JSON; missing numbers are null."""
 
 
 class Ledger(View):

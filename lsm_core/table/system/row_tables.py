@@ -46,7 +46,10 @@ class AuditLog(View):
     """
 
     def schema(self, store: TableStore) -> TableSchema:
-        """Return `rowkind` and the table's columns. Raises UnsupportedFeature for a table with a column of that name."""
+        """Return `rowkind` and the table's columns.
+
+        Raises UnsupportedFeature for a table with a column of that name.
+        """
         return _with_kind(store, store.schema.fields)
 
     def version(self, store: TableStore, named: Mapping[str, Any]) -> Version:

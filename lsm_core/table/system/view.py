@@ -76,7 +76,10 @@ class View(ABC):
 
     @abstractmethod
     def tables(self, version: Version, wanted: Wanted) -> Iterator[pa.Table]:
-        """Yield the rows in parts that fit in memory, with at least the wanted columns; the caller applies the filter."""
+        """Yield the rows in parts that fit in memory, with at least the wanted columns.
+
+        The caller applies the filter.
+        """
 
     def version(self, store: TableStore, named: Mapping[str, Any]) -> Version:
         """Return the chosen version.

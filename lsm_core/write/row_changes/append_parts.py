@@ -107,7 +107,7 @@ class AppendChange(ABC):
 
 
 Additions: TypeAlias = Callable[[int | None], pa.Table | None]
-"""Rows that one commit adds beside its changes, by the id of the snapshot that is changed (None: an empty table); None for no rows."""
+"""Returns the rows that a commit adds beside its changes, or None; called with the changed snapshot's id, or None."""
 
 
 def added_rows(store: TableStore, additions: Additions | None, snapshot_id: int | None) -> list[CommitMessage]:

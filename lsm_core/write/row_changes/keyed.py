@@ -143,7 +143,7 @@ class _Effect:
         self._layout = kv_arrow_schema(store.schema)
 
     def require(self, before: pa.Table, after: pa.Table) -> None:
-        """Raise InvalidData when the change would not be read back: other values, or a deleted row that still exists."""
+        """Raise InvalidData when the change would not be read back, or a deleted row would still exist."""
         if self._certain or not before.num_rows:
             return
         schema, rows = self._store.schema, before.num_rows
