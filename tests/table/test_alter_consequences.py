@@ -92,7 +92,7 @@ def test_ignored_retracts_count_again_only_until_2_1_and_that_is_said(
         catalog.alter_table("db.t", [SchemaChange.set_option(key, "false")])
     catalog.alter_table("db.t", [SchemaChange.remove_option(key)])
     (said,) = caplog.messages
-    assert said.startswith(f"table db.t: without '{key}' retracts count from now on")
+    assert said.startswith(f"table db.t: without '{key}' retracts are applied from now on")
     assert key not in catalog.table("db.t").schema.options
     catalog.alter_table("db.t", [SchemaChange.set_option(key, "true")])
     path = Path(table.store.snapshot_path(1))
