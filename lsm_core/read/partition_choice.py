@@ -38,7 +38,8 @@ def chosen_partitions(store: TableStore, given: Mapping[str, Any]) -> list[dict[
         raise InvalidOption("where", where, "nothing beside partitions", store.name)
     keys = store.schema.partition_keys
     if not keys:
-        raise InvalidOption("partitions", specs or where, "nothing: the table has no partitions", store.name)
+        option = "partitions" if specs else "where"
+        raise InvalidOption(option, specs or where, "nothing: the table has no partitions", store.name)
     snapshot = snapshots.latest(store)
     if snapshot is None:
         return []

@@ -279,7 +279,10 @@ def _(statement: Procedure, session: Session) -> StatementResult:
             return StatementResult(
                 f"tag {tag} of {store.name} {'is there' if statement.if_not_exists else 'is not there'}"
             )
-    return act(statement.call, session)
+    call = statement.call
+    if statement.replaces and call.named["tag"] in tags.list_tags(session.catalog.store(str(call.named["table"]))):
+        call = replace(call, procedure="replace_tag")
+    return act(call, session)
 
 
 @act.register

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from lsm_core.errors import InvalidOption, UnsupportedFeature
+from lsm_core.errors import ColumnNotFound, InvalidOption, UnsupportedFeature
 from lsm_core.read import Predicate, parse_filter
 from lsm_core.read.predicate import ComputedPredicate
 from lsm_core.sql.acting import Session, StatementResult, committed_result, same_name, table_to_change
@@ -18,6 +18,7 @@ from lsm_core.sql.column_types import type_text
 from lsm_core.sql.evaluating import RowEvaluator, Target, pushed_tests, row_evaluator
 from lsm_core.sql.local_dialect import parsed
 from lsm_core.table.writing import committed
+from lsm_core.types import DataType
 from lsm_core.write import row_changes
 from lsm_core.write.row_changes import ComputedValues
 
@@ -27,6 +28,15 @@ if TYPE_CHECKING:
 
 _SHIPPED: Final = 64 << 20
 """Bytes of other tables that tasks are sent at most; with more of them this process changes the rows."""
+
+
+_TAKES: Final = {
+    "update": "SET column = value, and WHERE",
+    "delete": "FROM and WHERE",
+    "merge": "INTO, USING, ON, WHEN MATCHED, WHEN NOT MATCHED and WHEN NOT MATCHED BY SOURCE",
+    "when": "AND a condition, then UPDATE, DELETE or INSERT",
+    "insert": "columns and VALUES, or *",
+}
 
 
 @dataclass(frozen=True)
@@ -66,7 +76,8 @@ def require_known(node: exp.Expr, *known: str) -> None:
     for key, value in node.args.items():
         if value and key not in known:
             said = value.sql(dialect="spark") if isinstance(value, exp.Expr) else key.strip("_").upper()
-            raise UnsupportedFeature(f"{said} in {node.key.upper()}")
+            verb = node.key.upper()
+            raise UnsupportedFeature(f"{said} in {verb}; {verb} takes {_TAKES[node.key]}")
 
 
 def delete(session: Session, text: str, engine: QueryEngine) -> StatementResult:
@@ -169,24 +180,59 @@ def assignments_of(table: Table, target: Target, items: list[exp.Expr]) -> dict[
     Raises:
         ColumnNotFound: a column is not there.
         InvalidOption: a column is set twice.
-        UnsupportedFeature: a field inside a column is set.
+        UnsupportedFeature: what is set is neither a column nor a field of one.
     """
     found: dict[str, exp.Expr] = {}
+    inside: dict[str, list[tuple[tuple[str, ...], exp.Expr]]] = {}
     for item in items:
-        if not isinstance(item, exp.EQ) or not isinstance(item.this, exp.Column):
+        if not isinstance(item, exp.EQ) or not isinstance(item.this, exp.Column | exp.Dot):
             raise UnsupportedFeature(f"SET {item.sql(dialect='spark')}; SET takes column = expression", table.name)
         parts = [part.name for part in item.this.parts]
-        if len(parts) > 1 and parts[-2].lower() == target.alias.lower():
-            parts = parts[-1:]
-        if len(parts) > 1:
-            raise UnsupportedFeature(
-                f"SET of the field {'.'.join(parts)}; set the whole column with named_struct(...)", table.name
-            )
+        lower = [part.lower() for part in parts]
+        named = 2 if lower[:2] == target.name.lower().split(".") else int(lower[0] == target.alias.lower())
+        parts = parts[named:] if len(parts) > named else parts
         name = same_name(table.name, parts[0], table.schema.field_names)
+        if name in found or (name in inside and len(parts) == 1):
+            raise InvalidOption("SET", name, "a column once", table.name)
+        if len(parts) > 1:
+            inside.setdefault(name, []).append((tuple(parts[1:]), item.expression))
+        else:
+            found[name] = default_of(table, name, item.expression)
+    for name, fields in inside.items():
         if name in found:
             raise InvalidOption("SET", name, "a column once", table.name)
-        found[name] = default_of(table, name, item.expression)
+        column = exp.column(exp.to_identifier(name, quoted=True), table=exp.to_identifier(target.alias, quoted=True))
+        found[name] = _with_fields(table.name, name, column, table.schema.field(name).type, fields)
     return found
+
+
+def _with_fields(
+    table: str, path: str, base: exp.Expr, kind: DataType, changes: list[tuple[tuple[str, ...], exp.Expr]]
+) -> exp.Expr:
+    """Return a struct with new values of some of its fields, as Spark's UPDATE makes it: of a null one the others are null.
+
+    Raises:
+        ColumnNotFound: a field is not there.
+        InvalidOption: a field is set twice.
+    """
+    names = [one.name for one in kind.fields]
+    if not names:
+        raise ColumnNotFound(table, f"{path}.{changes[0][0][0]}", (path,))
+    own: dict[str, list[tuple[tuple[str, ...], exp.Expr]]] = {}
+    for inner, new in changes:
+        own.setdefault(same_name(f"{table}, column {path}", inner[0], names), []).append((inner[1:], new))
+    parts: list[exp.Expr] = []
+    for one in kind.fields:
+        old = exp.Dot(this=exp.paren(base.copy()), expression=exp.to_identifier(one.name, quoted=True))
+        given = own.get(one.name)
+        value: exp.Expr = old
+        if given is not None:
+            whole = [new for rest, new in given if not rest]
+            if whole and len(given) > 1:
+                raise InvalidOption("SET", f"{path}.{one.name}", "a field once", table)
+            value = whole[0] if whole else _with_fields(table, f"{path}.{one.name}", old, one.type, given)
+        parts.append(exp.PropertyEQ(this=exp.to_identifier(one.name, quoted=True), expression=value.copy()))
+    return exp.Struct(expressions=parts)
 
 
 def default_of(table: Table, name: str, value: exp.Expr) -> exp.Expr:

@@ -42,8 +42,10 @@ def read_create(reader: StatementReader) -> Statement:
     if reader.word() in ("DATABASE", "SCHEMA"):
         reader.take()
         return _create_database(reader)
-    if reader.word() in ("OR", "REPLACE"):
-        raise UnsupportedFeature("CREATE OR REPLACE TABLE; use DROP TABLE IF EXISTS, then CREATE TABLE")
+    if reader.accept_words("OR", "REPLACE") and reader.word() in ("TABLE", ""):
+        raise UnsupportedFeature(
+            "CREATE OR REPLACE TABLE; use DROP TABLE IF EXISTS, then CREATE TABLE, which lose the history (INSERT OVERWRITE keeps it)"
+        )
     if reader.word() in ("VIEW", "TEMPORARY", "GLOBAL", "FUNCTION", "EXTERNAL", "INDEX"):
         what = reader.word()
         raise UnsupportedFeature(f"CREATE {what}; CREATE takes DATABASE and TABLE (views of a session: create_view)")
@@ -134,18 +136,23 @@ def _create_table(reader: StatementReader, *, flink: bool) -> CreateTable | None
 
 
 def _after_like(reader: StatementReader) -> dict[str, str]:
+    if reader.accept_words("USING"):
+        _require_provider(reader.name())
     if reader.accept_words("TBLPROPERTIES") or reader.accept_words("WITH"):
         return reader.options()
     return {}
+
+
+def _require_provider(name: str) -> None:
+    if name.upper() not in _PROVIDERS:
+        raise UnsupportedFeature(f"USING {name}; tables are Paimon's: USING paimon, or no USING")
 
 
 def _clause(reader: StatementReader, made: _Definition, word: str, flink: bool) -> None:
     """Take one clause behind the columns."""
     token = reader.peek()
     if reader.accept_words("USING"):
-        provider = reader.name()
-        if provider.upper() not in _PROVIDERS:
-            raise UnsupportedFeature(f"USING {provider}; tables are Paimon's: USING paimon, or no USING")
+        _require_provider(reader.name())
     elif reader.accept_words("PARTITIONED", "BY"):
         made.partition_keys = _partitioned_by(reader, made, flink)
     elif reader.accept_words("TBLPROPERTIES") or reader.accept_words("WITH"):
@@ -554,10 +561,11 @@ def _tag_name(reader: StatementReader) -> str:
 def _create_in(reader: StatementReader, name: str) -> Statement:
     replacing = reader.accept_words("OR", "REPLACE")
     reader.expect_words("TAG")
-    return _made_tag(reader, name, replacing=replacing)
+    made = _made_tag(reader, name, replacing=False)
+    return replace(made, replaces=replacing)
 
 
-def _made_tag(reader: StatementReader, name: str, *, replacing: bool) -> Statement:
+def _made_tag(reader: StatementReader, name: str, *, replacing: bool) -> Procedure:
     """Take `[IF NOT EXISTS] tag [AS OF VERSION n] [RETAIN n DAYS]`."""
     unless = _if_not_exists(reader)
     tag = _tag_name(reader)

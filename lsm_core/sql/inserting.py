@@ -290,6 +290,7 @@ def _column(values: list[Any], table: Table, name: str) -> pa.Array:
         given = None if field.default is None else _default(field)
         values = [given if value is _DEFAULT else value for value in values]
     kind = table.schema.arrow_schema.field(name).type
+    values = [_with_names(value, kind, table.name, name) for value in values]
     values = _one_kind(values, pa.types.is_floating(kind))
     try:
         return pa.array(values, kind)
@@ -299,6 +300,34 @@ def _column(values: list[Any], table: Table, name: str) -> pa.Array:
         return pa.array(values)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise InvalidData(table.name, name, f"values of several types: {str(error).splitlines()[0]}") from error
+
+
+def _with_names(value: Any, kind: pa.DataType, table: str, column: str) -> Any:
+    """Return a value whose structs have the fields of the column: by name, or by position where `struct(...)` has named none.
+
+    Raises:
+        InvalidData: a struct has another number of fields, or a name that the column's has not; Arrow would pass over both.
+    """
+    if isinstance(value, dict) and pa.types.is_struct(kind):
+        known = {one.name.lower(): one for one in kind}
+        names = [name.lower() for name in value]
+        unnamed = names == [f"col{place + 1}" for place in range(len(names))] and not known.keys() >= set(names)
+        fields = list(kind) if unnamed else [known[name] for name in names if name in known]
+        if not len(names) == len(fields) == kind.num_fields:
+            wanted = ", ".join(one.name for one in kind)
+            raise InvalidData(table, column, f"a struct with the fields {', '.join(value)} in place of {wanted}")
+        return {
+            one.name: _with_names(inner, one.type, table, column)
+            for one, inner in zip(fields, value.values(), strict=True)
+        }
+    if isinstance(value, list) and pa.types.is_map(kind):
+        return [
+            (_with_names(key, kind.key_type, table, column), _with_names(item, kind.item_type, table, column))
+            for key, item in value
+        ]
+    if isinstance(value, list) and pa.types.is_list(kind):
+        return [_with_names(inner, kind.value_type, table, column) for inner in value]
+    return value
 
 
 def _default(field: DataField) -> Any:

@@ -6,6 +6,7 @@ written in lower case. Only functions that answer alike in both are let through 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -40,6 +41,7 @@ _REFUSED: Final[Mapping[type[exp.Expr], str]] = {
     exp.Transform: "TRANSFORM",
     exp.Lambda: "functions as arguments",
 }
+_UNDERLINES: Final = re.compile(r"\x1b\[\d*m")
 USE_SPARK: Final = "the local engine; use --engine spark"
 _UNCAST: Final = (pa.types.is_floating, pa.types.is_temporal, pa.types.is_nested, pa.types.is_binary)
 """Types whose texts Spark and DataFusion write differently; dates they write alike."""
@@ -90,10 +92,15 @@ def parsed(text: str) -> exp.Expr:
     try:
         trees = [tree for tree in sqlglot.parse(with_quoted_names(text), read="spark") if tree is not None]
     except (SqlglotError, RecursionError) as error:
-        raise InvalidOption("SQL", text, f"a statement of Spark SQL: {' '.join(str(error).split())}") from error
+        raise InvalidOption("SQL", text, f"a statement of Spark SQL: {reason_of(error)}") from error
     if len(trees) != 1:
         raise InvalidOption("SQL", text, "one statement")
     return trees[0]
+
+
+def reason_of(error: Exception) -> str:
+    """Return the reason of a parser on one line, without the codes by which sqlglot underlines words on a terminal."""
+    return " ".join(_UNDERLINES.sub("", str(error)).split())
 
 
 def output_names(tree: exp.Query) -> list[str | None]:
@@ -145,7 +152,7 @@ def local_text(tree: exp.Expr, columns: Columns) -> str:
     try:
         return str(tree.sql(dialect="postgres", unsupported_level=ErrorLevel.RAISE))
     except SqlglotError as error:
-        raise UnsupportedFeature(f"{' '.join(str(error).split())} in {USE_SPARK}") from error
+        raise UnsupportedFeature(f"{reason_of(error)} in {USE_SPARK}") from error
 
 
 def _require_alike(tree: exp.Expr, columns: Columns) -> None:
@@ -215,6 +222,12 @@ def _rewritten(node: exp.Expr, columns: Columns) -> exp.Expr:
     if isinstance(node, exp.IntDiv):
         whole = exp.Div(this=exp.cast(node.this, "bigint"), expression=exp.cast(node.expression, "bigint"), typed=True)
         return exp.Paren(this=whole)
+    if isinstance(node, exp.Dot) and isinstance(node.this, exp.Paren):
+        return _field_of(node.this.unnest().transform(_rewritten, columns), node.name, columns)
+    if isinstance(node, exp.Column):
+        deep = _deep_field(node, columns)
+        if deep is not None:
+            return deep
     if isinstance(node, exp.Column) and node.args.get("db") is not None and node.table.lower() not in columns.kinds:
         return exp.column(
             node.this, table=node.args["table"]
@@ -250,6 +263,31 @@ def _rewritten(node: exp.Expr, columns: Columns) -> exp.Expr:
     return node
 
 
+def _deep_field(node: exp.Column, columns: Columns) -> exp.Expr | None:
+    """Return a field inside a field of a column (`s.n.x`, `t.s.n.x`), which DataFusion reads as names of tables; None for others."""
+    parts = [part.name for part in node.parts]
+    at = next(
+        (
+            place
+            for place, part in enumerate(parts[:-2])
+            if any(map(pa.types.is_struct, columns.kinds.get(part.lower(), ())))
+        ),
+        None,
+    )
+    if at is None:
+        return None
+    table = exp.to_identifier(parts[at - 1], quoted=True) if at else None
+    found: exp.Expr = exp.column(exp.to_identifier(parts[at], quoted=True), table=table)
+    for name in parts[at + 1 :]:
+        found = _field_of(found, name, columns)
+    return found
+
+
+def _field_of(base: exp.Expr, name: str, columns: Columns) -> exp.Expr:
+    spelled = columns.nested.get(name.lower(), name)
+    return exp.Anonymous(this="get_field", expressions=[base, exp.Literal.string(spelled)])
+
+
 def _beside_floats(literal: exp.Literal, columns: Columns) -> bool:
     """Return whether a number with a fraction meets floating point columns in its expression: then it is one of them."""
     whole: exp.Expr = literal
@@ -262,4 +300,4 @@ def _beside_floats(literal: exp.Literal, columns: Columns) -> bool:
     return "e" in literal.name.lower() or any(map(pa.types.is_floating, columns.types_in(whole)))
 
 
-__all__ = ["USE_SPARK", "Columns", "local_text", "output_names", "parsed"]
+__all__ = ["USE_SPARK", "Columns", "local_text", "output_names", "parsed", "reason_of"]

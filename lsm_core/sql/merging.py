@@ -255,8 +255,13 @@ def _renamed(node: exp.Expr, names: Mapping[str, str]) -> exp.Expr:
     """Return an expression whose columns name the target and the source by other aliases."""
 
     def renamed(one: exp.Expr) -> exp.Expr:
-        if isinstance(one, exp.Column) and one.table.lower() in names and not one.args.get("catalog"):
+        if not isinstance(one, exp.Column):
+            return one
+        if one.table.lower() in names and not one.args.get("catalog"):
             return exp.column(one.this, table=exp.to_identifier(names[one.table.lower()]))
+        for part in ("db", "catalog"):  # before a field inside a column
+            if one.text(part).lower() in names:
+                one.set(part, exp.to_identifier(names[one.text(part).lower()]))
         return one
 
     return node.copy().transform(renamed)

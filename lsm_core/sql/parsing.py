@@ -21,7 +21,9 @@ _LISTED: Final = (
 )
 _INSTEAD: Final = {
     "USE": "name tables as database.table",
-    "SET": "set options of a table by ALTER TABLE ... SET TBLPROPERTIES",
+    "SET": "set options of a table by ALTER TABLE ... SET TBLPROPERTIES, those of a session by spark.conf.set(...) or `dredge sql --dynamic-overwrite`",
+    "RESET": "remove options of a table by ALTER TABLE ... UNSET TBLPROPERTIES, those of a session by spark.conf.unset(...)",
+    "REPLACE": "use DROP TABLE IF EXISTS, then CREATE TABLE, which lose the history; INSERT OVERWRITE and ALTER TABLE keep it",
     "OPTIMIZE": "use ALTER TABLE ... COMPACT, or CALL sys.compact(...)",
     "VACUUM": "use CALL sys.expire_snapshots(...) and CALL sys.remove_orphan_files(...)",
     "RESTORE": "use CALL sys.rollback(...)",
@@ -30,7 +32,7 @@ _INSTEAD: Final = {
     "REFRESH": "each statement reads the newest snapshot",
     "EXPLAIN": "use `dredge sql --explain` with a query",
     "LOAD": "use INSERT INTO",
-    "COPY": "use INSERT INTO",
+    "COPY": "read the files by Spark or Arrow, and write the rows by lsm_core.spark.write_table(...) or Table.write(...)",
     "CACHE": "each statement reads the newest snapshot",
     "GRANT": "access is that of the storage",
     "REVOKE": "access is that of the storage",
@@ -89,7 +91,7 @@ def _show(reader: StatementReader) -> Statement:
         return _ended(reader, Show("create table", reader.table()))
     if reader.accept_words("COLUMNS"):
         reader.one_of("FROM", "IN")
-        return _ended(reader, Show("columns", reader.table()))
+        return _ended(reader, Show("columns", reader.table_of_database()))
     if reader.accept_words("PARTITIONS"):
         name = reader.table()
         partition = reader.partition() if reader.accept_words("PARTITION") else None
@@ -104,6 +106,9 @@ def _show(reader: StatementReader) -> Statement:
             reader.expect(")")
         return _ended(reader, Show("tblproperties", name, key=key))
     known = "DATABASES, TABLES, TABLE EXTENDED, CREATE TABLE, COLUMNS, PARTITIONS, TBLPROPERTIES, TAGS"
+    if reader.word() in ("VIEWS", "FUNCTIONS", "USER", "SYSTEM"):
+        what = "views" if reader.word() == "VIEWS" else "functions"
+        raise UnsupportedFeature(f"SHOW {reader.word()}; a warehouse has no {what}; SHOW takes {known}")
     raise UnsupportedFeature(f"SHOW {reader.word() or reader.peek().text}; SHOW takes {known}")
 
 
@@ -150,9 +155,9 @@ def _analyze(reader: StatementReader) -> Statement:
     if reader.word() == "PARTITION":
         raise UnsupportedFeature("ANALYZE TABLE ... PARTITION; statistics are those of the whole table", name)
     reader.expect_words("COMPUTE", "STATISTICS")
-    columns: str | None = None
+    columns: str | None = ","  # a list without a name: rows are counted alone
     if reader.accept_words("FOR", "ALL", "COLUMNS"):
-        columns = "*"
+        columns = None
     elif reader.accept_words("FOR", "COLUMNS"):
         named = [reader.name()]
         while reader.accept(","):

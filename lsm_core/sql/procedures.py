@@ -452,11 +452,11 @@ def _orphans(catalog: Catalog, given: Arguments) -> Iterator[Step]:
 
 
 def _repair(catalog: Catalog, given: Arguments) -> Iterator[Step]:
-    """A table, or all of a database."""
-    name = given["database_or_table"].replace("`", "")
-    names = [name] if "." in name else [f"{name}.{one}" for one in catalog.list_tables(name)]
-    for one in names:
-        yield PlannedStep(_open(catalog, one, None), "repair")
+    """Tables, or all of a database; several with commas between."""
+    for name in _names(given["database_or_table"].replace("`", "")):
+        names = [name] if "." in name else [f"{name}.{one}" for one in catalog.list_tables(name)]
+        for one in names:
+            yield PlannedStep(_open(catalog, one, None), "repair")
 
 
 def _replace_tag(table: Table, given: Arguments) -> Iterator[Step]:

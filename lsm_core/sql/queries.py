@@ -18,13 +18,17 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType
 
+from lsm_core.commit.changes import partitions_of
 from lsm_core.errors import DatabaseNotFound, InvalidOption, TableNotFound, UnsupportedFeature
+from lsm_core.format.partition_path import partition_values
 from lsm_core.format.schema import TableSchema
+from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.row_tracking import COLUMNS as ROW_TRACKING
 from lsm_core.metadata.row_tracking import tracks_rows
 from lsm_core.read import resolve
 from lsm_core.read.sql_text import EXACT_TYPES
 from lsm_core.read.table_versions import moment_ms
+from lsm_core.sql.local_dialect import reason_of
 from lsm_core.sql.reading import CATALOGS, with_quoted_names
 from lsm_core.table import Catalog
 from lsm_core.table.names import TableName
@@ -80,15 +84,21 @@ def planned_query(catalog: Catalog, text: str) -> Query:
     number, a tag, `watermark-N`) or `TIMESTAMP AS OF` (a time in UTC, or seconds since 1970). Raises InvalidOption for a text that cannot be parsed,
     UnsupportedFeature for statements other than queries, TableNotFound, SnapshotNotFound.
     """
-    text = with_quoted_names(text)
+    text = _with_greatest_partitions(catalog, with_quoted_names(text))
     try:
         trees = [tree for tree in sqlglot.parse(text, read="spark") if tree is not None]
         tokens = sqlglot.tokenize(text, read="spark")
     except SqlglotError as error:
-        raise InvalidOption("SQL", text, f"a query in Spark SQL: {' '.join(str(error).split())}") from error
+        raise InvalidOption("SQL", text, f"a query in Spark SQL: {reason_of(error)}") from error
     if len(trees) != 1 or not isinstance(trees[0], exp.Query):
         raise UnsupportedFeature("statements other than one query (SELECT) or CALL")
     tree = trees[0]
+    hidden = next((one for one in tree.find_all(exp.Column) if one.name.lower().startswith("__paimon_")), None)
+    if hidden is not None:
+        raise UnsupportedFeature(
+            f"the column {hidden.name} of Paimon's connector; `database.table$files` and `$buckets` tell of files, partitions and buckets, "
+            "_ROW_ID and _SEQUENCE_NUMBER of the rows of a table with row-tracking.enabled"
+        )
     common = {one.alias.lower() for one in tree.find_all(exp.CTE)}
     named = {token.text.lower() for token in tokens}
     everything = any(not isinstance(star.parent, exp.Count) for star in tree.find_all(exp.Star))
@@ -99,10 +109,13 @@ def planned_query(catalog: Catalog, text: str) -> Query:
         if node.find_ancestor(exp.Hint) is not None:
             continue  # the alias of a table
         if isinstance(node.this, exp.Anonymous) and node.this.name.lower().startswith("paimon_"):
-            raise UnsupportedFeature(
-                f"the function {node.this.name}() of Paimon's connector; read changes by Table.incremental(a, b), or "
-                "lsm_core.spark.read_table(..., incremental=(a, b))"
-            )
+            table, version = _changes(catalog, node.this)
+            columns = _columns_of(table, table.schema, None if everything or reshaped else named)
+            start = int(node.this.meta["start"])
+            end = next(token.end for token in tokens if token.start > start and token.token_type is TokenType.R_PAREN)
+            alias = "" if node.alias else table.name.partition(".")[2]
+            reads.append(TableRead(start, int(end) + 1, alias, table, columns, (), version))
+            continue
         if not isinstance(node.this, exp.Identifier) or (not node.db and node.name.lower() in common):
             continue  # a function, or the name of a common table expression
         table, version, snapshot_id = _opened(catalog, node)
@@ -154,6 +167,78 @@ def _opened(catalog: Catalog, node: exp.Table) -> tuple[Any, str, int | None]:
         return table.copy(options), version, None
     snapshot = resolve(catalog.store(TableName.parse(name).on_branch).copy(options)).snapshot
     return table, version, None if snapshot is None else snapshot.id
+
+
+_CHANGES: Final = {
+    "paimon_incremental_query": ("incremental-between", 2),
+    "paimon_incremental_between_timestamp": ("incremental-between-timestamp", 2),
+    "paimon_incremental_to_auto_tag": ("incremental-to-auto-tag", 1),
+}
+
+
+def _changes(catalog: Catalog, call: exp.Anonymous) -> tuple[Any, str]:
+    """Return the table of a function of Paimon's connector that answers with what changed, and what it asks for.
+
+    Raises:
+        InvalidOption: other arguments than the function takes.
+        TableNotFound: no such table.
+        UnsupportedFeature: another function, or a system table.
+    """
+    name, arguments = call.name.lower(), call.expressions
+    if name not in _CHANGES:
+        raise UnsupportedFeature(f"the function {call.name}(); there are {', '.join(_CHANGES)}")
+    key, count = _CHANGES[name]
+    if len(arguments) != count + 1 or not all(isinstance(one, exp.Literal) for one in arguments):
+        given = ", ".join(one.sql(dialect="spark") for one in arguments)
+        wanted = "two snapshots, tags or times" if count > 1 else "a tag"
+        raise InvalidOption(name, given, f"'database.table' and {wanted}, as literals")
+    table = catalog.table(arguments[0].name)
+    if isinstance(table, ReadOnlyTable):
+        raise UnsupportedFeature(f"{name}() of a system table", table.name)
+    texts = [one.name for one in arguments[1:]]
+    if key == "incremental-between-timestamp":
+        texts = [text if text.isdigit() else str(moment_ms(table.name, name, text)) for text in texts]
+    options = {key: ",".join(texts)}
+    return table.copy(options), " ".join(f"{option}={value}" for option, value in options.items())
+
+
+def _with_greatest_partitions(catalog: Catalog, text: str) -> str:
+    """Return a query with the value of each `sys.max_pt('database.table')` in its place: the greatest one of the first partition column.
+
+    Raises:
+        InvalidOption: the table has no partitions, or none with rows.
+        TableNotFound: no such table.
+    """
+    if "max_pt" not in text.lower():
+        return text
+    try:
+        tokens = sqlglot.tokenize(text, read="spark")
+    except SqlglotError:
+        return text  # read again, and refused, by the caller
+    parts, at = [], 0
+    for place, token in enumerate(tokens[:-5]):
+        words = [one.text.lower() for one in tokens[place : place + 4]]
+        name, closing = tokens[place + 4], tokens[place + 5]
+        if words != ["sys", ".", "max_pt", "("] or name.token_type is not TokenType.STRING or closing.text != ")":
+            continue
+        value = str(_greatest_partition(catalog, name.text)).replace("\\", "\\\\").replace("'", "\\'")
+        parts += [text[at : token.start], f"'{value}'"]
+        at = closing.end + 1
+    return "".join([*parts, text[at:]])
+
+
+def _greatest_partition(catalog: Catalog, name: str) -> Any:
+    store = catalog.store(name)
+    keys = store.schema.partition_keys
+    if not keys:
+        raise InvalidOption("max_pt", name, "a table with partitions")
+    newest = snapshots.latest(store)
+    found = [] if newest is None else partitions_of(manifests.live_entries(store, newest, columns=["partition"]))
+    values = [partition_values(store.schema, one)[keys[0]] for one in found]  # one a partition
+    known = [value for value in values if value is not None]
+    if not known:
+        raise InvalidOption("max_pt", name, f"a table that has rows with a value of {keys[0]}")
+    return max(known)
 
 
 def _version_options(asked: exp.Version, table: str) -> dict[str, str]:

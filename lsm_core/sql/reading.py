@@ -79,6 +79,14 @@ class StatementReader(SqlReader):
             raise TableNotFound(f"there is no table {'.'.join(parts)}: name tables as database.table")
         return ".".join(parts)
 
+    def table_of_database(self) -> str:
+        """Take the name of a table, also as `table IN database`. Raises as :meth:`table`."""
+        if self.peek(1).text.upper() in ("IN", "FROM"):
+            name = self.name()
+            self.take()
+            return f"{self.database()}.{name}"
+        return self.table()
+
     def database(self) -> str:
         """Take the name of a database. Raises InvalidOption."""
         token = self.peek()

@@ -123,11 +123,13 @@ class Procedure:
         call: the procedure and its arguments.
         if_exists: name of a tag that must exist for the call to be made, or "".
         if_not_exists: name of a tag that must not exist for the call to be made, or "".
+        replaces: whether the call to create a tag replaces one that exists.
     """
 
     call: CallStatement
     if_exists: str = ""
     if_not_exists: str = ""
+    replaces: bool = False
 
 
 @dataclass(frozen=True)

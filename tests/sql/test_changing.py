@@ -138,7 +138,7 @@ def test_all_rows_take_literals_and_defaults(keyed: Catalog) -> None:
         ("UPDATE db.nothing SET v = 1", TableNotFound, "db.nothing"),
         ("UPDATE t SET v = 1", TableNotFound, "name tables as database.table"),
         ("UPDATE db.t SET v = 1 FROM db.other", DredgeError, "FROM"),
-        ("UPDATE db.t SET s.x = 1", UnsupportedFeature, "the field s.x"),
+        ("UPDATE db.t SET s.x = 1", DredgeError, "no column 'S.x'"),
         ("UPDATE db.t", DredgeError, "SQL"),
         ("DELETE FROM db.t USING db.other WHERE t.id = other.id", UnsupportedFeature, "USING in DELETE"),
         ("DELETE FROM db.t VERSION AS OF 1 WHERE id = 1", UnsupportedFeature, "version behind the table"),

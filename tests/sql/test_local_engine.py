@@ -140,7 +140,6 @@ def test_columns_and_tests_are_pushed_into_the_read(catalog: Catalog, monkeypatc
         ("SELECT * FROM db.t TABLESAMPLE (10 PERCENT)", UnsupportedFeature, "TABLESAMPLE"),
         ("SELECT x FROM db.t LATERAL VIEW explode(l) e AS x", UnsupportedFeature, "LATERAL VIEW"),
         ("SELECT nothing FROM db.u", InvalidOption, "'SELECT nothing FROM db.u'.*No field named nothing"),
-        ("SELECT * FROM paimon_incremental_query('db.t', '1', '2')", UnsupportedFeature, r"Table.incremental\(a, b\)"),
         ("SELECT k FROM other.db.t", TableNotFound, "name tables as database.table"),
         ("SELECT k FROM t", TableNotFound, "name tables as database.table"),
         ("SELECT k FROM 'file.parquet'", TableNotFound, "no table `file.parquet`"),
