@@ -1,4 +1,4 @@
-"""Assets: two per table, made by a factory over any warehouse: the data (which writers make) and its layout (what maintenance makes)."""
+"""Assets: two per table of any warehouse, the data (written by writers) and the layout (compacted by maintenance)."""
 
 from __future__ import annotations
 

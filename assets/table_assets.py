@@ -1,4 +1,4 @@
-"""The two assets of every table: the data (which writers make) and its layout (what maintenance materialises)."""
+"""The two assets of every table: its data, which writers commit, and its layout, which maintenance materialises."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from orchestration.table_card import TableCard
 
 with early_features():  # Dagster calls backfill policies beta
     _BACKFILL: Final = dg.BackfillPolicy.multi_run(max_partitions_per_run=31)
-    """A backfill of an idle month is a run or two: a plan over all of its partitions, and one commit."""
+    """A backfill of a month takes one or two runs, each with one plan over its partitions, and one commit."""
 
 
 def data_asset(card: TableCard, warehouse_path: str) -> dg.AssetSpec:
-    """Return the data asset of one table: sensors report each commit of a writer as its materialisation.
+    """Return the data asset of one table, which sensors materialise after each commit of a writer.
 
-    Its data version is the newest APPEND or OVERWRITE snapshot, so that no compaction re-runs what hangs on it.
+    Its data version is the newest APPEND or OVERWRITE snapshot, so that a compaction triggers no downstream asset.
     """
     database, _ = names.split(card.name)
     return dg.AssetSpec(
@@ -39,7 +39,7 @@ def data_asset(card: TableCard, warehouse_path: str) -> dg.AssetSpec:
 
 
 def _describe_data(card: TableCard) -> str:
-    """Return what the asset page says first."""
+    """Return the description at the top of the asset page."""
     kind = (
         "append-only table" if card.append_only else f"primary-key table ({plain_cell(', '.join(card.primary_keys))})"
     )
@@ -48,25 +48,26 @@ def _describe_data(card: TableCard) -> str:
     if card.unreadable:
         paragraphs = [f"{plain_cell(card.name)} cannot be opened: {plain_cell(str(card.refusal))}."]
     elif card.refusal:
-        paragraphs.append(f"Dredge reads its metadata and leaves its files alone: {plain_cell(card.refusal)}.")
+        paragraphs.append(f"Dredge reads its metadata but does not maintain it: {plain_cell(card.refusal)}.")
     if card.comment:
         paragraphs.append(plain_cell(card.comment))
     return "\n\n".join(paragraphs)
 
 
 def layout_asset(card: TableCard, warehouse_path: str) -> dg.AssetsDefinition:
-    """Return the layout asset of one table: materialise it to merge what there is to merge, all of it."""
+    """Return the layout asset of one table; materialising it merges all files that can be merged."""
     key = names.layout_key(warehouse_path, card.name)
     data = names.data_key(warehouse_path, card.name)
     database, _ = names.split(card.name)
     description = (
         f"Layout of {plain_cell(card.name)}: maintenance declines: {plain_cell(card.refusal)}."
         if card.refusal
-        else f"Layout of {plain_cell(card.name)}: how its rows lie in files. Materialize it to merge all that there is to merge now; sensors do it by "
-        "the table's own rules when sorted runs pile up. A compaction never changes what the table says, and the blocking check merged_view_unchanged proves it."
+        else f"File layout of {plain_cell(card.name)}. Materialize it to run a full compaction now; "
+        "sensors start compactions by the table's own rules when sorted runs pile up. "
+        "A compaction never changes the rows that readers see; the blocking check merged_view_unchanged verifies that."
     )
 
-    located = {"dagster/uri": card.root} if card.root else {}
+    location = {"dagster/uri": card.root} if card.root else {}
     spec = dg.AssetSpec(
         key,
         deps=[data],
@@ -76,7 +77,7 @@ def layout_asset(card: TableCard, warehouse_path: str) -> dg.AssetsDefinition:
         owners=[names.OWNER],
         kinds={"dredge", "spark"},
         tags={"dredge/table": names.tag_value(card.name)},
-        metadata={names.TABLE_NAME: card.name, **located},
+        metadata={names.TABLE_NAME: card.name, **location},
     )
     graph = layout_graph(card.name, names.node_name(warehouse_path, card.name))
     return TableAssets(
@@ -89,7 +90,9 @@ def layout_asset(card: TableCard, warehouse_path: str) -> dg.AssetsDefinition:
 
 
 def layout_graph(table: str, name: str) -> dg.GraphDefinition:
-    """Return the five ops of one table's layout as a graph; only ``apply``, which has the table's pool, is its own."""
+    """Return the five ops of one table's layout as a graph; all tables share them, except ``apply``, which has a pool
+    per table.
+    """
     return named_graph(_common_graph(), name, {_APPLY: apply_op(table)})
 
 
@@ -104,7 +107,7 @@ def _common_graph() -> dg.GraphDefinition:
     @dg.graph(
         name="layout",
         ins={"data": dg.GraphIn()},
-        config=dg.ConfigMapping(config_schema=PLAN_CONFIG, config_fn=_spread),
+        config=dg.ConfigMapping(config_schema=PLAN_CONFIG, config_fn=_config_of_ops),
     )
     def layout(data: Any) -> Any:
         report = apply(plan(observe(data)))
@@ -113,6 +116,6 @@ def _common_graph() -> dg.GraphDefinition:
     return layout
 
 
-def _spread(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Give the launch config (names and hashes only) to the two ops that plan."""
+def _config_of_ops(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the configuration of the two ops that plan, from that of the launchpad (names and hashes only)."""
     return {verb: {"config": dict(config)} for verb in ("plan", "apply")}

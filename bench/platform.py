@@ -173,7 +173,7 @@ def web_server(home: Path, warehouse: Path) -> Iterator[DagsterClient]:
             if process.poll() is not None:
                 raise RuntimeError((home / "web.log").read_text())
             try:
-                if client.loaded():
+                if client.is_loaded():
                     break
             except PlatformFailed as error:
                 if client.url not in str(error):

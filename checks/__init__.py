@@ -1,4 +1,4 @@
-"""Checks: what must hold after every compaction (blocking), how the files lie, and whether the data keep their rules."""
+"""Asset checks: conditions that block maintenance, the state of the file layout, and the rules of the data."""
 
 from __future__ import annotations
 

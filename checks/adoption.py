@@ -1,4 +1,7 @@
-"""adopt_warehouse: the first look at a warehouse that others have written so far: every table is opened, its tree checked and its needs told; nothing is changed."""
+"""Op of the job `adopt_warehouse`: it opens every table of a new warehouse, checks its tree and lists its needs.
+
+Read-only.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from orchestration.metadata import plain_cell
 from orchestration.ops.each_table import TableFailed, each_table
 from orchestration.partitions import usable_keys
 from orchestration.policies import policy_source
-from orchestration.quirks import typed
+from orchestration.quirks import resolve_annotations
 from orchestration.resources.warehouse import WarehouseResource, describe_warehouse
 from orchestration.table_card import TableCard, count_text
 
@@ -25,15 +28,18 @@ _SHOWN: Final = 500
 
 @cache
 def adopt_op() -> dg.OpDefinition:
-    """Return the op that looks at every table once and evaluates its first check."""
+    """Return the op that reads every table once and evaluates its first check."""
 
     @dg.op(
         name="look_at_warehouse",
-        description="Open every table, add its partitions to Dagster, check that its files lie as they should, and say what it needs; nothing is changed.",
+        description=(
+            "Open every table, add its partitions to Dagster, check its tree of files, and list what it needs. "
+            "Nothing is changed."
+        ),
         out=dg.Out(dg.Nothing),
         tags={"dagster/kind/dredge": ""},
     )
-    @typed
+    @resolve_annotations
     def look_at_warehouse(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> None:
         troubles: list[str] = []
         cards = describe_warehouse(warehouse, troubles)
@@ -41,57 +47,61 @@ def adopt_op() -> dg.OpDefinition:
             context.log.warning(line)
         rows: list[str] = []
 
-        def look(card: TableCard) -> None:
+        def adopt(card: TableCard) -> None:
             if card.refusal is not None:
                 context.log.info("%s: left alone: %s", card.name, card.refusal)
                 rows.append(f"| {plain_cell(card.name)} | left alone | {plain_cell(card.refusal)} |")
                 return
-            rows.append(_look(context, warehouse, card))
+            rows.append(_adopt_table(context, warehouse, card))
 
         try:
-            each_table(context, {card.name: card for card in cards}, look)
+            each_table(context, {card.name: card for card in cards}, adopt)
         finally:
-            head = ["| table | its files | what it needs |", "|---|---|---|"]
+            header = ["| table | files | needs |", "|---|---|---|"]
             more = f"\n\nand {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
-            listed = "\n".join([*head, *rows[:_SHOWN]]) + more if rows else "the warehouse holds no table yet"
+            listed = "\n".join([*header, *rows[:_SHOWN]]) + more if rows else "the warehouse has no tables yet"
             context.add_output_metadata({"tables": dg.MetadataValue.md(listed), "looked at": len(rows)})
 
     return look_at_warehouse
 
 
-def _look(context: dg.OpExecutionContext, warehouse: WarehouseResource, card: TableCard) -> str:
-    """Look at one table, tell Dagster, and return its line. Raises TableFailed where its files do not lie as they should."""
+def _adopt_table(context: dg.OpExecutionContext, warehouse: WarehouseResource, card: TableCard) -> str:
+    """Check one table, report to Dagster, and return its line. Raises TableFailed if its tree is not valid."""
     store = warehouse.store(card.name)
     health = table_health(store)
     buckets, files, broken = inspect_tree(store, None)
-    fine = f"{files} files in {buckets} buckets lie as they should"
-    told = f"{count_text(len(broken), 'broken invariant')}: {broken[0]}" if broken else fine
+    valid_text = f"{files} files in {buckets} buckets form a valid tree"
+    tree_text = f"{count_text(len(broken), 'broken invariant')}: {broken[0]}" if broken else valid_text
     policy, layout = (
         policy_source(warehouse.policy_file).current().of(card.name),
         names.layout_key(warehouse.path, card.name),
     )
-    for partition in _partitions(context, card, health):
+    for partition in _add_partitions(context, card, health):
         if not is_off(policy, names.TREE_CHECK):
-            # A partition that is sound goes on being maintained, whatever lies beside it.
-            here = [one for one in broken if partition is None or one.partition == partition]
-            others = f"those of {partition} lie as they should" if broken else fine
-            found = dg.AssetCheckResult(
+            # A valid partition is maintained even if other partitions are not valid.
+            violations = [violation for violation in broken if partition is None or violation.partition == partition]
+            passing_text = f"those of {partition} form a valid tree" if broken else valid_text
+            result = dg.AssetCheckResult(
                 check_name=names.TREE_CHECK,
-                passed=not here,
-                description=f"{count_text(len(here), 'broken invariant')}: {here[0]}" if here else others,
+                passed=not violations,
+                description=f"{count_text(len(violations), 'broken invariant')}: {violations[0]}"
+                if violations
+                else passing_text,
                 metadata={"found by": names.ADOPT_JOB},
             )
-            evaluation = evaluation_of(layout, under_policy(found, policy), partition)
-            context.log_event(evaluation)  # type: ignore[arg-type]  # stored at once; Dagster's type leaves evaluations out
+            evaluation = evaluation_of(layout, under_policy(result, policy), partition)
+            context.log_event(evaluation)  # type: ignore[arg-type]  # Dagster's type omits evaluations
     need = need_of(card.name, health.buckets)
-    context.log.info("%s: %s; score %g: %s", card.name, told, need.score, need.costs_most)
+    context.log.info("%s: %s; score %g: %s", card.name, tree_text, need.score, need.costs_most)
     if broken:
-        raise TableFailed(told)
-    return f"| {plain_cell(card.name)} | {plain_cell(told)} | score {need.score:g}: {plain_cell(need.costs_most)} |"
+        raise TableFailed(tree_text)
+    return (
+        f"| {plain_cell(card.name)} | {plain_cell(tree_text)} | score {need.score:g}: {plain_cell(need.costs_most)} |"
+    )
 
 
-def _partitions(context: dg.OpExecutionContext, card: TableCard, health: TableHealth) -> list[str | None]:
-    """Return the table's partitions, which Dagster knows from here on, [None] for a table without any."""
+def _add_partitions(context: dg.OpExecutionContext, card: TableCard, health: TableHealth) -> list[str | None]:
+    """Add the table's partitions to Dagster and return them; [None] for a table without partitions."""
     if not card.partitioned:
         return [None]
     keys = usable_keys(sorted({*health.waiting, *(state.text for state in health.partitions)}))[0]

@@ -1,7 +1,4 @@
-"""audit: what maintenance published is compared once more, by the second path: every night a sample of tables, or two snapshots that somebody names.
-
-The sample goes round: each night takes the tables that were compared the longest ago.
-"""
+"""Audit: the independent reader verifies compactions again, every night for a sample, or for two given snapshots."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from functools import cache
 import dagster as dg
 from pydantic import Field
 
-from checks.definition import evaluation_of, is_off, named, show_verdict, under_policy
+from checks.definition import evaluation_of, is_off, rename_result, show_verdict, under_policy
 from checks.merged_view import compare, judge
 from lsm_core.errors import CorruptFile, SnapshotNotFound, UnsupportedFeature
 from lsm_core.format.partition_path import partition_text
@@ -22,58 +19,61 @@ from orchestration import names
 from orchestration.blocked import blocking_failure
 from orchestration.health import refusal_of
 from orchestration.ops.each_table import TableFailed, each_table
-from orchestration.ops.kept_for_undo import kept_for_undo
-from orchestration.ops.table_ops import said_in_one_line
+from orchestration.ops.kept_for_undo import keep_for_undo
+from orchestration.ops.table_ops import fail_in_one_line
 from orchestration.partitions import usable_keys
 from orchestration.policies import Policy, policy_source
-from orchestration.quirks import typed
+from orchestration.quirks import resolve_annotations
 from orchestration.resources.spark_resource import SparkResource
 from orchestration.resources.warehouse import WarehouseResource, list_tables
 
 
 class Audit(dg.Config):
-    """What `audit` is given."""
+    """Configuration of the job `audit`."""
 
-    tables: int = Field(5, description="so many tables, those that were audited the longest ago first")
-    minutes: float = Field(60.0, description="begin no table once these are over")
+    tables: int = Field(5, description="most tables to audit, the least recently audited first")
+    minutes: float = Field(60.0, description="minutes after which no further table starts")
 
 
 class TwoSnapshots(dg.Config):
-    """What `verify_snapshots` is given."""
+    """Configuration of the job `verify_snapshots`."""
 
-    table: str = Field(description="the table: db.table")
-    snapshot_a: int = Field(description="the snapshot before")
-    snapshot_b: int = Field(description="the snapshot that must say the same")
+    table: str = Field(description="full name of the table: db.table")
+    snapshot_a: int = Field(description="first snapshot")
+    snapshot_b: int = Field(description="snapshot that must have the same rows")
 
 
 @cache
 def audit_op() -> dg.OpDefinition:
-    """Return the op that compares the newest compactions of a sample of tables once more."""
+    """Return the op that verifies the newest compactions of a sample of tables again."""
 
     @dg.op(
         name="audit_tables",
-        description="Compare what the newest compaction of a table published with the snapshot before it, by Spark SQL over the raw files (V3), for a sample of all tables.",
+        description=(
+            "Compare the newest compaction of a sample of tables with the snapshot before it, "
+            "by Spark SQL over the raw files (V3)."
+        ),
         config_schema=Audit.to_fields_dict(),
         out=dg.Out(dg.Nothing),
         tags={"dagster/kind/spark": ""},
         pool=names.SPARK_POOL,
     )
-    @typed
+    @resolve_annotations
     def audit_tables(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource) -> None:
-        asked = Audit(**context.op_config)
-        began, looked_at = time.monotonic(), 0
+        config = Audit(**context.op_config)
+        start_seconds, audited = time.monotonic(), 0
         tables, left_out = list_tables(warehouse.catalog())
         policies = policy_source(warehouse.policy_file).current()
         for line in left_out:
             context.log.warning(line)
 
         def audit(table: str) -> None:
-            nonlocal looked_at
-            if looked_at >= asked.tables:
+            nonlocal audited
+            if audited >= config.tables:
                 return
             store = warehouse.store(table)
             blocked = blocking_failure(context.instance, names.layout_key(warehouse.path, table))
-            if blocked is not None:  # a newer compaction that is sound would free what an older one left
+            if blocked is not None:  # a newer, correct compaction would clear the failure of an older one
                 context.log.info("%s: left alone: %s", table, blocked)
                 return
             policy = policies.of(table)
@@ -82,21 +82,21 @@ def audit_op() -> dg.OpDefinition:
             published = None if refusal_of(store) is not None else newest_compaction(store)
             if published is None:
                 return
-            if time.monotonic() - began >= asked.minutes * 60:
-                context.log.info("%g minutes are over: %s comes next time", asked.minutes, table)
-                looked_at = asked.tables
+            if time.monotonic() - start_seconds >= config.minutes * 60:
+                context.log.info("limit of %g minutes reached: %s is audited next time", config.minutes, table)
+                audited = config.tables
                 return
-            looked_at += 1
-            _tell(context, warehouse, spark, policy, table, published)
+            audited += 1
+            _audit_table(context, warehouse, spark, policy, table, published)
 
         each_table(context, {table: table for table in longest_ago_first(context.instance, warehouse, tables)}, audit)
-        context.add_output_metadata({"tables compared": looked_at, "tables": len(tables)})
+        context.add_output_metadata({"tables compared": audited, "tables": len(tables)})
 
     return audit_tables
 
 
 def longest_ago_first(instance: dg.DagsterInstance, warehouse: WarehouseResource, tables: list[str]) -> list[str]:
-    """Return the tables, those never compared first, then by the time of the newest evaluation of merged_view_unchanged."""
+    """Return the tables by the time of their newest evaluation of merged_view_unchanged, those never compared first."""
     keys = {
         table: dg.AssetCheckKey(names.layout_key(warehouse.path, table), names.MERGED_VIEW_CHECK) for table in tables
     }
@@ -105,7 +105,7 @@ def longest_ago_first(instance: dg.DagsterInstance, warehouse: WarehouseResource
     return sorted(tables, key=lambda table: (times.get(keys[table], 0.0), table))
 
 
-def _tell(
+def _audit_table(
     context: dg.OpExecutionContext,
     warehouse: WarehouseResource,
     spark: SparkResource,
@@ -113,70 +113,79 @@ def _tell(
     table: str,
     published: int,
 ) -> None:
-    """Compare one table's compaction and report it as its check. Raises TableFailed where the two differ, SnapshotNotFound where one expired meanwhile."""
+    """Verify one table's compaction and report the result as its check.
+
+    Raises:
+        TableFailed: the snapshots differ.
+    """
     try:
         try:
-            found, note = compare(warehouse, spark, table, published), ""
+            report, note = compare(warehouse, spark, table, published), ""
         except UnsupportedFeature as error:
-            found = verify_snapshots(warehouse.store(table), published - 1, published)
-            note = f"; no second path: {error}"
+            report = verify_snapshots(warehouse.store(table), published - 1, published)
+            note = f"; compared by digests only: {error}"
     except SnapshotNotFound as error:
-        context.log.info("%s: %s: it comes next time", table, error)
+        context.log.info("%s: %s: it is audited next time", table, error)
         return
     except CorruptFile as error:
-        kept = kept_for_undo(warehouse.store(table), published)
-        text = f"snapshot {published} cannot be trusted: {error}; {kept.text}"
-        result = dg.AssetCheckResult(passed=False, description=text, metadata=kept.metadata)
+        kept_files = keep_for_undo(warehouse.store(table), published)
+        text = f"snapshot {published} cannot be trusted: {error}; {kept_files.text}"
+        result = dg.AssetCheckResult(passed=False, description=text, metadata=kept_files.metadata)
     else:
-        differ = None if found.ok else kept_for_undo(warehouse.store(table), published)
-        result = judge(found, f"{note}; by the nightly audit", differ)
-    result = under_policy(named(names.MERGED_VIEW_CHECK, result), policy)
+        kept_if_different = None if report.ok else keep_for_undo(warehouse.store(table), published)
+        result = judge(report, f"{note}; by the nightly audit", kept_if_different)
+    result = under_policy(rename_result(names.MERGED_VIEW_CHECK, result), policy)
     context.log.info("%s: %s", table, result.description)
-    for partition in _partitions_of(warehouse.store(table), published):
+    for partition in _changed_partitions(warehouse.store(table), published):
         evaluation = evaluation_of(names.layout_key(warehouse.path, table), result, partition)
-        context.log_event(evaluation)  # type: ignore[arg-type]  # stored at once; Dagster's type leaves evaluations out
+        context.log_event(evaluation)  # type: ignore[arg-type]  # Dagster's type omits evaluations
     if not result.passed:
         raise TableFailed(str(result.description))
 
 
-def _partitions_of(store: TableStore, published: int) -> list[str | None]:
-    """Return the partitions that the snapshot changed, as Dagster names them, [None] for a table without any: a check is evaluated by partition."""
+def _changed_partitions(store: TableStore, published: int) -> list[str | None]:
+    """Return the partitions that a snapshot changed, as Dagster names them; [None] for a table without partitions."""
     if not store.schema.partition_keys:
         return [None]
     changed = manifests.delta_entries(store, snapshots.read(store, published)).column("partition").unique().to_pylist()
-    return [*usable_keys(sorted(partition_text(store.schema, binary, store.options) for binary in changed))[0]]
+    return [
+        *usable_keys(sorted(partition_text(store.schema, partition_row, store.options) for partition_row in changed))[0]
+    ]
 
 
 @cache
 def verify_op() -> dg.OpDefinition:
-    """Return the op that compares two snapshots which somebody names."""
+    """Return the op that compares two given snapshots."""
 
     @dg.op(
         name="compare_snapshots",
-        description="Compare what two snapshots of a table say, bucket by bucket: by Spark SQL when they follow each other (V3), else by digests.",
+        description=(
+            "Compare the merged rows of two snapshots of a table by bucket, "
+            "with Spark SQL if they are consecutive (V3), else by digests."
+        ),
         config_schema=TwoSnapshots.to_fields_dict(),
         out=dg.Out(dg.Nothing),
         tags={"dagster/kind/dredge": ""},
         pool=names.SPARK_POOL,
     )
-    @typed
+    @resolve_annotations
     def compare_snapshots(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource) -> None:
-        asked = TwoSnapshots(**context.op_config)
+        config = TwoSnapshots(**context.op_config)
         context.instance.add_run_tags(context.run_id, {names.TAG_ACTION: names.VERIFY_JOB})
-        with said_in_one_line(asked.table):
-            result = judge(_compare(warehouse, spark, asked))
-        show_verdict(context, asked.table, result)
+        with fail_in_one_line(config.table):
+            result = judge(_compare_snapshots(warehouse, spark, config))
+        show_verdict(context, config.table, result)
 
     return compare_snapshots
 
 
-def _compare(warehouse: WarehouseResource, spark: SparkResource, asked: TwoSnapshots) -> VerifyReport:
-    if asked.snapshot_b == asked.snapshot_a + 1:
+def _compare_snapshots(warehouse: WarehouseResource, spark: SparkResource, config: TwoSnapshots) -> VerifyReport:
+    if config.snapshot_b == config.snapshot_a + 1:
         try:
-            return compare(warehouse, spark, asked.table, asked.snapshot_b)
+            return compare(warehouse, spark, config.table, config.snapshot_b)
         except UnsupportedFeature:
-            pass  # Spark SQL cannot say what the table says: by digests
-    return verify_snapshots(warehouse.store(asked.table), asked.snapshot_a, asked.snapshot_b)
+            pass  # Spark SQL cannot read this table: compare digests
+    return verify_snapshots(warehouse.store(config.table), config.snapshot_a, config.snapshot_b)
 
 
 __all__ = ["Audit", "TwoSnapshots", "audit_op", "longest_ago_first", "verify_op"]

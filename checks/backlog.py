@@ -1,4 +1,4 @@
-"""level0_backlog: how many level-0 files wait in the worst bucket; sensors report it without a run, people can execute it."""
+"""Check `level0_backlog`: level-0 files in the worst bucket. Sensors report it without a run; people can execute it."""
 
 from __future__ import annotations
 
@@ -16,24 +16,29 @@ from orchestration.policies.decisions import Backlog, backlog_of
 LEVEL0_FILES: Final = "level-0 files (worst bucket)"
 SMALL_FILES: Final = "small files (worst partition)"
 THRESHOLD: Final = "threshold"
-"""What an evaluation calls its numbers; of append tables the small files are counted."""
+"""Metadata keys of an evaluation; for append tables, small files are counted."""
 
 
 def hides_level0(options: TableOptions) -> bool:
-    """Whether readers of the table see nothing of level 0 before it is compacted."""
+    """Return whether readers of the table do not see level 0 before it is compacted."""
     return options.batch_scan_skips_level0
 
 
 def backlog_evaluation(
     layout: dg.AssetKey, states: Sequence[PartitionHealth], policy: Policy, *, hidden: bool = False
 ) -> dg.AssetCheckEvaluation:
-    """Return the evaluation that a sensor can report: WARN from ``level0_warn`` on, ERROR from ``level0_critical`` and ``level0_emergency`` on.
+    """Return the evaluation that a sensor can report.
 
-    ``hidden``: readers do not see level 0, so that a backlog is missing data and not only slow reads.
+    It warns from ``level0_warn`` on and fails from ``level0_critical`` and ``level0_emergency`` on. There is one for
+    the whole table: Dagster keeps a single evaluation without a run per partition, and fails on the second.
 
-    One for the whole table: Dagster keeps a single evaluation without a run for a partition, and fails on the second.
+    Args:
+        layout: key of the layout.
+        states: health of the partitions.
+        policy: policy of the table.
+        hidden: whether readers do not see level 0, so that a backlog is missing data and not only slow reads.
     """
-    level, files, where = backlog_of(states, policy)
+    level, files, place = backlog_of(states, policy)
     name = {Backlog.CRITICAL: "level0_critical", Backlog.EMERGENCY: "level0_emergency"}.get(level, "level0_warn")
     threshold = {
         "level0_critical": policy.level0_critical,
@@ -41,13 +46,16 @@ def backlog_evaluation(
     }.get(name, policy.level0_warn)
     sign = "<" if level is Backlog.OK else ">="
     paused = f"; maintenance is paused: {policy.paused}" if policy.paused else ""
-    unseen = "; invisible to readers" if hidden and files else ""
+    visibility = "; invisible to readers" if hidden and files else ""
     return dg.AssetCheckEvaluation(
         asset_key=layout,
         check_name=names.BACKLOG_CHECK,
         passed=level is Backlog.OK,
         severity=dg.AssetCheckSeverity.WARN if level in {Backlog.OK, Backlog.WARN} else dg.AssetCheckSeverity.ERROR,
-        description=f"{level.value}: {files} level-0 files {sign} {threshold}{f' in {where}' if where else ''}{paused}{unseen}",
+        description=(
+            f"{level.value}: {files} level-0 files {sign} {threshold}{f' in {place}' if place else ''}"
+            f"{paused}{visibility}"
+        ),
         metadata={
             LEVEL0_FILES: dg.MetadataValue.int(files),
             THRESHOLD: dg.MetadataValue.int(threshold),

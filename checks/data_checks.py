@@ -1,4 +1,4 @@
-"""The checks over a table's data, made at night and by hand: those of the engine that read rows or every snapshot, and great-expectations."""
+"""Checks of a table's data, run at night and by hand: those that read rows or all snapshots, and great-expectations."""
 
 from __future__ import annotations
 
@@ -11,81 +11,92 @@ from pydantic import Field
 
 from checks.definition import (
     Declaration,
-    checked_table,
+    card_of_checks,
     declare_together,
-    declined,
     evaluation_of,
     is_off,
     limits_of,
-    named,
+    rename_result,
+    result_if_off,
+    result_if_refused,
     result_of,
+    selected_checks,
     show_verdict,
-    switched_off,
     under_policy,
-    wanted,
 )
 from checks.expectations import DESCRIPTION, suite_result
 from lsm_core.maintenance import PAGES_CHECK, DeepRead, checks_of, run_check
 from orchestration import names
 from orchestration.ops.each_table import each_table
-from orchestration.ops.table_ops import said_in_one_line
+from orchestration.ops.table_ops import fail_in_one_line
 from orchestration.policies import Policy, policy_source
-from orchestration.quirks import typed
+from orchestration.quirks import resolve_annotations
 from orchestration.resources.spark_resource import SparkResource
 from orchestration.resources.warehouse import WarehouseResource, describe_warehouse
 from orchestration.table_card import TableCard
 
 
 def data_checks(card: TableCard, data: dg.AssetKey, policy: Policy) -> dg.AssetChecksDefinition:
-    """Return the checks over ``card``'s data asset, but those that the policy switches off; none is blocking: no run of ours makes the data."""
+    """Return the checks of a table's data asset, except those that the policy switches off.
+
+    None is blocking, because no run of the platform materialises the data.
+    """
     return declare_together(card, data, "checks", declarations_of(card, policy), _check)
 
 
 def declarations_of(card: TableCard, policy: Policy) -> Sequence[Declaration]:
-    """Return what a table's data are checked for."""
-    made = [
+    """Return the checks of a table's data."""
+    declarations = [
         Declaration(check.name, check.promise)
         for check in checks_of(card.primary_keys, card.options)
         if check.reads_rows
     ]
-    made.append(Declaration(names.SUITE_CHECK, DESCRIPTION))
-    return [one for one in made if not is_off(policy, one.name)] or made[-1:]
+    declarations.append(Declaration(names.SUITE_CHECK, DESCRIPTION))
+    return [declaration for declaration in declarations if not is_off(policy, declaration.name)] or declarations[-1:]
 
 
 def _check(
     context: dg.AssetCheckExecutionContext, warehouse: WarehouseResource, spark: SparkResource
 ) -> Iterator[dg.AssetCheckResult]:
-    card = checked_table(context, warehouse)
+    card = card_of_checks(context, warehouse)
     policy = policy_source(warehouse.policy_file).current().of(card.name)
-    for check in wanted(context)[1]:
+    for check in selected_checks(context)[1]:
         yield data_result(warehouse, spark, card, policy, check)
 
 
 def data_result(
     warehouse: WarehouseResource, spark: SparkResource, card: TableCard, policy: Policy, check: str
 ) -> dg.AssetCheckResult:
-    """Make one check of a table's data. Raises SuiteCrashed, and what opening the table raises."""
+    """Run one check of a table's data.
+
+    Raises:
+        SuiteCrashed: an expectation could not be evaluated.
+        DredgeError: the table cannot be opened.
+    """
     if is_off(policy, check):
-        return switched_off(policy, check)
+        return result_if_off(policy, check)
     if card.refusal is not None:
-        return declined(card, check)
+        return result_if_refused(card, check)
     if check == names.SUITE_CHECK:
         session = spark if policy.expectations_on == "spark" and spark.uses_spark else None
-        return under_policy(named(check, suite_result(warehouse, card, policy.expectations, session)), policy)
+        return under_policy(rename_result(check, suite_result(warehouse, card, policy.expectations, session)), policy)
     return under_policy(result_of(run_check(warehouse.store(card.name), check, limits_of(policy))), policy)
 
 
 @dg.op(
     name="hold_to_rules",
-    description="Make every check of every table's data that is not switched off, in bounded samples, and tell the outcomes as the checks of the data assets.",
+    description=(
+        "Run all checks of all tables' data that are not switched off, in bounded samples, "
+        "and report the results to the data assets."
+    ),
     out=dg.Out(dg.Nothing),
     tags={"dagster/kind/dredge": ""},
 )
-@typed
+@resolve_annotations
 def rules_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource) -> None:
-    """Check the data of all tables that maintenance looks after; a table whose checks fail to run stops no other.
+    """Check the data of all maintained tables; a table whose checks fail to run stops no other.
 
-    At the end the op fails and names the tables whose checks could not be made. A check that finds something is no failure of the run.
+    At its end the op fails and names the tables whose checks could not run. A failed check does not fail the run.
     """
     policies = policy_source(warehouse.policy_file).current()
 
@@ -94,7 +105,8 @@ def rules_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark
         for declaration in declarations_of(card, policy):
             result = data_result(warehouse, spark, card, policy, declaration.name)
             context.log.info("%s: %s: %s", card.name, declaration.name, result.description)
-            context.log_event(evaluation_of(asset, result))  # type: ignore[arg-type]  # stored at once; Dagster's type leaves evaluations out
+            evaluation = evaluation_of(asset, result)
+            context.log_event(evaluation)  # type: ignore[arg-type]  # Dagster's type omits evaluations
 
     each_table(context, {card.name: card for card in describe_warehouse(warehouse) if card.refusal is None}, evaluate)
 
@@ -102,9 +114,9 @@ def rules_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark
 class DeepCheck(dg.Config):
     """Configuration of the job `deep_check`."""
 
-    table: str = Field(description="the table: db.table")
+    table: str = Field(description="full name of the table: db.table")
     bytes: int | None = Field(
-        None, description="stop after so many stored bytes; the next run resumes there. Without it: read all files"
+        None, description="stored bytes after which the run stops; the next run resumes there (default: all files)"
     )
 
 
@@ -114,31 +126,33 @@ def deep_check_op() -> dg.OpDefinition:
 
     @dg.op(
         name="read_every_page",
-        description="Read every page of a table's data files and compare its checksum; an interrupted run is resumed by the next one.",
+        description=(
+            "Read every page of a table's data files and verify checksums. The next run resumes an interrupted one."
+        ),
         config_schema=DeepCheck.to_fields_dict(),
         out=dg.Out(dg.Nothing),
         tags={"dagster/kind/dredge": ""},
         pool=names.SPARK_POOL,
     )
-    @typed
+    @resolve_annotations
     def read_every_page(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource) -> None:
         config = DeepCheck(**context.op_config)
         context.instance.add_run_tags(context.run_id, {names.TAG_ACTION: names.DEEP_CHECK_JOB})
-        with said_in_one_line(config.table):
+        with fail_in_one_line(config.table):
             card = warehouse.card(config.table)
             policy = policy_source(warehouse.policy_file).current().of(config.table)
             limits = replace(limits_of(policy), deep=_deep_read(spark, config.bytes))
             report = run_check(warehouse.store(config.table), PAGES_CHECK, limits)
         result = under_policy(result_of(report), policy)
         evaluation = evaluation_of(names.data_key(warehouse.path, card.name), result)
-        context.log_event(evaluation)  # type: ignore[arg-type]  # stored at once; Dagster's type leaves evaluations out
+        context.log_event(evaluation)  # type: ignore[arg-type]  # Dagster's type omits evaluations
         show_verdict(context, config.table, result)
 
     return read_every_page
 
 
 def _deep_read(spark: SparkResource, limit: int | None) -> DeepRead:
-    """Return how a deep check reads files: by tasks of Spark where the platform runs on it, else in the run's process."""
+    """Return how a deep check reads files: with Spark tasks if the platform uses Spark, else in the run's process."""
     if not spark.uses_spark:
         return DeepRead(bytes=limit)
     from lsm_core.spark import deep_read

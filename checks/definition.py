@@ -1,7 +1,8 @@
-"""How checks are declared here: all of one asset as one op, which makes those that were asked for, each kept by partition or for the whole table.
+"""Declaration of checks: all checks of one asset as one op that runs the selected ones, stored by partition or for the
+table.
 
-One op a table and asset, whose function, inputs and resources Dagster looks at once for all tables: an op a check would take a third of the
-time in which a warehouse of thousands of tables loads.
+There is one op per table and asset, whose function, inputs and resources Dagster inspects once for all tables. One op
+per check would take a third of the loading time of a warehouse with thousands of tables.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from orchestration import names
 from orchestration.metadata import plain_cell
 from orchestration.partitions import partitions_definition
 from orchestration.policies import Policy
-from orchestration.quirks import TableChecks, early_features, named_op, typed
+from orchestration.quirks import TableChecks, early_features, named_op, resolve_annotations
 from orchestration.resources.warehouse import WarehouseResource
 from orchestration.table_card import TableCard
 
@@ -26,12 +27,19 @@ OFF: Final = "off"
 _SHOWN: Final = 20
 _WITHIN_HOURS: Final = 6
 _WITHIN_A_DAY: Final = 30
-"""Hours that something may be due where compactions start in a window of the day alone."""
+"""Hours that work may be due where compactions start only in a window of the day."""
 
 
 @dataclass(frozen=True)
 class Declaration:
-    """One check of an asset: its name, what it promises, whether a failure is ``blocking``, and whether it is evaluated by partition."""
+    """One check of an asset.
+
+    Attributes:
+        name: name of the check.
+        promise: condition that it checks, for its description.
+        blocking: whether a failure stops maintenance.
+        by_partition: whether it is evaluated by partition.
+    """
 
     name: str
     promise: str
@@ -48,10 +56,16 @@ def declare_together(
     *,
     pool: str | None = None,
 ) -> dg.AssetChecksDefinition:
-    """Return the checks of ``asset`` as one op called ``name``, any of which can be executed alone.
+    """Return the checks of an asset as one op, any of which can be executed alone.
 
-    ``function`` asks `checked_table` for its table and `wanted` for what it shall evaluate. Checks are kept by partition where they say so
-    (else their results would lose it).
+    Args:
+        card: the table.
+        asset: key of the asset.
+        name: name of the op.
+        declarations: the checks. A check evaluated by partition is stored by partition, otherwise its result would
+            lose it.
+        function: runs the checks; it gets its table from `checked_table` and its checks from `wanted`.
+        pool: pool of the op, or None.
     """
     partitions = partitions_definition(card)
     outs = tuple(declaration.name for declaration in declarations)
@@ -68,9 +82,9 @@ def declare_together(
             )
             for out, declaration in zip(template.check_specs_by_output_name, declarations, strict=True)
         }
-    (put,) = template.keys_by_input_name
+    (input_name,) = template.keys_by_input_name
     return TableChecks(
-        keys_by_input_name={put: asset},
+        keys_by_input_name={input_name: asset},
         keys_by_output_name={},
         node_def=named_op(template.op, f"{'__'.join(asset.path)}__{name}"),
         check_specs_by_output_name=specs,
@@ -82,24 +96,24 @@ def declare_together(
 def _template(
     function: Callable[..., Any], name: str, checks: tuple[str, ...], pool: str | None
 ) -> dg.AssetChecksDefinition:
-    """Return these checks over no asset in particular: what Dagster finds out about a function it finds out once for all tables."""
+    """Return these checks over a placeholder asset, so that Dagster inspects the function once for all tables."""
     specs = [dg.AssetCheckSpec(check, asset=dg.AssetKey("checked")) for check in checks]
-    made: dg.AssetChecksDefinition = dg.multi_asset_check(name=name, specs=specs, can_subset=True, pool=pool)(
-        typed(function)
+    template: dg.AssetChecksDefinition = dg.multi_asset_check(name=name, specs=specs, can_subset=True, pool=pool)(
+        resolve_annotations(function)
     )
-    return made
+    return template
 
 
-def checked_table(context: dg.AssetCheckExecutionContext, warehouse: WarehouseResource) -> TableCard:
-    """Describe the table that the checks in ``context`` are about, as it is now."""
+def card_of_checks(context: dg.AssetCheckExecutionContext, warehouse: WarehouseResource) -> TableCard:
+    """Return the current card of the table that the checks in ``context`` belong to."""
     spec = next(iter(context.check_specs))
     return warehouse.card(str((spec.metadata or {})[names.TABLE_NAME]))
 
 
-def wanted(context: dg.AssetCheckExecutionContext) -> tuple[dg.AssetKey, list[str]]:
-    """Return the asset, and the names of the checks that are to be evaluated, in the order in which they were declared."""
-    chosen = {key.name for key in context.selected_asset_check_keys}
-    specs = [spec for spec in context.check_specs if spec.name in chosen]
+def selected_checks(context: dg.AssetCheckExecutionContext) -> tuple[dg.AssetKey, list[str]]:
+    """Return the asset, and the names of its selected checks in the order of their declaration."""
+    selected = {key.name for key in context.selected_asset_check_keys}
+    specs = [spec for spec in context.check_specs if spec.name in selected]
     return next(iter(context.check_specs)).asset_key, [spec.name for spec in specs]
 
 
@@ -110,7 +124,7 @@ def limits_of(policy: Policy) -> CheckLimits:
         policy: policy of one table.
 
     Returns:
-        Thresholds in files, bytes and milliseconds; a policy with off-peak hours lets work wait for a day.
+        Thresholds in files, bytes and milliseconds; with off-peak hours, work may be due for a day.
     """
     hours = _WITHIN_A_DAY if policy.off_peak is not None else _WITHIN_HOURS
     return CheckLimits(
@@ -125,7 +139,7 @@ def limits_of(policy: Policy) -> CheckLimits:
 
 
 def result_of(report: CheckReport, **metadata: Any) -> dg.AssetCheckResult:
-    """Return what the engine found as Dagster's result: numbers plot, what breaks the promise is listed."""
+    """Return a report of the engine as Dagster's result, with numbers to plot and a list of problems."""
     return dg.AssetCheckResult(
         check_name=report.check,
         passed=report.passed,
@@ -136,17 +150,17 @@ def result_of(report: CheckReport, **metadata: Any) -> dg.AssetCheckResult:
 
 
 def report_metadata(report: CheckReport) -> dict[str, dg.MetadataValue]:
-    """Return the metadata of an evaluation: the snapshot, the numbers of the report, and a list of its problems.
+    """Return the metadata of an evaluation: the snapshot, the numbers of the report, and its problems.
 
     Args:
         report: result of one check of the engine.
 
     Returns:
-        Values by their label; at most the first problems, as text without markup.
+        Values by their label; at most the first 20 problems, as text without markup.
     """
     numbers: dict[str, Any] = {"snapshot": report.snapshot_id} if report.snapshot_id is not None else {}
     numbers |= report.numbers
-    metadata: dict[str, dg.MetadataValue] = {name: _value(value) for name, value in numbers.items()}
+    metadata: dict[str, dg.MetadataValue] = {name: _metadata_value(value) for name, value in numbers.items()}
     if report.problems:
         metadata["what breaks it"] = dg.MetadataValue.md(
             "\n".join(f"- {plain_cell(line)}" for line in report.problems[:_SHOWN])
@@ -154,21 +168,21 @@ def report_metadata(report: CheckReport) -> dict[str, dg.MetadataValue]:
     return metadata
 
 
-def _value(value: float | str) -> dg.MetadataValue:
+def _metadata_value(value: float | str) -> dg.MetadataValue:
     if isinstance(value, int):
         return dg.MetadataValue.int(value)
     return dg.MetadataValue.float(value) if isinstance(value, float) else dg.MetadataValue.text(value)
 
 
 def under_policy(result: dg.AssetCheckResult, policy: Policy) -> dg.AssetCheckResult:
-    """Return a result with the severity that the policy gives its check; what it does not say stays."""
-    said = _SEVERITIES.get(policy.checks.get(str(result.check_name), ""))
-    if result.passed or said is None or result.severity is said:
+    """Return a result with the severity of the policy; without one in the policy, the result is unchanged."""
+    severity = _SEVERITIES.get(policy.checks.get(str(result.check_name), ""))
+    if result.passed or severity is None or result.severity is severity:
         return result
     return dg.AssetCheckResult(
         check_name=result.check_name,
         passed=False,
-        severity=said,
+        severity=severity,
         description=result.description,
         metadata={**result.metadata, "severity comes from": policy.origin(f"checks.{result.check_name}")},
     )
@@ -181,18 +195,18 @@ _SEVERITIES: Mapping[str, dg.AssetCheckSeverity] = {
 
 
 def is_off(policy: Policy, check: str) -> bool:
-    """Whether the policy says that the check does not look."""
+    """Return whether the policy switches the check off."""
     return policy.checks.get(check) == OFF
 
 
-def switched_off(policy: Policy, check: str) -> dg.AssetCheckResult:
-    """Return the result of a check that the policy switched off since definitions were loaded."""
+def result_if_off(policy: Policy, check: str) -> dg.AssetCheckResult:
+    """Return the result of a check that the policy switched off after definitions were loaded."""
     text = f"not evaluated: switched off by the policy ({policy.origin(f'checks.{check}')})"
     return dg.AssetCheckResult(check_name=check, passed=True, description=text)
 
 
-def named(check: str, result: dg.AssetCheckResult) -> dg.AssetCheckResult:
-    """Return a result as that of ``check``: one op evaluates several."""
+def rename_result(check: str, result: dg.AssetCheckResult) -> dg.AssetCheckResult:
+    """Return a copy of a result for the check of that name, because one op evaluates several."""
     return dg.AssetCheckResult(
         check_name=check,
         passed=result.passed,
@@ -205,7 +219,7 @@ def named(check: str, result: dg.AssetCheckResult) -> dg.AssetCheckResult:
 def evaluation_of(
     asset: dg.AssetKey, result: dg.AssetCheckResult, partition: str | None = None
 ) -> dg.AssetCheckEvaluation:
-    """Return the event that tells a result without an op of its own."""
+    """Return the event that reports a result without an op of its own."""
     return dg.AssetCheckEvaluation(
         asset_key=asset,
         check_name=str(result.check_name),
@@ -217,13 +231,13 @@ def evaluation_of(
     )
 
 
-def declined(card: TableCard, check: str | None = None) -> dg.AssetCheckResult:
-    """Return the result of a check over a table that maintenance leaves alone: nothing was done, so nothing can be wrong."""
+def result_if_refused(card: TableCard, check: str | None = None) -> dg.AssetCheckResult:
+    """Return the result of a check on a table that is not maintained: it passes."""
     return dg.AssetCheckResult(check_name=check, passed=True, description=f"not maintained: {card.refusal}")
 
 
 def show_verdict(context: dg.OpExecutionContext, table: str, result: dg.AssetCheckResult) -> None:
-    """Log the result of a check that a job made of one table, and show it as metadata of the op.
+    """Log the result of a check of one table and add it to the metadata of the op.
 
     Args:
         context: context of the op.
@@ -239,7 +253,7 @@ def show_verdict(context: dg.OpExecutionContext, table: str, result: dg.AssetChe
         raise dg.Failure(f"{table}: {result.description}", allow_retries=False)
 
 
-def failed(text: str, *, warn: bool = False, **metadata: Any) -> dg.AssetCheckResult:
-    """Return a failure that says why."""
+def failed_result(text: str, *, warn: bool = False, **metadata: Any) -> dg.AssetCheckResult:
+    """Return a failed result with its reason."""
     severity = dg.AssetCheckSeverity.WARN if warn else dg.AssetCheckSeverity.ERROR
     return dg.AssetCheckResult(passed=False, severity=severity, description=text, metadata=metadata)

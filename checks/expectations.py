@@ -1,9 +1,12 @@
-"""expectations: a great-expectations suite made from a table's schema and what its policy declares, held against a bounded sample of its merged rows, or against all of them in Spark.
+"""Check `expectations`: great-expectations suites over a bounded sample of a table's merged rows, or over all rows in
+Spark.
 
-Rows of sampled keys are held against what the table's history says of them (`checks.merge_expectations`). Each batch has a suite and a
-checkpoint; with a folder for Data Docs they write their pages there.
+The suites come from the table's schema and the policy. Rows of sampled keys are compared with the table's history
+(`checks.merge_expectations`). Each batch has a suite and a checkpoint; with a folder for Data Docs they write their
+pages there.
 
-great-expectations is imported only when the check runs (7 s), on a job of its own, so that no compaction waits for it.
+great-expectations is imported only when the check runs (7 s), in a job of its own, so that no compaction waits for
+it.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import dagster as dg
 import pyarrow as pa
 
-from checks.definition import declined, failed
+from checks.definition import failed_result, result_if_refused
 from lsm_core import Table
 from lsm_core.errors import DredgeError
 from lsm_core.maintenance import newest_compaction
@@ -34,10 +37,13 @@ os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
 
 MAX_ROWS: Final = 500_000
 MERGED_ROWS: Final = 200_000
-"""Rows of which sampled keys are merged again, apart from those of the first bucket."""
+"""Rows whose sampled keys are merged again, in addition to those of the first bucket."""
 MERGED_KEYS: Final = 1_024
 """Sampled keys per bucket."""
-DESCRIPTION: Final = "great-expectations: keys are there and unique, NOT NULL columns hold no null, what the policy declares holds, and merged rows are what the merge engine makes of the written versions, in bounded samples."
+DESCRIPTION: Final = (
+    "great-expectations, in bounded samples: keys are set and unique, NOT NULL columns have no nulls, "
+    "the expectations of the policy hold, and merged rows match the merge engine's result for the written versions."
+)
 _KEYS_SHOWN: Final = 20
 _CELLS_SHOWN: Final = 60
 _SITE: Final = "dredge"
@@ -58,20 +64,20 @@ def suite_result(
     Args:
         warehouse: warehouse of the table.
         card: description of the table.
-        declared: expectations of the policy, beside those that follow from the schema.
+        declared: expectations of the policy, in addition to those of the schema.
         spark: session that checks all rows, or None to check samples in this process.
         docs: folder for the pages of Data Docs, or None for no pages.
 
     Returns:
-        Counts and keys of rows that break an expectation, as text without markup; a pass for a table that maintenance leaves alone.
+        Counts and keys of unexpected rows, as text without markup; a pass for a table that is not maintained.
 
     Raises:
         SuiteCrashed: an expectation could not be evaluated.
         DredgeError: the table cannot be read.
     """
     if card.refusal is not None:
-        return declined(card)
-    return _told(suite_outcomes(warehouse, card, declared, spark, docs))
+        return result_if_refused(card)
+    return _check_result(suite_outcomes(warehouse, card, declared, spark, docs))
 
 
 def suite_outcomes(
@@ -81,7 +87,7 @@ def suite_outcomes(
     spark: SparkResource | None = None,
     docs: str | None = None,
 ) -> SuiteOutcomes:
-    """Return the outcomes of a table's suites; arguments and errors are those of `suite_result`."""
+    """Return the outcomes of a table's suites; see `suite_result` for arguments and errors."""
     merged = merged_batches(warehouse, card, spark)
     if spark is not None:
         with rows_in_spark(spark, warehouse.table(card.name), declared) as frame:
@@ -100,7 +106,7 @@ class SuiteOutcomes:
 
     Attributes:
         outcomes: one for each expectation.
-        rows: number of rows that the suite of the schema and the policy looked at.
+        rows: number of rows that the suite of the schema and the policy checked.
         where: which rows these are.
     """
 
@@ -109,12 +115,13 @@ class SuiteOutcomes:
     where: str
 
 
-def _told(found: SuiteOutcomes) -> dg.AssetCheckResult:
-    """Return the outcomes as Dagster's result: the expectations, the keys of rows that break one, and their values."""
-    outcomes, rows, where = found.outcomes, found.rows, found.where
-    lines = ["| expectation | rows that break it | observed | |", "|---|--:|---|---|"]
+def _check_result(result: SuiteOutcomes) -> dg.AssetCheckResult:
+    """Return the outcomes as Dagster's result: the expectations, and keys and values of unexpected rows."""
+    outcomes, rows, where = result.outcomes, result.rows, result.where
+    lines = ["| expectation | unexpected rows | observed | result |", "|---|--:|---|---|"]
     lines += [
-        f"| {plain_cell(item.text)} | {item.unexpected:,} | {plain_cell(item.observed)} | {'ok' if item.passed else 'broken'} |"
+        f"| {plain_cell(item.text)} | {item.unexpected:,} | {plain_cell(item.observed)} "
+        f"| {'ok' if item.passed else 'failed'} |"
         for item in outcomes
     ]
     metadata = {
@@ -125,58 +132,60 @@ def _told(found: SuiteOutcomes) -> dg.AssetCheckResult:
         "rows that break an expectation": dg.MetadataValue.int(sum(item.unexpected for item in outcomes)),
         "rows merged again": dg.MetadataValue.int(max((item.compared for item in outcomes), default=0)),
     }
-    broken = [item for item in outcomes if not item.passed]
-    if broken:
-        named = [f"- {plain_cell(item.text)}: {plain_cell(str(row))}" for item in broken for row in item.rows]
-        if named:
-            metadata["keys that break an expectation"] = dg.MetadataValue.md("\n".join(named))
-        if cells := [line for item in broken for line in item.cells]:
-            head = ["| key | what is wrong | column | observed | expected |", "|---|---|---|---|---|"]
-            listed = [f"| {' | '.join(map(plain_cell, line))} |" for line in cells[:_CELLS_SHOWN]]
-            metadata["observed and expected values"] = dg.MetadataValue.md("\n".join([*head, *listed]))
-        worst = next((item for item in broken if not item.warn), broken[0])
-        share = f"{worst.unexpected:,} rows break it" if worst.unexpected else "it does not hold"
-        text = f"{worst.text}: {share}; dirt in the source, maintenance changed nothing"
+    failing = [item for item in outcomes if not item.passed]
+    if failing:
+        keys = [f"- {plain_cell(item.text)}: {plain_cell(str(row))}" for item in failing for row in item.rows]
+        if keys:
+            metadata["keys that break an expectation"] = dg.MetadataValue.md("\n".join(keys))
+        if cells := [line for item in failing for line in item.cells]:
+            header = ["| key | difference | column | observed | expected |", "|---|---|---|---|---|"]
+            cell_rows = [f"| {' | '.join(map(plain_cell, line))} |" for line in cells[:_CELLS_SHOWN]]
+            metadata["observed and expected values"] = dg.MetadataValue.md("\n".join([*header, *cell_rows]))
+        worst = next((item for item in failing if not item.warn), failing[0])
+        share = f"{worst.unexpected:,} unexpected rows" if worst.unexpected else "it does not hold"
+        text = f"{worst.text}: {share}; the source data are wrong, maintenance did not change them"
         if worst.of_merge:
             text = f"{worst.text}: {worst.observed}"
-        return failed(text, warn=worst.warn, **metadata)
-    held = f"{len(outcomes)} expectations hold over {rows:,} rows"
-    return dg.AssetCheckResult(passed=True, description=held, metadata=metadata)
+        return failed_result(text, warn=worst.warn, **metadata)
+    holds_text = f"{len(outcomes)} expectations hold over {rows:,} rows"
+    return dg.AssetCheckResult(passed=True, description=holds_text, metadata=metadata)
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A pandas frame and whether it holds the whole table."""
+    """Pandas frame of rows, and whether it holds the whole table."""
 
     frame: pd.DataFrame
     whole: bool
 
 
-def wanted_columns(table: Table, declared: Sequence[Expectation] = ()) -> list[str]:
-    """Return the columns that a suite says something about: keys, NOT NULL columns, and those that declared expectations name.
+def suite_columns(table: Table, declared: Sequence[Expectation] = ()) -> list[str]:
+    """Return the columns that a suite reads: keys, NOT NULL columns, and columns of declared expectations.
 
-    Raises ``SuiteCrashed`` for an expectation of a column that the table does not have.
+    Raises:
+        SuiteCrashed: an expectation names a column that the table does not have.
     """
     schema = table.store.schema
-    keys, asked = set(schema.primary_keys), set[str]()
+    keys, named_columns = set(schema.primary_keys), set[str]()
     for item in declared:
-        given = [item.kwargs[name] for name in _COLUMN_ARGUMENTS if name in item.kwargs]
-        listed = {name for one in given for name in ([one] if isinstance(one, str) else one)}
-        if unknown := sorted(listed - set(schema.field_names)):
+        arguments = [item.kwargs[name] for name in _COLUMN_ARGUMENTS if name in item.kwargs]
+        columns = {name for argument in arguments for name in ([argument] if isinstance(argument, str) else argument)}
+        if unknown := sorted(columns - set(schema.field_names)):
             raise SuiteCrashed(
-                f"table {table.name}: expectation '{item.type}' of the policy names column {unknown[0]!r}; there are {', '.join(schema.field_names)}"
+                f"table {table.name}: expectation '{item.type}' of the policy names column {unknown[0]!r}; "
+                f"the columns are {', '.join(schema.field_names)}"
             )
-        asked |= listed
+        named_columns |= columns
     return [
         column.name
         for column in schema.fields
-        if column.name in keys or column.name in asked or not column.type.nullable
+        if column.name in keys or column.name in named_columns or not column.type.nullable
     ] or [schema.fields[0].name]
 
 
 def read_sample(table: Table, max_rows: int = MAX_ROWS, declared: Sequence[Expectation] = ()) -> Sample:
-    """Read up to ``max_rows`` merged rows. Keys of one bucket are never in another, so a cut sample still shows duplicates."""
-    columns = wanted_columns(table, declared)
+    """Read up to `max_rows` merged rows. A key is in one bucket only, so a truncated sample still shows duplicates."""
+    columns = suite_columns(table, declared)
     batches: list[pa.RecordBatch] = []
     rows = 0
     for batch in table.to_batches(columns=columns):
@@ -191,13 +200,13 @@ def read_sample(table: Table, max_rows: int = MAX_ROWS, declared: Sequence[Expec
 
 @contextmanager
 def rows_in_spark(spark: SparkResource, table: Table, declared: Sequence[Expectation] = ()) -> Iterator[Any]:
-    """Give all merged rows of a suite's columns as a DataFrame, which Spark keeps (spilling to its disks) while several expectations read it.
+    """Provide all merged rows of a suite's columns as a Spark DataFrame, cached while several expectations read it.
 
-    Raises what opening a session raises.
+    The cache spills to the disks of Spark. Raises the errors of opening a session.
     """
     from lsm_core.spark import read_table
 
-    frame = read_table(spark.session(), table, columns=wanted_columns(table, declared)).persist()
+    frame = read_table(spark.session(), table, columns=suite_columns(table, declared)).persist()
     try:
         yield frame
     finally:
@@ -205,7 +214,7 @@ def rows_in_spark(spark: SparkResource, table: Table, declared: Sequence[Expecta
 
 
 class SuiteCrashed(DredgeError):
-    """An expectation could not be evaluated: a fault of the check, not of the data."""
+    """Error: an expectation could not be evaluated, which is a fault of the check, not of the data."""
 
 
 @dataclass(frozen=True)
@@ -215,13 +224,13 @@ class ExpectationResult:
     Attributes:
         text: the expectation in words.
         passed: whether it holds.
-        unexpected: number of rows that break it.
+        unexpected: number of unexpected rows.
         rows: the first of these rows by their keys.
         warn: whether a failure only warns.
-        observed: what great-expectations observed, in words.
-        cells: lines of key, reason, column, observed and expected value of the first rows that break it.
+        observed: observation of great-expectations, in words.
+        cells: lines of key, reason, column, observed and expected value of the first unexpected rows.
         compared: number of rows that were compared with the table's history.
-        of_merge: whether it is about what merging made of the rows, not about the rows themselves.
+        of_merge: whether it is about the result of merging, not about the rows themselves.
     """
 
     text: str
@@ -236,11 +245,11 @@ class ExpectationResult:
 
     @property
     def outcome(self) -> str:
-        """``passed``, ``warning`` or ``failed``."""
+        """Outcome in one word: ``passed``, ``warning`` or ``failed``."""
         return "passed" if self.passed else "warning" if self.warn else "failed"
 
     def to_plain(self) -> dict[str, Any]:
-        """Return the outcome as plain values, for JSON."""
+        """Return the outcome as plain values for JSON."""
         return {
             "expectation": self.text,
             "outcome": self.outcome,
@@ -252,13 +261,13 @@ class ExpectationResult:
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows and what is expected of them.
+    """Rows with their expectations.
 
     Attributes:
         name: name of the batch, its suite and its checkpoint.
-        frame: the rows, a frame of pandas or of Spark.
-        expected: the expectations, each with its words and whether a failure only warns.
-        keys: columns by which rows are named.
+        frame: the rows, a pandas or Spark frame.
+        expected: the expectations, each with its text and whether a failure only warns.
+        keys: columns that identify a row.
         of_merge: whether the expectations are those of `checks.merge_expectations`.
     """
 
@@ -272,24 +281,35 @@ class Batch:
 def run_suite(
     card: TableCard, frame: Any, declared: Sequence[Expectation] = (), *, in_spark: bool = False
 ) -> list[ExpectationResult]:
-    """Evaluate the suite of a table's rows over ``frame``, of pandas, or ``in_spark`` of Spark. Raises SuiteCrashed where an expectation cannot be evaluated."""
+    """Evaluate the suite of a table's rows over a frame. Raises SuiteCrashed if an expectation cannot be evaluated.
+
+    Args:
+        card: the table.
+        frame: the rows, a pandas or Spark frame.
+        declared: expectations of the policy.
+        in_spark: whether the frame is one of Spark.
+    """
     return run_batches(card, [rows_batch(card, frame, declared)], in_spark=in_spark)
 
 
 def rows_batch(card: TableCard, frame: Any, declared: Sequence[Expectation] = ()) -> Batch:
-    """Return rows with what the schema promises and what the policy declares of them. Raises SuiteCrashed for a declared expectation that there is not."""
-    own = [(text, made, True) for text, made in expectations(card, frame)]
+    """Return rows with the expectations of the schema and the policy.
+
+    Raises SuiteCrashed for an unknown expectation.
+    """
+    own = [(text, expectation, True) for text, expectation in expectations(card, frame)]
     keys = [name for name in card.primary_keys if name in frame.columns]
-    return Batch(f"{card.name}: rows", frame, [*own, *(_declared(card, item) for item in declared)], keys)
+    return Batch(f"{card.name}: rows", frame, [*own, *(_policy_expectation(card, item) for item in declared)], keys)
 
 
 def merged_batches(warehouse: WarehouseResource, card: TableCard, spark: SparkResource | None = None) -> list[Batch]:
-    """Return rows of sampled keys, with what the table's history says of them: of the newest snapshot, and of the newest compaction.
+    """Return rows of sampled keys for comparison with the table's history: of the newest snapshot and the newest
+    compaction.
 
     Args:
         warehouse: the warehouse of the table.
-        card: the table; one without a primary key, or without a snapshot, has no such rows.
-        spark: where the rows are read, None for this process.
+        card: the table; without a primary key or a snapshot, there are no batches.
+        spark: where the rows are read, or None for this process.
     """
     table = warehouse.table(card.name)
     latest = table.latest_snapshot()
@@ -299,7 +319,7 @@ def merged_batches(warehouse: WarehouseResource, card: TableCard, spark: SparkRe
     from lsm_core.maintenance.checks.sampled_rows import question_at, read_sampled_rows
 
     def batch(snapshot_id: int, name: str, *, compaction: bool) -> Batch:
-        """Read the rows of a snapshot. Rows that are very wide make the sample smaller, which the expectations must know."""
+        """Read the rows of a snapshot. Very wide rows make the sample smaller; the expectations get the actual size."""
         arguments: dict[str, Any] = {
             "warehouse": warehouse.path,
             "table_name": card.name,
@@ -318,11 +338,14 @@ def merged_batches(warehouse: WarehouseResource, card: TableCard, spark: SparkRe
 
             frame = read_table(spark.session(), table, snapshot_id=snapshot_id)
         if compaction:
-            made: Sequence[Any] = [ExpectCompactionToKeepRows(**arguments)]
+            merge_suite: Sequence[Any] = [ExpectCompactionToKeepRows(**arguments)]
         else:
             arguments |= {"store": table.store}
-            made = merge_expectations(**arguments)
-        expected = [(one.sentence.replace("$table_name", card.name).rstrip("."), one, False) for one in made]
+            merge_suite = merge_expectations(**arguments)
+        expected = [
+            (expectation.sentence.replace("$table_name", card.name).rstrip("."), expectation, False)
+            for expectation in merge_suite
+        ]
         return Batch(f"{card.name}: {name}", frame, expected, of_merge=True)
 
     batches = [batch(latest.id, "merged rows", compaction=False)]
@@ -339,9 +362,9 @@ def run_batches(
 
     Args:
         card: the table.
-        batches: rows and what is expected of them.
+        batches: rows with their expectations.
         in_spark: whether the frames are those of Spark.
-        docs: a folder for the pages of Data Docs, None for no pages.
+        docs: folder for the pages of Data Docs, or None for no pages.
 
     Returns:
         The outcomes in the order of the expectations.
@@ -361,10 +384,10 @@ def run_batches(
         actions.append(UpdateDataDocsAction(name="data docs", site_names=[_SITE]))
     outcomes: list[ExpectationResult] = []
     for batch in batches:
-        for place, (_, made, _) in enumerate(batch.expected):
-            made.meta = {_PLACE: place}  # great-expectations answers in an order of its own
+        for position, (_, expectation, _) in enumerate(batch.expected):
+            expectation.meta = {_PLACE: position}  # great-expectations returns results in another order
         definition = source.add_dataframe_asset(batch.name).add_batch_definition_whole_dataframe("all")
-        suite = gx.ExpectationSuite(name=batch.name, expectations=[made for _, made, _ in batch.expected])
+        suite = gx.ExpectationSuite(name=batch.name, expectations=[expectation for _, expectation, _ in batch.expected])
         validation = gx.ValidationDefinition(name=batch.name, data=definition, suite=context.suites.add(suite))
         shown: dict[str, Any] = {"result_format": "SUMMARY", "partial_unexpected_count": _KEYS_SHOWN}
         if batch.keys:
@@ -377,45 +400,45 @@ def run_batches(
         )
         run = context.checkpoints.add(checkpoint).run(batch_parameters={"dataframe": batch.frame})
         for result in run.run_results.values():
-            outcomes += _outcomes(card, batch, result.results)
+            outcomes += _read_outcomes(card, batch, result.results)
     return outcomes
 
 
-def _outcomes(card: TableCard, batch: Batch, results: Sequence[Any]) -> list[ExpectationResult]:
+def _read_outcomes(card: TableCard, batch: Batch, results: Sequence[Any]) -> list[ExpectationResult]:
     """Return the results of a batch in the order of its expectations. Raises SuiteCrashed."""
     from checks.merge_expectations import difference_lines
 
     outcomes: dict[int, ExpectationResult] = {}
     for item in results:
-        place = item.expectation_config.meta[_PLACE]
-        text, _, warn = batch.expected[place]
+        position = item.expectation_config.meta[_PLACE]
+        text, _, warn = batch.expected[position]
         if any(detail.get("raised_exception") for detail in _exceptions(item.exception_info)):
             raise SuiteCrashed(f"table {card.name}: expectation '{text}' crashed: {_crash_text(item.exception_info)}")
-        told = item.result or {}
-        named = told.get("partial_unexpected_list" if batch.of_merge else "partial_unexpected_index_list") or ()
-        differences = (told.get("details") or {}).get("differences") or () if batch.of_merge else ()
-        outcomes[place] = ExpectationResult(
+        details = item.result or {}
+        unexpected = details.get("partial_unexpected_list" if batch.of_merge else "partial_unexpected_index_list") or ()
+        differences = (details.get("details") or {}).get("differences") or () if batch.of_merge else ()
+        outcomes[position] = ExpectationResult(
             text,
             bool(item.success),
-            int(told.get("unexpected_count") or 0),
-            tuple(row if batch.of_merge else _row_text(row) for row in named[:_KEYS_SHOWN]),
+            int(details.get("unexpected_count") or 0),
+            tuple(row if batch.of_merge else _row_text(row) for row in unexpected[:_KEYS_SHOWN]),
             warn,
-            str(told.get("observed_value", "")),
+            str(details.get("observed_value", "")),
             tuple(line for difference in differences for line in difference_lines(difference)),
-            int(told.get("element_count") or 0) if batch.of_merge else 0,
+            int(details.get("element_count") or 0) if batch.of_merge else 0,
             batch.of_merge,
         )
-    return [outcomes[place] for place in sorted(outcomes)]
+    return [outcomes[position] for position in sorted(outcomes)]
 
 
 def _crash_text(info: Any) -> str:
-    """Return the messages of what was raised, without their traces."""
+    """Return the messages of exceptions without their traces."""
     lines = [" ".join(str(detail.get("exception_message", "")).split()) for detail in _exceptions(info)]
     return "; ".join(dict.fromkeys(line for line in lines if line))
 
 
 def _site(folder: str) -> dict[str, Any]:
-    """Return the configuration of a site of Data Docs whose pages lie in ``folder``."""
+    """Return the configuration of a Data Docs site with its pages in a folder."""
     backend = {"class_name": "TupleFilesystemStoreBackend", "base_directory": folder}
     return {
         "class_name": "SiteBuilder",
@@ -425,31 +448,34 @@ def _site(folder: str) -> dict[str, Any]:
 
 
 def _row_text(row: Any) -> str:
-    """A row as great-expectations names it: by key, with the value that is not as expected; by number where there is no key."""
+    """Return a row by its key with the unexpected value; by its number if there is no key."""
     if not isinstance(row, dict):
         return f"row {row} of the sample"
     return ", ".join(f"{name}={value.item() if hasattr(value, 'item') else value!s}" for name, value in row.items())
 
 
-def _declared(card: TableCard, item: Expectation) -> tuple[str, Any, bool]:
-    """Return an expectation of the policy with its words, and whether its failure only warns. Raises ``SuiteCrashed`` where there is no such one."""
+def _policy_expectation(card: TableCard, item: Expectation) -> tuple[str, Any, bool]:
+    """Return an expectation of the policy with its text, and whether its failure only warns.
+
+    Raises SuiteCrashed if unknown.
+    """
     from great_expectations.exceptions import ExpectationNotFoundError
     from great_expectations.expectations.registry import get_expectation_impl
 
-    words = ", ".join(f"{name}={value!r}" for name, value in item.kwargs.items())
-    text = f"{item.type}({words})"
+    arguments = ", ".join(f"{name}={value!r}" for name, value in item.kwargs.items())
+    text = f"{item.type}({arguments})"
     try:
-        made = get_expectation_impl(item.type)(**item.kwargs)
+        expectation = get_expectation_impl(item.type)(**item.kwargs)
     except ExpectationNotFoundError as error:
         raise SuiteCrashed(f"table {card.name}: great-expectations has no '{item.type}'") from error
     except (TypeError, ValueError) as error:
         lines = " ".join(str(error).split())
         raise SuiteCrashed(f"table {card.name}: expectation '{text}' of the policy: {lines}") from error
-    return text, made, item.severity == "warn"
+    return text, expectation, item.severity == "warn"
 
 
 def expectations(card: TableCard, frame: Any) -> list[tuple[str, Any]]:
-    """Return the expectations with their words: what the schema promises, said without the engine that wrote the rows."""
+    """Return the expectations of the schema with their texts, independent of the engine that wrote the rows."""
     import great_expectations.expectations as gxe
 
     present = set(frame.columns)
@@ -458,23 +484,23 @@ def expectations(card: TableCard, frame: Any) -> list[tuple[str, Any]]:
         for column in card.columns
         if column.name in present and (not column.nullable or column.name in card.primary_keys)
     ]
-    made: list[tuple[str, Any]] = [
+    suite: list[tuple[str, Any]] = [
         (f"{name} is never null", gxe.ExpectColumnValuesToNotBeNull(column=name)) for name in required
     ]
     if len(card.primary_keys) == 1:
-        made.append(
+        suite.append(
             (f"{card.primary_keys[0]} is unique", gxe.ExpectColumnValuesToBeUnique(column=card.primary_keys[0]))
         )
     elif card.primary_keys:
         text = f"({', '.join(card.primary_keys)}) is unique"
-        made.append((text, gxe.ExpectCompoundColumnsToBeUnique(column_list=list(card.primary_keys))))
-    if not made:
-        made.append(("the table has columns", gxe.ExpectTableColumnCountToBeBetween(min_value=1)))
-    return made
+        suite.append((text, gxe.ExpectCompoundColumnsToBeUnique(column_list=list(card.primary_keys))))
+    if not suite:
+        suite.append(("the table has columns", gxe.ExpectTableColumnCountToBeBetween(min_value=1)))
+    return suite
 
 
 def _exceptions(info: Any) -> list[dict[str, Any]]:
-    """Return the exception details, which great-expectations keeps either flat or one level down, by metric."""
+    """Return the exception details, which great-expectations stores either directly or by metric."""
     if not isinstance(info, dict):
         return []
     return [info] if "raised_exception" in info else [value for value in info.values() if isinstance(value, dict)]

@@ -1,4 +1,4 @@
-"""The checks over a table's layout, which every run that materialises it evaluates: those of the engine that read metadata alone, and V3."""
+"""Checks of a table's layout, evaluated by every run that materialises it: metadata checks of the engine, and V3."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import dagster as dg
 from checks.backlog import backlog_evaluation, hides_level0
 from checks.definition import (
     Declaration,
-    checked_table,
+    card_of_checks,
     declare_together,
-    declined,
     evaluation_of,
     is_off,
     limits_of,
-    named,
+    rename_result,
+    result_if_off,
+    result_if_refused,
     result_of,
-    switched_off,
+    selected_checks,
     under_policy,
-    wanted,
 )
 from checks.merged_view import merged_view_result
 from checks.tree_invariants import tree_result
@@ -32,117 +32,131 @@ from orchestration.blocked import blocking_failure, newest_evaluations
 from orchestration.health import TableHealth, table_health
 from orchestration.ops.layout_ops import Verdict
 from orchestration.partitions import partition_of, partitions_of
-from orchestration.policies import Asked, Policy, Subject, TableFacts, policy_source
+from orchestration.policies import DecisionScope, Policy, Subject, TableFacts, policy_source
 from orchestration.policies.decisions import expiring_of
 from orchestration.resources.spark_resource import SparkResource
 from orchestration.resources.warehouse import WarehouseResource
 from orchestration.table_card import TableCard
 
 MERGED_VIEW_PROMISE: Final = (
-    "The merged rows of every bucket are the same before and after the compaction, found by a second path: Spark SQL over the "
-    "raw files (V3). While it fails, no further maintenance touches the table and nothing expires; a tag keeps the old files."
+    "The merged rows of every bucket are the same before and after the compaction, according to an independent reader: "
+    "Spark SQL over the raw files (V3). While it fails, the table is not maintained and nothing expires; "
+    "a tag keeps the old files, and the result names the undo command."
 )
 
 
 def layout_checks(card: TableCard, layout: dg.AssetKey, policy: Policy) -> dg.AssetChecksDefinition:
-    """Return the checks over ``card``'s layout asset, but those that the policy switches off."""
+    """Return the checks of a table's layout asset, except those that the policy switches off."""
     return declare_together(card, layout, "checks", declarations_of(card, policy), _check, pool=names.SPARK_POOL)
 
 
 def declarations_of(card: TableCard, policy: Policy) -> list[Declaration]:
-    """Return what a table's layout is checked for: the cheap ones first, so that each has its result whatever becomes of Spark."""
-    made = [
+    """Return the checks of a table's layout, cheap ones first, so that they have results whether or not Spark works."""
+    declarations = [
         Declaration(check.name, check.promise, check.blocking, by_partition=check.name == names.TREE_CHECK)
         for check in checks_of(card.primary_keys, card.options)
         if not check.reads_rows
     ]
-    made.append(Declaration(names.MERGED_VIEW_CHECK, MERGED_VIEW_PROMISE, blocking=True, by_partition=True))
-    return [one for one in made if not is_off(policy, one.name)] or made[-1:]
+    declarations.append(Declaration(names.MERGED_VIEW_CHECK, MERGED_VIEW_PROMISE, blocking=True, by_partition=True))
+    return [declaration for declaration in declarations if not is_off(policy, declaration.name)] or declarations[-1:]
 
 
 def _check(
     context: dg.AssetCheckExecutionContext, warehouse: WarehouseResource, spark: SparkResource
 ) -> Iterator[dg.AssetCheckResult]:
-    card = checked_table(context, warehouse)
+    card = card_of_checks(context, warehouse)
     policy = policy_source(warehouse.policy_file).current().of(card.name)
-    for check in wanted(context)[1]:
+    for check in selected_checks(context)[1]:
         if is_off(policy, check):
-            yield switched_off(policy, check)
+            yield result_if_off(policy, check)
         elif card.refusal is not None:
-            yield declined(card, check)
+            yield result_if_refused(card, check)
         elif check == names.MERGED_VIEW_CHECK:
-            one = partition_of(context)
-            several = partitions_of(context) if one is None else ()
-            found = merged_view_result(context.instance, warehouse, spark, card.name, one, several)
-            yield _for_each_partition(context, under_policy(named(check, found), policy))
+            partition = partition_of(context)
+            several = partitions_of(context) if partition is None else ()
+            result = merged_view_result(context.instance, warehouse, spark, card.name, partition, several)
+            yield _report_partitions(context, under_policy(rename_result(check, result), policy))
         elif check == names.TREE_CHECK:
-            found = tree_result(warehouse.store(card.name), partition_of(context))
-            yield _for_each_partition(context, under_policy(named(check, found), policy))
+            result = tree_result(warehouse.store(card.name), partition_of(context))
+            yield _report_partitions(context, under_policy(rename_result(check, result), policy))
         else:
             store = warehouse.store(card.name)
             yield condition_result(store, table_health(store), policy, check)
 
 
-def _for_each_partition(context: dg.AssetCheckExecutionContext, result: dg.AssetCheckResult) -> dg.AssetCheckResult:
-    """Return the result of a run over several partitions, once it is told of each of them: Dagster planned one for each, and calls it skipped else."""
+def _report_partitions(context: dg.AssetCheckExecutionContext, result: dg.AssetCheckResult) -> dg.AssetCheckResult:
+    """Report the result of a run over several partitions for each of them, and return it.
+
+    Dagster planned one evaluation per partition, and shows the others as skipped.
+    """
     for partition in partitions_of(context) if partition_of(context) is None else ():
-        evaluation = evaluation_of(wanted(context)[0], result, partition)
-        context.op_execution_context.log_event(evaluation)  # type: ignore[arg-type]  # Dagster's type leaves evaluations out
+        evaluation = evaluation_of(selected_checks(context)[0], result, partition)
+        # Dagster's type omits evaluations
+        context.op_execution_context.log_event(evaluation)  # type: ignore[arg-type]
     return result
 
 
-def tell_checks(
+def report_checks(
     context: dg.OpExecutionContext,
     warehouse: WarehouseResource,
     store: TableStore,
     compared: Verdict,
     partitions: Sequence[str | None],
 ) -> None:
-    """Tell what the checks of a layout say of ``partitions`` (None: all of it) that a job has materialised: in a job none of them is an op, and Dagster calls older results not evaluated.
+    """Report the layout checks of partitions that a job has materialised.
 
-    merged_view_unchanged is what the job itself ``compared``. It is not told where nothing was compared, nor where a blocking check fails: that block ends
-    when somebody executes the check.
+    In a job no check is an op, so Dagster would show older results as not evaluated. merged_view_unchanged gets the
+    comparison of the job. It is not reported if nothing was compared, or while a blocking check fails: only executing
+    the check ends the block.
+
+    Args:
+        context: context of the op.
+        warehouse: the warehouse.
+        store: the table.
+        compared: comparison of the job.
+        partitions: materialised partitions; None for the whole table.
     """
     card, layout = warehouse.card(store.name), names.layout_key(warehouse.path, store.name)
     policy, health = policy_source(warehouse.policy_file).current().of(card.name), table_health(store)
-    for one in declarations_of(card, policy):
-        for partition in partitions if one.by_partition else (None,):
-            if one.name == names.TREE_CHECK:
-                result = under_policy(named(one.name, tree_result(store, partition)), policy)
-            elif one.name != names.MERGED_VIEW_CHECK:
-                result = condition_result(store, health, policy, one.name)
+    for declaration in declarations_of(card, policy):
+        for partition in partitions if declaration.by_partition else (None,):
+            if declaration.name == names.TREE_CHECK:
+                result = under_policy(rename_result(declaration.name, tree_result(store, partition)), policy)
+            elif declaration.name != names.MERGED_VIEW_CHECK:
+                result = condition_result(store, health, policy, declaration.name)
             elif (
                 compared.level == "V1"
-                and not is_off(policy, one.name)
+                and not is_off(policy, declaration.name)
                 and blocking_failure(context.instance, layout, partition) is None
             ):
-                told = {"level": compared.level, "found by": "the run's own comparison"}
+                metadata = {"level": compared.level, "found by": "the run's own comparison"}
                 result = dg.AssetCheckResult(
-                    check_name=one.name, passed=compared.ok, description=compared.text, metadata=told
+                    check_name=declaration.name, passed=compared.ok, description=compared.text, metadata=metadata
                 )
             else:
                 continue
-            context.log_event(evaluation_of(layout, result, partition))  # type: ignore[arg-type]  # Dagster's type leaves evaluations out
+            evaluation = evaluation_of(layout, result, partition)
+            context.log_event(evaluation)  # type: ignore[arg-type]  # Dagster's type omits evaluations
 
 
 def condition_result(store: TableStore, health: TableHealth, policy: Policy, check: str) -> dg.AssetCheckResult:
-    """Return what is found of a table whose health is known: nothing more is read, but the ledger where something is due."""
+    """Return the result of a metadata check from known health; only due work makes it read the ledger."""
     if check == names.BACKLOG_CHECK:
-        told = backlog_evaluation(
+        evaluation = backlog_evaluation(
             dg.AssetKey(store.name), health.partitions, policy, hidden=hides_level0(store.options)
         )
         result = dg.AssetCheckResult(
             check_name=check,
-            passed=told.passed,
-            severity=told.severity,
-            description=told.description,
-            metadata=told.metadata,
+            passed=evaluation.passed,
+            severity=evaluation.severity,
+            description=evaluation.description,
+            metadata=evaluation.metadata,
         )
         return under_policy(result, policy)
     now = store.clock.now_ms()
     buckets: Sequence[BucketHealth] = health.buckets
     if check == ALIVE_CHECK:
-        buckets = _to_be_compacted(store, health, policy, now)
+        buckets = _compactable_buckets(store, health, policy, now)
     verdict = JUDGES[check](condition_of(store, buckets, now), limits_of(policy))
     report = CheckReport(
         check,
@@ -157,20 +171,23 @@ def condition_result(store: TableStore, health: TableHealth, policy: Policy, che
     return under_policy(result_of(report), policy)
 
 
-def _to_be_compacted(store: TableStore, health: TableHealth, policy: Policy, now_ms: int) -> Sequence[BucketHealth]:
-    """The buckets, without those of partitions about to expire: that nobody compacts them is as it should be."""
+def _compactable_buckets(store: TableStore, health: TableHealth, policy: Policy, now_ms: int) -> Sequence[BucketHealth]:
+    """Return the buckets of partitions that are not about to expire.
+
+    Expiring partitions are not compacted, so they must not raise alerts.
+    """
     facts = TableFacts(store.name, health, store.options, partitioned=bool(store.schema.partition_keys))
     return [
         bucket
         for state in health.partitions
-        if expiring_of(Subject(facts, Asked.SORTED_RUNS, state.text, state), policy, now_ms) is None
+        if expiring_of(Subject(facts, DecisionScope.SORTED_RUNS, state.text, state), policy, now_ms) is None
         for bucket in state.buckets
     ]
 
 
 ALIVE_CHECK: Final = "maintenance_alive"
 TIMED: Final = (ALIVE_CHECK, "ro_is_fresh")
-"""Checks whose answer time alone changes: what is due or lags grows older while nobody commits and nothing runs."""
+"""Checks whose result changes with time alone: due work and lags grow older without commits or runs."""
 
 
 def changed_conditions(
@@ -178,27 +195,27 @@ def changed_conditions(
     warehouse_path: str,
     tables: Sequence[tuple[TableCard, Policy, TableStore, TableHealth]],
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """Yield the evaluations of `TIMED` checks that say otherwise than the newest one that Dagster holds; the first one where it fails.
+    """Yield evaluations of `TIMED` checks whose result differs from Dagster's newest one; a first one only if it fails.
 
-    One question to Dagster for all ``tables``; nothing is yielded where nothing changed, so that the event log stays small.
+    It takes one query for all tables. Unchanged results yield nothing, so that the event log stays small.
     """
-    asked = {
+    tables_by_check = {
         dg.AssetCheckKey(names.layout_key(warehouse_path, table[0].name), check): table
         for table in tables
         for check in condition_checks(table[0], table[1])
         if check in TIMED
     }
-    told = newest_evaluations(instance, asked)
-    for key, (_, policy, store, health) in asked.items():
-        before = told.get(key)
+    newest = newest_evaluations(instance, tables_by_check)
+    for key, (_, policy, store, health) in tables_by_check.items():
+        previous = newest.get(key)
         result = condition_result(store, health, policy, key.name)
-        if result.passed != (before is None or before.passed):
+        if result.passed != (previous is None or previous.passed):
             yield evaluation_of(key.asset_key, result)
 
 
 def condition_checks(card: TableCard, policy: Policy) -> Sequence[str]:
-    """Return the checks of a layout that its health answers."""
-    return [one.name for one in declarations_of(card, policy) if one.name in JUDGES]
+    """Return the checks of a layout that its health can answer."""
+    return [declaration.name for declaration in declarations_of(card, policy) if declaration.name in JUDGES]
 
 
 __all__ = ["TIMED", "changed_conditions", "condition_checks", "condition_result", "declarations_of", "layout_checks"]

@@ -1,7 +1,7 @@
 """Expectations of great-expectations over the merged rows of a table; importing this module registers them.
 
-Each compares the rows of a batch, which somebody read, with what the table's stored history says of the same keys. The batch is a
-frame of pandas or Spark with the table's columns. Sampled keys are judged, the same ones for the same snapshot.
+Each compares the rows of a given batch with the table's stored history for the same keys. The batch is a pandas or
+Spark frame with the table's columns. Keys are sampled, the same ones for the same snapshot.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from lsm_core.maintenance.checks.sampled_rows import question_at
 from lsm_core.metadata.store import TableStore
 
 SNAPSHOT_ATTRIBUTE: Final = "dredge.snapshot"
-"""Where a frame of `read_rows` keeps the snapshot that it was read from."""
+"""Attribute of a frame of `read_rows` with the snapshot that it was read from."""
 _ROWS: Final = 500_000
 _KEYS: Final = 1_024
 _ARGUMENTS: Final = ("warehouse", "table_name", "catalog_options", "snapshot_id", "rows", "keys", "clock")
@@ -54,18 +54,18 @@ def read_rows(table: Table, snapshot_id: int | None = None) -> pd.DataFrame:
 
     Args:
         table: the table.
-        snapshot_id: the snapshot, None for the newest one.
+        snapshot_id: the snapshot, or None for the newest.
 
     Returns:
-        A frame of Arrow columns. One of NumPy's columns cannot tell null from NaN, nor hold null among large integers.
+        A frame of Arrow columns. NumPy columns cannot distinguish null from NaN, nor hold null among large integers.
     """
     latest = table.latest_snapshot() if snapshot_id is None else None
-    number = snapshot_id if latest is None else latest.id
-    return frame_of(table.to_arrow(snapshot_id=number), number)
+    resolved_id = snapshot_id if latest is None else latest.id
+    return frame_of(table.to_arrow(snapshot_id=resolved_id), resolved_id)
 
 
 def frame_of(rows: pa.Table, snapshot_id: int | None) -> pd.DataFrame:
-    """Return rows of a snapshot as a frame of Arrow columns that knows the snapshot."""
+    """Return rows of a snapshot as a frame of Arrow columns with the snapshot as its attribute."""
     frame: pd.DataFrame = rows.to_pandas(types_mapper=pd.ArrowDtype)
     frame.attrs[SNAPSHOT_ATTRIBUTE] = snapshot_id
     return frame
@@ -82,17 +82,17 @@ def merge_expectations(
     keys: int = _KEYS,
     clock: str = "system",
 ) -> list[MergeExpectation]:
-    """Return the expectations over rows of one snapshot that the table can have; an append table has none.
+    """Return the expectations over rows of one snapshot that apply to the table; an append table has none.
 
     Args:
-        warehouse: the root of the catalog.
+        warehouse: root of the catalog.
         table_name: the table, as ``database.table``.
         store: the same table, opened.
         catalog_options: options of the catalog.
-        snapshot_id: the snapshot of the batch, None for the frame's own, or the newest one.
-        rows: number of rows that are looked at, apart from the first bucket.
-        keys: number of keys per bucket that are judged.
-        clock: what tells the time, by which rows expire.
+        snapshot_id: snapshot of the batch; None for the frame's own, or the newest.
+        rows: number of rows to read, in addition to the first bucket.
+        keys: number of keys per bucket to compare.
+        clock: clock by which rows expire.
     """
     arguments: dict[str, Any] = {
         "warehouse": warehouse,
@@ -103,21 +103,21 @@ def merge_expectations(
         "keys": keys,
         "clock": clock,
     }
-    own = {check.name for check in checks_of(store.schema.primary_keys, store.schema.options)}
+    applicable = {check.name for check in checks_of(store.schema.primary_keys, store.schema.options)}
     classes = {
         "unique_keys": ExpectPrimaryKeysToBeUnique,
         "merge_engine_rules": ExpectRowsToFollowMergeEngine,
         "changelog_replays": ExpectChangelogToReplayToRows,
     }
-    return [made(**arguments) for check, made in classes.items() if check in own]
+    return [expectation_class(**arguments) for check, expectation_class in classes.items() if check in applicable]
 
 
 class _RowMetric(TableMetricProvider):
-    """Comparison of a batch's rows with what the table's history says of them.
+    """Comparison of a batch's rows with the table's history.
 
     Attributes:
-        expected: makes the rows to compare with, None where the batch alone is looked at.
-        more_keys: arguments of an expectation that ``expected`` takes besides the question.
+        expected: computes the expected rows, or None if only the batch is examined.
+        more_keys: arguments of an expectation that ``expected`` takes in addition to the question.
     """
 
     value_keys: tuple[str, ...] = _ARGUMENTS
@@ -126,7 +126,7 @@ class _RowMetric(TableMetricProvider):
 
     @classmethod
     def compare(cls, question: Question, rows: ReadRows, values: Mapping[str, Any]) -> RowComparison:
-        """Compare the rows. Raises what reading the table raises."""
+        """Compare the rows. Raises the errors of reading the table."""
         if cls.expected is None:
             return compare_keys(question.store, rows)
         expected = cls.expected(question, **{name: values[name] for name in cls.more_keys})
@@ -160,15 +160,19 @@ class _RowMetric(TableMetricProvider):
 
 
 def _question(values: Mapping[str, Any], own_snapshot: int | None) -> Question:
-    """Return the question about the table and snapshot that an expectation names."""
+    """Return the question about an expectation's table and snapshot."""
     catalog = Catalog(values["warehouse"], values["catalog_options"] or {}, clock=clock_from(values["clock"]))
     store = catalog.table(values["table_name"]).store
-    number = values["snapshot_id"] if values["snapshot_id"] is not None else own_snapshot
-    return question_at(store, number, rows=values["rows"], keys=values["keys"])
+    snapshot_id = values["snapshot_id"] if values["snapshot_id"] is not None else own_snapshot
+    return question_at(store, snapshot_id, rows=values["rows"], keys=values["keys"])
 
 
 def _rows_of_pandas(store: TableStore, frame: pd.DataFrame) -> ArrowRows:
-    """Return a frame's columns that the table has, typed as those of the table. Raises InvalidData naming a column whose values do not fit."""
+    """Return the table's columns of a frame with the table's types.
+
+    Raises:
+        InvalidData: the values of a column do not fit; names the column.
+    """
     own, columns, lossy = store.schema.arrow_schema, dict[str, pa.Array](), set[str]()
     for name in own.names:
         if name not in frame.columns:
@@ -186,27 +190,27 @@ def _rows_of_pandas(store: TableStore, frame: pd.DataFrame) -> ArrowRows:
 
 
 class _MergeRulesMetric(_RowMetric):
-    """Rows compared with what the reference makes of the written versions."""
+    """Rows compared with the reference implementation's result for the written versions."""
 
     metric_name = "table.dredge.merge_rules"
     expected = staticmethod(merged_by_rules)
 
 
 class _UniqueKeysMetric(_RowMetric):
-    """Primary keys of which the batch has several rows."""
+    """Primary keys with several rows in the batch."""
 
     metric_name = "table.dredge.unique_keys"
 
 
 class _ChangelogMetric(_RowMetric):
-    """Rows compared with an older snapshot's to which the changelog was applied."""
+    """Rows compared with those of an older snapshot after applying the changelog."""
 
     metric_name = "table.dredge.changelog_replay"
     expected = staticmethod(replayed_changelog)
 
 
 class _CompactionMetric(_RowMetric):
-    """Rows compared with those from before a compaction."""
+    """Rows compared with those before a compaction."""
 
     metric_name = "table.dredge.rows_before"
     value_keys = (*_ARGUMENTS, "before")
@@ -218,13 +222,13 @@ class MergeExpectation(BatchExpectation):
     """Base of the expectations over merged rows.
 
     Attributes:
-        warehouse: the root of the table's catalog.
+        warehouse: root of the table's catalog.
         table_name: the table, as ``database.table``.
         catalog_options: options of the catalog; no secrets, because suites are stored.
-        snapshot_id: the snapshot that the batch was read from. None: that of the frame (`read_rows`), else the newest one.
-        rows: number of rows that are looked at, apart from the first bucket.
-        keys: number of keys per bucket that are judged.
-        clock: what tells the time, by which rows expire: ``system``, ``fixed:<epoch ms>`` or ``file:<path>``.
+        snapshot_id: snapshot that the batch was read from; None for that of the frame (`read_rows`), else the newest.
+        rows: number of rows to read, in addition to the first bucket.
+        keys: number of keys per bucket to compare.
+        clock: clock by which rows expire: ``system``, ``fixed:<epoch ms>`` or ``file:<path>``.
     """
 
     warehouse: str | SuiteParameterDict
@@ -251,20 +255,20 @@ class MergeExpectation(BatchExpectation):
         execution_engine: ExecutionEngine | None = None,
     ) -> dict[str, Any]:
         comparison: RowComparison = metrics[self.metric_dependencies[0]]
-        wanted = self._get_result_format(runtime_configuration=runtime_configuration)
-        limit = wanted.get("partial_unexpected_count") if isinstance(wanted, dict) else None
+        result_format = self._get_result_format(runtime_configuration=runtime_configuration)
+        limit = result_format.get("partial_unexpected_count") if isinstance(result_format, dict) else None
         shown = comparison.differences[: SHOWN_ROWS if not isinstance(limit, int) else min(limit, SHOWN_ROWS)]
         share = 100 * comparison.differing / comparison.compared if comparison.compared else 0.0
         return {
             "success": comparison.ok,
             "result": {
-                "observed_value": _observed(comparison),
+                "observed_value": _observed_text(comparison),
                 "element_count": comparison.compared,
                 "unexpected_count": comparison.differing,
                 "unexpected_percent": share,
                 "partial_unexpected_list": [str(difference) for difference in shown],
                 "partial_unexpected_index_list": [dict(difference.key) for difference in shown],
-                "details": {"basis": comparison.basis, "differences": [_plain(one) for one in shown]},
+                "details": {"basis": comparison.basis, "differences": [_as_plain(difference) for difference in shown]},
             },
         }
 
@@ -288,21 +292,21 @@ class MergeExpectation(BatchExpectation):
     @classmethod
     @renderer(renderer_type=LegacyDiagnosticRendererType.UNEXPECTED_TABLE)
     def _diagnostic_unexpected_table_renderer(cls, result: Any = None, **_: Any) -> list[RenderedTableContent] | None:
-        found = ((result.result or {}) if result is not None else {}).get("details", {}).get("differences")
-        if not found:
+        differences = ((result.result or {}) if result is not None else {}).get("details", {}).get("differences")
+        if not differences:
             return None
         styling = {"body": {"classes": ["table-bordered", "table-sm", "mt-3"]}}
         header = ["Key", "What is wrong", "Column", "Observed", "Expected"]
-        lines = [line for difference in found for line in difference_lines(difference)]
+        lines = [line for difference in differences for line in difference_lines(difference)]
         return [RenderedTableContent(content_block_type="table", table=lines, header_row=header, styling=styling)]
 
 
 class ExpectRowsToFollowMergeEngine(MergeExpectation):
-    """Expect the rows to be what the table's merge engine makes of the versions that were written.
+    """Expect the rows to be the merge engine's result for the versions that were written.
 
-    deduplicate: the newest version by sequence; first-row: the first one; aggregation: the fold of all versions by the columns'
-    functions; partial-update: each field, or group of fields, by its own order. The versions are merged again one at a time, by
-    code that shares nothing with the engine's kernels.
+    deduplicate: the newest version by sequence; first-row: the first one; aggregation: the fold of all versions by
+    the columns' functions; partial-update: each field, or group of fields, by its own order. The versions are merged
+    again one by one, by code independent of the engine's kernels.
     """
 
     metric_dependencies: ClassVar[tuple[str, ...]] = (_MergeRulesMetric.metric_name,)
@@ -317,17 +321,17 @@ class ExpectPrimaryKeysToBeUnique(MergeExpectation):
 
 
 class ExpectChangelogToReplayToRows(MergeExpectation):
-    """Expect the rows to be those of an older snapshot with the changes applied that the changelog tells since."""
+    """Expect the rows to be those of an older snapshot after applying the changelog since."""
 
     metric_dependencies: ClassVar[tuple[str, ...]] = (_ChangelogMetric.metric_name,)
     sentence: ClassVar[str] = "The changelog of $table_name must lead from an older snapshot to its rows."
 
 
 class ExpectCompactionToKeepRows(MergeExpectation):
-    """Expect the rows of a compaction's snapshot to be those from before it.
+    """Expect the rows of a compaction's snapshot to be those before it.
 
     Attributes:
-        before: the snapshot to compare with, None for the one right before the batch's.
+        before: snapshot to compare with, or None for the one before the batch's.
     """
 
     before: int | SuiteParameterDict | None = None
@@ -337,8 +341,8 @@ class ExpectCompactionToKeepRows(MergeExpectation):
     sentence: ClassVar[str] = "Rows of $table_name must be the same before and after the compaction."
 
 
-def _observed(comparison: RowComparison) -> str:
-    """Return the observed value: how many keys differ and what the first one is."""
+def _observed_text(comparison: RowComparison) -> str:
+    """Return the observed value: the number of differing keys and the first difference."""
     if not comparison.compared:
         return f"no row was compared ({comparison.basis})"
     if comparison.ok:
@@ -347,7 +351,7 @@ def _observed(comparison: RowComparison) -> str:
     return f"{comparison.differing:,} of {comparison.compared:,} keys differ ({comparison.basis}): {first}"
 
 
-def _plain(difference: RowDifference) -> dict[str, Any]:
+def _as_plain(difference: RowDifference) -> dict[str, Any]:
     return {
         "key": dict(difference.key),
         "reason": difference.reason,
@@ -357,7 +361,7 @@ def _plain(difference: RowDifference) -> dict[str, Any]:
 
 
 def difference_lines(difference: Mapping[str, Any]) -> list[list[str]]:
-    """Return a difference as lines of a table: key, reason, column, observed and expected value."""
+    """Return a difference as table rows: key, reason, column, observed and expected value."""
     key = ", ".join(f"{name}={value}" for name, value in difference["key"].items())
     observed, expected = difference["observed"] or {}, difference["expected"] or {}
     columns = list(dict.fromkeys([*observed, *expected])) or [""]

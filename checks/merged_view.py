@@ -1,4 +1,4 @@
-"""merged_view_unchanged: V3, blocking: the snapshot that maintenance published says what the one before it said."""
+"""Blocking check `merged_view_unchanged` (V3): a published snapshot has the same rows as the previous one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 import dagster as dg
 
-from checks.definition import failed
+from checks.definition import failed_result
 from lsm_core.errors import CorruptFile, SnapshotNotFound, UnsupportedFeature
 from lsm_core.format.snapshot import CommitKind
 from lsm_core.maintenance import Proof, VerifyReport, proof_of, rows_given_buckets, undone_by, verify_snapshots
@@ -17,13 +17,13 @@ from lsm_core.metadata.store import TableStore
 from orchestration import names
 from orchestration.blocked import newest_comparison
 from orchestration.metadata import plain_cell
-from orchestration.ops.kept_for_undo import KeptFiles, kept_for_undo
+from orchestration.ops.kept_for_undo import KeptFiles, keep_for_undo
 from orchestration.ops.layout_ops import bucket_text, judge_undo
 from orchestration.resources.spark_resource import SparkResource
 from orchestration.resources.warehouse import WarehouseResource
 
 _LOOK_BACK: Final = 50
-"""Among how many of a layout's newest materialisations a run's is looked for."""
+"""Newest materialisations of a layout that are searched for a run's own."""
 
 
 def merged_view_result(
@@ -34,63 +34,88 @@ def merged_view_result(
     partition: str | None,
     others: Sequence[str] = (),
 ) -> dg.AssetCheckResult:
-    """Return what comparing the last published snapshot of the partition with the one before found; a failure keeps the old files tagged.
+    """Compare the last published snapshot of a partition with the previous one; after a failure a tag keeps the old
+    files.
 
-    ``others``: the partitions of a run over several, which has no ``partition`` and whose result is told of each of them.
+    Args:
+        instance: Dagster instance.
+        warehouse: the warehouse.
+        spark: how Spark is used.
+        table: full name of the table.
+        partition: partition of the run, or None.
+        others: partitions of a run over several, which has no `partition`; the result applies to each of them.
     """
     layout, store = names.layout_key(warehouse.path, table), warehouse.store(table)
     try:
         published = published_snapshot(instance, layout, table, partition)
     except LookupError as error:
-        return failed(f"what was published cannot be told: {error}", warn=True)
-    evaluated = [newest_comparison(instance, layout, one) for one in (partition, *others)]
-    suspects = {number: one for one in evaluated if one is not None and (number := _suspect(one)) is not None}
+        return failed_result(f"the published snapshot is unknown: {error}", warn=True)
+    evaluations = [newest_comparison(instance, layout, candidate) for candidate in (partition, *others)]
+    suspects = {
+        number: candidate
+        for candidate in evaluations
+        if candidate is not None and (number := _differing_snapshot(candidate)) is not None
+    }
     result = None
-    for suspect, before in sorted(suspects.items(), key=lambda item: item[0]):
-        # What differed goes on to differ, whatever was published since, until somebody took it back or accepts it.
-        result = _settled(store, suspect, before) or _judge(warehouse, spark, store, table, suspect)
+    for suspect, evaluation in sorted(suspects.items(), key=lambda item: item[0]):
+        # A difference persists through later snapshots until the snapshot is undone or the difference is accepted.
+        result = _find_resolution(store, suspect, evaluation) or _judge(warehouse, spark, store, table, suspect)
         if not result.passed:
             return result
     if result is not None and (published is None or published <= max(suspects)):
         return result
     if published is None:
-        return dg.AssetCheckResult(passed=True, description="the last run published nothing, so nothing could change")
+        return dg.AssetCheckResult(
+            passed=True, description="the last run published no snapshot, so no row could change"
+        )
     return _judge(warehouse, spark, store, table, published)
 
 
-def _suspect(evaluation: dg.AssetCheckEvaluation) -> int | None:
-    """The snapshot that was found to differ from the one before it, None where the evaluation blocks nothing or does not say which."""
+def _differing_snapshot(evaluation: dg.AssetCheckEvaluation) -> int | None:
+    """Return the snapshot that differs from the previous one, or None if the evaluation does not block or does not name
+    it.
+    """
     if evaluation.passed or evaluation.severity != dg.AssetCheckSeverity.ERROR:
         return None
-    told = evaluation.metadata.get(names.COMPARED)
-    return told.value if isinstance(told, dg.IntMetadataValue) else None
+    value = evaluation.metadata.get(names.COMPARED)
+    return value.value if isinstance(value, dg.IntMetadataValue) else None
 
 
-def _settled(store: TableStore, suspect: int, before: dg.AssetCheckEvaluation) -> dg.AssetCheckResult | None:
-    """Return how the matter of a snapshot that differed was settled: undone, rolled back, or (a warning) accepted; None: it was not."""
-    kept, said = before.metadata.get(names.KEPT_TAG), ""
-    tag = kept.value if isinstance(kept, dg.TextMetadataValue) else None
-    latest, now = snapshots.latest(store), snapshots.try_read(store, suspect)
-    if latest is None or latest.id < suspect or (now is not None and now.commit_kind is not CommitKind.COMPACT):
-        said = f"snapshot {suspect}, which differed, is gone: the table was rolled back"
+def _find_resolution(
+    store: TableStore, suspect: int, evaluation: dg.AssetCheckEvaluation
+) -> dg.AssetCheckResult | None:
+    """Return the resolution of an earlier difference.
+
+    Returns:
+        A passing result if the snapshot was undone or rolled back, a warning if the difference was accepted, or None
+        while it is unresolved.
+    """
+    tag_value, resolution = evaluation.metadata.get(names.KEPT_TAG), ""
+    tag = tag_value.value if isinstance(tag_value, dg.TextMetadataValue) else None
+    latest, current = snapshots.latest(store), snapshots.try_read(store, suspect)
+    if latest is None or latest.id < suspect or (current is not None and current.commit_kind is not CommitKind.COMPACT):
+        resolution = f"snapshot {suspect}, which differed, no longer exists: the table was rolled back"
     for later in snapshots.iterate(store, [number for number in snapshots.list_ids(store) if number > suspect]):
-        undone = undone_by(store, later)
-        if undone is not None and undone.snapshot_id == suspect and undone.whole:
-            said = f"snapshot {later.id} undid snapshot {suspect}, which differed"
-    here = tag is not None and tag in tags.list_names(store)
-    if said:
-        rest = f"; nobody needs the tag any more: dredge tag delete {shlex.quote(store.name)} {tag}" if here else ""
-        return dg.AssetCheckResult(passed=True, description=f"{said}{rest}")
-    if tag is None or here:
+        undo = undone_by(store, later)
+        if undo is not None and undo.snapshot_id == suspect and undo.whole:
+            resolution = f"snapshot {later.id} undid snapshot {suspect}, which differed"
+    tag_exists = tag is not None and tag in tags.list_names(store)
+    if resolution:
+        advice = f"; its tag can be deleted: dredge tag delete {shlex.quote(store.name)} {tag}" if tag_exists else ""
+        return dg.AssetCheckResult(passed=True, description=f"{resolution}{advice}")
+    if tag is None or tag_exists:
         return None
-    text = f"snapshot {suspect} differs from the one before it, and somebody accepts that: the tag '{tag}', which kept the old files, was deleted"
-    return failed(text, warn=True)
+    text = (
+        f"snapshot {suspect} differs from the previous one, and the difference was accepted: "
+        f"the tag '{tag}', which kept the old files, was deleted"
+    )
+    return failed_result(text, warn=True)
 
 
 def _judge(
     warehouse: WarehouseResource, spark: SparkResource, store: TableStore, table: str, published: int
 ) -> dg.AssetCheckResult:
-    """Compare a snapshot with the one before it, as its `Proof` says; where they differ a tag keeps the files of that."""
+    """Compare a snapshot as its `Proof` requires; if rows differ, a tag keeps the files of the previous snapshot."""
     proof = Proof(published - 1)
     try:
         proof = proof_of(store, published)
@@ -99,34 +124,46 @@ def _judge(
             return dg.AssetCheckResult(passed=True, description=bucket_text(published, rows))
         if (undo := judge_undo(store, published)) is not None and undo.ok:
             return dg.AssetCheckResult(passed=True, description=f"{undo.text} ({undo.level})")
-        found = compare(warehouse, spark, table, published, proof)
-    except UnsupportedFeature as error:  # the second path cannot say it: the first one looks again, and says so
-        found = _first_path(store, published, proof)
-        note = f"{note}; no second path: {error}"
+        report = compare(warehouse, spark, table, published, proof)
+    except UnsupportedFeature as error:  # the independent reader does not support the table: compare digests
+        report = _compare_digests(store, published, proof)
+        note = f"{note}; compared by digests only: {error}"
     except SnapshotNotFound as error:
-        return failed(f"snapshots {proof.before} and {published} can no longer be compared: {error}", warn=True)
+        return failed_result(f"snapshots {proof.before} and {published} can no longer be compared: {error}", warn=True)
     except CorruptFile as error:
-        kept = kept_for_undo(store, published)
-        text = f"snapshot {published} cannot be trusted: {error}; {kept.text}"
-        return dg.AssetCheckResult(passed=False, description=text, metadata=kept.metadata)
-    return judge(found, note) if found.ok else judge(found, kept=kept_for_undo(store, published))
+        kept_files = keep_for_undo(store, published)
+        text = f"snapshot {published} cannot be trusted: {error}; {kept_files.text}"
+        return dg.AssetCheckResult(passed=False, description=text, metadata=kept_files.metadata)
+    return judge(report, note) if report.ok else judge(report, kept=keep_for_undo(store, published))
 
 
 def compare(
     warehouse: WarehouseResource, spark: SparkResource, table: str, published: int, proof: Proof | None = None
 ) -> VerifyReport:
-    """Compare the published snapshot as ``proof`` says (None: whole, with the one before it).
+    """Compare a published snapshot as its proof requires.
 
-    A pass of a recovery with others to come is compared by what it replaced, which the first path alone can do: it tells sequence numbers.
+    A pass of a recovery with further passes is compared by the files it replaced. Only digests can do that, because
+    they include sequence numbers.
 
-    Raises ``SnapshotNotFound``, ``CorruptFile``, ``SparkFailed``, ``UnsupportedFeature`` (Spark SQL cannot say what the table says).
+    Args:
+        warehouse: the warehouse.
+        spark: how Spark is used.
+        table: full name of the table.
+        published: the published snapshot.
+        proof: how to compare; None to compare the whole snapshot with the previous one.
+
+    Raises:
+        SnapshotNotFound: one of the snapshots has expired.
+        CorruptFile: a file is damaged.
+        SparkFailed: Spark does not start or a task failed.
+        UnsupportedFeature: Spark SQL cannot merge the rows of this table.
     """
     proof = proof or Proof(published - 1)
     if proof.replaced_only or not spark.uses_spark:
-        return _first_path(warehouse.store(table), published, proof)
+        return _compare_digests(warehouse.store(table), published, proof)
     from lsm_core.spark import verify_table
 
-    found: VerifyReport = verify_table(
+    report: VerifyReport = verify_table(
         spark.session(),
         warehouse.table(table),
         proof.before,
@@ -134,10 +171,10 @@ def compare(
         places=proof.places,
         appended=proof.appended,
     )
-    return found
+    return report
 
 
-def _first_path(store: TableStore, published: int, proof: Proof) -> VerifyReport:
+def _compare_digests(store: TableStore, published: int, proof: Proof) -> VerifyReport:
     return verify_snapshots(
         store,
         proof.before,
@@ -148,36 +185,42 @@ def _first_path(store: TableStore, published: int, proof: Proof) -> VerifyReport
     )
 
 
-def judge(found: VerifyReport, note: str = "", kept: KeptFiles | None = None) -> dg.AssetCheckResult:
-    """Turn the comparison into a check result; ``note`` ends a passing one's description, ``kept`` says how a failure is undone."""
-    pair = f"snapshots {found.snapshot_a} and {found.snapshot_b}"
+def judge(report: VerifyReport, note: str = "", kept: KeptFiles | None = None) -> dg.AssetCheckResult:
+    """Convert a comparison to a check result.
+
+    Args:
+        report: the comparison.
+        note: end of the description of a passing result.
+        kept: kept files and the undo command for a failing result, or None.
+    """
+    pair = f"snapshots {report.snapshot_a} and {report.snapshot_b}"
     metadata: dict[str, dg.MetadataValue] = {
-        names.COMPARED: dg.MetadataValue.int(found.snapshot_b),
-        "level": dg.MetadataValue.text(found.level),
-        "buckets": dg.MetadataValue.int(found.buckets),
-        "buckets with the same files": dg.MetadataValue.int(found.by_reference),
-        "buckets compared row by row": dg.MetadataValue.int(found.by_digest),
-        "rows before": dg.MetadataValue.int(found.rows_a),
-        "rows after": dg.MetadataValue.int(found.rows_b),
-        "seconds": dg.MetadataValue.float(round(found.seconds, 3)),
+        names.COMPARED: dg.MetadataValue.int(report.snapshot_b),
+        "level": dg.MetadataValue.text(report.level),
+        "buckets": dg.MetadataValue.int(report.buckets),
+        "buckets with the same files": dg.MetadataValue.int(report.by_reference),
+        "buckets compared row by row": dg.MetadataValue.int(report.by_digest),
+        "rows before": dg.MetadataValue.int(report.rows_a),
+        "rows after": dg.MetadataValue.int(report.rows_b),
+        "seconds": dg.MetadataValue.float(round(report.seconds, 3)),
     }
-    if found.ok:
+    if report.ok:
         return dg.AssetCheckResult(
-            passed=True, description=f"{pair} say the same ({found.level}){note}", metadata=metadata
+            passed=True, description=f"{pair} have the same rows ({report.level}){note}", metadata=metadata
         )
     lines = ["| bucket | rows before | rows after | digest before | digest after |", "|---|--:|--:|---|---|"]
     lines += [
         f"| {plain_cell(item.bucket)} | {item.rows_a:,} | {item.rows_b:,} | `{item.digest_a}` | `{item.digest_b}` |"
-        for item in found.differences[:20]
+        for item in report.differences[:20]
     ]
-    buckets = ", ".join(item.bucket for item in found.differences[:5])
-    examples: Sequence[str] = getattr(found, "examples", ())  # only the second path names rows
+    buckets = ", ".join(item.bucket for item in report.differences[:5])
+    examples: Sequence[str] = getattr(report, "examples", ())  # only the independent reader names rows
     if examples:
         metadata["rows that differ"] = dg.MetadataValue.md("\n".join(f"- {plain_cell(line)}" for line in examples[:20]))
     return dg.AssetCheckResult(
         passed=False,
         severity=dg.AssetCheckSeverity.ERROR,
-        description=f"{pair} differ in {buckets}: {kept.text if kept else 'restore the replaced files before anything else is done'}",
+        description=f"{pair} differ in {buckets}: {kept.text if kept else 'restore the replaced files first'}",
         metadata={
             **metadata,
             "differences": dg.MetadataValue.md("\n".join(lines)),
@@ -189,19 +232,24 @@ def judge(found: VerifyReport, note: str = "", kept: KeptFiles | None = None) ->
 def published_snapshot(
     instance: dg.DagsterInstance, layout: dg.AssetKey, table: str, partition: str | None
 ) -> int | None:
-    """Return the snapshot that the run behind the layout's newest materialisation published, None when it published none.
+    """Return the snapshot that the run behind the layout's newest materialisation published, or None.
 
-    The apply op wrote it down with the run. Raises ``LookupError`` when Dagster no longer holds that run.
+    The apply op stored it as a tag of the run.
+
+    Raises:
+        LookupError: Dagster no longer has that run.
     """
     records: Sequence[dg.EventLogRecord] = ()
     for key in (layout, names.former_layout_key(layout)):
-        wanted = dg.AssetRecordsFilter(asset_key=key, asset_partitions=[partition] if partition is not None else None)
-        found = records or instance.fetch_materializations(wanted, limit=_LOOK_BACK).records
-        records = [record for record in found if record.run_id]  # those without a run only say that nothing was to do
+        record_filter = dg.AssetRecordsFilter(
+            asset_key=key, asset_partitions=[partition] if partition is not None else None
+        )
+        candidates = records or instance.fetch_materializations(record_filter, limit=_LOOK_BACK).records
+        records = [record for record in candidates if record.run_id]  # materialisations without a run report no change
     if not records:
         return None
     run = instance.get_run_by_id(records[0].run_id)
     if run is None:
         raise LookupError(f"run {records[0].run_id[:8]}, which maintained {table} last, was deleted from Dagster")
-    number = run.tags.get(names.published_tag(table))
-    return None if number is None else int(number)
+    snapshot_id = run.tags.get(names.published_tag(table))
+    return None if snapshot_id is None else int(snapshot_id)

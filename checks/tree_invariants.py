@@ -1,10 +1,10 @@
-"""tree_is_valid: blocking: no level above 0 holds files that share a key, and every file's ranges make sense."""
+"""Blocking check `tree_is_valid`: files of a level above 0 share no keys, and every file's ranges are consistent."""
 
 from __future__ import annotations
 
 import dagster as dg
 
-from checks.definition import failed
+from checks.definition import failed_result
 from lsm_core.maintenance.checks.tree_validity import inspect_tree
 from lsm_core.metadata.store import TableStore
 from orchestration.metadata import plain_cell
@@ -13,14 +13,14 @@ _SHOWN = 20
 
 
 def tree_result(store: TableStore, partition: str | None) -> dg.AssetCheckResult:
-    """Return what is found of the newest snapshot, in one partition or (None) in all."""
+    """Return the result for the newest snapshot, in one partition or (None) in all."""
     buckets, files, broken = inspect_tree(store, partition)
     if broken:
         listed = "\n".join(f"- {plain_cell(str(line))}" for line in broken[:_SHOWN])
-        return failed(f"{len(broken)} broken invariants: {broken[0]}", violations=dg.MetadataValue.md(listed))
+        return failed_result(f"{len(broken)} broken invariants: {broken[0]}", violations=dg.MetadataValue.md(listed))
     return dg.AssetCheckResult(
         passed=True,
-        description=f"{files} files in {buckets} buckets lie as they should",
+        description=f"{files} files in {buckets} buckets form a valid tree",
         metadata={"files": files, "buckets": buckets},
     )
 

@@ -1,4 +1,4 @@
-"""`PaimonWarehouse`: the platform as a component of Dagster, for a project that has definitions of its own."""
+"""`PaimonWarehouse`: the platform as a Dagster component, for a project with definitions of its own."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from orchestration.resources.warehouse import CATALOG_VARIABLE, WAREHOUSE_VARIAB
 
 
 class WarehouseParameters(BaseModel):
-    """What ``dg scaffold defs`` asks for."""
+    """Parameters of ``dg scaffold defs``."""
 
     warehouse: str = Field(
-        "{{ env.DREDGE_WAREHOUSE }}", description="where the tables lie: a folder or an object store's address"
+        "{{ env.DREDGE_WAREHOUSE }}", description="location of the tables: a folder or an address of an object store"
     )
 
 
 class WarehouseScaffolder(Scaffolder[WarehouseParameters]):
-    """Writes a ``defs.yaml`` that names the warehouse, in the environment if nowhere else."""
+    """Scaffolder of a ``defs.yaml`` that names the warehouse, by default through the environment."""
 
     @classmethod
     def get_scaffold_params(cls) -> type[WarehouseParameters]:
-        """Return the parameters that the command line takes."""
+        """Return the class of the command line's parameters."""
         return WarehouseParameters
 
     def scaffold(self, request: ScaffoldRequest[WarehouseParameters]) -> None:
@@ -41,24 +41,29 @@ class WarehouseScaffolder(Scaffolder[WarehouseParameters]):
 
 @dg.scaffold_with(WarehouseScaffolder)
 class PaimonWarehouse(dg.Component, dg.Model, dg.Resolvable):
-    """Looks after all tables of a warehouse of Apache Paimon tables: compaction, retention, checks, health.
+    """Maintains all Apache Paimon tables of a warehouse: compaction, retention, checks and health.
 
-    One a code location. What it is told becomes variables of this process's environment, where ticks, runs and checks look.
+    Use at most one component per code location. Its settings are passed to ticks, runs and checks through environment
+    variables.
     """
 
     warehouse: str = Field(
-        description="where the tables lie: a folder (a relative one below the project's) or an object store's address, whose keys come from the environment",
+        description=(
+            "location of the tables: a folder (relative paths start at the project) or an address of an object store, "
+            "whose keys come from the environment"
+        ),
         examples=["/data/warehouse", "s3://lake/warehouse"],
     )
     catalog_options: dict[str, str | int | float | bool] = Field(
         default_factory=dict, description="options of the catalog (a JDBC catalog, locks); no secrets"
     )
-    policies: str = Field(
-        "", description="a YAML file of policies; a relative name counts from the folder of defs.yaml"
-    )
+    policies: str = Field("", description="YAML file of policies; a relative path starts at the folder of defs.yaml")
     runner: Literal["spark", "local", "pipes"] = Field(
         "spark",
-        description="where bucket tasks run: on Spark, in the run's own process, without Java, or by a program that the setting DREDGE_SPARK_SUBMIT starts",
+        description=(
+            "runner of bucket tasks: on Spark, in the run's own process (without Java), or by a program that "
+            "DREDGE_SPARK_SUBMIT starts"
+        ),
     )
     spark_config: dict[str, Any] = Field(
         default_factory=dict,
@@ -70,29 +75,33 @@ class PaimonWarehouse(dg.Component, dg.Model, dg.Resolvable):
     )
     executor: bool = Field(
         default=True,
-        description="each run in one process; false where the project brings an executor of its own, of which a code location takes one",
+        description="true: one process per run; false: the project's own executor (a code location has only one)",
     )
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Return the platform's definitions over the warehouse. Raises ``InvalidOption`` as `build_definitions`, and for a setting that is none of the platform's."""
-        strange = next((name for name in self.settings if not name.startswith("DREDGE_")), None)
-        if strange is not None:
-            raise InvalidOption("settings", strange, "a variable of the platform (DREDGE_...)")
-        place = self.warehouse if "://" in self.warehouse else str(context.project_root / self.warehouse)
-        told = {WAREHOUSE_VARIABLE: place, RUNNER_VARIABLE: self.runner, **_texts(self.settings)}
+        """Return the platform's definitions over the warehouse.
+
+        Raises:
+            InvalidOption: as `build_definitions`, or a setting is not a variable of the platform.
+        """
+        unknown = next((name for name in self.settings if not name.startswith("DREDGE_")), None)
+        if unknown is not None:
+            raise InvalidOption("settings", unknown, "a variable of the platform (DREDGE_...)")
+        path = self.warehouse if "://" in self.warehouse else str(context.project_root / self.warehouse)
+        variables = {WAREHOUSE_VARIABLE: path, RUNNER_VARIABLE: self.runner, **_as_texts(self.settings)}
         if self.catalog_options:
-            told[CATALOG_VARIABLE] = json.dumps(_texts(self.catalog_options))
+            variables[CATALOG_VARIABLE] = json.dumps(_as_texts(self.catalog_options))
         if self.spark_config:
-            told[CONFIG_VARIABLE] = json.dumps(flat_spark_config(self.spark_config))
+            variables[CONFIG_VARIABLE] = json.dumps(flat_spark_config(self.spark_config))
         if self.policies:
-            told[POLICIES_VARIABLE] = str(context.path / self.policies)
-        os.environ.update(told)
+            variables[POLICIES_VARIABLE] = str(context.path / self.policies)
+        os.environ.update(variables)
         with collector_at_rest():
             return build_definitions(executor=dg.in_process_executor if self.executor else None)
 
 
-def _texts(values: Mapping[str, str | int | float | bool]) -> dict[str, str]:
-    """What YAML and Dagster's templates took for numbers and truth values, as variables have it."""
+def _as_texts(values: Mapping[str, str | int | float | bool]) -> dict[str, str]:
+    """Convert numbers and truth values of YAML back to the texts of environment variables."""
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()}
 
 

@@ -1,4 +1,4 @@
-"""The code location: assets, checks, jobs, sensors and schedules made by a factory over whatever the warehouse holds."""
+"""Code location: assets, checks, jobs, sensors and schedules, built for the tables of the warehouse."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from orchestration.jobs import (
 )
 from orchestration.policies import Policies, Policy, PolicySource, policy_source
 from orchestration.resources import LedgerResource, SparkResource, WarehouseResource
-from orchestration.resources.listing import described, listing_file
+from orchestration.resources.listing import describe_with_listing, listing_file
 from orchestration.resources.settings import RUN_JOB_VARIABLE, RUN_PARTITIONED_VARIABLE, Settings, run_assets
 from orchestration.resources.warehouse import describe_table, list_tables
 from orchestration.sensors import catalog_sensor, failure_sensor, idle_sensor, sorted_run_sensor, watch_sensor
@@ -39,7 +39,7 @@ from orchestration.warehouse_health import warehouse_health_asset
 
 _LOG = logging.getLogger(__name__)
 DEMO_VARIABLE: Final = "DREDGE_DEMO"
-"""Set by `dredge demo`: the code location then also holds the replay and the stream job."""
+"""Set by `dredge demo`: the code location then also has the replay and the stream job."""
 
 
 def build_definitions(
@@ -47,10 +47,16 @@ def build_definitions(
     only: Collection[dg.AssetKey] | None = None,
     executor: dg.ExecutorDefinition | None = dg.in_process_executor,
 ) -> dg.Definitions:
-    """Return the definitions over the warehouse that the environment names; an empty or missing one gives none but sensors.
+    """Return the definitions over the warehouse that the environment names; without tables, only sensors.
 
-    ``only``: keys of assets; where all are of tables, no other table is described, and without any none is; for the ranking of all tables alone, none becomes an asset. Jobs are there all the same.
-    ``executor``: None leaves runs to the code location's own. Raises ``InvalidOption`` naming a variable that says something impossible; what is wrong with the policy file is told on ticks.
+    Args:
+        environment: variables, or None for those of this process.
+        only: asset keys to define. If all belong to tables, only these tables are described. With no key, or only
+            that of the ranking, no table becomes an asset. Jobs are defined in any case. None for all assets.
+        executor: executor of the runs, or None for the code location's own.
+
+    Raises:
+        InvalidOption: a variable is invalid; names it. Errors of the policy file are reported on ticks instead.
     """
     values = os.environ if environment is None else environment
     warehouse = WarehouseResource.from_environment(values)
@@ -60,7 +66,7 @@ def build_definitions(
         None if only is None else _cards_of(warehouse, frozenset(only), partitioned=RUN_PARTITIONED_VARIABLE in values)
     )
     if cards is None:
-        cards = described(warehouse, listing)
+        cards = describe_with_listing(warehouse, listing)
         for line in policies.unmatched([card.name for card in cards]):
             _LOG.warning("%s", line)
     resources = {
@@ -75,45 +81,47 @@ def build_definitions(
     ]
     if cards:
         assets.append(warehouse_health_asset(cards, warehouse.path, source))
-    # One process a run, also for what a person materialises: an op costs milliseconds, a process seconds.
+    # One process per run, also for runs by hand: an op costs milliseconds, a process seconds.
     defs = dg.Definitions(assets=assets, asset_checks=checks, resources=resources, executor=executor)
     declared = replace(policies, trouble="")
     try:
         defs = with_declarations(defs, shown, warehouse.path, policies)
-    except InvalidOption as error:  # a file that is wrong stops no sensor: the assets are as if it declared nothing
-        declared = replace(policies, trouble=f"{error}; nothing counts that the file declares of assets")
+    except InvalidOption as error:  # an invalid file must not stop sensors: its asset declarations are ignored
+        declared = replace(policies, trouble=f"{error}; all asset declarations of the file are ignored")
         _LOG.error("%s", declared.trouble)
     if cards or only is not None:
-        starting = _automation(cards, warehouse.path, source, declared, settings, listing, values)
+        automation = _automation(cards, warehouse.path, source, declared, settings, listing, values)
     else:  # only the sensor that waits for the first table
-        starting = dg.Definitions(sensors=[catalog_sensor(cards, source, settings, declared, listing)])
-    defs = dg.Definitions.merge(defs, starting)
+        automation = dg.Definitions(sensors=[catalog_sensor(cards, source, settings, declared, listing)])
+    defs = dg.Definitions.merge(defs, automation)
     if not values.get(DEMO_VARIABLE):
         return defs
-    from assets.demo.replay import with_demo  # the demo's own source and jobs, for nobody else
+    from assets.demo.replay import with_demo  # source and jobs of the demo only
 
     return with_demo(defs, warehouse.path, settings)
 
 
 def _cards_of(
-    warehouse: WarehouseResource, wanted: frozenset[dg.AssetKey], *, partitioned: bool = False
+    warehouse: WarehouseResource, asset_keys: frozenset[dg.AssetKey], *, partitioned: bool = False
 ) -> list[TableCard] | None:
-    """Describe the tables that the ``wanted`` assets are of, None when one of these is of no table.
+    """Return the cards of the tables of some assets, or None if an asset belongs to no table.
 
-    A table that is gone since the web server and the daemon loaded is described as one that cannot be opened, ``partitioned`` if the run is: so its run says that it is gone, instead of failing to
-    begin.
+    A table that was dropped since the web server and the daemon loaded gets the card of an unreadable table, with
+    partitions if the run has some. So the run reports the dropped table instead of failing to start.
     """
-    if not wanted:
+    if not asset_keys:
         return []
     catalog = warehouse.catalog()
     present = _keys_of(warehouse, list_tables(catalog)[0])
-    gone = [key.path for key in wanted - present.keys() if len(key.path) == 3 and key.path[-1].endswith(names.LAYOUT)]
-    keys = {**_keys_of(warehouse, [".".join(path[1:]).removesuffix(names.LAYOUT) for path in gone]), **present}
-    if not wanted <= keys.keys():
+    dropped = [
+        key.path for key in asset_keys - present.keys() if len(key.path) == 3 and key.path[-1].endswith(names.LAYOUT)
+    ]
+    keys = {**_keys_of(warehouse, [".".join(path[1:]).removesuffix(names.LAYOUT) for path in dropped]), **present}
+    if not asset_keys <= keys.keys():
         return None
-    cards = [describe_table(catalog, table) for table in sorted({keys[key] for key in wanted})]
-    of_old = ("partition",) if partitioned else ()
-    return [replace(card, partition_keys=of_old) if card.unreadable else card for card in cards]
+    cards = [describe_table(catalog, table) for table in sorted({keys[key] for key in asset_keys})]
+    partition_keys = ("partition",) if partitioned else ()
+    return [replace(card, partition_keys=partition_keys) if card.unreadable else card for card in cards]
 
 
 def _keys_of(warehouse: WarehouseResource, tables: Iterable[str]) -> dict[dg.AssetKey, str]:
@@ -125,7 +133,7 @@ def _keys_of(warehouse: WarehouseResource, tables: Iterable[str]) -> dict[dg.Ass
 
 
 def table_checks(card: TableCard, warehouse_path: str, policy: Policy) -> Sequence[dg.AssetChecksDefinition]:
-    """Return the checks of one table: those over its layout, and those over its data."""
+    """Return the checks of one table: those of its layout, and those of its data."""
     return (
         layout_checks(card, names.layout_key(warehouse_path, card.name), policy),
         data_checks(card, names.data_key(warehouse_path, card.name), policy),
@@ -141,20 +149,21 @@ def _automation(
     listing: Path | None,
     environment: Mapping[str, str],
 ) -> dg.Definitions:
-    """Jobs, and what starts them."""
+    """Return the jobs, schedules and sensors."""
     retention, expectations, ranking = retention_job(), expectations_job(), warehouse_health_job(path)
     others = warehouse_jobs()
     return dg.Definitions(
         jobs=[retention, expectations, ranking, *others.values(), *action_jobs(), resume_job()],
         schedules=[
-            job_schedule(retention, settings.retention_cron, settings, "Expire snapshots, then sweep the trash."),
-            job_schedule(expectations, settings.expectations_cron, settings, "Hold the data to its own rules."),
+            job_schedule(retention, settings.retention_cron, settings, "Expire snapshots, then empty the trash."),
+            job_schedule(expectations, settings.expectations_cron, settings, "Check the data of all tables."),
             job_schedule(ranking, settings.health_cron, settings, "Rank all tables by what they need."),
             job_schedule(
                 others[names.MAINTAIN_JOB],
                 settings.maintenance_cron,
                 settings,
-                "Off-peak: what the tables' own rules call for and no sensor has done, for an hour at most; small manifests become few.",
+                "Off-peak, at most one hour: compactions that the tables' own rules require and no sensor started; "
+                "merges of small manifests.",
                 {"actions": ["compact", "manifests"], "max_time": "1 h", "unattended": True},
             ),
             job_schedule(
@@ -167,7 +176,7 @@ def _automation(
                 others[names.AUDIT_JOB],
                 settings.audit_cron,
                 settings,
-                "Compare a sample of compactions once more (V3).",
+                "Verify a sample of compactions again (V3).",
             ),
         ],
         sensors=[
@@ -182,9 +191,10 @@ def _automation(
 
 @contextmanager
 def collector_at_rest() -> Iterator[None]:
-    """Keep the garbage collector off while definitions are made, and what was made out of its sight afterwards.
+    """Disable the garbage collector while definitions are built, and freeze their objects afterwards.
 
-    Definitions live as long as their process; looking at all of them again and again takes a third of the time with a thousand tables.
+    Definitions live as long as the process; with a thousand tables, collecting them repeatedly takes a third of the
+    time.
     """
     gc.disable()
     try:
@@ -196,22 +206,24 @@ def collector_at_rest() -> Iterator[None]:
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """Return the definitions over the warehouse that this process's environment names; raises as `build_definitions`.
+    """Return the definitions over the warehouse of this process's environment. Raises as `build_definitions`.
 
-    A run that `WarmRunLauncher` started gets those of its own tables alone, however many the warehouse holds, and one of a job without assets those of none.
+    A run of `WarmRunLauncher` gets only the definitions of its own tables; a job without assets gets none.
     """
     with collector_at_rest():
         return build_definitions(only=None if os.environ.get(DEMO_VARIABLE) else wanted_assets(os.environ))
 
 
 def wanted_assets(environment: Mapping[str, str]) -> frozenset[dg.AssetKey] | None:
-    """Return the assets that this process needs: those that its run chose, else those of its job, none for a job that opens its tables itself.
+    """Return the assets that this process needs: those of its run, or of its job; none for a job that opens its tables
+    itself.
 
-    None: all, as the run's are not known or it is no run's process.
+    Returns:
+        The asset keys, or None for all: the assets are unknown, or the process executes no run.
     """
-    chosen, job = run_assets(environment), environment.get(RUN_JOB_VARIABLE)
-    if chosen is None and job in jobs_without_assets():
+    selected, job = run_assets(environment), environment.get(RUN_JOB_VARIABLE)
+    if selected is None and job in jobs_without_assets():
         return frozenset()
-    if chosen is None and job == names.WAREHOUSE_HEALTH:
+    if selected is None and job == names.WAREHOUSE_HEALTH:
         return frozenset({names.warehouse_health_key(WarehouseResource.from_environment(environment).path)})
-    return chosen
+    return selected

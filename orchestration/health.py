@@ -1,4 +1,4 @@
-"""The health of a table as sensors, ops and checks use it: the engine's `BucketHealth`, read from metadata once a snapshot and process."""
+"""Health of a table for sensors, ops and checks: the engine's `BucketHealth`, read once per snapshot and process."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from lsm_core.metadata import manifests, snapshots, support
 from lsm_core.metadata.store import BucketMode, TableStore
 
 _KEPT_BUCKETS: Final = 100_000
-"""How many buckets' health a process keeps (about 2 KB each); with more it forgets all and reads again."""
+"""Most buckets whose health a process keeps (about 2 KB each); when it is exceeded, all are dropped."""
 
 
 @dataclass(frozen=True)
 class PartitionHealth:
-    """All buckets (at least one) of one partition; ``text`` is Paimon's partition path, "" in a table without partitions."""
+    """Buckets of one partition, at least one; ``text`` is its partition path, or "" in a table without partitions."""
 
     text: str
     buckets: tuple[BucketHealth, ...]
 
     @cached_property
     def worst(self) -> BucketHealth:
-        """The bucket with the most sorted runs; of several, the one with the largest size amplification."""
+        """Bucket with the most sorted runs, and of those the largest size amplification."""
         return max(
             self.buckets, key=lambda bucket: (bucket.sorted_runs, bucket.facts.get("amplification_percent") or 0)
         )
@@ -42,7 +42,7 @@ class PartitionHealth:
 
     @property
     def level0_files(self) -> int:
-        """Level-0 files of the bucket that has most."""
+        """Level-0 files of the bucket with the most."""
         return max(bucket.level0_files for bucket in self.buckets)
 
     @property
@@ -52,7 +52,7 @@ class PartitionHealth:
 
     @property
     def score(self) -> float:
-        """How much it needs maintenance, 0 (healthy) to 100 (act): many tiny buckets weigh as much as one of their size."""
+        """Need of maintenance, 0 (healthy) to 100 (urgent); many tiny buckets count like one of their total size."""
         return score_of(self.buckets)[0]
 
     @property
@@ -62,42 +62,42 @@ class PartitionHealth:
 
     @property
     def rows(self) -> int:
-        """Stored rows, unmerged."""
+        """Stored rows before merging."""
         return sum(bucket.rows for bucket in self.buckets)
 
     @property
     def deletes(self) -> int:
-        """Stored rows that delete."""
+        """Stored delete rows."""
         return sum(bucket.deletes for bucket in self.buckets)
 
     @property
     def deleted_rows(self) -> int:
-        """Stored rows that deletion vectors mark."""
+        """Stored rows that deletion vectors mark as deleted."""
         return sum(bucket.deleted_rows for bucket in self.buckets)
 
     @property
     def files(self) -> int:
-        """Data files."""
+        """Number of data files."""
         return sum(bucket.files for bucket in self.buckets)
 
     @property
     def newest_file_ms(self) -> int:
-        """When the newest file was written (epoch ms); 0 where no file tells."""
+        """Creation time of the newest file (epoch ms), or 0 if no file has one."""
         return max(bucket.newest_file_ms or 0 for bucket in self.buckets)
 
     @property
     def cost_minor(self) -> int:
-        """Bytes that the table's own rules would compact right now; 0: none."""
+        """Bytes that the table's own rules would compact now."""
         return sum(bucket.cost_minor for bucket in self.buckets)
 
     @cached_property
     def shape(self) -> Hashable:
-        """What only a commit changes, and time does not."""
+        """Value that only a commit changes, not time."""
         return tuple((item.bucket, shape_of(item), item.newest_file_ms) for item in self.buckets)
 
 
 def shape_of(bucket: BucketHealth) -> Hashable:
-    """Return files, bytes and rows of a bucket, and how many are marked: equal as long as no commit touches it."""
+    """Return files, bytes, rows and deleted rows of a bucket; equal until a commit changes it."""
     return (
         tuple(bucket.files_per_level.items()),
         tuple(bucket.bytes_per_level.items()),
@@ -108,10 +108,18 @@ def shape_of(bucket: BucketHealth) -> Hashable:
 
 @dataclass(frozen=True)
 class TableHealth:
-    """Every bucket of one snapshot (None: no commit yet), ordered by partition and bucket, or those of one partition.
+    """Health of all buckets of one snapshot, ordered by partition and bucket, or of some partitions.
 
-    ``data_version``: the newest snapshot up to this one that changed what the table says. ``waiting``: postponed rows by partition path. Lags in ``buckets`` are those at
-    ``measured_ms`` (epoch ms). ``data_commit`` is `version_text` of that snapshot, "" where it has expired. ``writers_compact``: whether its writers compacted it lately. ``commit`` tells snapshots of the same id apart: after a rollback or a fast-forward the ids are given again.
+    Attributes:
+        table: full name of the table.
+        snapshot: id of the snapshot, or None before the first commit.
+        data_version: newest snapshot up to this one that changed the rows.
+        measured_ms: time (epoch ms) that lags in `buckets` refer to.
+        buckets: health of the buckets.
+        waiting: postponed rows by partition path.
+        commit: distinguishes snapshots with the same id, which a rollback or fast-forward can cause.
+        data_commit: `version_text` of the snapshot `data_version`, or "" if it has expired.
+        writers_compact: whether its writers compacted it lately.
     """
 
     table: str
@@ -125,20 +133,20 @@ class TableHealth:
     writers_compact: bool = False
 
     def of_partition(self, partition: str | None) -> TableHealth:
-        """Return the same with the buckets of one partition alone (``None``: with all)."""
+        """Return the health of one partition, or of all for None."""
         return self.of_partitions(() if partition is None else (partition,))
 
     def of_partitions(self, partitions: Collection[str]) -> TableHealth:
-        """Return the same with the buckets of these partitions alone (none named: with all)."""
+        """Return the health of some partitions, or of all if none is given."""
         if not partitions:
             return self
-        kept = tuple(bucket for bucket in self.buckets if bucket.partition_text in partitions)
+        selected = tuple(bucket for bucket in self.buckets if bucket.partition_text in partitions)
         waiting = {text: rows for text, rows in self.waiting.items() if text in partitions}
-        return replace(self, buckets=kept, waiting=waiting)
+        return replace(self, buckets=selected, waiting=waiting)
 
     @cached_property
     def partitions(self) -> tuple[PartitionHealth, ...]:
-        """The partitions that hold files, sorted by path."""
+        """Partitions with files, sorted by path."""
         groups: dict[str, list[BucketHealth]] = {}
         for bucket in self.buckets:
             groups.setdefault(bucket.partition_text, []).append(bucket)
@@ -150,10 +158,17 @@ _lock: Final = Lock()
 
 
 def table_health(store: TableStore, snapshot: Snapshot | int | None = None) -> TableHealth:
-    """Return the health of a snapshot (its id, or itself where it has just been read; default: the newest) from metadata; no data file is opened.
+    """Return the health of a snapshot from metadata; no data file is opened.
 
-    A process reads it once as long as snapshot, schema and options stay (where rules depend on time: once a minute), whichever
-    sensor asks. Raises SnapshotNotFound, CorruptFile.
+    A process reads it once per snapshot, schema and options, for all sensors; if rules depend on time, once a minute.
+
+    Args:
+        store: the table.
+        snapshot: the snapshot or its id, or None for the newest.
+
+    Raises:
+        SnapshotNotFound: the snapshot does not exist.
+        CorruptFile: a metadata file is damaged.
     """
     if not isinstance(snapshot, Snapshot):
         snapshot = snapshots.latest(store) if snapshot is None else snapshots.read(store, snapshot)
@@ -163,29 +178,33 @@ def table_health(store: TableStore, snapshot: Snapshot | int | None = None) -> T
     options = tuple(sorted(store.schema.options.items()))
     commit = f"{snapshot.delta_manifest_list} {snapshot.time_millis}"
     minute = now // 60_000 if ages(store) else 0
-    state = (store.name, snapshot.id, snapshot.base_manifest_list, commit, store.schema.id, options, minute)
+    cache_key = (store.name, snapshot.id, snapshot.base_manifest_list, commit, store.schema.id, options, minute)
     with _lock:
-        kept = _newest.get(store.root)
-    if kept is not None and kept[0] == state:
-        return kept[1]
+        cached = _newest.get(store.root)
+    if cached is not None and cached[0] == cache_key:
+        return cached[1]
     buckets = tuple(health(store, now_ms=now, snapshot_id=snapshot.id))
     waiting: dict[str, int] = {}
     if store.bucket_mode is BucketMode.POSTPONE:
         items = waiting_items(store, manifests.live_entries(store, snapshot))
         waiting = {item.partition_text: item.rows_in for item in items}
-    written = data_snapshot(store, snapshot.id)
-    number, data_commit = (written.id, version_text(written)) if written else (snapshots.earliest_id(store), "")
+    data_change = data_snapshot(store, snapshot.id)
+    data_version, data_commit = (
+        (data_change.id, version_text(data_change)) if data_change else (snapshots.earliest_id(store), "")
+    )
     by_writers = writers_compact(store, snapshot)
-    found = TableHealth(store.name, snapshot.id, number, now, buckets, waiting, commit, data_commit, by_writers)
+    table_state = TableHealth(
+        store.name, snapshot.id, data_version, now, buckets, waiting, commit, data_commit, by_writers
+    )
     with _lock:
         if len(buckets) + sum(len(other.buckets) for _, other in _newest.values()) > _KEPT_BUCKETS:
             _newest.clear()
-        _newest[store.root] = (state, found)
-    return found
+        _newest[store.root] = (cache_key, table_state)
+    return table_state
 
 
 def refusal_of(store: TableStore) -> str | None:
-    """Return why compacting the table could lose data, None when it is safe."""
+    """Return why compacting the table could lose data, or None if it is safe."""
     try:
         support.require_compactable(store)
     except UnsupportedFeature as error:
@@ -194,23 +213,24 @@ def refusal_of(store: TableStore) -> str | None:
 
 
 def ages(store: TableStore) -> bool:
-    """Whether what the table's own rules would compact depends on the time, too."""
+    """Return whether the table's own compaction rules depend on time."""
     options = store.options
     timed = bool(options.optimization_interval) or options.offpeak_start >= 0
     return timed or (store.has_primary_key and options.get("record-level.expire-time") is not None)
 
 
 def data_version(store: TableStore, latest: int) -> int | None:
-    """Return the newest snapshot up to ``latest`` that changed what the table says, as far as they reach back.
+    """Return the newest snapshot up to `latest` that changed the rows, see `changes_data`.
 
-    See `changes_data`; the earliest snapshot where none of those that are there did.
+    Returns:
+        Its id, or the earliest snapshot if all existing ones changed no rows.
     """
-    found = data_snapshot(store, latest)
-    return snapshots.earliest_id(store) if found is None else found.id
+    snapshot = data_snapshot(store, latest)
+    return snapshots.earliest_id(store) if snapshot is None else snapshot.id
 
 
 def data_snapshot(store: TableStore, latest: int) -> Snapshot | None:
-    """Return the newest snapshot up to ``latest`` that changed what the table says, None when it has expired."""
+    """Return the newest snapshot up to `latest` that changed the rows, or None if it has expired."""
     earliest = snapshots.earliest_id(store)
     for number in range(latest, min(earliest or latest, latest) - 1, -1):
         try:
@@ -223,12 +243,12 @@ def data_snapshot(store: TableStore, latest: int) -> Snapshot | None:
 
 
 def changes_data(store: TableStore, snapshot: Snapshot) -> bool:
-    """Whether the table says something else than before: an APPEND, an OVERWRITE, or one in which postponed rows got their buckets."""
+    """Return whether a snapshot changed the rows that readers see: APPEND, OVERWRITE, or buckets for postponed rows."""
     written = snapshot.commit_kind in {CommitKind.APPEND, CommitKind.OVERWRITE}
     return written or bool(rows_given_buckets(store, snapshot.id))
 
 
 def version_text(snapshot: Snapshot) -> str:
-    """Return ``12-3fa9c1``: the snapshot's id and its commit's own hash, for ids are given again after a rollback."""
+    """Return ``12-3fa9c1``: the snapshot's id and a hash of its commit, because ids are reused after a rollback."""
     commit = f"{snapshot.delta_manifest_list} {snapshot.time_millis}"
     return f"{snapshot.id}-{hashlib.sha256(commit.encode()).hexdigest()[:6]}"

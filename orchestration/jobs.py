@@ -1,4 +1,4 @@
-"""Jobs: one for every action of maintenance, one each for what is done to all tables in a single op; and their schedules. Layouts need no job of their own."""
+"""Jobs: one per maintenance action, one per operation over all tables, and their schedules. Layouts need no own job."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import dagster as dg
 from checks.adoption import adopt_op
 from checks.audit import Audit, TwoSnapshots, audit_op, verify_op
 from checks.data_checks import DeepCheck, deep_check_op, rules_op
-from checks.layout_checks import tell_checks
+from checks.layout_checks import report_checks
 from lsm_core.maintenance.action import all_actions
 from orchestration import names
 from orchestration.ops.approval import APPLY_PLAN
@@ -34,11 +34,11 @@ _EXECUTOR: Final = dg.in_process_executor
 
 
 def retention_job() -> dg.JobDefinition:
-    """Return the job that expires snapshots and sweeps the trash of every table that the warehouse holds when it runs."""
+    """Return the job that expires snapshots and empties the trash of every table in the warehouse."""
 
     @dg.graph(
         name=names.RETENTION_JOB,
-        description="Expire old snapshots of every table, then delete what the trash held long enough.",
+        description="Expire old snapshots of every table, then delete trash files whose grace period is over.",
     )
     def retention() -> None:
         retention_op()
@@ -47,11 +47,14 @@ def retention_job() -> dg.JobDefinition:
 
 
 def expectations_job() -> dg.JobDefinition:
-    """Return the job that checks the data of all tables, great-expectations suites among it, in one process."""
+    """Return the job that checks the data of all tables, including great-expectations suites, in one process."""
 
     @dg.graph(
         name=names.EXPECTATIONS_JOB,
-        description="Hold the data of all tables to their rules: keys, merge engines, changelogs, deletion vectors, the chain of snapshots, and what great-expectations is asked.",
+        description=(
+            "Check the data of all tables: keys, merge engines, changelogs, deletion vectors, "
+            "the chain of snapshots, and the great-expectations suites."
+        ),
     )
     def expectations() -> None:
         rules_op()
@@ -60,26 +63,29 @@ def expectations_job() -> dg.JobDefinition:
 
 
 def action_jobs() -> list[dg.JobDefinition]:
-    """Return a job for every action of maintenance, which takes the action's own arguments, `plan_only` for any of them, `apply_plan` and `what_if`."""
-    made = [_table_job(action.name, action.help, config_of(action.name), action.name) for action in all_actions()]
-    planning = "Plan any action and keep the plan: it waits for approval, and nothing is changed."
-    asking = "What if: replay a table's own commits under other policies, and compare what they cost and bring."
-    applying = "Apply a saved plan: exactly what its hash stands for, or nothing. It says who approved it."
+    """Return a job per maintenance action with the action's arguments, and `plan_only`, `apply_plan` and `what_if`."""
+    jobs = [_table_job(action.name, action.help, config_of(action.name), action.name) for action in all_actions()]
+    planning = "Plan any action and store the plan for approval; nothing is changed."
+    simulating = "Replay a table's own commits under other policies, and compare their costs and effects."
+    applying = "Apply the stored plan of a hash unchanged, and record who approved it."
     return [
-        *made,
+        *jobs,
         _table_job(PLAN_ONLY, planning, PlanOnly),
-        _job(APPLY_PLAN, applying, apply_plan_op(tell_checks), ApprovedPlan),
-        _job(names.WHAT_IF_JOB, asking, what_if_op, WhatIf),
+        _job(APPLY_PLAN, applying, apply_plan_op(report_checks), ApprovedPlan),
+        _job(names.WHAT_IF_JOB, simulating, what_if_op, WhatIf),
     ]
 
 
 def _table_job(name: str, description: str, config: type[dg.Config], action: str = "") -> dg.JobDefinition:
-    def spread(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    def op_config(config_values: Mapping[str, Any]) -> Mapping[str, Any]:
         if action:
-            return {"action": action, "given": dict(given)}
-        return {"action": given["action"], "given": {**given["arguments"], "table": given["table"], "dry_run": True}}
+            return {"action": action, "given": dict(config_values)}
+        return {
+            "action": config_values["action"],
+            "given": {**config_values["arguments"], "table": config_values["table"], "dry_run": True},
+        }
 
-    return _job(name, description, table_op(tell_checks), config, spread, action)
+    return _job(name, description, table_op(report_checks), config, op_config, action)
 
 
 def _job(
@@ -87,14 +93,23 @@ def _job(
     description: str,
     op: dg.OpDefinition,
     config: type[dg.Config],
-    spread: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict,
+    op_config: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict,
     action: str = "",
 ) -> dg.JobDefinition:
-    """Return a job of one op whose configuration is ``config`` and nothing around it; ``spread`` makes the op's of it."""
+    """Return a job with one op.
+
+    Args:
+        name: name of the job.
+        description: its description.
+        op: its op.
+        config: class of its configuration.
+        op_config: converts the configuration of the job to that of the op.
+        action: its action, or "" for its name.
+    """
     return dg.GraphDefinition(name=names.part(name), description=description, node_defs=[op]).to_job(
         config=dg.ConfigMapping(
             config_schema=config.to_fields_dict(),
-            config_fn=lambda given: {"ops": {op.name: {"config": dict(spread(given))}}},
+            config_fn=lambda config_values: {"ops": {op.name: {"config": dict(op_config(config_values))}}},
         ),
         tags={names.TAG_ACTION: names.tag_value(action or name)},
         executor_def=_EXECUTOR,
@@ -102,50 +117,53 @@ def _job(
 
 
 def resume_job() -> dg.JobDefinition:
-    """Return the job that ends the suspension of tables whose runs failed one after the other."""
+    """Return the job that ends the suspension of tables after repeated failures."""
     text = "End the suspension of tables whose runs failed three times in a row: sensors start runs of them again."
     return _job(names.RESUME_JOB, text, resume_op, ResumedTables)
 
 
 def warehouse_jobs() -> dict[str, dg.JobDefinition]:
-    """Return the jobs over many tables but retention, expectations and the ranking, by name."""
+    """Return the other jobs over many tables by name; retention, expectations and the ranking have functions of their
+    own.
+    """
     return {
         names.MAINTAIN_JOB: _job(
             names.MAINTAIN_JOB,
-            "Look after many tables by one plan, the worst first, within bounds, by the decisions that sensors make: what they decline is left alone, with the same reason.",
-            maintain_op(tell_checks),
+            "Maintain many tables by one plan, the most urgent first, within limits. "
+            "Decisions are those of the sensors: declined tables are skipped with the same reason.",
+            maintain_op(report_checks),
             Maintenance,
         ),
         names.ORPHAN_PLANS_JOB: _plain_job(
             names.ORPHAN_PLANS_JOB,
-            "Plan the removal of the files that nothing names; every plan waits for approval, nothing is deleted.",
+            "Plan the removal of orphan files; every plan waits for approval, and nothing is deleted.",
             orphan_plans_op(),
         ),
         names.AUDIT_JOB: _job(
             names.AUDIT_JOB,
-            "Compare the newest compaction of a sample of tables once more, by the second path (V3).",
+            "Verify the newest compaction of a sample of tables again, with the independent reader (V3).",
             audit_op(),
             Audit,
         ),
         names.VERIFY_JOB: _job(
-            names.VERIFY_JOB, "Compare what two snapshots of a table say.", verify_op(), TwoSnapshots
+            names.VERIFY_JOB, "Compare the merged rows of two snapshots of a table.", verify_op(), TwoSnapshots
         ),
         names.DEEP_CHECK_JOB: _job(
             names.DEEP_CHECK_JOB,
-            "Read every page of a table's data files; an interrupted run is resumed by the next one.",
+            "Read every page of a table's data files; the next run resumes an interrupted one.",
             deep_check_op(),
             DeepCheck,
         ),
         names.ADOPT_JOB: _plain_job(
             names.ADOPT_JOB,
-            "The first look at a warehouse: open every table, check its files, say what it needs; nothing is changed.",
+            "Adopt a warehouse: open every table, check its files, and list what it needs; nothing is changed.",
             adopt_op(),
         ),
     }
 
 
 def jobs_without_assets() -> frozenset[str]:
-    """Return the names of the jobs that open the tables of their configuration, or of the warehouse, themselves: to run they need no definition of any asset."""
+    """Return the names of the jobs that open their tables themselves, so that their runs need no asset definitions."""
     over_many = {
         names.RETENTION_JOB,
         names.EXPECTATIONS_JOB,
@@ -171,7 +189,7 @@ def warehouse_health_job(warehouse_path: str) -> UnresolvedAssetJobDefinition:
     return dg.define_asset_job(
         name=names.WAREHOUSE_HEALTH,
         selection=dg.AssetSelection.assets(names.warehouse_health_key(warehouse_path)),
-        description="Rank all tables: what hurts most, what comes next and when, what is declined and why.",
+        description="Rank all tables by need: problems, next actions with times, and declined tables with reasons.",
         tags={names.TAG_ACTION: "rank"},
         executor_def=_EXECUTOR,
     )
@@ -180,7 +198,15 @@ def warehouse_health_job(warehouse_path: str) -> UnresolvedAssetJobDefinition:
 def job_schedule(
     job: Any, cron: str, settings: Settings, description: str, config: Mapping[str, Any] | None = None
 ) -> dg.ScheduleDefinition:
-    """Return the schedule of ``job``, named after it, whose runs get ``config``; a replay in flight makes its tick skip and say so."""
+    """Return the schedule of a job, named after it. While a replay is in progress, its ticks are skipped with a reason.
+
+    Args:
+        job: the job.
+        cron: cron expression, in UTC.
+        settings: settings of the platform.
+        description: its description.
+        config: configuration of its runs.
+    """
 
     @dg.schedule(
         job=job,
@@ -190,10 +216,12 @@ def job_schedule(
         description=description,
         default_status=dg.DefaultScheduleStatus.RUNNING if settings.schedules_on else dg.DefaultScheduleStatus.STOPPED,
     )
-    def due(context: dg.ScheduleEvaluationContext, warehouse: WarehouseResource) -> dg.RunRequest | dg.SkipReason:
+    def schedule_run(
+        context: dg.ScheduleEvaluationContext, warehouse: WarehouseResource
+    ) -> dg.RunRequest | dg.SkipReason:
         replaying = warehouse.replaying()
         if replaying is not None:
             return dg.SkipReason(replaying)
         return dg.RunRequest(run_key=context.scheduled_execution_time.isoformat(), run_config=dict(config or {}))
 
-    return due
+    return schedule_run

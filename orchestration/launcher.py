@@ -1,6 +1,7 @@
-"""How runs start: each is a process of its own, forked from one that has imported what runs need, not a new Python's seconds of imports.
+"""Launcher of runs: each run is a process forked from one with all imports done, which saves seconds per run.
 
-Dagster's own launcher has a new Python import Dagster, Arrow and the engine for every run. A compaction of small files is done sooner.
+Dagster's own launcher imports Dagster, Arrow and the engine in a new Python for every run, which takes longer than a
+compaction of small files.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, ForkServerProcess
 
 PROCESS_TAG: Final = "dredge/process"
-"""Tag of a run: the id of its process and when it started, in the kernel's ticks (ids are used again)."""
+"""Run tag with the id of the run's process and its start in kernel ticks, because process ids are reused."""
 PRELOADED: Final = (
     "dagster._cli.api",
     "dagster._daemon",
@@ -43,14 +44,14 @@ PRELOADED: Final = (
     "dagster_pyspark",
     "pyspark.sql.connect.session",
 )
-"""What runs import. The code location itself is not among it: every run loads it anew, as it is in the warehouse then."""
+"""Modules that runs import. The code location is not among them: each run loads it for the current warehouse."""
 
 
 class WarmRunLauncher(DefaultRunLauncher):
-    """Forks runs from one process with ``preload`` imported (a module that is missing there is left out).
+    """Launcher that forks runs from one process with the modules of ``preload`` imported; missing modules are skipped.
 
-    Runs of a code location with another Python than this one are left to Dagster's own launcher. After an upgrade of what is
-    preloaded the daemon must be restarted, as for every long-lived process.
+    Runs of a code location with another Python use Dagster's own launcher. After an upgrade of preloaded modules,
+    restart the daemon, like every long-lived process.
     """
 
     def __init__(self, inst_data: ConfigurableClassData | None = None, preload: Sequence[str] = PRELOADED) -> None:
@@ -60,42 +61,42 @@ class WarmRunLauncher(DefaultRunLauncher):
 
     @classmethod
     def config_type(cls) -> Any:
-        """Return what dagster.yaml may say."""
-        told = "modules that are imported once, before any run"
-        return {"preload": dg.Field([str], is_required=False, default_value=list(PRELOADED), description=told)}
+        """Return the configuration that dagster.yaml accepts."""
+        description = "modules to import once, before the first run"
+        return {"preload": dg.Field([str], is_required=False, default_value=list(PRELOADED), description=description)}
 
     @classmethod
     def from_config_value(cls, inst_data: ConfigurableClassData, config_value: Mapping[str, Any]) -> WarmRunLauncher:
-        """Make the launcher as dagster.yaml says."""
+        """Create the launcher from the configuration of dagster.yaml."""
         return cls(inst_data, config_value.get("preload", PRELOADED))
 
     def launch_run(self, context: LaunchRunContext) -> None:
-        """Fork a process that executes the run; one that ends before its run does is reported as the run's failure."""
+        """Fork a process that executes the run; if it ends before the run does, the run is reported as failed."""
         run, origin = context.dagster_run, context.job_code_origin
         executable = None if origin is None else origin.repository_origin.executable_path
-        foreign = executable is not None and os.path.realpath(executable) != os.path.realpath(sys.executable)
-        if origin is None or foreign:
+        other_python = executable is not None and os.path.realpath(executable) != os.path.realpath(sys.executable)
+        if origin is None or other_python:
             super().launch_run(context)
             return
         arguments = ExecuteRunArgs(origin, run.run_id, self._instance.get_ref())
         if self._forks is None:
             self._forks = multiprocessing.get_context("forkserver")
             self._forks.set_forkserver_preload(self._preload)
-        process = self._forks.Process(target=_execute, args=(serialize_value(arguments), _told(run)))
+        process = self._forks.Process(target=_execute, args=(serialize_value(arguments), _run_variables(run)))
         process.start()
         self._instance.add_run_tags(run.run_id, {PROCESS_TAG: f"{process.pid}:{start_tick(process.pid or 0) or 0}"})
         self._run_ids.add(run.run_id)
         threading.Thread(target=self._watch, args=(process, run.run_id), daemon=True).start()
 
     def terminate(self, run_id: str) -> bool:
-        """Interrupt the run's process, whichever process of Dagster's is asked to; False when the run is over."""
+        """Interrupt the run's process, from any process of Dagster; return False if the run is over."""
         run = self._instance.get_run_by_id(run_id) if self.has_instance else None
         if run is None or PROCESS_TAG not in run.tags:
             return bool(super().terminate(run_id))  # type: ignore[no-untyped-call]  # Dagster leaves it untyped
         if run.is_finished:
             return False
         self._instance.report_run_canceling(run)
-        pid = _living(run)
+        pid = _live_pid(run)
         if pid is None:
             self._instance.report_run_canceled(run)
             return True
@@ -105,14 +106,14 @@ class WarmRunLauncher(DefaultRunLauncher):
 
     @property
     def supports_check_run_worker_health(self) -> bool:
-        """Run monitoring learns of a process that died while nobody watched it."""
+        """Whether run monitoring can detect a dead process: yes."""
         return True
 
     def check_run_worker_health(self, run: DagsterRun) -> CheckRunHealthResult:
-        """Say whether the run's process lives; of a run that Dagster's own launcher started only its code server knows."""
-        if PROCESS_TAG not in run.tags or _living(run) is not None:
+        """Return whether the run's process is alive; runs of Dagster's own launcher count as running."""
+        if PROCESS_TAG not in run.tags or _live_pid(run) is not None:
             return CheckRunHealthResult(WorkerStatus.RUNNING)
-        return CheckRunHealthResult(WorkerStatus.FAILED, f"its process {run.tags[PROCESS_TAG]} is gone")
+        return CheckRunHealthResult(WorkerStatus.FAILED, f"its process {run.tags[PROCESS_TAG]} has ended")
 
     def _watch(self, process: ForkServerProcess, run_id: str) -> None:
         process.join()
@@ -122,12 +123,14 @@ class WarmRunLauncher(DefaultRunLauncher):
         if run.status is dg.DagsterRunStatus.CANCELING:
             self._instance.report_run_canceled(run)
             return
-        ended = f"the run's process {process.pid} ended with code {process.exitcode} before the run did"
-        self._instance.report_run_failed(run, ended)
+        message = f"the run's process {process.pid} ended with code {process.exitcode} before the run did"
+        self._instance.report_run_failed(run, message)
 
 
-def _told(run: DagsterRun) -> dict[str, str]:
-    """What the code location of the run's process is told of the run, as variables: the assets that it chose to materialise or check, else its job (`definitions.defs`)."""
+def _run_variables(run: DagsterRun) -> dict[str, str]:
+    """Return environment variables for the run's code location: its selected assets, or else its job
+    (`definitions.defs`).
+    """
     keys = {*(run.asset_selection or ()), *(check.asset_key for check in run.asset_check_selection or ())}
     if keys:
         partitioned = (
@@ -137,16 +140,16 @@ def _told(run: DagsterRun) -> dict[str, str]:
     return {RUN_JOB_VARIABLE: run.job_name}
 
 
-def _execute(arguments: str, told: Mapping[str, str]) -> None:
-    """What a forked process does: the command that every launcher of containers gives to its own."""
+def _execute(arguments: str, variables: Mapping[str, str]) -> None:
+    """Run the command that container launchers run, in the forked process."""
     from dagster._cli.api import api_cli
 
-    os.environ.update(told)
+    os.environ.update(variables)
     api_cli.main(["execute_run", arguments], prog_name="dagster api")
 
 
-def _living(run: DagsterRun) -> int | None:
-    """The id of the run's process, None when it is gone."""
+def _live_pid(run: DagsterRun) -> int | None:
+    """Return the id of the run's process, or None if it has ended."""
     pid, _, started = run.tags[PROCESS_TAG].partition(":")
     return int(pid) if start_tick(int(pid)) == int(started) else None
 

@@ -1,4 +1,4 @@
-"""What people read in the Dagster UI: plotted numbers, level diagrams and tables, built in one place and one style."""
+"""Metadata for the Dagster UI: plotted numbers, level diagrams and tables, in one style."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _WORST_BUCKETS = 20
 
 
 def table_metadata(card: TableCard) -> dict[str, dg.MetadataValue]:
-    """Return what is known of a table before anybody looks at its snapshots: columns, keys, options, where it lies."""
+    """Return metadata of a table from its schema alone: columns, keys, options and location."""
     columns = [
         dg.TableColumn(
             column.name,
@@ -44,32 +44,32 @@ def table_metadata(card: TableCard) -> dict[str, dg.MetadataValue]:
         )
         for column in card.columns
     ]
-    told: dict[str, dg.MetadataValue] = {
+    metadata: dict[str, dg.MetadataValue] = {
         "dagster/table_name": dg.MetadataValue.text(card.name),
         "primary keys": dg.MetadataValue.text(", ".join(card.primary_keys) or "none: append only"),
         "partition keys": dg.MetadataValue.text(", ".join(card.partition_keys) or "none"),
         "options": dg.MetadataValue.md(options_table(card.options)),
     }
-    idle = not_acted_on(card.options)
-    if idle:
-        told["options without effect"] = dg.MetadataValue.text(f"kept but not acted on here: {', '.join(idle)}")
-    wrong = misnamed(card.options)
-    if wrong:
-        lines = (f"{name}: {advice}" for name, advice in wrong.items())
-        told["options with another right name"] = dg.MetadataValue.text("; ".join(lines))
+    ignored = not_acted_on(card.options)
+    if ignored:
+        metadata["options without effect"] = dg.MetadataValue.text(f"kept but not acted on here: {', '.join(ignored)}")
+    renamed = misnamed(card.options)
+    if renamed:
+        lines = (f"{name}: {advice}" for name, advice in renamed.items())
+        metadata["options with another right name"] = dg.MetadataValue.text("; ".join(lines))
     if card.root:
-        told["location"] = dg.MetadataValue.path(card.root)
+        metadata["location"] = dg.MetadataValue.path(card.root)
     if columns:
-        told["dagster/column_schema"] = dg.MetadataValue.table_schema(dg.TableSchema(columns=columns))
+        metadata["dagster/column_schema"] = dg.MetadataValue.table_schema(dg.TableSchema(columns=columns))
     if card.refusal:
-        told["maintenance"] = dg.MetadataValue.text(f"declined: {card.refusal}")
-    return told
+        metadata["maintenance"] = dg.MetadataValue.text(f"declined: {card.refusal}")
+    return metadata
 
 
 def options_table(options: Mapping[str, str]) -> str:
     """Return a table's options as Markdown."""
     if not options:
-        return "none set: Paimon's defaults hold"
+        return "none set: Paimon's defaults apply"
     return "\n".join(
         [
             "| option | value |",
@@ -80,11 +80,11 @@ def options_table(options: Mapping[str, str]) -> str:
 
 
 def health_metadata(health: TableHealth) -> dict[str, dg.MetadataValue]:
-    """Return the numbers of a table's or partition's health; every number becomes a plot over time."""
+    """Return the numbers of a table's or partition's health; Dagster plots every number over time."""
     buckets = health.buckets
     level0_ages = [health.measured_ms - b.oldest_level0_ms for b in buckets if b.oldest_level0_ms is not None]
     rows, files = sum(bucket.rows for bucket in buckets), sum(bucket.files for bucket in buckets)
-    told: dict[str, dg.MetadataValue] = {
+    metadata: dict[str, dg.MetadataValue] = {
         "sorted runs (worst bucket)": dg.MetadataValue.int(max((bucket.sorted_runs for bucket in buckets), default=0)),
         "level-0 files (worst bucket)": dg.MetadataValue.int(
             max((bucket.level0_files for bucket in buckets), default=0)
@@ -119,10 +119,10 @@ def health_metadata(health: TableHealth) -> dict[str, dg.MetadataValue]:
     }
     compacted = [bucket.last_compaction_ms for bucket in buckets if bucket.last_compaction_ms]
     if compacted:
-        told["last compaction"] = dg.MetadataValue.timestamp(max(compacted) / 1000)
+        metadata["last compaction"] = dg.MetadataValue.timestamp(max(compacted) / 1000)
     if health.snapshot is not None:
-        told["snapshot"] = dg.MetadataValue.int(health.snapshot)
-    return told
+        metadata["snapshot"] = dg.MetadataValue.int(health.snapshot)
+    return metadata
 
 
 _ALWAYS_PLOTTED = frozenset(
@@ -141,57 +141,60 @@ _ALWAYS_PLOTTED = frozenset(
 
 
 def plotted_metadata(health: TableHealth) -> dict[str, dg.MetadataValue]:
-    """Return the numbers of `health_metadata` by which a layout is followed, for reports that all is well, of which there is one a commit: Dagster keeps 150 bytes a number."""
+    """Return the plotted numbers of `health_metadata`, for the report of each commit: Dagster stores 150 bytes per
+    number.
+    """
     return {name: value for name, value in health_metadata(health).items() if name in _ALWAYS_PLOTTED}
 
 
 def data_metadata(health: TableHealth) -> dict[str, dg.MetadataValue]:
-    """Return what a data asset tells of a commit: rows as stored, size and files; how they lie is told of the layout."""
+    """Return metadata of a commit for the data asset: stored rows, size and files; the layout asset has the details."""
     rows, files = sum(bucket.rows for bucket in health.buckets), sum(bucket.files for bucket in health.buckets)
-    told: dict[str, dg.MetadataValue] = {
+    metadata: dict[str, dg.MetadataValue] = {
         "stored rows": dg.MetadataValue.int(rows),
         "size": dg.MetadataValue.text(size_text(sum(bucket.total_bytes for bucket in health.buckets))),
         "files": dg.MetadataValue.int(files),
     }
     if health.data_version is not None:
-        told["snapshot"] = dg.MetadataValue.int(health.data_version)
-    return told
+        metadata["snapshot"] = dg.MetadataValue.int(health.data_version)
+    return metadata
 
 
 def cost_metadata(
     predicted: PlanEstimate, numbers: Mapping[str, Any], calibration: Calibration | None = None
 ) -> dict[str, dg.MetadataValue]:
-    """Return what the plan predicted beside what its application measured: a sentence, and the numbers that plot side by side.
+    """Return the plan's estimate beside the measured costs: a sentence, and numbers to plot together.
 
-    ``calibration``: what the table's earlier runs took of their forecasts, by which the plan's seconds are multiplied.
+    Args:
+        predicted: estimate of the plan.
+        numbers: measured numbers of the report.
+        calibration: ratio of measured to estimated costs in the table's earlier runs, or None.
     """
     measured = {name: numbers[name] for name in ("bytes_in", "bytes_out", "seconds") if name in numbers}
-    said = {
+    units = {
         "bytes_in": (size_text(predicted.bytes_in), "read"),
         "bytes_out": (f"at most {size_text(predicted.bytes_out)}", "written"),
         "seconds": (f"{predicted.seconds:.1f} s on one core", "taken"),
     }
-    parts = [
-        f"{said[name][0]} predicted, {f'{value:.1f} s' if name == 'seconds' else size_text(int(value))} {said[name][1]}"
-        for name, value in measured.items()
-    ]
+    texts = {name: f"{value:.1f} s" if name == "seconds" else size_text(int(value)) for name, value in measured.items()}
+    parts = [f"{units[name][0]} predicted, {text} {units[name][1]}" for name, text in texts.items()]
     if not parts:
         return {}
-    known = Calibration() if calibration is None else calibration
-    told: dict[str, dg.MetadataValue] = {
+    model = Calibration() if calibration is None else calibration
+    metadata: dict[str, dg.MetadataValue] = {
         "prediction and measurement": dg.MetadataValue.text("; ".join(parts)),
         "predicted bytes in": dg.MetadataValue.int(predicted.bytes_in),
-        "predicted_seconds": dg.MetadataValue.float(round(known.predicted_seconds(predicted.seconds), 3)),
+        "predicted_seconds": dg.MetadataValue.float(round(model.predicted_seconds(predicted.seconds), 3)),
     }
     if "seconds" in measured:
-        told["measured_seconds"] = dg.MetadataValue.float(float(measured["seconds"]))
+        metadata["measured_seconds"] = dg.MetadataValue.float(float(measured["seconds"]))
     if calibration is not None:
-        told["cost model"] = dg.MetadataValue.text(calibration.text())
-    return told
+        metadata["cost model"] = dg.MetadataValue.text(calibration.text())
+    return metadata
 
 
 def score_table(buckets: Sequence[BucketHealth]) -> str:
-    """Return one Markdown row for each part of the score, of the bucket in which it makes most points."""
+    """Return one Markdown row per part of the score, with the bucket in which it has the most points."""
     worst: dict[str, tuple[float, Part, BucketHealth]] = {}
     for bucket in buckets:
         for part in bucket.parts:
@@ -199,16 +202,17 @@ def score_table(buckets: Sequence[BucketHealth]) -> str:
             if part.name not in worst or points > worst[part.name][0]:
                 worst[part.name] = (points, part, bucket)
     if not worst:
-        return "healthy: no sign of anything"
+        return "healthy: no part has points"
     rows = [
-        f"| {part.name} | {points:g} | {part.weight:g} | {plain_cell(bucket_name(bucket.partition_text, bucket.bucket))} | {plain_cell(part.text)} |"
-        for points, part, bucket in sorted(worst.values(), key=lambda one: (-one[0], one[1].name))
+        f"| {part.name} | {points:g} | {part.weight:g} "
+        f"| {plain_cell(bucket_name(bucket.partition_text, bucket.bucket))} | {plain_cell(part.text)} |"
+        for points, part, bucket in sorted(worst.values(), key=lambda entry: (-entry[0], entry[1].name))
     ]
     return "\n".join(["| part | points | at most | bucket | why |", "|---|--:|--:|---|---|", *rows])
 
 
 def bucket_table(buckets: Sequence[BucketHealth]) -> str:
-    """Return one Markdown row a bucket, the worst first."""
+    """Return one Markdown row per bucket, the worst first."""
     if not buckets:
         return "no bucket holds a file"
     worst = sorted(buckets, key=lambda item: (-item.sorted_runs, -item.files, item.partition_text, item.bucket))
@@ -219,35 +223,36 @@ def bucket_table(buckets: Sequence[BucketHealth]) -> str:
     for bucket in worst[:_WORST_BUCKETS]:
         name = f"{bucket.partition_text}/{bucket.bucket}" if bucket.partition_text else str(bucket.bucket)
         lines.append(
-            f"| {plain_cell(name)} | {bucket.sorted_runs} | {bucket.level0_files} | {bucket.files} | {size_text(bucket.total_bytes)} "
-            f"| {bucket.rows:,} | {bucket.deletes:,} | {bucket.overlap_max} | {bucket.overlap_mean:g} |"
+            f"| {plain_cell(name)} | {bucket.sorted_runs} | {bucket.level0_files} | {bucket.files} "
+            f"| {size_text(bucket.total_bytes)} | {bucket.rows:,} | {bucket.deletes:,} | {bucket.overlap_max} "
+            f"| {bucket.overlap_mean:g} |"
         )
-    return "\n".join([*lines, *_more(len(worst), _WORST_BUCKETS, "buckets")])
+    return "\n".join([*lines, *_count_more(len(worst), _WORST_BUCKETS, "buckets")])
 
 
 def level_diagram(before: TableHealth, after: TableHealth) -> str:
-    """Return the levels of every bucket that changed between two snapshots, drawn with bars on one scale."""
+    """Return the levels of every bucket that changed between two snapshots, as bars on one scale."""
     changed = changed_buckets(before, after)
     if not changed:
         return "the levels did not change"
     largest = max(size for state in (before, after) for item in state.buckets for size in item.bytes_per_level.values())
     lines = [f"snapshot {before.snapshot} -> {after.snapshot}", "```"]
-    for bucket, found in changed[:_SHOWN_BUCKETS]:
+    for bucket, later_state in changed[:_SHOWN_BUCKETS]:
         name = bucket_name(bucket.partition_text, bucket.bucket)
-        lines.append(f"{name}: {bucket.sorted_runs} -> {found.sorted_runs if found else 0} sorted runs")
-        for title, state in (("before", bucket), ("after", found)):
+        lines.append(f"{name}: {bucket.sorted_runs} -> {later_state.sorted_runs if later_state else 0} sorted runs")
+        for title, state in (("before", bucket), ("after", later_state)):
             if state is None:
                 continue
             for level, size in state.bytes_per_level.items():
                 bar = "#" * max(1, round(size / max(largest, 1) * _BAR)) if size else ""
                 files = f"{state.level0_files} files" if level == 0 else "1 run"
                 lines.append(f"  {title:<6} L{level} {bar:<{_BAR}} {size_text(size):>8}  {files}")
-    return "\n".join([*lines, "```", *_more(len(changed), _SHOWN_BUCKETS, "changed buckets")])
+    return "\n".join([*lines, "```", *_count_more(len(changed), _SHOWN_BUCKETS, "changed buckets")])
 
 
 def plan_metadata(plan: MaintenancePlan) -> dict[str, dg.MetadataValue]:
-    """Return a plan for people: what it does to what and why, and what it leaves alone."""
-    told: dict[str, dg.MetadataValue] = {
+    """Return a plan for display: its items with reasons, and its declined subjects."""
+    metadata: dict[str, dg.MetadataValue] = {
         "action": dg.MetadataValue.text(plan.action),
         "plan": dg.MetadataValue.text(plan.hash),
         "units": dg.MetadataValue.int(len(plan.items)),
@@ -256,67 +261,67 @@ def plan_metadata(plan: MaintenancePlan) -> dict[str, dg.MetadataValue]:
         "declined": dg.MetadataValue.md(declined_table(plan.declined)),
     }
     if plan.base_snapshot is not None:
-        told["base snapshot"] = dg.MetadataValue.int(plan.base_snapshot)
-    return told
+        metadata["base snapshot"] = dg.MetadataValue.int(plan.base_snapshot)
+    return metadata
 
 
 def items_table(plan: MaintenancePlan) -> str:
-    """Return a Markdown table for each kind of item in the plan, with the columns that the item itself names."""
+    """Return a Markdown table per kind of item in the plan, with the columns of the item class."""
     tables = []
     for kind in dict.fromkeys(type(item) for item in plan.items):
         items = plan.items_of(kind)
         rows = [f"| {' | '.join(plain_cell(str(cell)) for cell in item.cells())} |" for item in items[:_SHOWN_ITEMS]]
-        head = [f"{kind.title}:\n", f"| {' | '.join(kind.columns)} |", f"|{'---|' * len(kind.columns)}"]
-        tables.append("\n".join([*head, *rows, *_more(len(items), _SHOWN_ITEMS, "items")]))
+        header = [f"{kind.title}:\n", f"| {' | '.join(kind.columns)} |", f"|{'---|' * len(kind.columns)}"]
+        tables.append("\n".join([*header, *rows, *_count_more(len(items), _SHOWN_ITEMS, "items")]))
     return "\n\n".join(tables) or "nothing to do"
 
 
 def declined_table(declined: Sequence[Declined]) -> str:
-    """Return one Markdown row for everything that is left alone."""
+    """Return one Markdown row per declined subject."""
     if not declined:
         return "nothing was declined"
-    lines = ["| what | why | |", "|---|---|---|"]
+    lines = ["| subject | why | reason code |", "|---|---|---|"]
     lines += [
         f"| {plain_cell(item.subject)} | {plain_cell(item.text)} | {plain_cell(item.reason)} |"
         for item in declined[:_SHOWN_ITEMS]
     ]
-    return "\n".join([*lines, *_more(len(declined), _SHOWN_ITEMS, "lines")])
+    return "\n".join([*lines, *_count_more(len(declined), _SHOWN_ITEMS, "lines")])
 
 
 def number_metadata(numbers: Mapping[str, Any], prefix: str = "") -> dict[str, dg.MetadataValue]:
-    """Return a report's numbers (`Report.numbers`) under their own names: integers and floats plot, everything else is text.
+    """Return a report's numbers (`Report.numbers`) under their own names: numbers plot, everything else is text.
 
-    ``rows_dropped`` of ``{"superseded": 3}`` becomes "rows dropped": "3 superseded"; mappings within mappings become tables.
+    ``rows_dropped`` of ``{"superseded": 3}`` becomes "rows dropped": "3 superseded"; nested mappings become tables.
     """
-    told: dict[str, dg.MetadataValue] = {}
+    metadata: dict[str, dg.MetadataValue] = {}
     for key, value in numbers.items():
         name = f"{prefix}{key.replace('_', ' ')}"
         if isinstance(value, bool):
-            told[name] = dg.MetadataValue.bool(value)
+            metadata[name] = dg.MetadataValue.bool(value)
         elif isinstance(value, int):
-            told[name] = dg.MetadataValue.int(value)
+            metadata[name] = dg.MetadataValue.int(value)
         elif isinstance(value, float):
-            told[name] = dg.MetadataValue.float(round(value, 3))
+            metadata[name] = dg.MetadataValue.float(round(value, 3))
         elif isinstance(value, str) and value:
-            told[name] = dg.MetadataValue.text(value)
+            metadata[name] = dg.MetadataValue.text(value)
         elif isinstance(value, Mapping):
-            plain = [_counted(item, key) for key, item in value.items() if item and not isinstance(item, Mapping)]
-            told[name] = dg.MetadataValue.text(", ".join(plain) or "none")
+            texts = [_count_of(item, key) for key, item in value.items() if item and not isinstance(item, Mapping)]
+            metadata[name] = dg.MetadataValue.text(", ".join(texts) or "none")
             for inner, table in value.items():
                 if isinstance(table, Mapping) and table:
                     rows = [
                         f"| {plain_cell(str(key))} | {plain_cell(str(item))} |" for key, item in sorted(table.items())
                     ]
-                    lines = ["| | |", "|---|---|", *rows[:_SHOWN_ITEMS], *_more(len(rows), _SHOWN_ITEMS, "rows")]
-                    told[f"{prefix}{inner.replace('_', ' ')}"] = dg.MetadataValue.md("\n".join(lines))
+                    lines = ["| | |", "|---|---|", *rows[:_SHOWN_ITEMS], *_count_more(len(rows), _SHOWN_ITEMS, "rows")]
+                    metadata[f"{prefix}{inner.replace('_', ' ')}"] = dg.MetadataValue.md("\n".join(lines))
         elif isinstance(value, Sequence) and value and not isinstance(value, str):
             more = f" and {len(value) - _SHOWN_ITEMS} more" if len(value) > _SHOWN_ITEMS else ""
-            told[name] = dg.MetadataValue.text(", ".join(map(str, value[:_SHOWN_ITEMS])) + more)
-    return told
+            metadata[name] = dg.MetadataValue.text(", ".join(map(str, value[:_SHOWN_ITEMS])) + more)
+    return metadata
 
 
-def _counted(value: object, name: str) -> str:
-    """``250 keys checked``; a text that is a sentence says enough without its name."""
+def _count_of(value: object, name: str) -> str:
+    """Return ``250 keys checked``; a text that is a sentence needs no name."""
     if isinstance(value, str) and " " in value:
         return value
     return (
@@ -333,28 +338,30 @@ def _hours(spans_ms: Sequence[int]) -> float:
 
 
 def launch_link(run: dg.DagsterRun, job: str, config: Mapping[str, Any]) -> str:
-    """Return where the web server opens the launchpad of ``job`` of the run's own code location, filled in with ``config`` and, where that names a table, its tag.
+    """Return the URL path of a job's launchpad in the run's own code location, with its configuration filled in.
 
-    With the tag the new run waits its turn behind others of the table.
+    If the configuration names a table, the link has the table's tag, so that the new run waits for other runs of the
+    table.
     """
     origin = run.remote_job_origin
-    place = "dredge"  # as workspace.yaml calls it: a run without a server has no origin
+    location_path = "dredge"  # as workspace.yaml calls it: a run without a server has no origin
     if origin is not None:
         repository = origin.repository_origin
         location = quote(repository.code_location_origin.location_name, safe="")
         name = repository.repository_name
-        place = location if name == WHOLE_LOCATION else f"{name}@{location}"
-    asked = {"config": yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)}
+        location_path = location if name == WHOLE_LOCATION else f"{name}@{location}"
+    parameters = {"config": yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)}
     if "table" in config:
-        asked |= {"tags[0][key]": names.TAG_TABLE, "tags[0][value]": names.table_value(str(config["table"]))}
-    return f"/locations/{place}/jobs/{quote(job, safe='')}/playground/setup?{urlencode(asked, quote_via=quote)}"
+        parameters |= {"tags[0][key]": names.TAG_TABLE, "tags[0][value]": names.table_value(str(config["table"]))}
+    query = urlencode(parameters, quote_via=quote)
+    return f"/locations/{location_path}/jobs/{quote(job, safe='')}/playground/setup?{query}"
 
 
 def plain_cell(text: str) -> str:
     """Return text for a cell of a Markdown table that stays text.
 
     Args:
-        text: a name, a value or an error, which strangers may have written.
+        text: a name, value or error; untrusted.
 
     Returns:
         One line without links, markup and HTML, with control, bidi and invisible characters spelled out.
@@ -362,5 +369,5 @@ def plain_cell(text: str) -> str:
     return re.sub(r"([\\`*_\[\]<>|~#!&])", r"\\\1", visible(" ".join(text.split())))
 
 
-def _more(count: int, shown: int, what: str) -> list[str]:
-    return [f"\nand {count - shown} more {what}"] if count > shown else []
+def _count_more(count: int, shown: int, noun: str) -> list[str]:
+    return [f"\nand {count - shown} more {noun}"] if count > shown else []

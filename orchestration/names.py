@@ -1,4 +1,4 @@
-"""Every name that Dagster sees: asset keys, jobs, ops, pools, tags and run keys, so that no two rooms spell one differently."""
+"""Names that Dagster sees: asset keys, jobs, ops, pools, tags and run keys, defined once for all rooms."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ import dagster as dg
 
 TAG_TABLE: Final = "dredge/table"
 TABLE_NAME: Final = "dagster/table_name"
-"""Metadata of an asset: the table in full, as tags cannot hold it."""
+"""Metadata key of an asset with the full table name, which tags cannot hold."""
 TAG_PARTITION: Final = "dredge/partition"
 TAG_PLAN: Final = "dredge/plan"
 TAG_ACTION: Final = "dredge/action"
 TAG_REASON: Final = "dredge/reason"
 TAG_BYTES: Final = "dredge/bytes"
-"""How the run tag begins that says what a run that a sensor started was expected to read: `bytes_tag`."""
+"""Prefix of the run tag with the bytes that a sensor's run was expected to read: `bytes_tag`."""
 TAG_UNDO: Final = "dredge/undo"
-"""The run's entry in the table's ledger, which the job `undo` takes back."""
+"""Run tag with the run's entry in the table's ledger, which the job `undo` can undo."""
 TAG_WAITS: Final = "dredge/waits"
-"""The plan that waits for approval since the run."""
+"""Run tag with the plan of the run that waits for approval."""
 COMPARED: Final = "snapshot compared"
-"""Metadata of an evaluation of merged_view_unchanged: the snapshot that was compared with the one before it."""
+"""Metadata key of merged_view_unchanged: the snapshot that was compared with the previous one."""
 KEPT_TAG: Final = "kept by tag"
-"""Metadata of one that failed: the tag that keeps the files of the snapshot before."""
+"""Metadata key of a failed comparison: the tag that keeps the files of the previous snapshot."""
 PARTITION_TAG: Final = "dagster/partition"
 RANGE_TAG: Final = "dagster/asset_partition_range_start"
 """Dagster's tag of a run over several partitions, as backfills start them."""
@@ -53,19 +53,19 @@ WATCH_SENSOR: Final = "watch"
 MERGED_VIEW_CHECK: Final = "merged_view_unchanged"
 TREE_CHECK: Final = "tree_is_valid"
 FORMER_TREE_CHECK: Final = "tree_invariants"
-"""What it was called before: its failures stay in force until the check is evaluated under its name of today."""
+"""Former name of `TREE_CHECK`: its failures apply until the check is evaluated under its current name."""
 BACKLOG_CHECK: Final = "level0_backlog"
 SMALL_FILES_CHECK: Final = "small_files_backlog"
-"""What `BACKLOG_CHECK` is for append tables, whose files have no levels."""
+"""Counterpart of `BACKLOG_CHECK` for append tables, whose files have no levels."""
 SUITE_CHECK: Final = "expectations"
 
 NAME_VARIABLE: Final = "DREDGE_WAREHOUSE_NAME"
-"""Name of the warehouse, where several share one Dagster instance: first part of all asset keys, and part of what names tables elsewhere."""
+"""Name of the warehouse if several share one Dagster instance: first part of all asset keys, pools and tags."""
 WAREHOUSE_PATH: Final = "warehouse"
-"""Metadata of `warehouse_health`: path or address of the warehouse that the ranking is of."""
+"""Metadata key of `warehouse_health`: path or address of the ranked warehouse."""
 WAREHOUSE_HEALTH: Final = "warehouse_health"
 LAYOUT: Final = "_layout"
-"""How the last part of every layout's key ends, and of no other key."""
+"""Suffix of the last part of every layout's key, and of no other key."""
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_]")
 _RESERVED: Final = frozenset(
@@ -76,9 +76,10 @@ _TAG_VALUE: Final = 63
 
 
 def part(text: str) -> str:
-    """One safe part of a Dagster name: letters, digits and ``_``; changed or long names get a short hash, so none collide.
+    """Return one safe part of a Dagster name: letters, digits and ``_``.
 
-    So do names with ``_`` at an end: joined by ``__``, ``a_`` with ``b`` would be ``a`` with ``_b``.
+    Changed or long names get a short hash, so that none collide. So do names with ``_`` at an end: joined by ``__``,
+    ``a_`` with ``b`` would equal ``a`` with ``_b``.
     """
     safe = _UNSAFE.sub("_", text)[:80]
     if safe == text and safe not in _RESERVED and "__" not in safe and safe == safe.strip("_"):
@@ -109,57 +110,60 @@ def warehouse_name(path: str) -> str:
 
 
 def chosen_name() -> str:
-    """Return the name that an operator gave the warehouse with `DREDGE_WAREHOUSE_NAME`, as one safe part of a Dagster name; "" for none."""
+    """Return the warehouse name of `DREDGE_WAREHOUSE_NAME` as a safe part of a Dagster name, or "" if it is not set."""
     text = os.environ.get(NAME_VARIABLE, "").strip()
     return part(text) if text else ""
 
 
 def _of_warehouse(text: str, separator: str) -> str:
-    """Return text that no other warehouse in the same Dagster instance uses, once this one has a name of its own."""
+    """Return a text that is unique among the warehouses of a Dagster instance, if this one has a name of its own."""
     name = chosen_name()
     return f"{name}{separator}{text}" if name else text
 
 
 def table_part(name: str) -> str:
-    """Return the part that names a table. A table called ``orders_layout`` gets a hash as well: so is the layout of ``orders`` called."""
+    """Return the part that names a table.
+
+    A table called ``orders_layout`` gets a hash, because the layout of ``orders`` has that name.
+    """
     safe = part(name)
     return f"{safe}_{_short_hash(name)}" if safe == name and name.endswith(LAYOUT) else safe
 
 
 def data_key(warehouse: str, table: str) -> dg.AssetKey:
-    """Return the key of the table as data: ``[warehouse, db, orders]``."""
+    """Return the key of the table's data asset: ``[warehouse, db, orders]``."""
     database, name = split(table)
     return dg.AssetKey([warehouse_name(warehouse), part(database), table_part(name)])
 
 
 def layout_key(warehouse: str, table: str) -> dg.AssetKey:
     """Return the key of the table's file layout, which maintenance materialises: ``[warehouse, db, orders_layout]``."""
-    *rest, name = data_key(warehouse, table).path
-    return dg.AssetKey([*rest, f"{name}{LAYOUT}"])
+    *parents, name = data_key(warehouse, table).path
+    return dg.AssetKey([*parents, f"{name}{LAYOUT}"])
 
 
 def warehouse_health_key(warehouse: str) -> dg.AssetKey:
-    """Return the key of the asset that ranks all tables: ``[warehouse, warehouse_health]``; keys of tables have a part more."""
+    """Return the key of the ranking of all tables: ``[warehouse, warehouse_health]``; keys of tables are longer."""
     return dg.AssetKey([warehouse_name(warehouse), WAREHOUSE_HEALTH])
 
 
 def former_layout_key(layout: dg.AssetKey) -> dg.AssetKey:
-    """Return the key that a layout had before its last part named the table: ``[warehouse, db, orders, layout]``.
+    """Return the former key of a layout: ``[warehouse, db, orders, layout]``.
 
-    What Dagster holds of it (runs, failed blocking checks) stays in force until the layout is evaluated under its key of today.
+    Its runs and failed blocking checks in Dagster apply until the layout is evaluated under its current key.
     """
-    *rest, name = layout.path
+    *parents, name = layout.path
     table = re.sub(rf"({LAYOUT})_[0-9a-f]{{6}}$", r"\1", name.removesuffix(LAYOUT))
-    return dg.AssetKey([*rest, table, "layout"])
+    return dg.AssetKey([*parents, table, "layout"])
 
 
 def node_name(warehouse: str, table: str) -> str:
-    """Return the name of the graph behind the layout asset, under which a run takes its config."""
+    """Return the name of the graph behind the layout asset, under which a run takes its configuration."""
     return "__".join(layout_key(warehouse, table).path)
 
 
 def op_name(verb: str, table: str) -> str:
-    """Return the repository-wide unique name of one table's op."""
+    """Return the name of one table's op, unique in the code location."""
     database, name = split(table)
     return f"{verb}__{part(database)}__{table_part(name)}"
 
@@ -176,32 +180,33 @@ def table_pool(table: str) -> str:
 
 
 def published_tag(table: str) -> str:
-    """Return the run tag that holds the id of the snapshot which the run published in ``table``."""
+    """Return the run tag with the id of the snapshot that the run published in a table."""
     database, name = split(table)
     return f"dredge/published.{part(database)}.{part(name)}"
 
 
 def resumed_tag(table: str) -> str:
-    """Return the run tag of a run of `resume` that ended the suspension of ``table``."""
+    """Return the run tag of a run of `resume` that ended the suspension of a table."""
     database, name = split(table)
     return f"dredge/resumed.{_of_warehouse(f'{part(database)}.{part(name)}', '.')}"
 
 
 def bytes_tag() -> str:
-    """Return the run tag that holds the bytes which a run of this warehouse was expected to read."""
+    """Return the run tag with the bytes that a run of this warehouse was expected to read."""
     return TAG_BYTES if not chosen_name() else f"{TAG_BYTES}.{chosen_name()}"
 
 
 def table_value(table: str) -> str:
-    """Return the value of the run tag `TAG_TABLE` of runs that work on a table of this warehouse.
+    """Return the value of the run tag `TAG_TABLE` for runs on a table of this warehouse.
 
-    Dagster's queue lets one run of each value start at a time, so the value differs from that of a table of the same name in another warehouse.
+    Dagster's queue starts one run per value at a time, so the value differs from that of an equally named table in
+    another warehouse.
 
     Args:
         table: name of the table, ``db.table``.
 
     Returns:
-        The table's name, behind the warehouse's own name and ``/`` where an operator chose one.
+        The table's name, after the warehouse's own name and ``/`` if an operator set one.
     """
     return _of_warehouse(table, "/")
 
@@ -220,18 +225,20 @@ def table_of(tags: Mapping[str, str]) -> str | None:
 
 
 def tag_value(text: str) -> str:
-    """Return text that Dagster takes as the value of a definition's tag (63 letters, digits, ``_``, ``-`` and ``.``)."""
+    """Return text that is valid as the value of a definition's tag (63 letters, digits, ``_``, ``-`` and ``.``)."""
     safe = re.sub(r"[^A-Za-z0-9_.-]", "_", text)
     return safe if safe == text and len(safe) <= _TAG_VALUE else f"{safe[: _TAG_VALUE - 7]}-{_short_hash(text)}"
 
 
 def run_key(table: str, partition: str | None, snapshot: int, plan_hash: str, number: int = 1) -> str:
-    """Return ``table/partition@snapshot:planhash``: the same plan runs once, and after a failure as try ``number`` (``#2``)."""
-    where = f"{table}/{partition}" if partition else table
-    return f"{where}@{snapshot}:{plan_hash}{f'#{number}' if number > 1 else ''}"
+    """Return ``table/partition@snapshot:planhash``: the same plan runs once, and after a failure as try `number`
+    (``#2``).
+    """
+    subject = f"{table}/{partition}" if partition else table
+    return f"{subject}@{snapshot}:{plan_hash}{f'#{number}' if number > 1 else ''}"
 
 
 def run_tags(table: str, partition: str | None, plan_hash: str, action: str, reason: str) -> dict[str, str]:
-    """Return the tags by which a run is found again; a reason is cut to what fits a tag."""
+    """Return the tags that identify a run; a long reason is cut to the length of a tag."""
     tags = {TAG_TABLE: table_value(table), TAG_PLAN: plan_hash, TAG_ACTION: action, TAG_REASON: reason[:_MAX_TAG]}
     return {**tags, TAG_PARTITION: partition} if partition else tags

@@ -1,4 +1,4 @@
-"""A table's partitions as Dagster sees them: dynamic partitions whose keys are Paimon's partition paths."""
+"""Partitions of a table in Dagster: dynamic partitions whose keys are Paimon's partition paths."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _FORBIDDEN: Final = ("...", "\a", "\b", "\f", "\n", "\r", "\t", "\v", "\0")
 
 
 def partitions_definition(card: TableCard) -> dg.DynamicPartitionsDefinition | None:
-    """Return the table's dynamic partitions, None when it has no partition keys."""
+    """Return the table's dynamic partitions, or None if it has no partition keys."""
     return dg.DynamicPartitionsDefinition(name=names.partitions_name(card.name)) if card.partitioned else None
 
 
 def usable_keys(keys: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Split partition paths into those that Dagster can hold as keys and those that it cannot."""
+    """Split partition paths into those that Dagster accepts as keys and those that it refuses."""
     usable: list[str] = []
     refused: list[str] = []
     for key in keys:
@@ -30,12 +30,12 @@ def usable_keys(keys: Iterable[str]) -> tuple[list[str], list[str]]:
 def partition_of(
     context: dg.OpExecutionContext | dg.AssetCheckExecutionContext | dg.AssetExecutionContext,
 ) -> str | None:
-    """Return the run's partition, None for tables without partitions."""
+    """Return the run's partition, or None for tables without partitions."""
     return context.partition_key if context.has_partition_key else None
 
 
 def partitions_of(context: dg.OpExecutionContext | dg.AssetCheckExecutionContext) -> tuple[str, ...]:
-    """Return the run's partitions, () for tables without any and runs that name none; those of a backfill have several."""
+    """Return the run's partitions. A backfill has several; a run without partitions has none."""
     if context.has_partition_key:
         return (context.partition_key,)
     return tuple(context.partition_keys) if names.RANGE_TAG in context.run.tags else ()

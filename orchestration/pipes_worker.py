@@ -1,7 +1,7 @@
-"""What a cluster's driver runs for a maintenance run: it applies one saved plan, exactly, and tells Dagster through Pipes how that went.
+"""Program that a cluster's driver runs for a maintenance run: it applies one saved plan and reports through Pipes.
 
-Started with ``spark-submit`` it has the tasks of the plan done on that Spark; started as a plain Python script it does them itself. It needs Dredge and
-`dagster-pipes`, nothing else of Dagster.
+Started with ``spark-submit`` it runs the tasks of the plan on that Spark; started as a plain Python script it runs
+them itself. It needs Dredge and `dagster-pipes`, but not Dagster.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from lsm_core.maintenance import apply_plan, load_plan
 from lsm_core.maintenance.action import Report, find_action
 
 _GATEWAY: Final = "PYSPARK_GATEWAY_PORT"
-"""What spark-submit sets for the scripts that it starts."""
+"""Environment variable that spark-submit sets for the scripts it starts."""
 
 
-def told_of(report: Report, table: str) -> dict[str, Any]:
-    """Return what a run tells of a report, as plain values that JSON can hold, but for the lists of what was left alone and what failed."""
+def report_object(report: Report, table: str) -> dict[str, Any]:
+    """Return a report as plain values for JSON, except the lists `left_alone` and `failed`."""
     before = report.applied_before
-    left = [item for items in report.declined_lists().values() for item in items]
+    declined = [item for items in report.declined_lists().values() for item in items]
     return {
         "published": report.published,
         "lines": report.lines(table) if before is None else [before.text()],
         "numbers": report.numbers(),
-        "left_alone": left,
+        "left_alone": declined,
         "changed": report.changed,
         "ledger_run": report.run_id,
         "failed": report.failures,
@@ -39,35 +39,39 @@ def told_of(report: Report, table: str) -> dict[str, Any]:
     }
 
 
-def apply_asked(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Apply the plan that ``asked`` names (warehouse, catalog_options, clock, table, options, hash, approved_by).
+def apply_saved_plan(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Apply the saved plan that a request names.
 
-    Returns `told_of` the report, or ``{"error": name, "text": ...}`` of what was refused or failed.
+    Args:
+        request: warehouse, catalog_options, clock, table, options, hash, approved_by.
+
+    Returns:
+        `report_object` of the report, or ``{"error": name, "text": ...}`` if the plan was refused or failed.
     """
-    table = str(asked["table"])
+    table = str(request["table"])
     try:
-        catalog = Catalog(asked["warehouse"], asked["catalog_options"], clock=clock_from(asked["clock"]))
-        store = catalog.table(table).store.copy(asked["options"])
-        plan = load_plan(store, asked["hash"])
+        catalog = Catalog(request["warehouse"], request["catalog_options"], clock=clock_from(request["clock"]))
+        store = catalog.table(table).store.copy(request["options"])
+        plan = load_plan(store, request["hash"])
         runner = None
         if find_action(plan.action, table).runs_tasks and _GATEWAY in os.environ:
             from lsm_core.spark import spark_runner, spark_session
 
             runner = spark_runner(spark_session())
-        told = told_of(apply_plan(store, plan, runner, asked["approved_by"]), table)
+        report = report_object(apply_plan(store, plan, runner, request["approved_by"]), table)
     except DredgeError as error:
         return {"error": type(error).__name__, "text": " ".join(str(error).split())}
-    lists = {name: [asdict(item) for item in told[name]] for name in ("left_alone", "failed")}
-    plain: dict[str, Any] = json.loads(json.dumps({**told, **lists}, default=str))
-    return plain
+    lists = {name: [asdict(item) for item in report[name]] for name in ("left_alone", "failed")}
+    answer: dict[str, Any] = json.loads(json.dumps({**report, **lists}, default=str))
+    return answer
 
 
 def main() -> None:
-    """Do what the run that started this process asks for."""
+    """Apply the plan of the run that started this process."""
     from dagster_pipes import open_dagster_pipes
 
     with open_dagster_pipes() as pipes:
-        pipes.report_custom_message(apply_asked(pipes.extras))
+        pipes.report_custom_message(apply_saved_plan(pipes.extras))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""Where Dagster and this house differ, and all that is taken from Dagster's private modules but for the launcher of runs, which is one itself.
+"""Workarounds for Dagster, and all imports of its private modules except those of the launcher, which extends a private
+class.
 
-Postponed annotations, and warnings about features that Dagster calls beta or preview.
+Covers postponed annotations, and warnings about beta and preview features.
 """
 
 from __future__ import annotations
@@ -30,97 +31,104 @@ from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
 from dagster._utils.schedules import is_valid_cron_schedule
 
 ASSET_JOB: Final = IMPLICIT_ASSET_JOB_NAME
-"""The job that Dagster makes over all assets: what "Materialize" starts, and what a run request with assets and without a job starts."""
+"""Dagster's implicit job over all assets, started by "Materialize" and by run requests without a job."""
 WHOLE_LOCATION: Final = SINGLETON_REPOSITORY_NAME
-"""The repository of a code location made of definitions; addresses of pages leave it out."""
+"""Repository of a code location made of definitions; page URLs leave it out."""
 PipesFailed: Final = DagsterPipesExecutionError
-"""What the client of a program raises that ended badly."""
+"""Error of the Pipes client for a program that failed."""
 F = TypeVar("F", bound=Callable[..., Any])
 _TEMPLATE: Final = "_dredge_template"
 _BOUND: Final = "_dredge_bound"
 _REQUIRED: Final = "_dredge_required"
 
 
-def typed(function: F) -> F:
-    """Replace the function's annotations by the objects they name; goes below Dagster's own decorator.
+def resolve_annotations(function: F) -> F:
+    """Replace a function's annotations by the objects they name; apply it below Dagster's own decorator.
 
-    Dagster wants the annotation of ``context`` as an object, while postponed annotations are text.
+    Dagster needs the annotation of ``context`` as an object, while postponed annotations are text.
     """
     function.__annotations__ = typing.get_type_hints(function)
     return function
 
 
 def named_op(template: dg.OpDefinition, name: str, pool: str | None = None) -> dg.OpDefinition:
-    """Return ``template`` under another name and, if given, in another pool; everything else is shared with it.
+    """Return a copy of an op with another name and, if given, another pool; everything else is shared.
 
-    Dagster looks at an op's function and at every default anew for each definition, which takes milliseconds: too long for thousands of tables.
+    Dagster inspects an op's function and defaults again for each definition, which takes milliseconds: too long for
+    thousands of tables.
     """
-    copied = copy.copy(template)
-    copied._name = name
-    copied._pool = pool or template.pool
-    vars(copied).setdefault(_TEMPLATE, template)
-    return copied
+    copied_op = copy.copy(template)
+    copied_op._name = name
+    copied_op._pool = pool or template.pool
+    vars(copied_op).setdefault(_TEMPLATE, template)
+    return copied_op
 
 
 def named_graph(template: dg.GraphDefinition, name: str, ops: Mapping[str, dg.OpDefinition]) -> dg.GraphDefinition:
-    """Return ``template`` under another name, with other ``ops`` (`named_op` of its own) in the nodes that are called so; everything else is shared with it.
+    """Return a copy of a graph with another name and other ops; everything else is shared.
 
-    Dagster sorts and checks the nodes of each graph anew, which takes as long as all the rest of an asset.
+    Dagster sorts and checks the nodes of each graph again, which takes as long as the rest of an asset.
+
+    Args:
+        template: graph to copy.
+        name: name of the copy.
+        ops: ops by node name, each a `named_op` of the template's own.
     """
     nodes, dependencies = dict(template.node_dict), dict(template.dependencies)
     for node, definition in ops.items():
-        before = dg.NodeInvocation(nodes[node].definition.name, alias=node)
-        dependencies[dg.NodeInvocation(definition.name, alias=node)] = dependencies.pop(before)
+        old_invocation = dg.NodeInvocation(nodes[node].definition.name, alias=node)
+        dependencies[dg.NodeInvocation(definition.name, alias=node)] = dependencies.pop(old_invocation)
         nodes[node] = copy.copy(nodes[node])
         nodes[node].definition = definition
-    copied = copy.copy(template)
-    copied._dependencies = dependencies
-    copied._name, copied._node_dict = name, nodes
-    copied._node_defs = [ops.get(node, template.node_dict[node].definition) for node in nodes]
-    copied._nodes_in_topological_order = [nodes[node.name] for node in template.nodes_in_topological_order]
-    vars(copied)[_TEMPLATE] = template
-    return copied
+    copied_graph = copy.copy(template)
+    copied_graph._dependencies = dependencies
+    copied_graph._name, copied_graph._node_dict = name, nodes
+    copied_graph._node_defs = [ops.get(node, template.node_dict[node].definition) for node in nodes]
+    copied_graph._nodes_in_topological_order = [nodes[node.name] for node in template.nodes_in_topological_order]
+    vars(copied_graph)[_TEMPLATE] = template
+    return copied_graph
 
 
-class _Bound:
-    """For definitions over `named_op` and `named_graph`: Dagster finds out what they need of the resources once for all of a template, not once each.
+class _SharedRequirements:
+    """Mixin for definitions over `named_op` and `named_graph`: their resource requirements are computed once per
+    template.
 
-    The requirements' words, which Dagster shows where a resource is missing, name the first of them.
+    Dagster's error about a missing resource then names the first definition of the template.
     """
 
     def with_resources(self, resource_defs: Mapping[str, dg.ResourceDefinition]) -> Any:
-        """Return these assets or checks with what they need of ``resource_defs``; raises as Dagster's own."""
-        ours = typing.cast("dg.AssetsDefinition", self)
-        template = vars(ours.node_def).get(_TEMPLATE)
-        if template is None or ours.resource_defs:
+        """Return these assets or checks with their resources. Raises like Dagster's own method."""
+        definition = typing.cast("dg.AssetsDefinition", self)
+        template = vars(definition.node_def).get(_TEMPLATE)
+        if template is None or definition.resource_defs:
             return super().with_resources(resource_defs)  # type: ignore[misc]
-        offered, bound = vars(template).get(_BOUND, ({}, ours))
+        offered, bound = vars(template).get(_BOUND, ({}, definition))
         if offered.keys() != resource_defs.keys() or any(offered[key] is not resource_defs[key] for key in offered):
             bound = super().with_resources(resource_defs)  # type: ignore[misc]
             vars(bound)[_REQUIRED] = tuple(bound.get_resource_requirements())
             vars(template)[_BOUND] = (dict(resource_defs), bound)
-        copied = copy.copy(ours)
-        copied._resource_defs = bound._resource_defs
-        vars(copied)[_REQUIRED] = vars(bound)[_REQUIRED]
-        return copied
+        copied_definition = copy.copy(definition)
+        copied_definition._resource_defs = bound._resource_defs
+        vars(copied_definition)[_REQUIRED] = vars(bound)[_REQUIRED]
+        return copied_definition
 
     def get_resource_requirements(self) -> Iterator[Any]:
-        """Return what Dagster's own returns."""
+        """Return the result of Dagster's own method, cached."""
         known = vars(self).get(_REQUIRED)
         return super().get_resource_requirements() if known is None else iter(known)  # type: ignore[misc]
 
 
-class TableAssets(_Bound, dg.AssetsDefinition):
-    """Assets of one of many tables."""
+class TableAssets(_SharedRequirements, dg.AssetsDefinition):
+    """Assets of one table of many."""
 
 
-class TableChecks(_Bound, dg.AssetChecksDefinition):
-    """Checks of an asset of one of many tables."""
+class TableChecks(_SharedRequirements, dg.AssetChecksDefinition):
+    """Checks of an asset of one table of many."""
 
 
 @contextmanager
 def early_features() -> Iterator[None]:
-    """Silence what Dagster says about features that it calls beta or preview, around a use that was looked at."""
+    """Silence Dagster's warnings about beta and preview features, around a use that was reviewed."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.BetaWarning)
         warnings.simplefilter("ignore", dg.PreviewWarning)
@@ -130,20 +138,23 @@ def early_features() -> Iterator[None]:
 def partitions_ever_failed(
     instance: dg.DagsterInstance, checks: Collection[dg.AssetCheckKey]
 ) -> list[tuple[dg.AssetCheckKey, str]]:
-    """Return each of ``checks`` with every partition that it ever failed for, by one question; Dagster's own API answers for one check at a time.
+    """Return each check with every partition for which it ever failed, by one query; Dagster's API reads one check at a
+    time.
 
-    A storage that is no SQL database tells none.
+    A storage that is no SQL database returns none.
     """
     storage, table = instance.event_log_storage, AssetCheckExecutionsTable
     if not isinstance(storage, SqlEventLogStorage):
         return []
     failed = table.c.execution_status == AssetCheckExecutionRecordStatus.FAILED.value
-    wanted = (table.c.check_name.in_({check.name for check in checks}), table.c.partition.is_not(None), failed)
-    asked = sa.select(table.c.asset_key, table.c.check_name, table.c.partition).where(*wanted).distinct()
-    known = {(check.asset_key.to_string(), check.name): check for check in checks}
+    conditions = (table.c.check_name.in_({check.name for check in checks}), table.c.partition.is_not(None), failed)
+    query = sa.select(table.c.asset_key, table.c.check_name, table.c.partition).where(*conditions).distinct()
+    checks_by_key = {(check.asset_key.to_string(), check.name): check for check in checks}
     with storage.index_connection() as connection:
-        rows = connection.execute(asked).fetchall()
-    return sorted((known[key, name], partition) for key, name, partition in rows if (key, name) in known)
+        rows = connection.execute(query).fetchall()
+    return sorted(
+        (checks_by_key[key, name], partition) for key, name, partition in rows if (key, name) in checks_by_key
+    )
 
 
 __all__ = [
@@ -163,5 +174,5 @@ __all__ = [
     "named_graph",
     "named_op",
     "partitions_ever_failed",
-    "typed",
+    "resolve_annotations",
 ]

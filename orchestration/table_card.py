@@ -1,4 +1,4 @@
-"""What definitions know of a table when they load, and numbers said for people."""
+"""Card of a table for the definitions, and texts for counts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class ColumnCard:
-    """One column as people read it: name, SQL type (with NOT NULL) and description."""
+    """Column for display.
+
+    Attributes:
+        name: name of the column.
+        type: SQL type, with NOT NULL.
+        nullable: whether it can be null.
+        description: its comment, or "".
+    """
 
     name: str
     type: str
@@ -18,10 +25,18 @@ class ColumnCard:
 
 @dataclass(frozen=True)
 class TableCard:
-    """What definitions know of a table when they load.
+    """Description of a table when definitions load.
 
-    ``refusal`` says why maintenance leaves the table alone (None: it is looked after); ``unreadable`` marks a table that
-    could not even be opened, for the same text.
+    Attributes:
+        name: full name, ``db.table``.
+        primary_keys: primary key columns.
+        partition_keys: partition key columns.
+        columns: its columns.
+        options: its options, secrets masked.
+        comment: its comment, or "".
+        root: its location.
+        refusal: why maintenance does not touch it, or None.
+        unreadable: whether it could not be opened; `refusal` is the error then.
     """
 
     name: str
@@ -36,7 +51,7 @@ class TableCard:
 
     @property
     def partitioned(self) -> bool:
-        """Whether Dagster shows partitions."""
+        """Whether the table has partition keys."""
         return bool(self.partition_keys)
 
     @property
@@ -45,6 +60,12 @@ class TableCard:
         return not self.primary_keys
 
 
-def count_text(number: int, one: str, many: str = "") -> str:
-    """A number with its noun: ``1 run``, ``4 runs``."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
+def count_text(number: int, singular: str, plural: str = "") -> str:
+    """Return a number with its noun: ``1 run``, ``4 runs``.
+
+    Args:
+        number: the number.
+        singular: noun for 1.
+        plural: noun for other numbers, or "" for `singular` with an "s".
+    """
+    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"

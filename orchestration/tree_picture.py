@@ -1,7 +1,8 @@
-"""The picture of an LSM tree before and after: the levels of every bucket that changed, as an SVG image that Dagster's Markdown shows.
+"""Picture of an LSM tree before and after a change: the levels of every changed bucket, as an SVG image for Dagster's
+Markdown.
 
-The image is embedded as a data URL, so that the page neither runs nor fetches anything of it, and all text in it is escaped: names of
-partitions are strangers'.
+The image is embedded as a data URL, so the page neither executes nor loads anything of it. All text in it is escaped,
+because partition names are untrusted.
 """
 
 from __future__ import annotations
@@ -21,48 +22,59 @@ _ROW: Final = 18
 _TITLE: Final = 22
 _BAR: Final = 200
 _FILES: Final = 40
-"""So many level-0 files are drawn one by one; more would be thinner than a pixel or two."""
+"""Level-0 files that are drawn one by one; more would be thinner than two pixels."""
 _LONGEST: Final = 60
 _LEVEL0: Final = "#d9822b"
 _OTHERS: Final = "#2f7ed8"
 
 
 def changed_buckets(before: TableHealth, after: TableHealth) -> list[tuple[BucketHealth, BucketHealth | None]]:
-    """Return the buckets of ``before`` that lie otherwise in ``after`` (None: they are gone), most sorted runs first."""
-    later = {(bucket.partition_text, bucket.bucket): bucket for bucket in after.buckets}
-    pairs = [(bucket, later.get((bucket.partition_text, bucket.bucket))) for bucket in before.buckets]
-    found = [(bucket, now) for bucket, now in pairs if now is None or shape_of(now) != shape_of(bucket)]
-    return sorted(found, key=lambda pair: (-pair[0].sorted_runs, pair[0].partition_text, pair[0].bucket))
+    """Return the buckets that changed, most sorted runs first.
+
+    Returns:
+        Each bucket before, and after or None if it has no files any more.
+    """
+    after_by_bucket = {(bucket.partition_text, bucket.bucket): bucket for bucket in after.buckets}
+    pairs = [(bucket, after_by_bucket.get((bucket.partition_text, bucket.bucket))) for bucket in before.buckets]
+    changed = [
+        (bucket, later_state)
+        for bucket, later_state in pairs
+        if later_state is None or shape_of(later_state) != shape_of(bucket)
+    ]
+    return sorted(changed, key=lambda pair: (-pair[0].sorted_runs, pair[0].partition_text, pair[0].bucket))
 
 
 def tree_picture(before: TableHealth, after: TableHealth) -> str:
-    """Return Markdown with the picture, "" when no bucket changed; past 8 buckets it says how many are left out."""
+    """Return Markdown with the picture, or "" if no bucket changed; with more than 8 buckets, it counts the others."""
     changed = changed_buckets(before, after)
     if not changed:
         return ""
     shown = changed[:_SHOWN]
     sizes = [size for pair in shown for item in pair if item is not None for size in item.bytes_per_level.values()]
     largest, parts, top = max([*sizes, 1]), [], 4
-    for bucket, now in shown:
-        runs = f"{bucket.sorted_runs} → {now.sorted_runs if now else 0} sorted runs"
-        title = f"{_cut(bucket_name(bucket.partition_text, bucket.bucket))}: {runs}"
+    for bucket, later_state in shown:
+        runs = f"{bucket.sorted_runs} → {later_state.sorted_runs if later_state else 0} sorted runs"
+        title = f"{_shorten(bucket_name(bucket.partition_text, bucket.bucket))}: {runs}"
         parts.append(_text(4, top + 14, title, bold=True))
         rows = 0
-        for left, state in ((4, bucket), (4 + _COLUMN + 20, now)):
-            lines = _levels(state, left, top + _TITLE, largest) if state is not None else []
+        for left, state in ((4, bucket), (4 + _COLUMN + 20, later_state)):
+            lines = _draw_levels(state, left, top + _TITLE, largest) if state is not None else []
             parts += [part for line in lines for part in line]
             rows = max(rows, len(lines))
         top += _TITLE + rows * _ROW + 10
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{top}" font-family="sans-serif" font-size="12">'
-    ground = f'<rect width="{_WIDTH}" height="{top}" fill="#ffffff"/>'
-    image = base64.b64encode("".join([head, ground, *parts, "</svg>"]).encode()).decode()
+    header = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{top}" '
+        'font-family="sans-serif" font-size="12">'
+    )
+    background = f'<rect width="{_WIDTH}" height="{top}" fill="#ffffff"/>'
+    image = base64.b64encode("".join([header, background, *parts, "</svg>"]).encode()).decode()
     caption = f"Snapshot {before.snapshot} (left) and {after.snapshot} (right); orange: a box is a file of level 0."
     more = f" {len(changed) - _SHOWN} more buckets changed." if len(changed) > _SHOWN else ""
     return f"![the levels before and after](data:image/svg+xml;base64,{image})\n\n{caption}{more}"
 
 
-def _levels(state: BucketHealth, left: int, top: int, largest: int) -> list[list[str]]:
-    """The rows of one bucket: a level each, its bar as long as its share of the largest level."""
+def _draw_levels(state: BucketHealth, left: int, top: int, largest: int) -> list[list[str]]:
+    """Return the rows of one bucket: one per level, with a bar for its share of the largest level."""
     rows = []
     for number, (level, size) in enumerate(sorted(state.bytes_per_level.items())):
         y = top + number * _ROW
@@ -85,7 +97,7 @@ def _text(x: int, y: int, text: str, *, bold: bool = False) -> str:
     return f'<text x="{x}" y="{y}"{weight} fill="#202020">{escape(text)}</text>'
 
 
-def _cut(name: str) -> str:
-    """A name as XML can hold it: no control characters, not longer than the picture is wide."""
+def _shorten(name: str) -> str:
+    """Return a name that XML accepts: no control characters, and no longer than the picture is wide."""
     plain = "".join(char if char.isprintable() else "?" for char in name)
     return plain if len(plain) <= _LONGEST else f"{plain[:_LONGEST]}..."

@@ -1,10 +1,10 @@
-"""warehouse_health: the asset that answers first of all what hurts and what to do: all tables ranked, from metadata alone."""
+"""Asset `warehouse_health`: all tables ranked by need, from metadata alone, with problems and next actions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeAlias
 from urllib.parse import quote
 
 import dagster as dg
@@ -19,22 +19,23 @@ from orchestration import names
 from orchestration.blocked import blocking_failure, other_warehouse, suspensions
 from orchestration.metadata import launch_link, plain_cell
 from orchestration.ops.approval import APPLY_PLAN
-from orchestration.policies import Asked, Decision, Outcome, Policies, PolicySource, Reason
+from orchestration.policies import Decision, DecisionScope, Outcome, Policies, PolicySource, Reason
 from orchestration.policies.decisions import due_work
 from orchestration.policies.watching import overdue
-from orchestration.quirks import typed
+from orchestration.quirks import resolve_annotations
 from orchestration.resources.warehouse import WarehouseResource
 from orchestration.sensors.looks import OpenTable, open_table
 from orchestration.table_card import TableCard, count_text
 
+_Result: TypeAlias = dg.MaterializeResult  # type: ignore[type-arg]
 _SHOWN: Final = 50
-_ILL: Final = 10.0
-"""A score from which on nobody would call a table healthy, though no rule asks for anything yet."""
+_UNHEALTHY: Final = 10.0
+"""Score from which a table is not called healthy, although no rule requires an action yet."""
 _HOLDERS_OF: Final = 10
-"""Of how many tables, the largest first, it is told what keeps data from going: that reads all their manifests."""
+"""Largest tables for which the holders of old data are listed; that reads all their manifests."""
 _RUNS: Final = 50
-"""How many of a table's newest runs count as compute spent."""
-_STANDING: Final = frozenset(
+"""Newest runs of a table whose seconds count as its compute costs."""
+_PERSISTENT: Final = frozenset(
     {
         Reason.PAUSED,
         Reason.UNSUPPORTED,
@@ -45,16 +46,38 @@ _STANDING: Final = frozenset(
         Reason.ORDER,
     }
 )
-"""Reasons that stay until a person does something."""
+"""Reasons that last until a person acts."""
+_COLUMNS: Final = (
+    "table",
+    "score",
+    "parts",
+    "costs most",
+    "next action",
+    "when",
+    "last compacted",
+    "not compacted since",
+    "level 0, most",
+    "runs took",
+    "size",
+)
 _DESCRIPTION: Final = (
-    "All tables ranked: what hurts most, what comes next and when, what is declined and why, what keeps storage. "
-    "Materialize it to look now; the command line says the same with `dredge status`."
+    "Ranks all tables by need: problems, next actions with their times, declined tables with reasons, and holders of "
+    "storage. Materialize it to rank now; `dredge status` shows the same on the command line."
 )
 
 
 @dataclass(frozen=True)
 class TableLine:
-    """One table of the ranking: what it needs, the next action and when, what stands in the way, seconds its newest runs took, since when what is overdue could have been done (epoch ms; None: nothing is)."""
+    """One table of the ranking.
+
+    Attributes:
+        need: what the table needs.
+        action: next action.
+        when: time of the next action.
+        declined: declined decisions.
+        seconds: seconds that its newest runs took.
+        overdue_since_ms: time since which overdue work could have run (epoch ms), or None.
+    """
 
     need: TableNeed
     action: str
@@ -77,36 +100,36 @@ def warehouse_health_asset(
         owners=[names.OWNER],
         kinds={"dredge"},
     )
-    @typed
-    def warehouse_health(context: dg.AssetExecutionContext, warehouse: WarehouseResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
+    @resolve_annotations
+    def warehouse_health(context: dg.AssetExecutionContext, warehouse: WarehouseResource) -> _Result:
         other = other_warehouse(context.instance, warehouse_path)
         if other is not None:
             raise dg.Failure(other, allow_retries=False)
-        now = policies.current()
-        if now.trouble:
-            context.log.error(now.trouble)
-        lines = rank_warehouse(warehouse, context.instance, cards, now)
-        tell_conditions(context, warehouse, cards, now)
+        current_policies = policies.current()
+        if current_policies.trouble:
+            context.log.error(current_policies.trouble)
+        lines = rank_warehouse(warehouse, context.instance, cards, current_policies)
+        report_conditions(context, warehouse, cards, current_policies)
         for line in lines[:_SHOWN]:
             context.log.info("%s: score %s: %s", line.need.table, line.need.score, line.action)
-        waiting = dg.MetadataValue.md(waiting_table(warehouse, context.run, [line.need.table for line in lines]))
-        trouble = {"policy file": dg.MetadataValue.text(now.trouble)} if now.trouble else {}
-        told = ranking_metadata(lines, held_storage(warehouse, lines), warehouse_path)
-        return dg.MaterializeResult(metadata={**trouble, **told, "plans that wait for approval": waiting})
+        pending_plans = dg.MetadataValue.md(waiting_table(warehouse, context.run, [line.need.table for line in lines]))
+        trouble = {"policy file": dg.MetadataValue.text(current_policies.trouble)} if current_policies.trouble else {}
+        metadata = ranking_metadata(lines, held_storage(warehouse, lines), warehouse_path)
+        return dg.MaterializeResult(metadata={**trouble, **metadata, "plans that wait for approval": pending_plans})
 
-    made: dg.AssetsDefinition = warehouse_health
-    return made
+    asset: dg.AssetsDefinition = warehouse_health
+    return asset
 
 
-def tell_conditions(
+def report_conditions(
     context: dg.AssetExecutionContext, warehouse: WarehouseResource, cards: Sequence[TableCard], policies: Policies
 ) -> None:
-    """Tell Dagster of tables whose checks time alone has changed: work that nothing does, a read-optimized view that lags."""
+    """Report checks whose result time alone has changed: stalled work, or a read-optimized view that lags."""
     opened = [open_table(warehouse, card, policies.of(card.name)) for card in cards]
     tables = [
-        (found.card, found.policy, found.store, found.health)
-        for found in opened
-        if not isinstance(found, Decision) and found.refusal is None and found.health.buckets
+        (table.card, table.policy, table.store, table.health)
+        for table in opened
+        if not isinstance(table, Decision) and table.refusal is None and table.health.buckets
     ]
     for evaluation in changed_conditions(context.instance, warehouse.path, tables):
         context.log.info("%s: %s", evaluation.asset_key.path[-1], evaluation.description)
@@ -116,132 +139,149 @@ def tell_conditions(
 def rank_warehouse(
     warehouse: WarehouseResource, instance: dg.DagsterInstance, cards: Sequence[TableCard], policies: Policies
 ) -> list[TableLine]:
-    """Return a line for every table, the neediest first; tables that cannot be looked at come before all others."""
+    """Return a line for every table, the neediest first; unreadable tables come before all others."""
     lines: dict[str, TableLine] = {}
     broken: list[TableLine] = []
     suspended = suspensions(instance)
     for card in cards:
-        found = open_table(warehouse, card, policies.of(card.name))
-        if isinstance(found, Decision):
-            need = TableNeed(card.name, score=100.0, costs_most=found.text)
-            broken.append(TableLine(need, "see its error", "by hand", (found,)))
+        table = open_table(warehouse, card, policies.of(card.name))
+        if isinstance(table, Decision):
+            need = TableNeed(card.name, score=100.0, costs_most=table.text)
+            broken.append(TableLine(need, "see its error", "by hand", (table,)))
             continue
-        stopped = blocking_failure(instance, names.layout_key(warehouse.path, card.name))
+        obstacle = blocking_failure(instance, names.layout_key(warehouse.path, card.name))
         reason = Reason.BLOCKED
-        if stopped is None and card.name in suspended:
-            stopped, reason = suspended[card.name].text(), Reason.SUSPENDED
-        lines[card.name] = line_of(found, stopped, reason)
+        if obstacle is None and card.name in suspended:
+            obstacle, reason = suspended[card.name].text(), Reason.SUSPENDED
+        lines[card.name] = line_of(table, obstacle, reason)
     order = ranked(line.need for line in lines.values())
     return [*broken, *(lines[need.table] for need in order)]
 
 
-def line_of(table: OpenTable, stopped: str | None = None, reason: Reason = Reason.BLOCKED) -> TableLine:
-    """Return the line of one table; ``stopped`` says why it is not touched: a failed check, or runs that failed (``reason``)."""
-    late = overdue(due_work(table.facts, table.policy_of, table.now), table.policy, table.now.table_ms).values()
-    line = _next_of(table, stopped, reason)
-    if not late:
+def line_of(table: OpenTable, obstacle: str | None = None, reason: Reason = Reason.BLOCKED) -> TableLine:
+    """Return the line of one table.
+
+    Args:
+        table: the table.
+        obstacle: why nothing runs on the table, or None.
+        reason: code for the obstacle: a failed check, or failed runs.
+    """
+    overdue_work = overdue(due_work(table.facts, table.policy_of, table.now), table.policy, table.now.table_ms).values()
+    line = _plan_line(table, obstacle, reason)
+    if not overdue_work:
         return line
-    since = min(one.since_ms for one in late)
+    since = min(work.since_ms for work in overdue_work)
     return replace(line, when=f"{line.when}; overdue: due since {utc_text(since)} UTC", overdue_since_ms=since)
 
 
-def _next_of(table: OpenTable, stopped: str | None, reason: Reason) -> TableLine:
-    """The line of one table, whether or not what it says is overdue."""
+def _plan_line(table: OpenTable, obstacle: str | None, reason: Reason) -> TableLine:
+    """Return the line of one table without overdue work."""
     history = history_parts_of(table.store, grace_ms=table.policy.watch.overdue_after_ms)
     need = need_of(table.name, table.health.buckets, history)
-    decisions = [*table.decisions(Asked.SORTED_RUNS), *table.decisions(Asked.IDLE)]
-    if stopped is not None:
-        decisions = [Decision(table.name, "", Outcome.DECLINE, reason, stopped)]
-    # What holds for the whole table is said once, whatever was asked.
-    standing = tuple(dict.fromkeys(decision for decision in decisions if decision.reason in _STANDING))
+    decisions = [*table.decisions(DecisionScope.SORTED_RUNS), *table.decisions(DecisionScope.IDLE)]
+    if obstacle is not None:
+        decisions = [Decision(table.name, "", Outcome.DECLINE, reason, obstacle)]
+    # A reason for the whole table appears in both scopes: list it once.
+    persistent = tuple(dict.fromkeys(decision for decision in decisions if decision.reason in _PERSISTENT))
     runs = [decision for decision in decisions if decision.outcome is Outcome.RUN]
     seconds = sum(entry.seconds or 0.0 for entry in iterate_ledger(table.store, _RUNS, heads=True))
     if runs:
         first = runs[0]
         more = f" (and {count_text(len(runs) - 1, 'more partition')})" if len(runs) > 1 else ""
-        what = f"compact {first.partition}" if first.partition else "compact"
-        return TableLine(need, f"{what}: {first.text}{more}", "the next tick", standing, seconds)
+        action = f"compact {first.partition}" if first.partition else "compact"
+        return TableLine(need, f"{action}: {first.text}{more}", "the next tick", persistent, seconds)
     later = [decision for decision in decisions if decision.reason is Reason.OFF_PEAK]
     if later:
-        what = f"compact {later[0].partition}" if later[0].partition else "compact"
-        return TableLine(need, what, later[0].text, standing, seconds)
-    if standing:
-        return TableLine(need, "nothing by itself", f"not while: {standing[0].text}", standing, seconds)
-    waiting = [
+        action = f"compact {later[0].partition}" if later[0].partition else "compact"
+        return TableLine(need, action, later[0].text, persistent, seconds)
+    if persistent:
+        return TableLine(need, "nothing automatic", f"not while: {persistent[0].text}", persistent, seconds)
+    idle_candidates = [
         state
         for state in table.health.partitions
         if (state.small_files >= table.policy_of(state).idle_min_files)
         if table.card.append_only
         or (table.card.partitioned and state.sorted_runs >= table.policy_of(state).idle_min_runs)
     ]
-    if waiting:
-        due = {state.text: state.newest_file_ms + table.policy_of(state).idle_after_ms for state in waiting}
-        nearest = min(waiting, key=lambda state: due[state.text])
+    if idle_candidates:
+        due = {state.text: state.newest_file_ms + table.policy_of(state).idle_after_ms for state in idle_candidates}
+        nearest = min(idle_candidates, key=lambda state: due[state.text])
         when = utc_text(due[nearest.text])
-        return TableLine(need, f"merge {nearest.text or 'its small files'} once idle", f"{when} UTC", standing, seconds)
-    owed = reasons_of(history)
-    if owed:  # no compaction mends it
-        return TableLine(need, f"retention: {owed[0]}", "the next run of retention, or by hand", standing, seconds)
-    return TableLine(need, "none: healthy" if need.score < _ILL else "none is due", "-", standing, seconds)
+        return TableLine(
+            need, f"merge {nearest.text or 'its small files'} once idle", f"{when} UTC", persistent, seconds
+        )
+    debts = reasons_of(history)
+    if debts:  # no compaction reduces it
+        return TableLine(need, f"retention: {debts[0]}", "the next run of retention, or by hand", persistent, seconds)
+    return TableLine(need, "none: healthy" if need.score < _UNHEALTHY else "none is due", "-", persistent, seconds)
 
 
 def held_storage(warehouse: WarehouseResource, lines: Sequence[TableLine]) -> list[tuple[str, str, str, int]]:
-    """Return (table, holder, kind, bytes held alone), most bytes first, of the largest tables; what the newest snapshots say is left out."""
-    found = []
+    """Return the holders of old data in the largest tables, most bytes first, without the newest snapshots.
+
+    Returns:
+        Table, holder, kind, and bytes that only this holder keeps.
+    """
+    holdings = []
     largest = sorted(lines, key=lambda line: -line.need.total_bytes)
     for line in [line for line in largest if line.need.total_bytes][:_HOLDERS_OF]:
         try:
-            rows = holds(warehouse.store(line.need.table)).to_pylist()  # a row a snapshot, tag or consumer
+            rows = holds(warehouse.store(line.need.table)).to_pylist()  # one row per snapshot, tag or consumer
         except Exception as error:  # noqa: BLE001  (one table stops no other)
-            found.append((line.need.table, f"cannot be told: {error}", "-", 0))
+            holdings.append((line.need.table, f"unknown: {error}", "-", 0))
             continue
-        found += [
+        holdings += [
             (line.need.table, row["holder"], row["kind"], row["bytes"])
             for row in rows
             if row["bytes"] and row["kind"] != "live"
         ]
-    return sorted(found, key=lambda item: -item[3])[:_SHOWN]
+    return sorted(holdings, key=lambda item: -item[3])[:_SHOWN]
 
 
 def waiting_table(warehouse: WarehouseResource, run: dg.DagsterRun, tables: Sequence[str]) -> str:
-    """Return a Markdown row for every plan that waits for approval, the longest first, with a link that approves it."""
-    found, troubles = [], []
+    """Return a Markdown row for every plan that waits for approval, the oldest first, with a link to approve it."""
+    plans, troubles = [], []
     for table in tables:
         try:
-            found += [(table, one) for one in waiting_plans(warehouse.store(table))]
+            plans += [(table, pending) for pending in waiting_plans(warehouse.store(table))]
         except Exception as error:  # noqa: BLE001  (one table stops no other)
             troubles.append(f"{plain_cell(table)}: {plain_cell(str(error))}")
     rows = [
-        f"| {plain_cell(table)} | {one.plan.action} | {count_text(len(one.plan.items), 'unit')} | {size_text(one.plan.estimate.bytes_in)} "
-        f"| {size_text(one.plan.estimate.bytes_freed)} | {utc_text(one.since_ms)} | {plain_cell(one.why)} "
-        f"| [{one.plan.hash}]({launch_link(run, APPLY_PLAN, {'table': table, 'hash': one.plan.hash, 'approved_by': ''})}) |"
-        for table, one in sorted(found, key=lambda item: item[1].since_ms)
+        f"| {plain_cell(table)} | {pending.plan.action} | {count_text(len(pending.plan.items), 'unit')} "
+        f"| {size_text(pending.plan.estimate.bytes_in)} | {size_text(pending.plan.estimate.bytes_freed)} "
+        f"| {utc_text(pending.since_ms)} | {plain_cell(pending.why)} "
+        f"| [{pending.plan.hash}]({_approval_link(run, table, pending.plan.hash)}) |"
+        for table, pending in sorted(plans, key=lambda item: item[1].since_ms)
     ]
     more = f"\n\nand {len(rows) - _SHOWN} more: `dredge plans '*'`" if len(rows) > _SHOWN else ""
-    head = [
-        "| table | action | what | reads | frees | since (UTC) | why it waits | approve |",
+    header = [
+        "| table | action | units | reads | frees | since (UTC) | why it waits | approve |",
         "|---|---|---|--:|--:|---|---|---|",
     ]
-    listed = "\n".join([*head, *rows[:_SHOWN]]) + more if rows else "none waits"
-    return "\n\n".join([listed, *(f"not looked at: {line}" for line in troubles[:_SHOWN])])
+    rows_text = "\n".join([*header, *rows[:_SHOWN]]) + more if rows else "none waits"
+    return "\n\n".join([rows_text, *(f"not readable: {line}" for line in troubles[:_SHOWN])])
+
+
+def _approval_link(run: dg.DagsterRun, table: str, plan_hash: str) -> str:
+    return launch_link(run, APPLY_PLAN, {"table": table, "hash": plan_hash, "approved_by": ""})
 
 
 def ranking_metadata(
     lines: Sequence[TableLine], held: Sequence[tuple[str, str, str, int]], warehouse_path: str
 ) -> dict[str, dg.MetadataValue]:
-    """Return the ranking for people, and the numbers that plot."""
+    """Return the ranking for display, and the numbers to plot."""
     due = [line for line in lines if line.need.due_bytes]
     declined = [decision for line in lines for decision in line.declined]
     first = lines[0] if lines else None
-    hurts = "nothing: no table needs help"
+    most_urgent = "nothing: no table needs help"
     if first is not None and first.need.score:
-        hurts = f"{first.need.table} (score {first.need.score:g}): {first.need.costs_most}; next: {first.action}"
+        most_urgent = f"{first.need.table} (score {first.need.score:g}): {first.need.costs_most}; next: {first.action}"
     return {
-        "what hurts most": dg.MetadataValue.text(hurts),
+        "what hurts most": dg.MetadataValue.text(most_urgent),
         names.WAREHOUSE_PATH: dg.MetadataValue.text(warehouse_path),
         "tables": dg.MetadataValue.md(ranking_table(lines, warehouse_path)),
-        "declined": dg.MetadataValue.md(_declined(declined)),
-        "what keeps storage": dg.MetadataValue.md(_held(held)),
+        "declined": dg.MetadataValue.md(_declined_rows(declined)),
+        "what keeps storage": dg.MetadataValue.md(_holder_rows(held)),
         "tables looked after": dg.MetadataValue.int(len(lines)),
         "tables with work due": dg.MetadataValue.int(len(due)),
         "tables with work overdue": dg.MetadataValue.int(sum(line.overdue_since_ms is not None for line in lines)),
@@ -253,24 +293,24 @@ def ranking_metadata(
 
 
 def ranking_table(lines: Sequence[TableLine], warehouse_path: str) -> str:
-    """Return one Markdown row a table, the neediest 50, with links to their layouts."""
+    """Return one Markdown row per table, the neediest 50, with links to their layouts."""
     if not lines:
-        return "the warehouse holds no table yet"
+        return "the warehouse has no tables yet"
     rows = [
-        "| table | score | made of | what costs most | next action | when | last compacted | not compacted since | level 0, most | runs took | size |",
+        f"| {' | '.join(_COLUMNS)} |",
         "|---|--:|---|---|---|---|---|---|--:|--:|--:|",
     ]
     for line in lines[:_SHOWN]:
         need = line.need
-        page = "/".join(quote(part, safe="") for part in names.layout_key(warehouse_path, need.table).path)
+        asset_path = "/".join(quote(part, safe="") for part in names.layout_key(warehouse_path, need.table).path)
         cells = [
-            f"[{plain_cell(need.table)}](/assets/{page})",
+            f"[{plain_cell(need.table)}](/assets/{asset_path})",
             f"{need.score:g}",
-            ", ".join(f"{name} {points:g} of {most:g}" for name, points, most in need.parts if points) or "-",
+            ", ".join(f"{name} {points:g} of {weight:g}" for name, points, weight in need.parts if points) or "-",
             *map(plain_cell, (need.costs_most, line.action, line.when)),
             *(
-                "-" if moment is None else utc_text(moment)
-                for moment in (need.last_compaction_ms, need.oldest_level0_ms)
+                "-" if time_ms is None else utc_text(time_ms)
+                for time_ms in (need.last_compaction_ms, need.oldest_level0_ms)
             ),
             f"{need.level0_files:,}",
             f"{line.seconds:.1f} s",
@@ -281,19 +321,19 @@ def ranking_table(lines: Sequence[TableLine], warehouse_path: str) -> str:
     return "\n".join(rows) + more
 
 
-def _declined(declined: Sequence[Decision]) -> str:
+def _declined_rows(declined: Sequence[Decision]) -> str:
     if not declined:
-        return "nothing stands in the way of any table"
+        return "no table has an obstacle"
     rows = [
         f"| {plain_cell(item.subject)} | {item.reason.value} | {plain_cell(item.text)} |" for item in declined[:_SHOWN]
     ]
     more = f"\n\nand {len(declined) - _SHOWN} more" if len(declined) > _SHOWN else ""
-    return "\n".join(["| what | reason | why |", "|---|---|---|", *rows]) + more
+    return "\n".join(["| subject | reason code | why |", "|---|---|---|", *rows]) + more
 
 
-def _held(held: Sequence[tuple[str, str, str, int]]) -> str:
+def _holder_rows(held: Sequence[tuple[str, str, str, int]]) -> str:
     if not held:
-        return "nothing is kept but what the newest snapshots say"
+        return "no old data is kept"
     rows = [
         f"| {plain_cell(table)} | {plain_cell(holder)} | {plain_cell(kind)} | {size_text(size)} |"
         for table, holder, kind, size in held

@@ -1,4 +1,4 @@
-"""What each table must say at each tick: rows and checksum, from the scenario's reference."""
+"""Right answers: rows and checksum of each table at each tick, from the scenario's reference."""
 
 from __future__ import annotations
 
@@ -30,22 +30,24 @@ class Answer:
 
 
 def expected(table: str, tick: str) -> Answer:
-    """The right answer of a table at a tick (`T0` .. `T3`), from the scenario's expected.json."""
-    found = json.loads((_REFERENCE / "expected.json").read_text())["ticks"][tick][table]
-    return Answer(int(found["rows"]), str(found["checksum"]))
+    """Return the right answer of a table at a tick (`T0` .. `T3`), from the scenario's expected.json."""
+    entry = json.loads((_REFERENCE / "expected.json").read_text())["ticks"][tick][table]
+    return Answer(int(entry["rows"]), str(entry["checksum"]))
 
 
 def expected_after_expiry() -> Answer:
-    """The right answer of `weather` once its first three months have expired."""
-    found = json.loads((_REFERENCE / "expected.json").read_text())["weather_after_partition_expiry"]
-    return Answer(int(found["rows"]), str(found["checksum"]))
+    """Return the right answer of `weather` after the expiry of its first three months."""
+    entry = json.loads((_REFERENCE / "expected.json").read_text())["weather_after_partition_expiry"]
+    return Answer(int(entry["rows"]), str(entry["checksum"]))
 
 
 @dataclass(frozen=True)
 class Dirt:
-    """What is wrong in the source of `weather`, which maintenance neither makes nor mends.
+    """Errors in the source of `weather`, which maintenance neither adds nor removes.
 
-    ``impossible_winds``: rows above 250 mph; ``repeated_hours``: rows beyond the first of one station and hour.
+    Attributes:
+        impossible_winds: rows above 250 mph.
+        repeated_hours: rows beyond the first of one station and hour.
     """
 
     impossible_winds: int
@@ -53,15 +55,15 @@ class Dirt:
 
 
 DIRT: Final = {"T0": Dirt(1, 0), "T1": Dirt(1, 0), "T2": Dirt(1, 144), "T3": Dirt(1, 144), "T4": Dirt(0, 144)}
-"""By tick; T4 is after the first months have expired."""
+"""Errors by tick; T4 is after the expiry of the first months."""
 
 
 def dirt_of(weather: Table) -> Dirt:
-    """The dirt of `weather` as it is now."""
-    found = weather.to_arrow(columns=["origin", "time_hour", "wind_speed"])
-    winds = pc.sum(pc.greater(found.column("wind_speed"), 250)).as_py() or 0
-    hours = found.group_by(["origin", "time_hour"]).aggregate([])
-    return Dirt(int(winds), found.num_rows - hours.num_rows)
+    """Return the current errors of `weather`."""
+    observations = weather.to_arrow(columns=["origin", "time_hour", "wind_speed"])
+    winds = pc.sum(pc.greater(observations.column("wind_speed"), 250)).as_py() or 0
+    hours = observations.group_by(["origin", "time_hour"]).aggregate([])
+    return Dirt(int(winds), observations.num_rows - hours.num_rows)
 
 
 def _text(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -77,46 +79,54 @@ def _text(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _sorted_texts(lists: pa.ListArray) -> pa.Array:
-    """The elements of each list sorted by their bytes and joined with commas: the order in a list does not count."""
+    """Return each list as text: its elements sorted by their bytes and joined with commas, as their order does not
+    count.
+    """
     elements, owner = lists.flatten(), pc.list_parent_indices(lists)
     order = pc.sort_indices(
         pa.table([owner, elements], ["owner", "text"]), [("owner", "ascending"), ("text", "ascending")]
     )
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
     offsets = pa.array(np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths))).astype(np.int32))
-    joined = pc.binary_join(pa.ListArray.from_arrays(offsets, elements.take(order)), ",")
-    return pc.if_else(lists.is_valid(), joined, pa.scalar(None, pa.string()))
+    texts = pc.binary_join(pa.ListArray.from_arrays(offsets, elements.take(order)), ",")
+    return pc.if_else(lists.is_valid(), texts, pa.scalar(None, pa.string()))
 
 
 def checksum(table: pa.Table) -> str:
-    """Sum modulo 2^64 of the first 8 bytes of md5 of each row's canonical line, as 16 hexadecimal digits.
+    """Return the checksum of a table as 16 hexadecimal digits.
 
-    The scenario defines it so; an order-independent number that any engine can recompute.
+    It is the sum modulo 2^64 of the first 8 bytes of the md5 of each row's canonical line. The scenario defines this
+    order-independent number, which any engine can recompute.
     """
     lines = pc.binary_join_element_wise(*[_text(f, table[f.name]) for f in table.schema], "|").cast(pa.binary())
     digests = b"".join(hashlib.md5(line, usedforsecurity=False).digest() for line in lines.to_pylist())
-    total = np.frombuffer(digests, ">u8")[::2].sum(dtype=np.uint64)  # which wraps
+    total = np.frombuffer(digests, ">u8")[::2].sum(dtype=np.uint64)  # wraps around
     return f"{total:016x}"
 
 
 NOTHING: Final = Answer(0, "0" * 16)
-"""What a reader of a first-row table sees before anything was compacted."""
+"""Answer of a first-row table before the first compaction."""
 
 
 def compacted_answer_of(table: Table, snapshot_id: int | None = None) -> Answer:
-    """What a reader of a first-row table would see once all of it (of a snapshot) is compacted: until then level 0 is hidden."""
+    """Return the answer of a first-row table as if a snapshot were fully compacted; until then level 0 is hidden.
+
+    Args:
+        table: the table.
+        snapshot_id: the snapshot, or None for the newest.
+    """
     store = table.store
     latest = snapshots.latest(store) if snapshot_id is None else snapshots.read(store, snapshot_id)
     if latest is None:
         return NOTHING
-    merged = [
+    batches = [
         batch
         for partition, bucket, _, entries in bucket_groups(manifests.live_entries(store, latest))
         for batch in read_bucket_merged(store, partition, bucket, [e.file for e in table_to_entries(entries)])
     ]
-    return answer_of(pa.Table.from_batches(merged, schema=store.schema.arrow_schema))
+    return answer_of(pa.Table.from_batches(batches, schema=store.schema.arrow_schema))
 
 
 def answer_of(table: pa.Table) -> Answer:
-    """Rows and checksum of what a table says now."""
+    """Return the number of rows and the checksum of a table's rows."""
     return Answer(table.num_rows, checksum(table))

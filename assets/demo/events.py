@@ -1,4 +1,4 @@
-"""Events in the order in which they arrive, what the replay writes commit by commit; and the scenario's own random choices."""
+"""Events in the order of their arrival, which the replay writes commit by commit, and the scenario's random choices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,15 @@ _MASK = np.uint64(0xFFFFFFFF)
 
 @dataclass(frozen=True)
 class Part:
-    """Rows of one rule: which source rows, in which commit and step, of which kind, with which columns replaced."""
+    """Rows of one rule.
+
+    Attributes:
+        rows: row numbers of the source.
+        commit: commit of each row.
+        step: order of rows with the same commit and row number.
+        kind: row kind of all rows.
+        columns: columns of the rows.
+    """
 
     rows: npt.NDArray[np.int64]
     commit: npt.NDArray[np.int64]
@@ -26,21 +34,23 @@ class Part:
 
 def part(
     table: Mapping[str, pa.Array],
-    chosen: npt.NDArray[np.bool_],
+    selected: npt.NDArray[np.bool_],
     commit: npt.NDArray[np.int64],
     step: npt.NDArray[np.int64] | int,
     kind: str = "+I",
     replaced: Mapping[str, pa.Array] | None = None,
 ) -> Part:
-    """The chosen rows of `table`; `commit`, `step` and `replaced` are given for all rows and cut down here."""
-    rows = np.flatnonzero(chosen)
+    """Return the selected rows of `table`; `commit`, `step` and `replaced` have values for all rows and are filtered
+    here.
+    """
+    rows = np.flatnonzero(selected)
     picked = {name: (replaced or {}).get(name, column).take(pa.array(rows)) for name, column in table.items()}
     steps = np.full(len(rows), step, np.int64) if isinstance(step, int) else step[rows]
     return Part(rows, commit[rows], steps, kind, picked)
 
 
-def arranged(parts: list[Part], schema: pa.Schema) -> pa.Table:
-    """All parts as one table sorted by commit, row number and step.
+def arrange(parts: list[Part], schema: pa.Schema) -> pa.Table:
+    """Return all parts as one table sorted by commit, row number and step.
 
     Columns: `_commit` int32, `_ord` int32 (0-based in its commit), `_kind` string, then those of `schema`.
     """
@@ -63,13 +73,15 @@ def arranged(parts: list[Part], schema: pa.Schema) -> pa.Table:
 
 
 def commit_of(events: pa.Table, number: int) -> tuple[pa.Table, pa.Array]:
-    """Rows of one commit in order, and their kinds (`+I`, `-D` ..)."""
-    chosen = events.filter(pc.equal(events["_commit"], number))
-    return chosen.drop_columns(["_commit", "_ord", "_kind"]), chosen["_kind"].combine_chunks()
+    """Return the rows of one commit in order, and their kinds (`+I`, `-D` ..)."""
+    rows = events.filter(pc.equal(events["_commit"], number))
+    return rows.drop_columns(["_commit", "_ord", "_kind"]), rows["_kind"].combine_chunks()
 
 
 def mix(numbers: npt.NDArray[np.int64], salt: int) -> npt.NDArray[np.int64]:
-    """h(n, salt), the scenario's 32-bit mixer, of every row number: int64 values in [0, 2^32), the same on every machine."""
+    """Return h(n, salt), the scenario's 32-bit mixer, of every row number: int64 values in [0, 2^32), the same on every
+    machine.
+    """
     x = (numbers.astype(np.uint64) * np.uint64(2654435761) + np.uint64(salt * 2246822519)) & _MASK
     x ^= x >> np.uint64(16)
     x = (x * np.uint64(2146121005)) & _MASK
@@ -80,5 +92,5 @@ def mix(numbers: npt.NDArray[np.int64], salt: int) -> npt.NDArray[np.int64]:
 
 
 def percent(numbers: npt.NDArray[np.int64], salt: int, below: int, of: int = 100) -> npt.NDArray[np.bool_]:
-    """Rows whose h(n, salt) modulo `of` is below `below`: "p %" of the scenario."""
+    """Return the rows whose h(n, salt) modulo `of` is less than `below`: "p %" of the scenario."""
     return mix(numbers, salt) % of < below

@@ -1,4 +1,4 @@
-"""What the sensors must say at each tick about the tables whose decisions the scenario lists, word for word."""
+"""Expected decisions: lines of the sensors at each tick for the tables that the scenario lists, word for word."""
 
 from __future__ import annotations
 
@@ -22,9 +22,14 @@ PAUSE: Final = "storage move, since 2013-09-30"
 
 @dataclass(frozen=True)
 class ExpectedDecision:
-    """One line of a sensor's tick must start with ``subject`` and go on as ``words`` say; ``runs``: it starts a run.
+    """Expected line of a sensor's tick.
 
-    ``afterwards``: the words once a run of the other sensor has compacted it at this tick; None: none does.
+    Attributes:
+        sensor: name of the sensor.
+        subject: table or partition at the start of the line.
+        words: text after the subject.
+        runs: whether a run starts.
+        afterwards: the text after a run of the other sensor compacted the subject at this tick, or None.
     """
 
     sensor: str
@@ -35,47 +40,52 @@ class ExpectedDecision:
 
     @property
     def reason(self) -> str:
-        """The words without outcome and code: what a run carries as its reason."""
+        """The text without outcome and code, which a run carries as its reason."""
         return self.words.partition("): ")[2]
 
-    def is_said_by(self, line: str, *, compacting: bool = False) -> bool:
-        """Whether a line of the tick says it; ``compacting``: a run had begun, the line may tell of before or afterwards."""
+    def matches(self, line: str, *, compacting: bool = False) -> bool:
+        """Return whether a line of the tick matches.
+
+        With ``compacting``, a run had started, so the text before and the text after it are both accepted.
+        """
         words = [self.words, *([self.afterwards] if compacting and self.afterwards is not None else [])]
         return any(line.startswith(f"{self.subject}: {text}") for text in words)
 
 
 def expected_decisions(tick: str) -> list[ExpectedDecision]:
-    """Return the scenario's decisions at ``T0`` .. ``T3`` about tables that the demo has, as the sensors word them."""
-    ours = {table.name: table for table in TABLES}
+    """Return the scenario's decisions at ``T0`` .. ``T3`` for the demo's tables, in the words of the sensors."""
+    demo_tables = {table.name: table for table in TABLES}
     story = json.loads(_REFERENCE.read_text())["story"]
-    rested = _days_since_compaction(story, tick)
+    compaction_days = _days_since_compaction(story, tick)
     compacted = {(item.table, item.partition): item.after for item in OUTCOMES[tick]}
-    found = []
+    decisions = []
     for sensor, name, partition, number, days, decision in story[tick]["decisions"]:
-        if sensor not in _SENSORS or name not in ours:
+        if sensor not in _SENSORS or name not in demo_tables:
             continue
-        # The list counts from the last append; the sensor from the newest file (Paimon's rule), which may be a compaction's.
-        idle = None if days is None else min(days, rested.get((name, partition), days))
-        words, runs = _words(ours[name], sensor, decision), decision in _RUNS
-        table = ours[name]
+        # The list counts from the last append, the sensor from the newest file (Paimon's rule), maybe a compaction's.
+        idle = None if days is None else min(days, compaction_days.get((name, partition), days))
+        words, runs = _words(demo_tables[name], sensor, decision), decision in _RUNS
+        table = demo_tables[name]
         subject = f"{table.identifier}/{table.partition_keys[0]}={partition}" if partition else table.identifier
-        fixed = {"trigger": table.all_options.get(_TRIGGER, "5"), "pause": PAUSE}
-        left = None if runs else compacted.get((name, partition))
-        found.append(
+        values = {"trigger": table.all_options.get(_TRIGGER, "5"), "pause": PAUSE}
+        runs_left = None if runs else compacted.get((name, partition))
+        decisions.append(
             ExpectedDecision(
                 sensor,
                 subject,
-                words.format(number=number, days=idle, s="" if number == 1 else "s", **fixed),
+                words.format(number=number, days=idle, s="" if number == 1 else "s", **values),
                 runs,
-                None if left is None else words.format(number=left, days=0, s="" if left == 1 else "s", **fixed),
+                None
+                if runs_left is None
+                else words.format(number=runs_left, days=0, s="" if runs_left == 1 else "s", **values),
             )
         )
-    return found
+    return decisions
 
 
 @dataclass(frozen=True)
 class ExpectedAlert:
-    """What the level-0 alert of a table must say at a tick, reported by the sensor without a run."""
+    """Expected level-0 alert of a table at a tick, which the sensor reports without a run."""
 
     table: str
     level: str
@@ -84,33 +94,33 @@ class ExpectedAlert:
 
     @property
     def severity(self) -> str | None:
-        """How bad Dagster must call it; None: it passes."""
+        """Severity in Dagster, or None if the check passes."""
         return {"OK": None, "WARN": "WARN", "CRITICAL": "ERROR"}[self.level]
 
 
 def expected_alerts(tick: str) -> list[ExpectedAlert]:
     """Return the scenario's level-0 alerts at ``T0`` .. ``T3``."""
-    found = []
+    alerts = []
     for sensor, name, _, files, _, level in json.loads(_REFERENCE.read_text())["story"][tick]["decisions"]:
         if sensor != "level0_alert":
             continue
         limit = _CRITICAL if level == "CRITICAL" else _WARN
         sign = "<" if level == "OK" else ">="
         text = f"{level}: {files} level-0 files {sign} {limit}; maintenance is paused: {PAUSE}; invisible to readers"
-        found.append(ExpectedAlert(name, level, files, text))
-    return found
+        alerts.append(ExpectedAlert(name, level, files, text))
+    return alerts
 
 
 def _days_since_compaction(story: dict[str, Any], tick: str) -> dict[tuple[str, str], int]:
-    """How many days before this tick each partition was compacted last, at an earlier tick."""
+    """Return the days since each partition's last compaction at an earlier tick."""
     now = datetime.datetime.fromisoformat(story[tick]["clock"])
-    found = {}
-    for name, told in story.items():
+    days_by_partition = {}
+    for name, facts in story.items():
         if name >= tick:
             break
-        days = (now - datetime.datetime.fromisoformat(told["clock"])).days
-        found.update({(line[1], line[2]): days for line in told["decisions"] if line[-1] in _RUNS})
-    return found
+        days = (now - datetime.datetime.fromisoformat(facts["clock"])).days
+        days_by_partition.update({(line[1], line[2]): days for line in facts["decisions"] if line[-1] in _RUNS})
+    return days_by_partition
 
 
 def _words(table: DemoTable, sensor: str, decision: str) -> str:
@@ -130,6 +140,8 @@ _DECLINES: Final = {
     "too few runs": "decline (too few runs): {number} sorted run{s} < {trigger}; ",
     "one run already": "decline (one run already): idle {days} d, one run per bucket: nothing to merge",
     "not idle": "decline (not idle): idle {days} d < 20 d",
-    "paused by policy": "decline (paused by policy): {number} sorted runs (trigger {trigger}); paused by policy: {pause}",
+    "paused by policy": (
+        "decline (paused by policy): {number} sorted runs (trigger {trigger}); paused by policy: {pause}"
+    ),
     "too few files": "decline (too few files): idle {days} d, {number} small file{s} < 5",
 }

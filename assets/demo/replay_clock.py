@@ -1,4 +1,4 @@
-"""The replay's clock: which commits have arrived at which tick, and what time it is then."""
+"""Clock of the replay: the commits that have arrived at each tick, and the time then."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BACKFILL: Final = -1
 
 @dataclass(frozen=True)
 class Tick:
-    """A stop of the replay: sensors answer and the runs they ask for finish before it goes on."""
+    """Stop of the replay, at which sensors tick and the runs they request finish before it continues."""
 
     name: str
     number: int
@@ -32,16 +32,16 @@ class Tick:
 
 TICKS: Final = (Tick("T0", 0, BACKFILL), Tick("T1", 1, 4), Tick("T2", 2, 9), Tick("T3", 3, LAST_BATCH))
 RETENTION_MS: Final = int(datetime.datetime(2014, 1, 5, 8, tzinfo=datetime.UTC).timestamp() * 1000)
-"""T4: the retention schedule's second run, past the grace of the first."""
+"""T4: time of the second retention run, after the grace period of the first."""
 
 
 def batch_clock_ms(batch: int) -> int:
-    """Replay time in epoch ms when a batch has arrived; the backfill is batch -1."""
+    """Return the replay time (epoch ms) when a batch has arrived; the backfill is batch -1."""
     return int(_START.timestamp() * 1000) + 6 * (batch + 1) * _DAY_MS
 
 
 def batch_of_commit(table: str, commit: int) -> int:
-    """The live batch that brings a commit; -1 for the nine commits of the backfill (one of `planes`)."""
+    """Return the live batch of a commit; -1 for the nine commits of the backfill (one of `planes`)."""
     if table == "planes":
         return (BACKFILL, 4, 9, LAST_BATCH)[commit]
     if commit < 9:
@@ -50,7 +50,7 @@ def batch_of_commit(table: str, commit: int) -> int:
 
 
 def commits_at(table: str, events: pa.Table, tick: Tick) -> list[int]:
-    """Commit numbers that arrive between the tick before and this one, in order."""
+    """Return the commit numbers that arrive between the previous tick and this one, in order."""
     before = BACKFILL - 1 if tick.number == 0 else TICKS[tick.number - 1].last_batch
     numbers = np.unique(events["_commit"].to_numpy()).tolist()
     return [n for n in numbers if before < batch_of_commit(table, n) <= tick.last_batch]

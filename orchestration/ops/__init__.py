@@ -1,6 +1,8 @@
-"""Maintenance as Dagster ops, thin wrappers around the engine: `layout_ops` (observe, plan, apply, verify, record) and `retention_op`;
-`each_table` is how an op goes over all of them.
+"""Dagster ops for maintenance, thin wrappers around the engine.
 
-Ops hand JSON to each other, so a run's storage holds text that people can read. Each op may run again: apply looks first
-whether its plan was carried out already.
+`layout_ops` has the ops of a layout asset (observe, plan, apply, verify, record), `table_ops` and `warehouse_ops`
+those of the jobs. `each_table` runs an op over many tables.
+
+Ops pass JSON to each other, so the storage of a run holds readable text. Each op may run again: apply first checks
+whether its plan was already applied.
 """

@@ -1,4 +1,4 @@
-"""One op over all tables: a table that fails stops no other, and the run says at its end which did."""
+"""Loop of an op over many tables: a table that fails stops no other, and the run names the failures at its end."""
 
 from __future__ import annotations
 
@@ -11,19 +11,28 @@ from lsm_core.errors import DredgeError
 from orchestration.table_card import count_text
 
 T = TypeVar("T")
-_NAMED: Final = 3
+_MOST_NAMED: Final = 3
 
 
 class TableFailed(DredgeError):
-    """What failed of one table, in words that need no more: its message stands in the run as it is."""
+    """Failure of one table whose message needs no further context."""
 
 
-def each_table(context: dg.OpExecutionContext, tables: Mapping[str, T], act: Callable[[T], None]) -> None:
-    """Call ``act`` with what is given of each table (by name), in order. Raises dg.Failure at the end that names the first who failed and why."""
+def each_table(context: dg.OpExecutionContext, tables: Mapping[str, T], process: Callable[[T], None]) -> None:
+    """Call a function for each table, in order.
+
+    Args:
+        context: context of the op, for its log.
+        tables: input of the function, by table name.
+        process: function to call.
+
+    Raises:
+        dg.Failure: at the end, if tables failed; it names the first ones with their errors.
+    """
     failed: list[str] = []
     for name, table in tables.items():
         try:
-            act(table)
+            process(table)
         except TableFailed as error:
             failed.append(f"{name}: {error}")
         except Exception as error:  # noqa: BLE001  (one table stops no other)
@@ -32,8 +41,8 @@ def each_table(context: dg.OpExecutionContext, tables: Mapping[str, T], act: Cal
             continue
         context.log.error(failed[-1])
     if failed:
-        more = f" (and {count_text(len(failed) - _NAMED, 'more table')})" if len(failed) > _NAMED else ""
-        raise dg.Failure("; ".join(failed[:_NAMED]) + more)
+        more = f" (and {count_text(len(failed) - _MOST_NAMED, 'more table')})" if len(failed) > _MOST_NAMED else ""
+        raise dg.Failure("; ".join(failed[:_MOST_NAMED]) + more)
 
 
 __all__ = ["TableFailed", "each_table"]

@@ -1,4 +1,6 @@
-"""The five ops behind a table's layout asset: observe its health, plan, apply the plan on Spark, verify what was published, record it."""
+"""The five ops of a table's layout asset: observe its health, plan, apply the plan, verify the commit, record the
+result.
+"""
 
 from __future__ import annotations
 
@@ -57,30 +59,35 @@ from orchestration.metadata import (
     plain_cell,
     plan_metadata,
 )
-from orchestration.ops.approval import wait_for_approval, waiting_metadata, waiting_text, why_approved_first
-from orchestration.ops.kept_for_undo import kept_for_undo
+from orchestration.ops.approval import approval_reason, wait_for_approval, waiting_metadata, waiting_text
+from orchestration.ops.kept_for_undo import keep_for_undo
 from orchestration.partitions import partitions_of
-from orchestration.pipes_worker import told_of
+from orchestration.pipes_worker import report_object
 from orchestration.policies import Reason, policy_source
 from orchestration.policies.policy import SortRule
 from orchestration.policies.rounds import COMPACT, due_action, values_of
-from orchestration.quirks import PipesFailed, early_features, named_op, typed
+from orchestration.quirks import PipesFailed, early_features, named_op, resolve_annotations
 from orchestration.resources.spark_resource import SparkResource
 from orchestration.resources.warehouse import WarehouseResource
 from orchestration.table_card import TableCard, count_text
 from orchestration.tree_picture import tree_picture
 
 PLAN_CONFIG: Final = {
-    "plan": dg.Field(str, default_value="", description="hash of the saved plan to apply; empty: plan now"),
+    "plan": dg.Field(str, default_value="", description="hash of the stored plan to apply; empty: plan now"),
     "full": dg.Field(
         bool,
         is_required=False,
-        description="compact: merge everything (true; what a run does that names no plan) or what the table's own rules pick (false)",
+        description=(
+            "compact: merge everything (true, the default of a run without a plan) "
+            "or only the files that the table's own rules pick (false)"
+        ),
     ),
-    "action": dg.Field(str, default_value=COMPACT, description="what to do to the table: any action of `dredge plan`"),
-    "arguments": dg.Field(dict, default_value={}, description="the action's arguments, as Python takes them"),
+    "action": dg.Field(
+        str, default_value=COMPACT, description="action to run on the table: any action of `dredge plan`"
+    ),
+    "arguments": dg.Field(dict, default_value={}, description="arguments of the action, as in Python"),
 }
-PASSING: Final = (
+TRANSIENT_ERRORS: Final = (
     CommitConflict,
     CommitUnknown,
     LockLost,
@@ -90,22 +97,30 @@ PASSING: Final = (
     SparkFailed,
     StorageFull,
 )
-"""Errors that a second try may cure; everything else stays an error however often it is tried."""
+"""Errors that a retry may resolve; all other errors are permanent."""
 RETRIES: Final = 2
 UNDOABLE: Final = frozenset({"compact", "recover"})
-"""Actions whose runs the action undo takes back."""
-_TOLD: Final = 3
+"""Actions whose runs the action `undo` can undo."""
+_MOST_NAMED: Final = 3
 COMPARE_LIMIT: Final = 256 * 1024 * 1024
-"""Rewritten bytes above which the verify op leaves the comparison to the check merged_view_unchanged: twice would take too long."""
+"""Rewritten bytes above which the verify op leaves the comparison to the check merged_view_unchanged, to avoid a second
+long one.
+"""
 
 
 COMPARE_FILES: Final = 1_000
-"""Files to read above which the same holds: to open small files is what takes long."""
+"""Files to read above which the verify op does the same: opening small files dominates the time."""
 
 
 @dataclass(frozen=True)
 class ChosenPlan:
-    """What the plan op hands on: the plan's JSON; ``replaced`` says why it is not the one that the run was started with, else ""; ``waits`` why it must be approved first, else ""."""
+    """Output of the plan op.
+
+    Attributes:
+        plan: JSON of the plan.
+        replaced: why it is not the plan that the run was started with, or "".
+        waits: why the plan needs approval first, or "".
+    """
 
     plan: str
     replaced: str = ""
@@ -114,12 +129,22 @@ class ChosenPlan:
 
 @dataclass(frozen=True)
 class AppliedPlan:
-    """What the apply op hands on: the action's report as plain values.
+    """Output of the apply op: the report of the action as plain values.
 
-    ``published``: the snapshot that it committed, None: none. ``replaced`` says why another plan was applied than the run was started
-    with, with both hashes, else "". ``ledger_run``: the run's entry in the table's ledger, "" where it has none;
-    ``failed``: what could not be done though nothing forbade it, ``undone``: in words, what those are;
-    ``waits``: why the plan must be approved before it is applied, else "".
+    Attributes:
+        action: name of the action.
+        plan_hash: hash of the applied plan.
+        published: snapshot that the action committed, or None.
+        lines: the report in words.
+        numbers: numbers of the report.
+        left_alone: declined items with their reasons.
+        replaced: why another plan was applied than the run was started with, with both hashes, or "".
+        changed: whether the table changed.
+        predicted: estimate of the plan.
+        ledger_run: id of the run in the table's ledger, or "".
+        failed: items that failed although no rule forbade them.
+        undone: noun for the items of `failed`.
+        waits: why the plan needs approval first, or "".
     """
 
     action: str
@@ -139,7 +164,13 @@ class AppliedPlan:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the verify op found: ``ok``, the ``level`` of the comparison, and one sentence."""
+    """Result of the verify op.
+
+    Attributes:
+        ok: whether the rows are the same.
+        level: level of the comparison, "V0" to "V3".
+        text: explanation in one sentence.
+    """
 
     ok: bool
     level: str
@@ -152,33 +183,33 @@ VERDICT: Final = TypeAdapter(Verdict)
 
 
 def ruled_store(warehouse: WarehouseResource, table: str) -> TableStore:
-    """Open the table as runs maintain it: with the options that its policy overrides. Raises as `WarehouseResource.store`."""
+    """Open a table with the options that its policy overrides. Raises as `WarehouseResource.store`."""
     store, options = warehouse.store(table), policy_source(warehouse.policy_file).current().of(table).options
     return store.copy(options) if options else store
 
 
 def card_of(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> TableCard:
-    """Describe the table whose layout the run materialises, as it is now: the ops of all tables are the same."""
+    """Return the card of the table whose layout the run materialises; the ops are shared by all tables."""
     (key,) = context.assets_def.keys
     return warehouse.card(str(context.assets_def.get_asset_spec(key).metadata[names.TABLE_NAME]))
 
 
 @cache
 def observe_op() -> dg.OpDefinition:
-    """Return the op that shows the table's (or partition's) health before anything is done; metadata only."""
+    """Return the op that shows the health of the table or partition before maintenance; it reads metadata only."""
 
     @dg.op(
         name="observe",
-        description="Look at the health of the table or partition: sorted runs, files and bytes per bucket, from metadata only.",
+        description="Show the health of the table or partition from metadata: sorted runs, files and bytes per bucket.",
         ins={"data": dg.In(dg.Nothing)},
         out=dg.Out(dg.Nothing),
         tags={"dagster/kind/dredge": ""},
     )
-    @typed
+    @resolve_annotations
     def observe(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> None:
         card = card_of(context, warehouse)
         if card.refusal is not None:
-            return  # the plan says why
+            return  # the plan gives the reason
         health = table_health(warehouse.store(card.name)).of_partitions(partitions_of(context))
         context.add_output_metadata(health_metadata(health))
         for state in health.partitions:
@@ -191,58 +222,60 @@ def observe_op() -> dg.OpDefinition:
 
 @cache
 def plan_op() -> dg.OpDefinition:
-    """Return the op that fetches the plan of the run, or makes one where the run names none."""
+    """Return the op that loads the plan of the run, or makes one if the run names none."""
 
     @dg.op(
         name="plan",
-        description="Decide what to merge, and say why; declined buckets come with their reason.",
+        description="Decide which files to merge and why. Declined buckets are listed with their reason.",
         ins={"observed": dg.In(dg.Nothing)},
         config_schema=PLAN_CONFIG,
         out=dg.Out(str),
         tags={"dagster/kind/dredge": ""},
     )
-    @typed
+    @resolve_annotations
     def plan(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> str:
         card = card_of(context, warehouse)
         partitions = partitions_of(context)
         if card.partitioned and not partitions and card.refusal is None:
-            # Dagster could run no check over it afterwards
+            # Dagster cannot run partitioned checks after a run without a partition.
             raise dg.Failure(f"{card.name} is partitioned: choose a partition for the run", allow_retries=False)
         replaced = ""
         if card.unreadable:
-            made = declined_plan(card.name, card.refusal or "it cannot be opened")
+            chosen_plan = declined_plan(card.name, card.refusal or "it cannot be opened")
         else:
-            made, replaced = _plan_of_run(context, ruled_store(warehouse, card.name))
-        context.log.info(first_line(made, partitions))
-        if names.TAG_PLAN not in context.run.tags:  # a run that a person started is found like a sensor's from here on
-            reason = nothing_to_do(made) or "asked for by a person"
+            chosen_plan, replaced = _plan_of_run(context, ruled_store(warehouse, card.name))
+        context.log.info(first_line(chosen_plan, partitions))
+        if names.TAG_PLAN not in context.run.tags:  # tag a run by hand like a sensor's run, so that it can be found
+            reason = nothing_to_do(chosen_plan) or "asked for by a person"
             single = partitions[0] if len(partitions) == 1 else None
-            tags = names.run_tags(card.name, single, made.hash, made.action, reason)
+            tags = names.run_tags(card.name, single, chosen_plan.hash, chosen_plan.action, reason)
             context.instance.add_run_tags(context.run_id, tags)
-        for item in made.items:
+        for item in chosen_plan.items:
             context.log.info(", ".join(f"{name} {cell}" for name, cell in zip(item.columns, item.cells(), strict=True)))
-        for left in made.declined:
-            context.log.info(f"{left.subject}: declined: {left.text}")
-        context.add_output_metadata(plan_metadata(made))
-        waits = why_approved_first(warehouse, card.name, made.action) if made.items else ""
+        for declined in chosen_plan.declined:
+            context.log.info(f"{declined.subject}: declined: {declined.text}")
+        context.add_output_metadata(plan_metadata(chosen_plan))
+        waits = approval_reason(warehouse, card.name, chosen_plan.action) if chosen_plan.items else ""
         if waits:
-            context.add_output_metadata(wait_for_approval(context, ruled_store(warehouse, card.name), made, waits))
-        return CHOSEN.dump_json(ChosenPlan(made.to_json(), replaced, waits)).decode()
+            context.add_output_metadata(
+                wait_for_approval(context, ruled_store(warehouse, card.name), chosen_plan, waits)
+            )
+        return CHOSEN.dump_json(ChosenPlan(chosen_plan.to_json(), replaced, waits)).decode()
 
     return plan
 
 
 def nothing_to_do(plan: MaintenancePlan) -> str:
-    """Return ``nothing to do: 1 sorted run < 5; ...`` for a plan without items, "" for one that does something."""
+    """Return ``nothing to do: 1 sorted run < 5; ...`` for a plan without items, else ""."""
     if plan.items:
         return ""
-    why = list(dict.fromkeys(item.text for item in plan.declined))
-    more = f"; and {len(why) - _TOLD} more reasons" if len(why) > _TOLD else ""
-    return f"nothing to do: {'; '.join(why[:_TOLD]) or 'nothing in the table calls for it'}{more}"
+    reasons = list(dict.fromkeys(item.text for item in plan.declined))
+    more = f"; and {len(reasons) - _MOST_NAMED} more reasons" if len(reasons) > _MOST_NAMED else ""
+    return f"nothing to do: {'; '.join(reasons[:_MOST_NAMED]) or 'no part of the table needs it'}{more}"
 
 
 def first_line(plan: MaintenancePlan, partitions: Sequence[str] = ()) -> str:
-    """Return what a run says first: what it will do and by which plan, or why there is nothing to do."""
+    """Return the first log line of a run: the action, its size and its plan, or why there is nothing to do."""
     where = f"/{partitions[0]}" if partitions else ""
     more = f" and {count_text(len(partitions) - 1, 'more partition')}" if len(partitions) > 1 else ""
     subject = f"{plan.table}{where}{more}"
@@ -254,24 +287,31 @@ def first_line(plan: MaintenancePlan, partitions: Sequence[str] = ()) -> str:
 
 
 def _plan_of_run(context: dg.OpExecutionContext, store: TableStore) -> tuple[MaintenancePlan, str]:
-    """Return the saved plan that the run was started with; without one, or when it cannot be had, a new plan (and why)."""
-    partitions, wanted = partitions_of(context), str(_config(context)["plan"])
-    if not wanted:
-        return _new_plan(context, store), ""
+    """Return the saved plan that the run was started with, or a new plan.
+
+    Returns:
+        The plan, and why the saved plan could not be used ("" if it was used or the run names none).
+    """
+    partitions, plan_hash = partitions_of(context), str(_config(context)["plan"])
+    if not plan_hash:
+        return _make_plan(context, store), ""
     try:
-        plan = load_plan(store, wanted)
+        plan = load_plan(store, plan_hash)
     except (PlanStale, CorruptFile) as error:
-        return _replan(context, store, f"{type(error).__name__}: plan {wanted}: {error}")
-    # Items of actions that work on the whole table name no partition.
-    named = {item.partition_text for item in plan.items if hasattr(item, "partition_text")}
-    others = sorted(named.difference(partitions)) if partitions else []
+        return _replan(context, store, f"{type(error).__name__}: plan {plan_hash}: {error}")
+    # Items of actions over the whole table have no partition.
+    planned_partitions = {item.partition_text for item in plan.items if hasattr(item, "partition_text")}
+    others = sorted(planned_partitions.difference(partitions)) if partitions else []
     if others:
-        text = f"plan {plan.hash} of {store.name} is for partition {others[0]}, this run for {', '.join(partitions[:_TOLD])}"
+        text = (
+            f"plan {plan.hash} of {store.name} is for partition {others[0]}, "
+            f"this run for {', '.join(partitions[:_MOST_NAMED])}"
+        )
         raise dg.Failure(text, allow_retries=False)
     return plan, ""
 
 
-def _new_plan(context: dg.OpExecutionContext, store: TableStore) -> MaintenancePlan:
+def _make_plan(context: dg.OpExecutionContext, store: TableStore) -> MaintenancePlan:
     config = _config(context)
     full = config.get("full", config["action"] == COMPACT and not config["plan"])
     arguments = dict(config["arguments"]) | ({"full": True} if full else {})
@@ -282,32 +322,40 @@ def _new_plan(context: dg.OpExecutionContext, store: TableStore) -> MaintenanceP
 
 
 def _replan(context: dg.OpExecutionContext, store: TableStore, why: str) -> tuple[MaintenancePlan, str]:
-    """Return a plan over the newest snapshot, and the sentence that says why, with its hash."""
-    made = _new_plan(context, store)
-    text = f"{why}; replanned over snapshot {made.base_snapshot} as {made.hash}"
+    """Return a plan over the newest snapshot, and the sentence with its reason and hash."""
+    new_plan = _make_plan(context, store)
+    text = f"{why}; replanned over snapshot {new_plan.base_snapshot} as {new_plan.hash}"
     context.log.warning(text)
-    return made, text
+    return new_plan, text
 
 
 def plan_partition(
     store: TableStore, partition: str | None, action: str = COMPACT, **arguments: Any
 ) -> MaintenancePlan:
-    """Plan as `plan_partitions` does, for one partition path (None: the whole table)."""
+    """Plan an action for one partition path, or for the whole table if it is None; see `plan_partitions`."""
     return plan_partitions(store, () if partition is None else (partition,), action, **arguments)
 
 
 def plan_due(
     store: TableStore, partition: str | None, files: int, *, full: bool, sort: SortRule | None = None
 ) -> MaintenancePlan:
-    """Plan the compaction of a partition path (None: the whole table) that is due: a ``sort``, ``full``, or as the table's own rules pick.
+    """Plan the due compaction of a partition.
 
-    Of a bucket with more than ``files`` level-0 files the plan is one pass of a recovery over the oldest ones: each pass is a commit of its own, and the next run goes on. Raises what `plan_maintenance` raises.
+    If a bucket has more than `files` level-0 files, the plan is one pass of a recovery over its oldest files. Each
+    pass is a commit of its own, and the next run continues. Raises as `plan_maintenance`.
+
+    Args:
+        store: the table.
+        partition: path of the partition, or None for the whole table.
+        files: most level-0 files of one pass.
+        full: whether to merge everything instead of the files that the table's own rules pick.
+        sort: sort rule of a due sort compaction, or None.
     """
     if sort is not None:
         return plan_partition(store, partition, **sort.arguments)
-    chosen = () if partition is None else (partition,)
-    worst = max((one.level0_files for one in table_health(store).of_partitions(chosen).buckets), default=0)
-    action, arguments = due_action(worst, files, store.options.compaction_trigger, full=full)
+    paths = () if partition is None else (partition,)
+    level0_files = max((bucket.level0_files for bucket in table_health(store).of_partitions(paths).buckets), default=0)
+    action, arguments = due_action(level0_files, files, store.options.compaction_trigger, full=full)
     plan = plan_partition(store, partition, action, **arguments)
     return plan if plan.items or action == COMPACT else plan_partition(store, partition, full=full)
 
@@ -315,30 +363,38 @@ def plan_due(
 def plan_partitions(
     store: TableStore, partitions: Sequence[str], action: str = COMPACT, **arguments: Any
 ) -> MaintenancePlan:
-    """Plan an action over the newest snapshot, for these partition paths where the action takes partitions (none: the whole table).
+    """Plan an action over the newest snapshot.
 
-    An unsupported table is declined. Raises what `plan_maintenance` raises.
+    The plan of an unsupported table is declined. Raises as `plan_maintenance`.
+
+    Args:
+        store: the table.
+        partitions: partition paths to plan, if the action takes partitions; empty for the whole table.
+        action: name of the action.
+        arguments: further arguments of the action.
     """
     refusal = refusal_of(store)
     if refusal is not None:
         return declined_plan(store.name, refusal, action)
-    limits = [item.name for item in find_action(action, store.name).arguments if item.kind is ArgumentKind.PARTITIONS]
-    if not partitions or not limits:
+    partition_arguments = [
+        item.name for item in find_action(action, store.name).arguments if item.kind is ArgumentKind.PARTITIONS
+    ]
+    if not partitions or not partition_arguments:
         return plan_maintenance(store, action, **arguments)
     chosen = values_of(store, table_health(store), partitions)
     if not chosen:
-        gone = f"partition {partitions[0]} holds" if len(partitions) == 1 else f"{len(partitions)} partitions hold"
-        return declined_plan(store.name, f"{gone} no file any more", action, reason="empty")
-    return plan_maintenance(store, action, **{**arguments, limits[0]: chosen})
+        emptied = f"partition {partitions[0]} has" if len(partitions) == 1 else f"{len(partitions)} partitions have"
+        return declined_plan(store.name, f"{emptied} no files any more", action, reason="empty")
+    return plan_maintenance(store, action, **{**arguments, partition_arguments[0]: chosen})
 
 
 def declined_plan(table: str, text: str, action: str = COMPACT, *, reason: str = "unsupported") -> MaintenancePlan:
-    """Return a plan that leaves the whole table alone, for one reason."""
+    """Return an empty plan that declines the whole table for one reason."""
     return MaintenancePlan(action, table, None, declined=(Declined(table, reason, text),))
 
 
 def apply_op(table: str) -> dg.OpDefinition:
-    """Return the op that carries a plan out, one at a time per table (its pool); all else is the same for every table."""
+    """Return the op that applies a plan, one at a time per table (its pool); all tables share the rest."""
     return named_op(_apply_op(), names.op_name("apply", table), names.table_pool(table))
 
 
@@ -347,71 +403,73 @@ def _apply_op() -> dg.OpDefinition:
 
     @dg.op(
         name="apply",
-        description="Merge what the plan names on Spark, verify it in flight (V0, V1, V2) and publish one commit.",
+        description="Merge the planned files, on Spark if configured, verify the output (V0, V1, V2) and commit once.",
         config_schema=PLAN_CONFIG,
         out=dg.Out(str),
         retry_policy=dg.RetryPolicy(max_retries=RETRIES, delay=1),
         tags={"dagster/kind/spark": ""},
     )
-    @typed
+    @resolve_annotations
     def apply(
         context: dg.OpExecutionContext, plan: str, warehouse: WarehouseResource, spark: SparkResource
-    ) -> dg.Output[str]:  # where another program did the work Dagster takes no plain value
+    ) -> dg.Output[str]:  # Dagster refuses a plain value if a Pipes process did the work
         card = card_of(context, warehouse)
         chosen = CHOSEN.validate_json(plan)
-        given = MaintenancePlan.from_json(chosen.plan)
-        if not given.items or chosen.waits:
-            lines = [waiting_text(given) if chosen.waits else nothing_to_do(given)]
-            left = () if chosen.waits else given.declined
-            done = AppliedPlan(given.action, given.hash, None, lines, {}, left, chosen.replaced, waits=chosen.waits)
-            return dg.Output(APPLIED.dump_json(done).decode())
+        requested = MaintenancePlan.from_json(chosen.plan)
+        if not requested.items or chosen.waits:
+            lines = [waiting_text(requested) if chosen.waits else nothing_to_do(requested)]
+            declined = () if chosen.waits else requested.declined
+            applied = AppliedPlan(
+                requested.action, requested.hash, None, lines, {}, declined, chosen.replaced, waits=chosen.waits
+            )
+            return dg.Output(APPLIED.dump_json(applied).decode())
         store = ruled_store(warehouse, card.name)
         try:
-            done = _carry_out(context, store, given, chosen.replaced, spark)
-        except PASSING as error:
+            applied = _apply_or_replan(context, store, requested, chosen.replaced, spark)
+        except TRANSIENT_ERRORS as error:
             context.log.info(f"{type(error).__name__}: {error}")
             raise
         except DredgeError as error:
             raise dg.Failure(f"{store.name}: {type(error).__name__}: {error}", allow_retries=False) from error
-        for line in done.lines:
+        for line in applied.lines:
             context.log.info(line)
-        context.add_output_metadata(number_metadata(done.numbers))
-        if done.published is not None:  # the check reads there what was published
-            context.instance.add_run_tags(context.run_id, {names.published_tag(card.name): str(done.published)})
-        return dg.Output(APPLIED.dump_json(done).decode())
+        context.add_output_metadata(number_metadata(applied.numbers))
+        if applied.published is not None:  # the check reads the published snapshot from this tag
+            context.instance.add_run_tags(context.run_id, {names.published_tag(card.name): str(applied.published)})
+        return dg.Output(APPLIED.dump_json(applied).decode())
 
     return apply
 
 
-def _carry_out(
-    context: dg.OpExecutionContext, store: TableStore, given: MaintenancePlan, replaced: str, spark: SparkResource
+def _apply_or_replan(
+    context: dg.OpExecutionContext, store: TableStore, requested: MaintenancePlan, replaced: str, spark: SparkResource
 ) -> AppliedPlan:
-    """Apply the given plan; when the table has moved past it, or its first try failed, a new one over the newest snapshot.
+    """Apply the requested plan, or a new one over the newest snapshot if the table changed or the first try failed.
 
-    A plan of another action than the run is configured for is not replaced: the new one would do something else.
+    A plan of another action than the run's configuration is not replaced: the new plan would do something else.
     """
-    plan, replaceable = given, given.action == _config(context)["action"]
+    plan, replaceable = requested, requested.action == _config(context)["action"]
     if context.retry_number:
-        found = _published_by(store, given, replaced)
-        if found is not None:
-            return found
+        earlier = _find_published(store, requested, replaced)
+        if earlier is not None:
+            return earlier
         if replaceable:
-            plan, replaced = _replan(context, store, f"plan {given.hash}: try {context.retry_number} failed")
+            plan, replaced = _replan(context, store, f"plan {requested.hash}: try {context.retry_number} failed")
     approved_by = f"dagster run {context.run_id}"
     try:
-        done, stale = apply_exactly(context, store, plan, spark, approved_by, replaced)
+        applied, stale = apply_exactly(context, store, plan, spark, approved_by, replaced)
         if not stale:
-            return done
+            return applied
     except PlanStale as error:
         stale = str(error)
     if not replaceable:
-        text = f"PlanStale: plan {plan.hash} ({plan.action}): {stale}; plan it anew with action and arguments"
+        text = f"PlanStale: plan {plan.hash} ({plan.action}): {stale}; plan again with its action and arguments"
         raise dg.Failure(text, allow_retries=False)
     plan, replaced = _replan(context, store, f"PlanStale: plan {plan.hash}: {stale}")
-    done, stale = apply_exactly(context, store, plan, spark, approved_by, replaced)
+    applied, stale = apply_exactly(context, store, plan, spark, approved_by, replaced)
     if stale and context.retry_number < RETRIES:
         raise dg.RetryRequested(max_retries=RETRIES, seconds_to_wait=1)
-    return done
+    return applied
 
 
 def apply_exactly(
@@ -422,39 +480,46 @@ def apply_exactly(
     approved_by: str,
     replaced: str = "",
 ) -> tuple[AppliedPlan, str]:
-    """Apply one plan, and return why nothing of it fits the table any more ("" when something did, or it was applied before).
+    """Apply one plan unchanged.
 
-    A commit whose outcome is unknown is looked for in the table. Raises what `apply_plan` raises.
+    If the outcome of its commit is unknown, the table is searched for the commit. Raises as `apply_plan`.
+
+    Returns:
+        The applied plan, and why nothing of it fits the table any more. The reason is "" if something was done or the
+        plan had been applied before.
     """
     try:
         if spark.uses_pipes and find_action(plan.action, store.name).runs_tasks:
-            told = _apply_elsewhere(context, store, plan, spark, approved_by)
+            report = _apply_with_pipes(context, store, plan, spark, approved_by)
         else:
             runner = spark.task_runner() if find_action(plan.action, store.name).runs_tasks else None
-            told = told_of(apply_plan(store, plan, runner=runner, approved_by=approved_by), store.name)
+            report = report_object(apply_plan(store, plan, runner=runner, approved_by=approved_by), store.name)
     except CommitUnknown as error:
         context.log.info(str(error))
-        found = _published_by(store, plan, replaced)
-        if found is None:
+        earlier = _find_published(store, plan, replaced)
+        if earlier is None:
             raise
-        return found, ""
-    done = APPLIED.validate_python(
-        {**told, "action": plan.action, "plan_hash": plan.hash, "replaced": replaced, "predicted": plan.estimate}
+        return earlier, ""
+    applied = APPLIED.validate_python(
+        {**report, "action": plan.action, "plan_hash": plan.hash, "replaced": replaced, "predicted": plan.estimate}
     )
-    stale = [f"{item.subject}: {item.text}" for item in done.left_alone if item.reason == "stale"]
-    return done, "" if done.changed or told["before"] else "; ".join(stale[:3])
+    stale = [f"{item.subject}: {item.text}" for item in applied.left_alone if item.reason == "stale"]
+    return applied, "" if applied.changed or report["before"] else "; ".join(stale[:3])
 
 
-def _apply_elsewhere(
+def _apply_with_pipes(
     context: dg.OpExecutionContext, store: TableStore, plan: MaintenancePlan, spark: SparkResource, approved_by: str
 ) -> Mapping[str, Any]:
-    """Have the program of `SparkResource.submit` apply the plan, and return what it tells (`told_of`).
+    """Apply the plan with the program of `SparkResource.submit`, and return its report (`report_object`).
 
-    Raises PlanStale, CommitUnknown where the program ended without a word, dg.Failure naming every other error.
+    Raises:
+        PlanStale: the plan does not fit the table any more.
+        CommitUnknown: the program ended without a report.
+        dg.Failure: any other error; the message names it.
     """
     save_plan(store, plan)
     warehouse = context.resources.warehouse
-    asked = {
+    request = {
         "warehouse": warehouse.path,
         "catalog_options": warehouse.catalog_options,
         "clock": warehouse.clock,
@@ -464,48 +529,49 @@ def _apply_elsewhere(
         "approved_by": approved_by,
     }
     try:
-        with early_features():  # how many writers a client expects is preview
+        with early_features():  # the client's number of writers is a preview feature
             client = dg.PipesSubprocessClient(env=spark.driver_environment())
-            ended = client.run(context=context, command=spark.command(), extras=asked)
-        messages = ended.get_custom_messages()
+            invocation = client.run(context=context, command=spark.command(), extras=request)
+        messages = invocation.get_custom_messages()
     except PipesFailed as error:
         context.log.warning(str(error))
         messages = ()
     if not messages:
-        ended_so = (
-            f"{shlex.join(spark.command())} ended without telling what became of plan {plan.hash} "
-            "(what it wrote is in the run's stdout and stderr)"
+        text = (
+            f"{shlex.join(spark.command())} ended without a report about plan {plan.hash} "
+            "(see its output in the run's stdout and stderr)"
         )
-        raise CommitUnknown((plan.base_snapshot or 0) + 1, ended_so)
-    told: Mapping[str, Any] = messages[-1]
-    if "error" not in told:
-        return told
-    if told["error"] == PlanStale.__name__:
-        raise PlanStale(str(told["text"]), store.name)
-    passing = told["error"] in {kind.__name__ for kind in PASSING}
-    raise dg.Failure(f"{store.name}: {told['error']}: {told['text']}", allow_retries=passing)
+        raise CommitUnknown((plan.base_snapshot or 0) + 1, text)
+    report: Mapping[str, Any] = messages[-1]
+    if "error" not in report:
+        return report
+    if report["error"] == PlanStale.__name__:
+        raise PlanStale(str(report["text"]), store.name)
+    retryable = report["error"] in {kind.__name__ for kind in TRANSIENT_ERRORS}
+    raise dg.Failure(f"{store.name}: {report['error']}: {report['text']}", allow_retries=retryable)
 
 
-def _published_by(store: TableStore, plan: MaintenancePlan, replaced: str) -> AppliedPlan | None:
-    """Return what the snapshot did that carried ``plan`` out though its commit's outcome was unknown; None: there is none.
+def _find_published(store: TableStore, plan: MaintenancePlan, replaced: str) -> AppliedPlan | None:
+    """Return the applied plan of a snapshot whose commit had an unknown outcome, or None if no snapshot applied the
+    plan.
 
-    Its files, rows and bytes are those of the snapshot's own manifest entries. What only the interrupted application knew
-    (rows dropped and why, keys compared, seconds) is lost.
+    Files, rows and bytes come from the snapshot's manifest entries. Dropped rows, compared keys and durations are
+    lost.
     """
     applied = applied_before(store, plan)
     if applied is None or applied.snapshot_id is None:
         return None
-    read, written = _rewritten(store, applied.snapshot_id)
+    replaced_files, written_files = _rewritten_files(store, applied.snapshot_id)
     numbers = {
-        "files_in": read.num_rows,
-        "files_out": written.num_rows,
-        "rows_in": _total(read, "row_count"),
-        "rows_out": _total(written, "row_count"),
-        "bytes_in": _total(read, "file_size"),
-        "bytes_out": _total(written, "file_size"),
-        "verification": "the commit's outcome was unknown: found in the table afterwards",
+        "files_in": replaced_files.num_rows,
+        "files_out": written_files.num_rows,
+        "rows_in": _sum_column(replaced_files, "row_count"),
+        "rows_out": _sum_column(written_files, "row_count"),
+        "bytes_in": _sum_column(replaced_files, "file_size"),
+        "bytes_out": _sum_column(written_files, "file_size"),
+        "verification": "the outcome of the commit was unknown: the table has its snapshot",
     }
-    lines = [f"it did happen, as snapshot {applied.snapshot_id}"]
+    lines = [f"the plan was applied, as snapshot {applied.snapshot_id}"]
     return AppliedPlan(
         plan.action,
         plan.hash,
@@ -519,10 +585,10 @@ def _published_by(store: TableStore, plan: MaintenancePlan, replaced: str) -> Ap
     )
 
 
-def _rewritten(store: TableStore, snapshot_id: int) -> tuple[pa.Table, pa.Table]:
-    """Return the manifest entries of the files that a snapshot replaced, and of those that it wrote instead.
+def _rewritten_files(store: TableStore, snapshot_id: int) -> tuple[pa.Table, pa.Table]:
+    """Return the manifest entries of the files that a snapshot replaced, and of the files that it wrote instead.
 
-    A file that only changes its level is removed and added under one name: it was not rewritten.
+    A file that only changes its level is removed and added under the same name: it was not rewritten.
     """
     entries = manifests.delta_entries(store, snapshots.read(store, snapshot_id))
     is_added = pc.equal(entries.column("kind"), 0)
@@ -532,27 +598,27 @@ def _rewritten(store: TableStore, snapshot_id: int) -> tuple[pa.Table, pa.Table]
     return removed.filter(pc.invert(moved)), added.filter(pc.invert(kept))
 
 
-def _total(entries: pa.Table, column: str) -> int:
+def _sum_column(entries: pa.Table, column: str) -> int:
     return int(pc.sum(entries.column(column)).as_py() or 0)
 
 
 def _config(context: dg.OpExecutionContext) -> Mapping[str, Any]:
-    """Return the op's configuration: names and hashes only."""
+    """Return the configuration of the op."""
     config: Mapping[str, Any] = context.op_config or {}
     return config
 
 
 @cache
 def verify_op() -> dg.OpDefinition:
-    """Return the op that compares the published snapshot with the one before it; a difference blocks the table."""
+    """Return the op that compares the published snapshot with the previous one; a difference blocks the table."""
 
     @dg.op(
         name="verify",
-        description="Prove that the merged rows are the same before and after, bucket by bucket.",
+        description="Compare the merged rows before and after the commit by bucket. A difference blocks the table.",
         out=dg.Out(str),
         tags={"dagster/kind/dredge": ""},
     )
-    @typed
+    @resolve_annotations
     def verify(context: dg.OpExecutionContext, report: str, warehouse: WarehouseResource, spark: SparkResource) -> str:
         card = card_of(context, warehouse)
         verdict = compare_published(
@@ -579,43 +645,57 @@ def compare_published(
     *,
     check_follows: bool = True,
 ) -> Verdict:
-    """Compare the published snapshot (None: there is none) with the one before it, and tell the outcome.
+    """Compare the published snapshot with the previous one, and report the result.
 
-    Where the check merged_view_unchanged follows in the same run (``check_follows``), large ones are left to it.
+    Args:
+        context: context of the op.
+        warehouse: the warehouse.
+        spark: how Spark is used.
+        table: full name of the table.
+        published: published snapshot, or None if the run published none.
+        partitions: partitions of the run, or [None].
+        check_follows: whether the check merged_view_unchanged runs later in the same run; then large comparisons are
+            left to it.
 
-    Raises dg.Failure on a difference, after the check merged_view_unchanged was told of it for the ``partitions``, so that the table rests.
+    Raises:
+        dg.Failure: the rows differ. The check merged_view_unchanged of the partitions has failed by then, so further
+            maintenance of the table is blocked.
     """
-    kept = None
+    kept_files = None
     if published is None:
-        verdict = Verdict(ok=True, level="V0", text="nothing was published, so nothing could change")
+        verdict = Verdict(ok=True, level="V0", text="no snapshot was published, so no row could change")
     else:
         store = warehouse.store(table)
-        replaced, written = _rewritten(store, published)
-        size = _total(replaced, "file_size")
-        chosen = [one for one in partitions if one is not None]
+        replaced, written = _rewritten_files(store, published)
+        size = _sum_column(replaced, "file_size")
+        chosen = [partition for partition in partitions if partition is not None]
         proof = proof_of(store, published)
         if proof.replaced_only:
             files = replaced.num_rows + written.num_rows
         else:
-            files = sum(one.files for one in table_health(store, published).of_partitions(chosen).partitions)
+            files = sum(
+                partition.files for partition in table_health(store, published).of_partitions(chosen).partitions
+            )
             files += replaced.num_rows + proof.passes * COMPARE_FILES
         large = size > COMPARE_LIMIT or files > COMPARE_FILES
         if check_follows and large and not rows_given_buckets(store, published):
             by_spark = spark.uses_spark and not proof.replaced_only
-            where = "on Spark" if by_spark else "in the run's own process"
-            much = f"{size_text(size)} rewritten" if size > COMPARE_LIMIT else f"{count_text(files, 'file')} to read"
-            text = f"{much}: compared by the check {names.MERGED_VIEW_CHECK} alone, {where}"
+            place = "on Spark" if by_spark else "in the run's own process"
+            size_reason = (
+                f"{size_text(size)} rewritten" if size > COMPARE_LIMIT else f"{count_text(files, 'file')} to read"
+            )
+            text = f"{size_reason}: compared by the check {names.MERGED_VIEW_CHECK} alone, {place}"
             verdict = Verdict(ok=True, level="V3" if by_spark else "V1", text=text)
         else:
-            verdict = _compare(store, published)
+            verdict = _compare_snapshots(store, published)
         if not verdict.ok:
-            kept = kept_for_undo(store, published)
-            verdict = replace(verdict, text=f"{verdict.text}; {kept.text}")
+            kept_files = keep_for_undo(store, published)
+            verdict = replace(verdict, text=f"{verdict.text}; {kept_files.text}")
     context.log.info(verdict.text)
     if verdict.ok:
         return verdict
-    # The run ends before the blocking check itself could run: it fails from here, and the table must rest.
-    undo = kept.metadata if kept is not None else {}
+    # The run fails before the blocking check runs, so report the failed check here: it blocks the table.
+    undo = kept_files.metadata if kept_files is not None else {}
     for partition in partitions:
         evaluation = dg.AssetCheckEvaluation(
             asset_key=names.layout_key(warehouse.path, table),
@@ -626,11 +706,11 @@ def compare_published(
             metadata={"found by": dg.MetadataValue.text("the run's own comparison"), **undo},
             partition=partition,
         )
-        context.log_event(evaluation)  # type: ignore[arg-type]  # stored at once; Dagster's type leaves evaluations out
+        context.log_event(evaluation)  # type: ignore[arg-type]  # Dagster's type omits evaluations
     raise dg.Failure(verdict.text, allow_retries=False)
 
 
-def _compare(store: TableStore, snapshot: int) -> Verdict:
+def _compare_snapshots(store: TableStore, snapshot: int) -> Verdict:
     pair = f"snapshots {snapshot - 1} and {snapshot}"
     try:
         if rows := rows_given_buckets(store, snapshot):
@@ -639,7 +719,7 @@ def _compare(store: TableStore, snapshot: int) -> Verdict:
             return undo
         proof = proof_of(store, snapshot)
         pair = f"snapshots {proof.before} and {snapshot}"
-        found = verify_snapshots(
+        comparison = verify_snapshots(
             store,
             proof.before,
             snapshot,
@@ -649,143 +729,165 @@ def _compare(store: TableStore, snapshot: int) -> Verdict:
         )
     except DredgeError as error:
         return Verdict(ok=False, level="V1", text=f"{pair} could not be compared: {error}")
-    text = f"{pair}: {found.buckets} buckets, {found.by_reference} share their files, {found.by_digest} compared by digest ({found.rows_a:,} rows)"
+    text = (
+        f"{pair}: {comparison.buckets} buckets, {comparison.by_reference} share their files, "
+        f"{comparison.by_digest} compared by digest ({comparison.rows_a:,} rows)"
+    )
     if proof.text():
         text = f"{text}; {proof.text()}"
-    wrong = ", ".join(difference.bucket for difference in found.differences)
-    return Verdict(found.ok, found.level, text if found.ok else f"{text}: DIFFERENT in {wrong}")
+    differing_buckets = ", ".join(difference.bucket for difference in comparison.differences)
+    return Verdict(
+        comparison.ok, comparison.level, text if comparison.ok else f"{text}: DIFFERENT in {differing_buckets}"
+    )
 
 
 def judge_undo(store: TableStore, snapshot: int) -> Verdict | None:
-    """Return what there is to say of a snapshot that undid a compaction, None of any other: it need not say what the one before it says.
+    """Return the verdict on a snapshot that undid a compaction, or None for any other snapshot.
 
-    Where nobody committed in between it must say what was said before that compaction. Raises CorruptFile, SnapshotNotFound for ``snapshot`` itself.
+    Such a snapshot need not have the rows of the previous one. If no commit came in between, it must have the rows
+    from before the compaction.
+
+    Raises:
+        CorruptFile: the snapshot or its ledger entry is damaged.
+        SnapshotNotFound: `snapshot` does not exist.
     """
     undone = undone_by(store, snapshots.read(store, snapshot))
     if undone is None:
         return None
-    number = undone.snapshot_id
-    what = f"snapshot {snapshot} undid {'a compaction' if number is None else f'snapshot {number}'}"
-    if number is None or not undone.whole or number != snapshot - 1:
-        text = f"{what}, in whole or in part, and others may have committed since: there is nothing to compare it with; the undo read back what it put back"
+    compaction_id = undone.snapshot_id
+    undone_text = "a compaction" if compaction_id is None else f"snapshot {compaction_id}"
+    subject = f"snapshot {snapshot} undid {undone_text}"
+    if compaction_id is None or not undone.whole or compaction_id != snapshot - 1:
+        text = (
+            f"{subject}, in whole or in part, and other commits may have followed: "
+            "there is nothing to compare it with; the undo verified the restored files itself"
+        )
         return Verdict(ok=True, level="V0", text=text)
     try:
-        found = verify_snapshots(store, number - 1, snapshot)
+        comparison = verify_snapshots(store, compaction_id - 1, snapshot)
     except SnapshotNotFound as error:
-        return Verdict(ok=True, level="V0", text=f"{what}: there is nothing left to compare it with ({error})")
-    wrong = ", ".join(difference.bucket for difference in found.differences)
-    text = (
-        f"{what}: snapshots {number - 1} and {snapshot} {'say the same' if found.ok else f'are DIFFERENT in {wrong}'}"
-    )
-    return Verdict(found.ok, found.level, text)
+        return Verdict(ok=True, level="V0", text=f"{subject}: there is nothing left to compare it with ({error})")
+    differing_buckets = ", ".join(difference.bucket for difference in comparison.differences)
+    outcome = "have the same rows" if comparison.ok else f"are DIFFERENT in {differing_buckets}"
+    text = f"{subject}: snapshots {compaction_id - 1} and {snapshot} {outcome}"
+    return Verdict(comparison.ok, comparison.level, text)
 
 
 def bucket_text(snapshot: int, rows: int) -> str:
-    """Return why the snapshot in which postponed rows got their buckets is not compared with the one before."""
-    waited = count_text(rows, "postponed row")
-    return (
-        f"snapshot {snapshot}: {waited} got a bucket, which readers see from then on: there is nothing to compare with"
-    )
+    """Return why the snapshot that assigns buckets to postponed rows is not compared with the previous one."""
+    rows_text = count_text(rows, "postponed row")
+    return f"snapshot {snapshot}: {rows_text} got a bucket and became visible: there is nothing to compare with"
 
 
 @cache
 def record_op() -> dg.OpDefinition:
-    """Return the op whose output is the table's layout asset: what changed, in numbers that plot, with levels before and after."""
+    """Return the op whose output is the table's layout asset: changes in numbers that plot, with levels before and
+    after.
+    """
 
     @dg.op(
         name="record",
-        description="Write down what maintenance did: health before and after, rows, bytes and how it was verified.",
+        description="Record the result of the run: health before and after, rows, bytes and the verification.",
         out=dg.Out(dg.Nothing),
         tags={"dagster/kind/dredge": ""},
     )
-    @typed
+    @resolve_annotations
     def record(
         context: dg.OpExecutionContext, report: str, verdict: str, warehouse: WarehouseResource
     ) -> dg.Output[None]:
         card = card_of(context, warehouse)
-        done, compared = APPLIED.validate_json(report), VERDICT.validate_json(verdict)
+        applied, comparison = APPLIED.validate_json(report), VERDICT.validate_json(verdict)
         if card.refusal is not None:
-            now = TableHealth(card.name, None, None, 0)
+            health = TableHealth(card.name, None, None, 0)
         else:
-            now = table_health(warehouse.store(card.name)).of_partitions(partitions_of(context))
-        metadata = story_metadata(context, card.name, done, compared)
-        if done.published is not None:
-            metadata |= _levels(warehouse.store(card.name), done.published, partitions_of(context))
-        metadata |= undo_metadata(context, card.name, done)
-        metadata |= {**measured_metadata(done), **health_metadata(now)}
-        if done.published is not None:
+            health = table_health(warehouse.store(card.name)).of_partitions(partitions_of(context))
+        metadata = story_metadata(context, card.name, applied, comparison)
+        if applied.published is not None:
+            metadata |= _level_metadata(warehouse.store(card.name), applied.published, partitions_of(context))
+        metadata |= undo_metadata(context, card.name, applied)
+        metadata |= {**measured_metadata(applied), **health_metadata(health)}
+        if applied.published is not None:
             metadata |= {
-                "snapshot before": dg.MetadataValue.int(done.published - 1),
-                "snapshot published": dg.MetadataValue.int(done.published),
+                "snapshot before": dg.MetadataValue.int(applied.published - 1),
+                "snapshot published": dg.MetadataValue.int(applied.published),
             }
-        if done.changed:
-            if done.action == COMPACT:
-                learned = calibration_of(warehouse.store(card.name), but_for=done.plan_hash)
-                metadata |= cost_metadata(done.predicted, done.numbers, learned)
+        if applied.changed:
+            if applied.action == COMPACT:
+                calibration = calibration_of(warehouse.store(card.name), but_for=applied.plan_hash)
+                metadata |= cost_metadata(applied.predicted, applied.numbers, calibration)
             metadata["ledger"] = dg.MetadataValue.path(warehouse.store(card.name).ledger_dir)
             metadata["runbook"] = dg.MetadataValue.md(
-                f"`dredge ledger TABLE` lists the runs of {plain_cell(card.name)}, `dredge undo TABLE RUN` takes one back; more in docs/platform.md, *When something is wrong*"
+                f"`dredge ledger TABLE` lists the runs of {plain_cell(card.name)}, `dredge undo TABLE RUN` undoes one; "
+                "more in docs/platform.md, *When something is wrong*"
             )
-        version = dg.DataVersion(str(now.snapshot)) if now.snapshot is not None else None
-        with early_features():  # data_version of an output is beta
+        version = dg.DataVersion(str(health.snapshot)) if health.snapshot is not None else None
+        with early_features():  # the data_version of an output is a beta feature
             return dg.Output(None, metadata=metadata, data_version=version)
 
     return record
 
 
 def story_metadata(
-    context: dg.OpExecutionContext, table: str, done: AppliedPlan, compared: Verdict
+    context: dg.OpExecutionContext, table: str, applied: AppliedPlan, verdict: Verdict
 ) -> dict[str, dg.MetadataValue]:
-    """Return what was done and why (or why nothing was), by which plan and run, and how it was compared, each under its name."""
-    declined = "; ".join(dict.fromkeys(item.text for item in done.left_alone[:_TOLD]))
-    why_not = "" if done.changed else declined or "; ".join(done.lines).removeprefix("nothing to do: ")
-    told: dict[str, dg.MetadataValue] = {
-        "action": dg.MetadataValue.text(done.action if done.changed else "nothing to do"),
-        "why": dg.MetadataValue.text(context.run.tags.get(names.TAG_REASON) or why_not or "asked for by a person"),
-        "plan": dg.MetadataValue.text(done.plan_hash),
-        "outcome": dg.MetadataValue.text("; ".join(done.lines)),
-        "compared": dg.MetadataValue.text(f"{compared.level}: {compared.text}"),
+    """Return metadata of a run: the action and its reason, the plan, the outcome and the comparison."""
+    declined = "; ".join(dict.fromkeys(item.text for item in applied.left_alone[:_MOST_NAMED]))
+    decline_reason = "" if applied.changed else declined or "; ".join(applied.lines).removeprefix("nothing to do: ")
+    metadata: dict[str, dg.MetadataValue] = {
+        "action": dg.MetadataValue.text(applied.action if applied.changed else "nothing to do"),
+        "why": dg.MetadataValue.text(
+            context.run.tags.get(names.TAG_REASON) or decline_reason or "asked for by a person"
+        ),
+        "plan": dg.MetadataValue.text(applied.plan_hash),
+        "outcome": dg.MetadataValue.text("; ".join(applied.lines)),
+        "compared": dg.MetadataValue.text(f"{verdict.level}: {verdict.text}"),
         "run": dg.MetadataValue.dagster_run(context.run_id),
     }
-    if done.waits:
-        told["action"] = dg.MetadataValue.text(Reason.APPROVAL.value)
-        told |= waiting_metadata(context.run, table, done.plan_hash, done.waits)
-    if done.replaced:
-        told["plan replaced"] = dg.MetadataValue.text(done.replaced)
-    if done.left_alone:
-        told["left alone"] = dg.MetadataValue.md(declined_table(done.left_alone))
-    return told
+    if applied.waits:
+        metadata["action"] = dg.MetadataValue.text(Reason.APPROVAL.value)
+        metadata |= waiting_metadata(context.run, table, applied.plan_hash, applied.waits)
+    if applied.replaced:
+        metadata["plan replaced"] = dg.MetadataValue.text(applied.replaced)
+    if applied.left_alone:
+        metadata["left alone"] = dg.MetadataValue.md(declined_table(applied.left_alone))
+    return metadata
 
 
-def measured_metadata(done: AppliedPlan) -> dict[str, dg.MetadataValue]:
-    """Return what was predicted and measured, and the report's numbers; {} where nothing was done."""
-    return {**cost_metadata(done.predicted, done.numbers), **number_metadata(done.numbers)} if done.changed else {}
+def measured_metadata(applied: AppliedPlan) -> dict[str, dg.MetadataValue]:
+    """Return the predicted and measured costs and the numbers of the report; {} if nothing was done."""
+    return (
+        {**cost_metadata(applied.predicted, applied.numbers), **number_metadata(applied.numbers)}
+        if applied.changed
+        else {}
+    )
 
 
-def undo_metadata(context: dg.OpExecutionContext, table: str, done: AppliedPlan) -> dict[str, dg.MetadataValue]:
-    """Return a link to the job that takes back what the run did, filled in; {} where nothing was done that it can take back.
+def undo_metadata(context: dg.OpExecutionContext, table: str, applied: AppliedPlan) -> dict[str, dg.MetadataValue]:
+    """Return a link to the job `undo` with its configuration filled in; {} if the run did nothing that can be undone.
 
-    The run's log says the same in words, and so does its tag `dredge/undo`.
+    The run's log and its tag `dredge/undo` have the same information.
     """
-    if done.published is None or not done.ledger_run or done.action not in UNDOABLE:
+    if applied.published is None or not applied.ledger_run or applied.action not in UNDOABLE:
         return {}
-    asked = {"table": table, "run_id": done.ledger_run}
-    context.log.info(f"to take this back launch the job undo with {asked}")
-    context.instance.add_run_tags(context.run_id, {names.TAG_UNDO: done.ledger_run})
-    link = launch_link(context.run, "undo", asked)
+    config = {"table": table, "run_id": applied.ledger_run}
+    context.log.info(f"to undo this run launch the job undo with {config}")
+    context.instance.add_run_tags(context.run_id, {names.TAG_UNDO: applied.ledger_run})
+    link = launch_link(context.run, "undo", config)
     return {
         "undo": dg.MetadataValue.md(
-            f"[launch the job undo]({link}) of {plain_cell(table)}: run_id {plain_cell(str(done.ledger_run))}"
+            f"[launch the job undo]({link}) of {plain_cell(table)}: run_id {plain_cell(str(applied.ledger_run))}"
         )
     }
 
 
-def _levels(store: TableStore, published: int, partitions: Sequence[str]) -> dict[str, dg.MetadataValue]:
-    """Return picture and diagram of what the snapshot changed; in words when one of the two has expired meanwhile."""
+def _level_metadata(store: TableStore, published: int, partitions: Sequence[str]) -> dict[str, dg.MetadataValue]:
+    """Return the picture and diagram of the tree before and after a snapshot; a text if one of the two snapshots has
+    expired.
+    """
     try:
         before, after = (table_health(store, number).of_partitions(partitions) for number in (published - 1, published))
     except SnapshotNotFound as error:
-        return {"levels": dg.MetadataValue.text(f"not known: {error}")}
+        return {"levels": dg.MetadataValue.text(f"unknown: {error}")}
     picture = tree_picture(before, after)
-    drawn = {"tree before and after": dg.MetadataValue.md(picture)} if picture else {}
-    return {**drawn, "levels": dg.MetadataValue.md(level_diagram(before, after))}
+    pictures = {"tree before and after": dg.MetadataValue.md(picture)} if picture else {}
+    return {**pictures, "levels": dg.MetadataValue.md(level_diagram(before, after))}

@@ -1,4 +1,4 @@
-"""The op that ends the suspension of tables whose runs failed one after the other: their failures so far count no longer."""
+"""Op that ends the suspension of tables after repeated failures; their earlier failures no longer count."""
 
 from __future__ import annotations
 
@@ -7,38 +7,44 @@ from pydantic import Field
 
 from orchestration import names
 from orchestration.blocked import suspension
-from orchestration.quirks import typed
+from orchestration.quirks import resolve_annotations
 from orchestration.resources.warehouse import WarehouseResource, list_tables
 
 
 class ResumedTables(dg.Config):
-    """What `resume` is given: the tables, and what was done about their failures."""
+    """Configuration of the job `resume`."""
 
-    tables: list[str] = Field(min_length=1, description="the tables: [db.table, ...]")
-    reason: str = Field(min_length=1, description="what was wrong, and what was done about it; the run keeps it")
+    tables: list[str] = Field(min_length=1, description="full names of the tables: [db.table, ...]")
+    reason: str = Field(
+        min_length=1, description="cause of the failures and how it was fixed; stored as a tag of the run"
+    )
 
 
 @dg.op(
     name="resume_tables",
-    description="Let sensors start runs of these tables again; plans that failed get three new tries.",
+    description="Let sensors start runs of these tables again. Plans that failed get three new tries.",
     config_schema=ResumedTables.to_fields_dict(),
     out=dg.Out(dg.Nothing),
     tags={"dagster/kind/dredge": ""},
 )
-@typed
+@resolve_annotations
 def resume_op(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> None:
-    """Mark this run as the one that resumed the tables. Raises dg.Failure, having marked none, for a name that the warehouse does not hold."""
+    """Mark this run as the one that resumed the tables.
+
+    Raises:
+        dg.Failure: a table does not exist; no table is resumed then.
+    """
     tables, reason = list(context.op_config["tables"]), " ".join(str(context.op_config["reason"]).split())
     known, _ = list_tables(warehouse.catalog())
-    strangers = [table for table in tables if table not in known]
-    if strangers or not tables or not reason:
-        what = f"the warehouse holds no table {', '.join(strangers)}" if strangers else "tables and a reason are needed"
-        raise dg.Failure(f"nothing was resumed: {what}", allow_retries=False)
-    for table in tables:
-        found = suspension(context.instance, table)
-        context.log.info(
-            f"{table}: {'resumed' if found else 'was not suspended'}: {reason}{f' (it was {found.text()})' if found else ''}"
+    unknown = [table for table in tables if table not in known]
+    if unknown or not tables or not reason:
+        problem = (
+            f"the warehouse has no table {', '.join(unknown)}" if unknown else "`tables` and `reason` must not be empty"
         )
+        raise dg.Failure(f"nothing was resumed: {problem}", allow_retries=False)
+    for table in tables:
+        ended = suspension(context.instance, table)
+        context.log.info(f"{table}: {f'resumed (it was {ended.text()})' if ended else 'was not suspended'}: {reason}")
     marks = {names.resumed_tag(table): "yes" for table in tables}
     context.instance.add_run_tags(context.run_id, {**marks, names.TAG_REASON: reason[:200]})
 

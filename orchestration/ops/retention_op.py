@@ -1,4 +1,4 @@
-"""The op that keeps tables from growing old: old partitions are dropped, expired snapshots go to the trash, and from there after its grace."""
+"""Op that enforces retention: it drops old partitions, expires tags and snapshots, and empties the trash."""
 
 from __future__ import annotations
 
@@ -14,37 +14,43 @@ from lsm_core.maintenance.action import TaskRunner
 from lsm_core.metadata.store import TableStore
 from orchestration import names
 from orchestration.metadata import declined_table, number_metadata
-from orchestration.ops.approval import wait_for_approval, why_approved_first
+from orchestration.ops.approval import approval_reason, wait_for_approval
 from orchestration.ops.each_table import TableFailed, each_table
 from orchestration.ops.warehouse_ops import round_of
 from orchestration.policies import Policies, policy_source
-from orchestration.quirks import typed
+from orchestration.quirks import resolve_annotations
 from orchestration.resources.spark_resource import SparkResource
 from orchestration.resources.warehouse import WarehouseResource, list_tables
 
 RETENTION: Final = ("expire_partitions", "expire_tags", "expire_snapshots", "expire_changelogs", "trash")
-"""The actions that retention is made of, in their order."""
+"""Actions of retention, in the order they run."""
 
 
-def _asked_for(store: TableStore, action: str, arguments: Mapping[str, int]) -> bool:
-    """Whether the table's options or policy ask for ``action``: partitions grow old where one of them says when."""
+def _applies_to(store: TableStore, action: str, arguments: Mapping[str, int]) -> bool:
+    """Return whether retention covers the action: partitions expire only if the table's options or policy give their
+    age.
+    """
     if action != "expire_partitions":
         return True
-    told = "older_than_ms" in arguments or store.options.get("partition.expiration-time") is not None
-    return bool(store.schema.partition_keys) and told
+    has_age = "older_than_ms" in arguments or store.options.get("partition.expiration-time") is not None
+    return bool(store.schema.partition_keys) and has_age
 
 
 @dg.op(
     name="expire",
-    description="Drop old partitions, expire old tags, snapshots and changelogs of every table (files go to the trash), then delete what the trash held long enough.",
+    description=(
+        "Drop old partitions and expire old tags, snapshots and changelogs of every table. "
+        "Their files move to the trash. Then delete trash files whose grace period is over."
+    ),
     out=dg.Out(dg.Nothing),
     tags={"dagster/kind/dredge": ""},
 )
-@typed
+@resolve_annotations
 def retention_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource) -> None:
-    """Apply each table's own retention, or what its policy says instead; a blocked table, one that rests altogether, and one with a run at work, keeps everything until the next time.
+    """Apply the retention of each table, as its policy or its options define it.
 
-    A table that fails stops no other; at the end the op fails and names those that did.
+    A table with a failed blocking check, with a pause that covers retention, or with a running run expires nothing
+    this time. A table that fails stops no other; the op fails at its end and names the failures.
     """
     tables, left_out = list_tables(warehouse.catalog())
     policies = policy_source(warehouse.policy_file).current()
@@ -62,29 +68,31 @@ def _expire(
     policies: Policies,
     table: str,
 ) -> None:
-    """Plan and apply all actions of one table, where very much is to be looked at or deleted by ``runner``'s tasks; raises what they raise,
-    with the action's name before it.
+    """Plan and apply all retention actions of one table; `runner` executes the tasks of large plans.
+
+    Raises:
+        TableFailed: an action failed; the message names it.
     """
     layout, policy = names.layout_key(warehouse.path, table), policies.of(table)
     try:
         store = warehouse.store(table)
-    except DredgeError as error:  # shown as such on its asset's page; nothing of it can expire
+    except DredgeError as error:  # the page of its asset shows the error; nothing can expire
         context.log.info(f"{table}: nothing expires: {error}")
         return
-    resting = round_of(context.instance, warehouse, unattended=True).upkeep(store, RETENTION[0])
-    if resting is not None:
-        context.log.info(f"{table}: nothing expires: {resting.text}")
+    hold = round_of(context.instance, warehouse, unattended=True).upkeep(store, RETENTION[0])
+    if hold is not None:
+        context.log.info(f"{table}: nothing expires: {hold.text}")
         return
     lines: list[str] = []
-    told: dict[str, dg.MetadataValue] = {}
+    metadata: dict[str, dg.MetadataValue] = {}
     changed = False
     for action in RETENTION:
         arguments = policy.retention_arguments(action, store.clock.now_ms())
-        if not _asked_for(store, action, arguments):
+        if not _applies_to(store, action, arguments):
             continue
         try:
             plan = plan_maintenance(store, action, runner, **arguments)
-            why = why_approved_first(warehouse, table, action) if plan.items else ""
+            why = approval_reason(warehouse, table, action) if plan.items else ""
             if why:
                 wait_for_approval(context, store, plan, why)
                 continue
@@ -93,14 +101,14 @@ def _expire(
             raise TableFailed(f"{action}: {type(error).__name__}: {error}") from error
         changed = changed or report.changed
         lines += report.lines(table)
-        told |= number_metadata(report.numbers(), f"{action}: ")
-        told |= {
+        metadata |= number_metadata(report.numbers(), f"{action}: ")
+        metadata |= {
             f"{action}: {title}": dg.MetadataValue.md(declined_table(items))
             for title, items in report.declined_lists().items()
             if items
         }
     for line in lines:
         context.log.info(f"{table}: {line}")
-    # An hour in which nothing grew old enough leaves nothing behind in Dagster's storage but the run's own log.
+    # If nothing expired, store no event, so that hourly runs do not fill Dagster's storage.
     if changed:
-        context.log_event(dg.AssetObservation(layout, description="; ".join(lines), metadata=told))
+        context.log_event(dg.AssetObservation(layout, description="; ".join(lines), metadata=metadata))

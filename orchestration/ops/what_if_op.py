@@ -1,4 +1,4 @@
-"""The op behind the job `what_if`: a table's own commits replayed under other policies, as a table and a picture on the run's page."""
+"""Op of the job `what_if`: it replays a table's commits under other policies and shows a table and a chart."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lsm_core.maintenance import simulate
 from lsm_core.maintenance.action import size_text
 from orchestration.metadata import plain_cell
 from orchestration.policies.what_if import simulated_policy
-from orchestration.quirks import typed
+from orchestration.quirks import resolve_annotations
 from orchestration.resources.warehouse import WarehouseResource
 
 _WIDTH: Final = 760
@@ -35,42 +35,43 @@ _TITLES: Final = {
 
 
 class WhatIf(dg.Config):
-    """What is to be replayed under what."""
+    """Configuration of the job `what_if`."""
 
-    table: str = Field(description="the table, like 'shop.orders'")
+    table: str = Field(description="full name of the table, like 'shop.orders'")
     policies: dict[str, str] = Field(
-        default={}, description="by name, the YAML of a policy: table options, look_every, idle_after; or a policy file"
+        default={},
+        description="policies as YAML, by name: table options, look_every and idle_after, or a whole policy file",
     )
-    first_snapshot: int | None = Field(
-        default=None, description="where the history begins (default: the oldest there is)"
-    )
-    last_snapshot: int | None = Field(default=None, description="where it ends (default: the newest)")
+    first_snapshot: int | None = Field(default=None, description="first snapshot of the history (default: the oldest)")
+    last_snapshot: int | None = Field(default=None, description="last snapshot of the history (default: the newest)")
 
 
 @dg.op(
     name="simulate",
-    description="Replay the table's own commits under each policy, through the code that picks compactions. Nothing is changed.",
+    description=(
+        "Replay the table's commits under each policy with the code that picks compactions. The table is not changed."
+    ),
     out=dg.Out(dg.Nothing),
     tags={"dagster/kind/dredge": ""},
 )
-@typed
+@resolve_annotations
 def what_if_op(context: dg.OpExecutionContext, config: WhatIf, warehouse: WarehouseResource) -> None:
-    """Simulate, and tell on the op's output; a policy or table that is none fails the run in one line."""
+    """Simulate and show the result on the op's output; an invalid policy or table fails the run with one line."""
     try:
         policies = [simulated_policy(text, name, config.table) for name, text in config.policies.items()]
-        found = simulate(
+        rows = simulate(
             warehouse.store(config.table), policies, (config.first_snapshot, config.last_snapshot)
         ).to_pylist()  # a row a policy
     except DredgeError as error:
         raise dg.Failure(f"{config.table}: {type(error).__name__}: {error}", allow_retries=False) from error
-    for row in found:
-        said = ", ".join(f"{title} {_cell(name, row[name])}" for name, title in _TITLES.items())
-        context.log.info(f"{config.table}: {row['policy']}: {said}")
-    context.add_output_metadata(what_if_metadata(config.table, found))
+    for row in rows:
+        figures = ", ".join(f"{title} {_cell(name, row[name])}" for name, title in _TITLES.items())
+        context.log.info(f"{config.table}: {row['policy']}: {figures}")
+    context.add_output_metadata(what_if_metadata(config.table, rows))
 
 
 def what_if_metadata(table: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, dg.MetadataValue]:
-    """Return the policies side by side, the runs that readers would have met over time as a picture, and what was replayed."""
+    """Return the comparison of the policies, the chart of sorted runs over time, and the replayed commits."""
     lines = [f"| policy | {' | '.join(_TITLES.values())} |", f"|---|{'--:|' * len(_TITLES)}"]
     for row in rows:
         cells = [plain_cell(str(row["policy"])), *(_cell(name, row[name]) for name in _TITLES)]
@@ -84,26 +85,33 @@ def what_if_metadata(table: str, rows: Sequence[Mapping[str, Any]]) -> dict[str,
 
 
 def runs_picture(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return Markdown with a line a policy (the first five): mean sorted runs of a bucket over the history, as an image that fetches nothing."""
+    """Return Markdown with a chart of the mean sorted runs of a bucket over time, one line per policy (at most five).
+
+    The chart is an embedded image that loads nothing.
+    """
     shown = rows[:_SHOWN]
-    most = max(max(row["runs_over_time"]) for row in shown) or 1.0
+    highest = max(max(row["runs_over_time"]) for row in shown) or 1.0
     parts = []
     for number, (row, colour) in enumerate(zip(shown, _COLOURS, strict=False)):
         values = row["runs_over_time"]
         step = (_WIDTH - 60) / max(len(values) - 1, 1)
         points = " ".join(
-            f"{40 + place * step:.1f},{_HEIGHT - 20 - value / most * (_HEIGHT - 40):.1f}"
+            f"{40 + place * step:.1f},{_HEIGHT - 20 - value / highest * (_HEIGHT - 40):.1f}"
             for place, value in enumerate(values)
         )
         parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>')
         name = "".join(char if char.isprintable() else "?" for char in str(row["policy"]))[:40]
         parts.append(f'<text x="{44 + number * 140}" y="14" fill="{colour}">{escape(name)}</text>')
-    axis = f'<text x="2" y="30">{most:.1f}</text><text x="2" y="{_HEIGHT - 18}">0</text>'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_HEIGHT}" font-family="sans-serif" font-size="12">'
-    ground = f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="#ffffff"/>'
-    image = base64.b64encode("".join([head, ground, axis, *parts, "</svg>"]).encode()).decode()
+    axis = f'<text x="2" y="30">{highest:.1f}</text><text x="2" y="{_HEIGHT - 18}">0</text>'
+    header = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_HEIGHT}" '
+        'font-family="sans-serif" font-size="12">'
+    )
+    background = f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="#ffffff"/>'
+    image = base64.b64encode("".join([header, background, axis, *parts, "</svg>"]).encode()).decode()
     more = f" {len(rows) - _SHOWN} more policies are in the table." if len(rows) > _SHOWN else ""
-    return f"![sorted runs over time](data:image/svg+xml;base64,{image})\n\nSorted runs of a bucket, on average, from the first commit to the last.{more}"
+    caption = "Mean sorted runs per bucket, from the first commit to the last."
+    return f"![sorted runs over time](data:image/svg+xml;base64,{image})\n\n{caption}{more}"
 
 
 def _cell(name: str, value: float | None) -> str:

@@ -1,10 +1,10 @@
-"""Policies: what maintenance may do to which table and when, from one YAML file, and the pure decisions made from them."""
+"""Policies: one YAML file with the maintenance rules of each table, and the pure functions that decide from them."""
 
 from __future__ import annotations
 
 from orchestration.policies.decisions import (
-    Asked,
     Decision,
+    DecisionScope,
     History,
     Now,
     Outcome,
@@ -19,8 +19,8 @@ from orchestration.policies.policy import Policies, Policy
 from orchestration.policies.policy_files import PolicySource, load_policies, policy_source
 
 __all__ = [
-    "Asked",
     "Decision",
+    "DecisionScope",
     "History",
     "Now",
     "Outcome",

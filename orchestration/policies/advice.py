@@ -1,4 +1,4 @@
-"""Advice: which preset fits a table, told from its options, its health and its newest commits, with what to change and why. Pure."""
+"""Advice on the preset that fits a table, derived from its options, health and newest commits. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from orchestration.policies.presets import PRESETS, PresetName
 
 _HOUR_MS: Final = 3_600_000
 _OFTEN: Final = 30
-"""Commits an hour from which on writers should not wait for compactions."""
+"""Commits per hour from which writers should not wait for compactions."""
 _SELDOM: Final = 2
 _SMALL_BYTES: Final = 1 << 30
 _LARGE_BYTES: Final = 1 << 40
@@ -26,7 +26,15 @@ _MODIFIABLE: Final = "deletion-vectors.modifiable"
 
 @dataclass(frozen=True)
 class TableFacts:
-    """What the advice is made from. ``options`` are those that the table sets; ``commits`` its newest snapshots, in any order."""
+    """Facts about a table that the advice is based on.
+
+    Attributes:
+        name: full name of the table.
+        primary_keys: primary key columns; empty for an append table.
+        options: options that are set on the table.
+        buckets: health of its buckets.
+        commits: its newest snapshots, in any order.
+    """
 
     name: str
     primary_keys: Sequence[str]
@@ -41,13 +49,13 @@ class TableFacts:
 
     @property
     def appends(self) -> list[Snapshot]:
-        """The commits of writers."""
-        return [one for one in self.commits if one.commit_kind is CommitKind.APPEND]
+        """Append commits, that is, commits of writers."""
+        return [commit for commit in self.commits if commit.commit_kind is CommitKind.APPEND]
 
     @property
     def commits_an_hour(self) -> float:
-        """How often writers commit; 0 where two commits do not tell."""
-        times = [one.time_millis for one in self.appends]
+        """Commits per hour, or 0 if fewer than two distinct commit times are known."""
+        times = [commit.time_millis for commit in self.appends]
         if len(times) < 2 or max(times) == min(times):
             return 0.0
         return (len(times) - 1) * _HOUR_MS / (max(times) - min(times))
@@ -55,7 +63,15 @@ class TableFacts:
 
 @dataclass(frozen=True)
 class OptionChange:
-    """One option of the table: what it is (None: unset), what the preset wants and why, or why that cannot be (``refused``, else "")."""
+    """Change of one table option that a preset recommends.
+
+    Attributes:
+        key: key of the option.
+        now: current value, or None if the option is not set.
+        wanted: value of the preset.
+        why: reason for the value.
+        refused: why the table cannot take the change, or "".
+    """
 
     key: str
     now: str | None
@@ -66,7 +82,14 @@ class OptionChange:
 
 @dataclass(frozen=True)
 class Advice:
-    """The preset that fits, for which ``reasons``; the options to change, as a table and as ``statements`` of Spark SQL; the entry of the policy file."""
+    """Recommended preset of a table.
+
+    Attributes:
+        table: full name of the table.
+        preset: name of the preset.
+        reasons: facts for which the preset was chosen.
+        changes: options to change.
+    """
 
     table: str
     preset: PresetName
@@ -75,24 +98,28 @@ class Advice:
 
     @property
     def entry(self) -> str:
-        """What to write into the policy file."""
+        """Entry to write into the policy file."""
         return f'tables:\n  "{self.table}": {{preset: {self.preset}}}'
 
     @property
     def statements(self) -> list[str]:
-        """The changes that the table takes, as Spark SQL."""
-        possible = [one for one in self.changes if not one.refused]
-        if not possible:
+        """Spark SQL statements for the changes that the table accepts."""
+        accepted = [change for change in self.changes if not change.refused]
+        if not accepted:
             return []
-        pairs = ", ".join(f"'{one.key}' = '{one.wanted}'" for one in possible)
+        pairs = ", ".join(f"'{change.key}' = '{change.wanted}'" for change in accepted)
         name = ".".join(f"`{part.replace('`', '``')}`" for part in self.table.split(".", 1))
         first = [f"ALTER TABLE {name} SET TBLPROPERTIES ('{_MODIFIABLE}' = 'true')"]
-        needs = any(one.key == _DV for one in possible)
+        needs = any(change.key == _DV for change in accepted)
         return [*(first if needs else []), f"ALTER TABLE {name} SET TBLPROPERTIES ({pairs})"]
 
 
 def advise(facts: TableFacts) -> Advice:
-    """Return the preset that fits the table best. Raises InvalidOption for an option of the table that says nothing possible."""
+    """Return the preset that fits the table best.
+
+    Raises:
+        InvalidOption: an option of the table has an invalid value.
+    """
     preset, reasons = _preset_of(facts)
     own = canonical(facts.options)
     changes = []
@@ -100,7 +127,7 @@ def advise(facts: TableFacts) -> Advice:
         if key in own and parse_value(REGISTRY[key], own[key]) == parse_value(REGISTRY[key], chosen.value):
             continue
         if not facts.primary_keys and key == "target-file-size" and key in own:
-            continue  # somebody thought about it
+            continue  # the size was set on purpose
         changes.append(OptionChange(key, own.get(key), chosen.value, chosen.why, _refusal(facts, key, chosen.value)))
     return Advice(facts.name, preset, reasons, changes)
 
@@ -110,52 +137,61 @@ def _preset_of(facts: TableFacts) -> tuple[PresetName, list[str]]:
     write_only = own.get("write-only", "false").lower() == "true"
     size, rate = facts.total_bytes, facts.commits_an_hour
     if not facts.primary_keys:
-        told = ["it has no primary key: rows are appended, and never merged"]
+        reasons = ["it has no primary key: rows are appended and never merged"]
         if own.get("clustering.columns"):
-            return "large-z-ordered", [*told, f"it is to be sorted by {own['clustering.columns']} (clustering.columns)"]
+            return "large-z-ordered", [
+                *reasons,
+                f"it is to be sorted by {own['clustering.columns']} (clustering.columns)",
+            ]
         if size >= _LARGE_BYTES:
-            return "large-z-ordered", [*told, f"it holds {size_text(size)}: readers need files that they can pass over"]
+            return "large-z-ordered", [*reasons, f"it holds {size_text(size)}: readers need files that they can skip"]
         if write_only:
             return "log-write-only", [
-                *told,
-                "its writers only write (write-only): nobody gathers small files but Dredge",
+                *reasons,
+                "its writers do not compact (write-only = true): only Dredge merges small files",
             ]
-        return "log", [*told, "its writers gather their small files themselves (write-only is not set)"]
-    told = [f"it has a primary key ({', '.join(facts.primary_keys)})"]
+        return "log", [*reasons, "its writers merge their small files themselves (write-only is not set)"]
+    reasons = [f"it has a primary key ({', '.join(facts.primary_keys)})"]
     if own.get(_DV, "false").lower() == "true":
-        return "merge-on-write-gentle", [*told, f"its readers go by deletion vectors ({_DV})"]
+        return "merge-on-write-gentle", [*reasons, f"its readers use deletion vectors ({_DV} = true)"]
     if own.get("full-compaction.delta-commits") == "1":
         return "copy-on-write", [
-            *told,
+            *reasons,
             "every commit is followed by a full compaction (full-compaction.delta-commits = 1)",
         ]
-    writers = {one.commit_user for one in facts.appends}
+    writers = {commit.commit_user for commit in facts.appends}
     many = f"{len(writers)} writers made its newest {len(facts.appends)} commits"
     if rate >= _OFTEN:
         often = f"its writers commit {rate:,.0f} times an hour: they should not wait for compactions"
-        return "high-throughput-asynchronous", [*told, often]
-    if _at_once(facts.appends):
-        return "multi-writer", [*told, f"{many}, and took turns: they are at work at the same time"]
+        return "high-throughput-asynchronous", [*reasons, often]
+    if _writers_alternate(facts.appends):
+        return "multi-writer", [*reasons, f"{many} in alternation: several writers commit at the same time"]
     if write_only:
-        return "multi-writer", [*told, "its writers only write (write-only): nobody compacts but Dredge"]
+        return "multi-writer", [*reasons, "its writers do not compact (write-only = true): only Dredge compacts"]
     if rate <= _SELDOM and size <= _SMALL_BYTES:
         seldom = f"its writers commit {rate:.1g} times an hour" if rate else "its writers commit seldom"
-        return "copy-on-write", [*told, f"{seldom} and it holds {size_text(size)}: to rewrite it each time is cheap"]
+        return "copy-on-write", [
+            *reasons,
+            f"{seldom}, and it holds {size_text(size)}: rewriting it at each commit is cheap",
+        ]
     worst = max((bucket.read_amplification for bucket in facts.buckets), default=0.0)
     merging = f"; readers merge {worst:.0f} sorted runs now" if worst > 1 else ""
-    rated = f"its writers commit {rate:.1f} times an hour" if rate else "how often its writers commit is not known"
-    return "merge-on-write-gentle", [*told, f"{rated}, and it holds {size_text(size)}{merging}"]
+    rated = f"its writers commit {rate:.1f} times an hour" if rate else "the commit rate of its writers is unknown"
+    return "merge-on-write-gentle", [*reasons, f"{rated}, and it holds {size_text(size)}{merging}"]
 
 
-def _at_once(commits: Sequence[Snapshot]) -> bool:
-    """Whether a writer commits again after another one did: jobs that follow each other, each a user of its own, do not."""
-    users = [one.commit_user for one in sorted(commits, key=lambda one: one.id)]
+def _writers_alternate(commits: Sequence[Snapshot]) -> bool:
+    """Return whether a writer commits again after another writer did.
+
+    Jobs that run in sequence, each with its own user, do not alternate.
+    """
+    users = [commit.commit_user for commit in sorted(commits, key=lambda commit: commit.id)]
     runs = [user for number, user in enumerate(users) if number == 0 or users[number - 1] != user]
     return len(runs) > len(set(runs))
 
 
 def _refusal(facts: TableFacts, key: str, value: str) -> str:
-    """Why the table does not take the option any more, "" when it does."""
+    """Return why the table cannot take the option, or "" if it can. A table without commits accepts every option."""
     if not facts.commits:
         return ""
     options = {**facts.options, _MODIFIABLE: "true"} if key == _DV else facts.options

@@ -1,4 +1,4 @@
-"""Budgets: how much sensors may start over the whole warehouse. Pure."""
+"""Budgets: limits on the compactions that sensors start across the whole warehouse. Pure."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ from lsm_core.maintenance.action import size_text
 
 @dataclass(frozen=True)
 class Budget:
-    """What is left of a budget. ``spent``: bytes read by what sensors started within the last hour.
+    """Remaining budget of one tick or round.
 
-    ``bytes_an_hour`` and ``concurrent_tables``: None is no limit. ``at_work``: the tables that are being compacted. ``kept_for``: what has waited for too long, and gets
-    the bytes that are left as soon as they suffice. ``in_turn``: what starts does so one after the other, so that all of it takes the place of one table.
+    Attributes:
+        bytes_an_hour: bytes that compactions may read within an hour, or None for no limit.
+        concurrent_tables: tables that may be compacted at the same time, or None for no limit.
+        spent: bytes read by the compactions that sensors started within the last hour.
+        at_work: tables that are being compacted.
+        kept_for: overdue subject that reserves the remaining bytes until they suffice, or "".
+        in_turn: whether compactions run one after the other, so that all of them together count as one table.
     """
 
     bytes_an_hour: int | None = None
@@ -23,17 +28,25 @@ class Budget:
     in_turn: bool = False
 
     def is_crowded_for(self, table: str) -> bool:
-        """Whether a compaction of one more table would be one too many."""
-        most = self.concurrent_tables
-        return most is not None and table not in self.at_work and len(self.at_work) >= most
+        """Return whether a compaction of one more table would exceed `concurrent_tables`."""
+        limit = self.concurrent_tables
+        return limit is not None and table not in self.at_work and len(self.at_work) >= limit
 
     def why_not(self, table: str, cost: int) -> str:
-        """Return why a compaction of ``table`` that reads ``cost`` bytes has to wait, "" when it has not.
+        """Return why a compaction has to wait.
 
-        One that is larger than the budget of a whole hour starts when nothing was started for an hour: it would never, else.
+        A compaction larger than the budget of a whole hour starts when nothing was started for an hour. Otherwise it
+        could never start.
+
+        Args:
+            table: full name of the table.
+            cost: bytes that the compaction reads.
+
+        Returns:
+            The reason, or "" if the compaction may start now.
         """
         if self.is_crowded_for(table):
-            return f"{len(self.at_work)} of {self.concurrent_tables} tables at the same time are at work"
+            return f"{len(self.at_work)} of {self.concurrent_tables} tables at the same time are being compacted"
         limit = self.bytes_an_hour
         if limit is None or not cost:
             return ""
@@ -43,12 +56,14 @@ class Budget:
         return f"{left} are kept for {self.kept_for}, which has waited for too long" if self.kept_for else ""
 
     def after(self, table: str, cost: int) -> Budget:
-        """Return what is left when a compaction of ``table`` starts that reads so many bytes."""
+        """Return the budget that remains after a compaction of a table that reads `cost` bytes has started."""
         at_work = self.at_work if self.in_turn else self.at_work | {table}
         return replace(self, spent=self.spent + cost, at_work=at_work)
 
     def keeping_for(self, subject: str) -> Budget:
-        """Return the same with its bytes kept for one that they do not suffice for, the first that was kept for."""
+        """Return a budget that reserves its bytes for a subject that they do not suffice for; the first reservation
+        stays.
+        """
         return self if self.kept_for else replace(self, kept_for=subject)
 
 

@@ -1,7 +1,8 @@
-"""The decisions of sensors: one pure function from health, policy, history and clock to an outcome with its reason and numbers.
+"""Decisions of sensors: a pure function from health, policy, history and time to an outcome with reason and numbers.
 
-`decide` is the function, `subjects` what it is asked about, and `settle_in_turn` the order in which several that are due share a budget. Nothing here
-reads a table or asks Dagster: callers say what they know, and ask for more only where what they know declines nothing.
+`decide` is the function, `subjects` lists its inputs for a table, and `settle_in_turn` shares a budget between due
+subjects. Nothing here reads a table or calls Dagster. Callers pass the facts they have, and look up more only if
+those facts allow a run.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ from orchestration.table_card import count_text
 
 MINUTE_MS: Final = 60_000
 WRITERS_SILENT_MS: Final = 60 * MINUTE_MS
-"""Writers that compact do so with their next commit; without one for so long, the platform compacts what they left."""
+"""Writers that compact do so with their next commit; after this time without a commit, the platform compacts."""
 _LAST_PART: Final = 10
-"""A partition that is kept for so many days is about to expire on the last of them; it is never more than a day."""
+"""A partition is about to expire in the last tenth of the time it is kept, but at most for its last day."""
 
 
 class Outcome(StrEnum):
-    """What a sensor does about a partition."""
+    """Outcome of a decision about a partition."""
 
     RUN = "run"
     DECLINE = "decline"
 
 
 class Reason(StrEnum):
-    """Why, as a code that programs can count; every decision's text adds the numbers."""
+    """Reason of a decision, as a code that programs can count; the text of the decision adds the numbers."""
 
     TRIGGER_REACHED = "trigger reached"
     IDLE = "idle"
@@ -72,7 +73,7 @@ class Reason(StrEnum):
 
 
 class Backlog(StrEnum):
-    """How bad the pile of level-0 files in a partition's worst bucket is."""
+    """Severity of the level-0 backlog in the worst bucket of a partition."""
 
     OK = "OK"
     WARN = "WARN"
@@ -82,10 +83,25 @@ class Backlog(StrEnum):
 
 @dataclass(frozen=True)
 class Decision:
-    """One line of a tick. ``number`` and ``threshold`` are what was compared, in the reason's own unit.
+    """Decision about one partition or table; one line of a tick.
 
-    Of what is due: ``full`` merges everything, ``sort`` (None: nothing) sorts everything, ``cost`` are the bytes that it reads, ``benefit`` the score (0 to 100) of what it mends, ``waited_ms`` for how long it
-    has been due, ``overdue`` whether that is too long, ``urgent`` whether a backlog is critical. Of what is to start, ``plan`` is the hash, and ``attempt`` counts the plan's runs from 1.
+    Attributes:
+        table: full name of the table.
+        partition: path of the partition, or "" for the whole table.
+        outcome: whether to run.
+        reason: code of the reason.
+        text: explanation with numbers.
+        number: measured value, in the unit of the reason.
+        threshold: limit that `number` was compared with.
+        full: whether a full compaction is due.
+        cost: bytes that the compaction reads.
+        benefit: health score (0 to 100) that the compaction improves.
+        waited_ms: time since the work became due.
+        overdue: whether `waited_ms` exceeds the limit of the policy.
+        urgent: whether the backlog is critical.
+        plan: hash of the plan to start, or "".
+        attempt: number of the plan's run, from 1.
+        sort: sort rule of a due sort compaction, or None.
     """
 
     table: str
@@ -107,29 +123,31 @@ class Decision:
 
     @property
     def subject(self) -> str:
-        """The table, with its partition."""
+        """Table with its partition."""
         return f"{self.table}/{self.partition}" if self.partition else self.table
 
     def line(self) -> str:
-        """How the tick says it: ``db.orders/dt=1: decline: 3 sorted runs < 5``."""
+        """Return the line of the tick, like ``db.orders/dt=1: decline (too few runs): 3 sorted runs < 5``."""
         return f"{self.subject}: {self.outcome.value} ({self.reason.value}): {self.text}"
 
     def declined(self, reason: Reason, text: str) -> Decision:
-        """Return it as a decline for that reason."""
+        """Return a copy that declines for another reason."""
         return replace(self, outcome=Outcome.DECLINE, reason=reason, text=text)
 
 
-class Asked(StrEnum):
-    """What a sensor, or a round over many tables, asks about: its own kind of work is the only one that it starts."""
+class DecisionScope(StrEnum):
+    """Kind of compaction that a sensor or a round over many tables decides about; it starts no other kind."""
 
     SORTED_RUNS = "sorted runs"
     IDLE = "idle partitions"
     OWN_RULES = "what the tables' own rules ask for"
-    """What a round of `maintain` does, in tables with and without a primary key."""
+    """Scope of a `maintain` round, for tables with and without a primary key."""
 
 
 class Now(NamedTuple):
-    """The time (epoch ms): of the table's own clock, which may be injected, and of the wall, by which Dagster measures runs."""
+    """Current time, epoch ms: of the table's clock, which tests may inject, and of the wall clock that Dagster uses for
+    runs.
+    """
 
     table_ms: int
     wall_ms: int
@@ -137,10 +155,19 @@ class Now(NamedTuple):
 
 @dataclass(frozen=True)
 class TableFacts:
-    """What metadata say of a table. ``refusal``: why maintenance leaves its files alone; ``order``: why a compaction of a part of its runs would change answers ("": none would).
+    """Facts of a table's metadata that decisions are based on.
 
-    ``sorted_ms``: when (epoch ms) each partition was last sorted, by its text; None: nobody asked, as nothing sorts the table.
-    ``writers_compact``: whether its writers compacted it lately, and so will again with their next commits.
+    Attributes:
+        name: full name of the table.
+        health: health of its partitions and buckets.
+        options: its options.
+        append_only: whether it has no primary key.
+        partitioned: whether it has partition keys.
+        refusal: why maintenance does not touch its files, or None.
+        order: why compacting only some of its runs would change query results, or "".
+        sorted_ms: epoch ms at which each partition was last sorted, by partition text. None if nothing sorts the
+            table.
+        writers_compact: whether its writers compacted lately, so that their next commits will compact again.
     """
 
     name: str
@@ -155,23 +182,31 @@ class TableFacts:
 
     @property
     def sortable(self) -> bool:
-        """Whether a sort compaction takes the table: its rows have no key and no buckets."""
+        """Whether a sort compaction supports the table: it has no primary key and no buckets."""
         return self.append_only and self.options.bucket == -1
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What is decided about: a partition of the table with its health, or the whole table where ``state`` is None and no rows wait for a bucket."""
+    """Subject of one decision: a partition, or the whole table.
+
+    Attributes:
+        table: facts of the table.
+        scope: kind of compaction to decide about.
+        partition: path of the partition, or "" for the whole table.
+        state: health of the partition. None for the whole table and for rows without a bucket.
+        waiting_rows: rows of the partition that have no bucket yet.
+    """
 
     table: TableFacts
-    asked: Asked
+    scope: DecisionScope
     partition: str = ""
     state: PartitionHealth | None = None
     waiting_rows: int = 0
 
 
 class Ending(StrEnum):
-    """How a run ended."""
+    """Result of a finished run."""
 
     DONE = "done"
     FAILED = "failed"
@@ -180,7 +215,7 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True)
 class Try:
-    """A run that was given the plan; ``ended_ms`` is when it ended (epoch ms of the wall's clock, as Dagster keeps it)."""
+    """Finished run of a plan; `ended_ms` is its end (epoch ms of Dagster's wall clock)."""
 
     run_id: str
     ending: Ending
@@ -189,7 +224,16 @@ class Try:
 
 @dataclass(frozen=True)
 class Planned:
-    """What planning gave: the plan's ``hash`` and what it does (``text``), reading ``cost`` bytes; or "" and ``why`` nothing is picked. ``held``: it waits for approval already. ``part``: it merges the oldest runs alone, whatever was due."""
+    """Result of planning.
+
+    Attributes:
+        hash: hash of the plan, or "" if it picks nothing.
+        why: why nothing is picked.
+        text: description of the plan.
+        cost: bytes that the plan reads.
+        held: whether the plan already waits for approval.
+        part: whether the plan merges only the oldest runs, although more was due.
+    """
 
     hash: str
     why: str = ""
@@ -201,11 +245,18 @@ class Planned:
 
 @dataclass(frozen=True)
 class History:
-    """What is known of runs and of the warehouse around; what has its default stands in nobody's way, or was not asked for yet.
+    """Facts about runs and the warehouse. A default means that the condition is absent or was not evaluated yet.
 
-    ``budget``: what is left of it. ``out_of_time``: the tick has none left to plan. ``unusable_name``: Dagster cannot hold the partition's. ``blocked``: the blocking check that
-    failed; ``at_work``: the id of a run; ``suspended``: why, after failures. ``tries``: the runs of ``plan`` that have ended, the newest first;
-    those that ended before ``resumed_ms`` (epoch ms of the wall's clock) do not count.
+    Attributes:
+        budget: remaining budget.
+        out_of_time: whether the tick has no time left to plan.
+        unusable_name: whether Dagster cannot store the partition's name.
+        blocked: blocking check that failed.
+        at_work: id of a run that works on the subject.
+        suspended: why the subject is suspended after failures.
+        plan: result of planning.
+        tries: finished runs of `plan`, newest first.
+        resumed_ms: runs that ended before this time (epoch ms, wall clock) do not count.
     """
 
     budget: Budget | None = None
@@ -222,63 +273,82 @@ class History:
 NOTHING_KNOWN: Final = History()
 
 
-def subjects(table: TableFacts, asked: Asked) -> list[Subject]:
-    """Return what is to be decided about a table: its partitions, those first whose rows wait for a bucket, or the whole where one reason holds for all."""
-    if _of_whole_table(table, asked) is not None:
-        return [Subject(table, asked)]
-    waiting = {} if asked is Asked.IDLE else table.health.waiting
+def subjects(table: TableFacts, scope: DecisionScope) -> list[Subject]:
+    """Return the subjects to decide about in a table, partitions with rows that wait for a bucket first.
+
+    Returns:
+        The partitions, or only the whole table if one reason holds for all of them.
+    """
+    if _decide_whole_table(table, scope) is not None:
+        return [Subject(table, scope)]
+    waiting = {} if scope is DecisionScope.IDLE else table.health.waiting
     return [
-        *(Subject(table, asked, text, waiting_rows=rows) for text, rows in waiting.items()),
-        # what got buckets is compacted in the same run
-        *(Subject(table, asked, one.text, one) for one in table.health.partitions if one.text not in waiting),
+        *(Subject(table, scope, text, waiting_rows=rows) for text, rows in waiting.items()),
+        # rows that get buckets are compacted in the same run
+        *(Subject(table, scope, state.text, state) for state in table.health.partitions if state.text not in waiting),
     ]
 
 
 def decide(subject: Subject, policy: Policy, history: History, now: Now) -> Decision:
-    """Return what to do, or why not, from all that is known; equal arguments give equal decisions.
+    """Decide whether a subject is compacted now. Equal arguments give equal decisions.
 
-    ``policy``: what holds for the partition. The rules hold in this order, and the first that stands in the way is the reason: what is due; pause and hours, which a critical
-    backlog overrides; partitions about to expire; order-sensitive tables; budgets; failed checks, runs at work, suspension; approval and earlier runs of the plan. So
-    whoever knows a decline need not find out the rest.
+    The rules apply in this order, and the first one that prevents a run is the reason: due work; pause and hours,
+    which a critical backlog overrides; expiring partitions; order-sensitive tables; budgets; failed checks, running
+    runs and suspension; approval and earlier runs of the plan. Callers that get a decline need not look up the later
+    facts.
+
+    Args:
+        subject: partition or table to decide about.
+        policy: policy of the partition.
+        history: known facts about runs and the warehouse.
+        now: current time.
     """
-    decision = _of_whole_table(subject.table, subject.asked)
+    decision = _decide_whole_table(subject.table, subject.scope)
     if decision is not None:
         return decision
-    decision = _due(subject, policy, now.table_ms)
+    decision = _decide_due(subject, policy, now.table_ms)
     if decision.outcome is Outcome.RUN:
-        decision = _worth_it(decision, subject, policy, now.table_ms)
+        decision = _check_use(decision, subject, policy, now.table_ms)
     if decision.outcome is Outcome.RUN:
-        decision = _affordable(_with_numbers(decision, subject, policy, history, now.table_ms), history)
+        decision = _check_budget(_add_numbers(decision, subject, policy, history, now.table_ms), history)
     if decision.outcome is Outcome.RUN:
-        decision = _unhindered(decision, history)
+        decision = _check_obstacles(decision, history)
     if decision.outcome is Outcome.RUN and history.plan is not None:
         if history.plan.part and subject.table.order:
             return decision.declined(Reason.ORDER, f"{decision.text}; {subject.table.order}")
-        decision = _with_plan(decision, policy, history, history.plan, now.wall_ms)
+        decision = _check_plan(decision, policy, history, history.plan, now.wall_ms)
     return decision
 
 
 def decide_all(
-    table: TableFacts, asked: Asked, policy_of: Callable[[PartitionHealth | None], Policy], now: Now
+    table: TableFacts, scope: DecisionScope, policy_of: Callable[[PartitionHealth | None], Policy], now: Now
 ) -> list[Decision]:
-    """Return a decision for everything that `subjects` names, from metadata alone; ``policy_of``: what holds for a partition, or (None) for the table."""
-    return [decide(one, policy_of(one.state), NOTHING_KNOWN, now) for one in subjects(table, asked)]
+    """Return a decision for each subject of a table, from metadata alone.
+
+    Args:
+        table: facts of the table.
+        scope: kind of compaction to decide about.
+        policy_of: returns the policy of a partition, or of the whole table for None.
+        now: current time.
+    """
+    return [decide(subject, policy_of(subject.state), NOTHING_KNOWN, now) for subject in subjects(table, scope)]
 
 
 def most_useful_first(due: Iterable[Decision]) -> list[Decision]:
-    """Return critical backlogs first, then what has been due for too long, the longest first; then by benefit per byte that is read, the cheaper of two equals first.
+    """Sort due decisions by usefulness.
 
-    Names decide the rest, so that the order is the same whatever the order of ``due``.
+    Critical backlogs come first, then overdue work by waiting time, then work by benefit per byte read, the cheaper
+    first. Names decide the rest, so the order does not depend on the order of `due`.
     """
     return sorted(
         due,
-        key=lambda one: (
-            not one.urgent,
-            not one.overdue,
-            -one.waited_ms if one.overdue else 0,
-            -one.benefit / max(one.cost, 1),
-            one.cost,
-            one.subject,
+        key=lambda decision: (
+            not decision.urgent,
+            not decision.overdue,
+            -decision.waited_ms if decision.overdue else 0,
+            -decision.benefit / max(decision.cost, 1),
+            decision.cost,
+            decision.subject,
         ),
     )
 
@@ -286,64 +356,70 @@ def most_useful_first(due: Iterable[Decision]) -> list[Decision]:
 def settle_in_turn(
     due: Iterable[Decision], budget: Budget, settle: Callable[[Decision, Budget], Decision]
 ) -> list[Decision]:
-    """Return the final decisions about what is due, the most useful first; ``settle`` decides about each with what is left of ``budget`` then.
+    """Return the final decisions about due work, the most useful first.
 
-    What has been due for too long and does not fit has the rest of the hour's bytes kept for it, or smaller ones would always come before it.
+    Overdue work that does not fit reserves the remaining bytes of the hour. Otherwise smaller work would always
+    overtake it.
+
+    Args:
+        due: decisions to run.
+        budget: remaining budget.
+        settle: returns the final decision about due work, given the budget that remains at its turn.
     """
-    found = []
+    settled = []
     for decision in most_useful_first(due):
         final = settle(decision, budget)
         if final.outcome is Outcome.RUN:
             budget = budget.after(final.table, final.cost)
         elif final.reason is Reason.BUDGET and final.overdue and not budget.is_crowded_for(final.table):
             budget = budget.keeping_for(final.subject)
-        found.append(final)
-    return found
+        settled.append(final)
+    return settled
 
 
-def _of_whole_table(table: TableFacts, asked: Asked) -> Decision | None:
-    """The decision that holds for a table whatever its partitions are like, None: each has its own."""
+def _decide_whole_table(table: TableFacts, scope: DecisionScope) -> Decision | None:
+    """Return the decision that holds for all partitions of a table, or None if each has its own."""
     declined = Decision(table.name, "", Outcome.DECLINE, Reason.UNSUPPORTED, table.refusal or "")
     if table.refusal is not None:
         return declined
     if not table.health.buckets and not table.health.waiting:
         return declined.declined(Reason.EMPTY, "no snapshot yet: nothing to maintain")
-    if asked is Asked.SORTED_RUNS and table.append_only:
-        text = "append-only: no sorted runs; idle_partition looks after its small files"
+    if scope is DecisionScope.SORTED_RUNS and table.append_only:
+        text = "append-only: no sorted runs; the sensor idle_partition merges its small files"
         return declined.declined(Reason.ELSEWHERE, text)
-    if asked is Asked.IDLE and not table.partitioned and not table.append_only:
-        return declined.declined(Reason.NOT_PARTITIONED, "sorted_run looks after the whole table")
+    if scope is DecisionScope.IDLE and not table.partitioned and not table.append_only:
+        return declined.declined(Reason.NOT_PARTITIONED, "the sensor sorted_run compacts the whole table")
     return None
 
 
-def _due(subject: Subject, policy: Policy, now_ms: int) -> Decision:
-    """What is due by the table's rules and the policy's, its pause and hours among them."""
+def _decide_due(subject: Subject, policy: Policy, now_ms: int) -> Decision:
+    """Decide what is due under the rules of the table and the policy, including its pause and hours."""
     table, state, trigger = subject.table, subject.state, subject.table.options.compaction_trigger
-    rest = rest_of(policy, now_ms)
+    hold = find_hold(policy, now_ms)
     if state is None:
         decision = decide_waiting(table.name, subject.partition, subject.waiting_rows)
-        return decision if rest is None else decision.declined(rest[0], f"{decision.text}; {rest[1]}")
-    if subject.asked is not Asked.IDLE:
+        return decision if hold is None else decision.declined(hold[0], f"{decision.text}; {hold[1]}")
+    if subject.scope is not DecisionScope.IDLE:
         of_files = table.append_only
         decision = decide_small_files(table.name, state) if of_files else decide_sorted_runs(table.name, state, trigger)
         if table.writers_compact:
-            decision = _left_to_writers(decision, table, state, policy, now_ms)
-        return decision if rest is None else _held_back(decision, rest, state, policy, trigger, append_only=of_files)
+            decision = _defer_to_writers(decision, table, state, policy, now_ms)
+        return decision if hold is None else _apply_hold(decision, hold, state, policy, trigger, append_only=of_files)
     if not table.append_only and state.cost_minor:
-        # A partition that its own trigger asks for belongs to the other sensor: two runs would only wait for each other.
-        text = f"{state.sorted_runs} sorted runs (trigger {trigger}): sorted_run looks after it"
+        # A partition at its trigger belongs to the other sensor: two runs would only wait for each other.
+        text = f"{state.sorted_runs} sorted runs (trigger {trigger}): the sensor sorted_run compacts it"
         return Decision(table.name, state.text, Outcome.DECLINE, Reason.ELSEWHERE, text, state.sorted_runs, trigger)
     decision = decide_idle(table.name, state, policy, append=table.append_only, now_ms=now_ms)
     rule = sort_rule(table, policy)
     if rule is not None:
         decision = decide_sort(decision, state, policy, rule, (table.sorted_ms or {}).get(state.text), now_ms)
-    return decision.declined(*rest) if rest is not None and decision.outcome is Outcome.RUN else decision
+    return decision.declined(*hold) if hold is not None and decision.outcome is Outcome.RUN else decision
 
 
-def _left_to_writers(
+def _defer_to_writers(
     decision: Decision, table: TableFacts, state: PartitionHealth, policy: Policy, now_ms: int
 ) -> Decision:
-    """Return the decision about a partition whose writers compact it: nothing is started unless they fall behind."""
+    """Return the decision about a partition whose writers compact it: a run starts only if they fall behind."""
     if decision.outcome is not Outcome.RUN:
         return replace(decision, text=f"{decision.text}; its writers compact: watching")
     stop = table.options.stop_trigger
@@ -364,17 +440,19 @@ def _left_to_writers(
     return replace(decision, text=f"{decision.text}; {behind}")
 
 
-def _held_back(
+def _apply_hold(
     decision: Decision,
-    rest: tuple[Reason, str],
+    hold: tuple[Reason, str],
     state: PartitionHealth,
     policy: Policy,
     trigger: int,
     *,
     append_only: bool,
 ) -> Decision:
-    """The decision as a pause or the hours of the policy leave it: a critical backlog is no time to wait, and says so."""
-    (reason, why), limit = rest, policy.watch.small_files_critical if append_only else policy.level0_critical
+    """Apply a pause or the hours of the policy to a decision. A critical backlog overrides both, and its text names the
+    override.
+    """
+    (reason, why), limit = hold, policy.watch.small_files_critical if append_only else policy.level0_critical
     level, files, _ = backlog_of([state], policy, append_only=append_only)
     if reason is not Reason.PAUSED and decision.outcome is not Outcome.RUN:
         return decision
@@ -389,10 +467,12 @@ def _held_back(
     return decision.declined(reason, f"{state.sorted_runs} sorted runs (trigger {trigger}); {why}")
 
 
-def _worth_it(decision: Decision, subject: Subject, policy: Policy, now_ms: int) -> Decision:
-    """What is due, unless its partition is about to go anyway, or merging a part of its runs would change answers."""
+def _check_use(decision: Decision, subject: Subject, policy: Policy, now_ms: int) -> Decision:
+    """Decline a due decision if its partition is about to expire, or if merging only some runs would change query
+    results.
+    """
     state = subject.state
-    if state is None:  # rows that no reader sees are no matter of layout
+    if state is None:  # rows without a bucket are invisible to readers: they get one in any case
         return decision
     expiring = expiring_of(subject, policy, now_ms)
     if expiring is not None:
@@ -411,20 +491,27 @@ def _worth_it(decision: Decision, subject: Subject, policy: Policy, now_ms: int)
 
 
 def expiring_of(subject: Subject, policy: Policy, now_ms: int) -> tuple[int, int] | None:
-    """Return when the partition expires (epoch ms), and for how long before (ms) it counts as about to; None: it is not about to."""
+    """Return when a partition expires, if it is about to.
+
+    Returns:
+        The time of expiry (epoch ms) and the length (ms) of the period before it, or None outside that period.
+    """
     expiry = expiry_of(subject, policy)
     if expiry is None:
         return None
     kept_ms, at_ms = expiry
     margin = min(DAY_MS, kept_ms // _LAST_PART)
-    # Where nothing came of an expiry long ago, nothing will come of it now: that partition is like any other.
+    # A partition that is still here long after its expiry time will not be dropped: treat it like any other.
     return (at_ms, margin) if at_ms - margin <= now_ms < at_ms + policy.watch.overdue_after_ms else None
 
 
 def expiry_of(subject: Subject, policy: Policy) -> tuple[int, int] | None:
-    """Return for how long partitions are kept (ms), and when the one that is asked about expires (epoch ms); None: nothing drops it by itself.
+    """Return the expiry of a partition.
 
-    So it is where a pause is for retention, too, where an expiry waits for approval, and where values tell no time.
+    Returns:
+        The time that partitions are kept (ms) and the time of expiry (epoch ms). None if nothing drops the partition
+        automatically, which includes a pause that covers retention, an expiry that waits for approval, and values
+        without a time.
     """
     kept_ms = policy.retention.get("partitions", {}).get(
         "older_than_ms", subject.table.options.get("partition.expiration-time")
@@ -438,13 +525,16 @@ def expiry_of(subject: Subject, policy: Policy) -> tuple[int, int] | None:
     return None if at_ms is None else (kept_ms, at_ms)
 
 
-def _with_numbers(decision: Decision, subject: Subject, policy: Policy, history: History, now_ms: int) -> Decision:
-    """What is due with what it costs, what it is good for, and for how long it has been due."""
+def _add_numbers(decision: Decision, subject: Subject, policy: Policy, history: History, now_ms: int) -> Decision:
+    """Return a due decision with its cost, benefit and waiting time."""
     state = subject.state
     if state is None:
         cost, benefit, waited = 0, 100.0, 0
     else:
-        cost = sum(one.cost_full if decision.full else one.cost_minor for one in state.buckets) or state.total_bytes
+        cost = (
+            sum(bucket.cost_full if decision.full else bucket.cost_minor for bucket in state.buckets)
+            or state.total_bytes
+        )
         benefit, waited = state.score, waited_ms(state, now_ms)
     if history.plan is not None and history.plan.hash:
         cost = history.plan.cost
@@ -456,50 +546,64 @@ def _with_numbers(decision: Decision, subject: Subject, policy: Policy, history:
 
 
 def waited_ms(state: PartitionHealth, now_ms: int) -> int:
-    """Return for how long (ms) level 0 has waited since it was written, or since the partition was last compacted; 0 where nothing waits."""
-    since = [one.oldest_level0_ms for one in state.buckets if one.oldest_level0_ms is not None]
-    done = max((one.last_compaction_ms or 0 for one in state.buckets), default=0)
-    return max(now_ms - max(min(since), done), 0) if since else 0
+    """Return the time (ms) that level 0 has waited since it was written or last compacted; 0 if it is empty."""
+    since = [bucket.oldest_level0_ms for bucket in state.buckets if bucket.oldest_level0_ms is not None]
+    compacted_ms = max((bucket.last_compaction_ms or 0 for bucket in state.buckets), default=0)
+    return max(now_ms - max(min(since), compacted_ms), 0) if since else 0
 
 
 @dataclass(frozen=True)
 class DueWork:
-    """What a partition wants done, in words, whether or not it may be done now, and since when it could have been (epoch ms)."""
+    """Work that a partition needs, whether or not it may run now.
+
+    Attributes:
+        text: description with numbers.
+        since_ms: epoch ms since which the work could have run.
+    """
 
     text: str
     since_ms: int
 
 
 def due_work(table: TableFacts, policy_of: Callable[[PartitionHealth | None], Policy], now: Now) -> dict[str, DueWork]:
-    """Return by partition what wants a compaction, by its table's own rules or since it is idle, and nobody keeps from it but a pause or the hours; not of those about to expire.
+    """Return the due work of a table by partition.
 
-    ``policy_of`` as in `decide_all`. What an order-sensitive table's rules ask for is due, too: only a person can do it.
+    Work counts as due if only a pause or the hours prevent it. Partitions that are about to expire are left out. Work
+    that is declined because of order sensitivity counts, too: a person has to start it.
+
+    Args:
+        table: facts of the table.
+        policy_of: returns the policy of a partition, or of the whole table for None.
+        now: current time.
     """
-    found: dict[str, DueWork] = {}
+    due: dict[str, DueWork] = {}
     if table.refusal is not None:
-        return found
-    for asked in (Asked.SORTED_RUNS, Asked.IDLE):
-        for subject in subjects(table, asked):
+        return due
+    for scope in (DecisionScope.SORTED_RUNS, DecisionScope.IDLE):
+        for subject in subjects(table, scope):
             state = subject.state
             if state is None:
                 continue
             policy = policy_of(state)
-            one = decide(subject, replace(policy, paused=None, off_peak=None), NOTHING_KNOWN, now)
-            if one.outcome is Outcome.RUN or (one.reason is Reason.ORDER and state.cost_minor):
-                rest = rest_of(policy, now.table_ms)
-                text = one.text if rest is None else f"{one.text}; {rest[1]}"
-                found.setdefault(state.text, DueWork(text, due_since_ms(one.reason, state, policy, now.table_ms)))
-    return found
+            decision = decide(subject, replace(policy, paused=None, off_peak=None), NOTHING_KNOWN, now)
+            if decision.outcome is Outcome.RUN or (decision.reason is Reason.ORDER and state.cost_minor):
+                hold = find_hold(policy, now.table_ms)
+                text = decision.text if hold is None else f"{decision.text}; {hold[1]}"
+                due.setdefault(state.text, DueWork(text, due_since_ms(decision.reason, state, policy, now.table_ms)))
+    return due
 
 
 def due_since_ms(reason: Reason, state: PartitionHealth, policy: Policy, now_ms: int) -> int:
-    """Return since when (epoch ms) what is due for that reason could have started, by the policy's hours; later than ``now_ms`` where they are still to come.
+    """Return the time since which due work could have started, within the hours of the policy.
 
-    A pause does not count: whoever forgot it is to learn of what waits.
+    A pause does not count: the time is needed to find pauses that were forgotten.
+
+    Returns:
+        Epoch ms; later than `now_ms` if the hours have not opened yet.
     """
     if reason in {Reason.IDLE, Reason.UNSORTED}:
-        done = max((one.last_compaction_ms or 0 for one in state.buckets), default=0)
-        since = max(state.newest_file_ms + policy.idle_after_ms, done)
+        compacted_ms = max((bucket.last_compaction_ms or 0 for bucket in state.buckets), default=0)
+        since = max(state.newest_file_ms + policy.idle_after_ms, compacted_ms)
     else:
         since = now_ms - waited_ms(state, now_ms)
     hours = policy.off_peak
@@ -507,8 +611,8 @@ def due_since_ms(reason: Reason, state: PartitionHealth, policy: Policy, now_ms:
     return now_ms + 1 if opened is None else opened
 
 
-def _affordable(decision: Decision, history: History) -> Decision:
-    """What is due, unless the budget or the tick's time is used up."""
+def _check_budget(decision: Decision, history: History) -> Decision:
+    """Decline a due decision if the budget or the time of the tick is used up."""
     score = f"(score {decision.benefit:g})"
     why = "" if history.budget is None else history.budget.why_not(decision.table, decision.cost)
     if why:
@@ -518,29 +622,32 @@ def _affordable(decision: Decision, history: History) -> Decision:
     return decision
 
 
-def _unhindered(decision: Decision, history: History) -> Decision:
-    """What is due, unless its name, a failed check, a run at work or its failures keep any plan from getting a run."""
+def _check_obstacles(decision: Decision, history: History) -> Decision:
+    """Decline a due decision if its name, a failed check, a running run or earlier failures prevent any run."""
     if history.unusable_name:
         return decision.declined(Reason.NAME, f"{decision.text}; compact it with `dredge compact {decision.table}`")
     if history.blocked is not None:
         return decision.declined(Reason.BLOCKED, history.blocked)
     if history.at_work is not None:
-        return decision.declined(Reason.IN_FLIGHT, f"{decision.text}; run {history.at_work[:8]} is at work on it")
+        return decision.declined(Reason.IN_FLIGHT, f"{decision.text}; run {history.at_work[:8]} is working on it")
     if history.suspended is not None:
         return decision.declined(Reason.SUSPENDED, f"{decision.text}; {history.suspended}")
     return decision
 
 
-def _with_plan(decision: Decision, policy: Policy, history: History, plan: Planned, wall_ms: int) -> Decision:
-    """What is due, unless its plan is empty, waits for approval, or was given to runs before."""
+def _check_plan(decision: Decision, policy: Policy, history: History, plan: Planned, wall_ms: int) -> Decision:
+    """Decline a due decision if its plan is empty, waits for approval, or was already run."""
     if not plan.hash:
         text = plan.why if plan.why.startswith(decision.text) else f"{decision.text}, but {plan.why}"
         return decision.declined(Reason.NOTHING_PICKED, text)
     approval = policy.needs_approval("compact")
-    counted = [one for one in history.tries if one.ended_ms > history.resumed_ms]
+    counted = [past_try for past_try in history.tries if past_try.ended_ms > history.resumed_ms]
     next_try = decide_next_try(counted, plan.hash, wall_ms)
     if approval and (plan.held or next_try.number is not None):
-        text = f"{decision.text}; plan {plan.hash} waits for approval: launch the job apply_plan, or `dredge apply {plan.hash} --approved-by NAME`"
+        text = (
+            f"{decision.text}; plan {plan.hash} waits for approval: launch the job apply_plan, "
+            f"or run `dredge apply {plan.hash} --approved-by NAME`"
+        )
         return replace(decision.declined(Reason.APPROVAL, text), plan=plan.hash)
     if next_try.number is None:
         return decision.declined(next_try.reason, next_try.text)
@@ -548,61 +655,83 @@ def _with_plan(decision: Decision, policy: Policy, history: History, plan: Plann
     if plan.text:
         text = plan.text if plan.text.startswith(text) else f"{text}; {plan.text}"
     text = f"{text}; {next_try.text}" if next_try.text else text
-    # Those before somebody resumed the table do not count, but Dagster knows the keys of their runs.
+    # Runs before the table was resumed do not count as tries, but their run keys are used.
     attempt = next_try.number + len(history.tries) - len(counted)
     return replace(decision, text=text, plan=plan.hash, attempt=attempt)
 
 
-def rest_of(policy: Policy, now_ms: int) -> tuple[Reason, str] | None:
-    """Return why nothing is to start now (epoch ms), by the policy alone: a pause, or the hours that it leaves; None: it may."""
+def find_hold(policy: Policy, now_ms: int) -> tuple[Reason, str] | None:
+    """Return why the policy lets nothing start at a time.
+
+    Args:
+        policy: policy of the table or partition.
+        now_ms: epoch ms.
+
+    Returns:
+        The reason (a pause or the off-peak hours) and its text, or None if compactions may start.
+    """
     if policy.paused is not None:
         return Reason.PAUSED, f"paused by policy: {policy.paused}"
     hours = policy.off_peak
     if hours is None or hours.is_open(now_ms):
         return None
     opens = hours.next_open(now_ms)
-    again = f"next at {utc_text(opens)} UTC" if opens is not None else "not within eight days"
-    return Reason.OFF_PEAK, f"outside {hours.text()}, {again}"
+    next_text = f"next at {utc_text(opens)} UTC" if opens is not None else "not within eight days"
+    return Reason.OFF_PEAK, f"outside {hours.text()}, {next_text}"
 
 
 def decide_sorted_runs(table: str, state: PartitionHealth, trigger: int) -> Decision:
-    """Compare the sorted runs of the partition's worst bucket with the table's own trigger."""
+    """Compare the sorted runs of the partition's worst bucket with the compaction trigger of the table."""
     runs = state.sorted_runs
     if runs < trigger and not state.cost_minor:
         if runs <= 1:
             text = f"{count_text(runs, 'sorted run')} < {trigger}; {size_text(state.total_bytes)}: nothing to merge"
         else:
-            would = (
+            gain = (
                 f"a full compaction would drop up to {count_text(state.deletes, 'delete')} and "
                 if state.deletes
                 else "a full compaction would "
             )
-            text = f"{runs} sorted runs < {trigger}; {size_text(state.total_bytes)}{_amplification(state)}; {would}save one merge of {count_text(state.rows, 'row')}: not worth a run"
+            text = (
+                f"{runs} sorted runs < {trigger}; {size_text(state.total_bytes)}{_amplification(state)}; "
+                f"{gain}save one merge of {count_text(state.rows, 'row')}: not worth a run"
+            )
         return Decision(table, state.text, Outcome.DECLINE, Reason.TOO_FEW_RUNS, text, runs, trigger)
     text = (
         f"{runs} sorted runs >= {trigger}"
         if runs >= trigger
-        else f"{runs} sorted runs, and the table's own rules want {size_text(state.cost_minor)} merged"
+        else f"{runs} sorted runs, and the table's own rules pick {size_text(state.cost_minor)} to merge"
     )
     return Decision(table, state.text, Outcome.RUN, Reason.TRIGGER_REACHED, text, runs, trigger)
 
 
 def decide_small_files(table: str, state: PartitionHealth) -> Decision:
-    """Whether the rules of a table without a primary key pick small files, or files with deleted rows, of the partition."""
+    """Decide whether an append table's own rules pick small files, or files with deleted rows, of the partition."""
     files = count_text(state.small_files, "small file")
     if not state.cost_minor:
-        text = f"{files}, {size_text(state.total_bytes)}: the table's own rules want nothing merged"
+        text = f"{files}, {size_text(state.total_bytes)}: the table's own rules pick nothing to merge"
         return Decision(table, state.text, Outcome.DECLINE, Reason.TOO_FEW_FILES, text, state.small_files)
-    text = f"{files}, and the table's own rules want {size_text(state.cost_minor)} merged"
+    text = f"{files}, and the table's own rules pick {size_text(state.cost_minor)} to merge"
     return Decision(table, state.text, Outcome.RUN, Reason.TRIGGER_REACHED, text, state.small_files)
 
 
 def decide_upkeep(
     table: str, action: str, refusal: str | None, policy: Policy, history: History, now_ms: int
 ) -> Decision | None:
-    """Return why an action that compacts no data, such as an expiry, may not be done to a table now (epoch ms); None: it may.
+    """Decide whether an action that compacts no data, such as an expiry, may run on a table now.
 
-    ``refusal``: why maintenance leaves the table's files alone. What expires rests only where the pause says so, and at any hour may be done; the rest keeps to both.
+    Actions of retention ignore the hours, and a pause unless it covers retention. All other actions respect both.
+
+    Args:
+        table: full name of the table.
+        action: name of the action.
+        refusal: why maintenance does not touch the table's files, or None.
+        policy: policy of the table.
+        history: known facts about runs and checks.
+        now_ms: epoch ms.
+
+    Returns:
+        The declining decision, or None if the action may run.
     """
     declined = Decision(table, "", Outcome.DECLINE, Reason.UNSUPPORTED, refusal or "")
     if refusal is not None:
@@ -610,11 +739,11 @@ def decide_upkeep(
     if history.blocked is not None:
         return declined.declined(Reason.BLOCKED, history.blocked)
     if history.at_work is not None:
-        return declined.declined(Reason.IN_FLIGHT, f"run {history.at_work[:8]} is at work on it")
-    rest = rest_of(policy, now_ms)
+        return declined.declined(Reason.IN_FLIGHT, f"run {history.at_work[:8]} is working on it")
+    hold = find_hold(policy, now_ms)
     if action in EXPIRING_ACTIONS and not policy.rests:
-        rest = None
-    return None if rest is None else declined.declined(*rest)
+        hold = None
+    return None if hold is None else declined.declined(*hold)
 
 
 EXPIRING_ACTIONS: Final = frozenset(
@@ -624,13 +753,13 @@ EXPIRING_ACTIONS: Final = frozenset(
 
 
 def decide_waiting(table: str, partition: str, rows: int) -> Decision:
-    """Postponed rows, which no reader sees, get their buckets."""
+    """Return the decision to assign buckets to postponed rows, which no reader sees."""
     text = f"{count_text(rows, 'postponed row')} without a bucket: no reader sees them"
     return Decision(table, partition, Outcome.RUN, Reason.ROWS_WAIT, text, rows, 1)
 
 
 def _amplification(state: PartitionHealth) -> str:
-    """The two numbers that universal compaction weighs besides the runs; "" where there is nothing to compare."""
+    """Return the size ratio that universal compaction compares besides the number of runs, or "" if it is unknown."""
     facts = state.worst.facts
     percent, limit = facts.get("amplification_percent"), facts.get("max_amplification_percent")
     if percent is None or limit is None:
@@ -639,7 +768,15 @@ def _amplification(state: PartitionHealth) -> str:
 
 
 def decide_idle(table: str, state: PartitionHealth, policy: Policy, *, append: bool, now_ms: int) -> Decision:
-    """Decide whether a partition that nobody writes to any more deserves one last, full compaction."""
+    """Decide whether a partition without recent writes needs one last, full compaction.
+
+    Args:
+        table: full name of the table.
+        state: health of the partition.
+        policy: policy of the partition.
+        append: whether the table has no primary key.
+        now_ms: epoch ms.
+    """
     idle = max(now_ms - state.newest_file_ms, 0)
     days, wanted = idle // DAY_MS, policy.idle_after_ms // DAY_MS
     number, minimum = (
@@ -650,7 +787,7 @@ def decide_idle(table: str, state: PartitionHealth, policy: Policy, *, append: b
         text = f"idle {days} d < {wanted} d ({noun})"
         return Decision(table, state.text, Outcome.DECLINE, Reason.NOT_IDLE, text, days, wanted)
     if append and number < minimum and state.cost_minor:
-        # so few small files are not asked for by their number: rows of these are marked as deleted
+        # The number of files is below the minimum, so the table picked them for their deleted rows.
         text = f"idle {days} d >= {wanted} d, {count_text(state.deleted_rows, 'deleted row')}: full compaction"
         return Decision(table, state.text, Outcome.RUN, Reason.IDLE, text, number, minimum, full=True)
     if number < minimum:
@@ -663,7 +800,7 @@ def decide_idle(table: str, state: PartitionHealth, policy: Policy, *, append: b
 
 
 def sort_rule(table: TableFacts, policy: Policy) -> SortRule | None:
-    """Return how the table's partitions are sorted: as the policy says, else by `clustering.columns` where the table has it; None: not at all."""
+    """Return the sort rule of a table: that of the policy, else `clustering.columns`; None if it is not sorted."""
     if not table.sortable or policy.sort is False:
         return None
     has_columns = bool((table.options.text("clustering.columns") or "").strip())
@@ -675,9 +812,18 @@ def sort_rule(table: TableFacts, policy: Policy) -> SortRule | None:
 def decide_sort(
     decision: Decision, state: PartitionHealth, policy: Policy, rule: SortRule, sorted_ms: int | None, now_ms: int
 ) -> Decision:
-    """Return the decision to sort a partition, or ``decision`` (what its small files ask for) where it is sorted, or not to be sorted yet.
+    """Decide whether a partition is sorted now.
 
-    ``sorted_ms``: when the partition was last sorted (epoch ms), None: never. Files are younger than that where somebody wrote since.
+    Args:
+        decision: decision about the small files of the partition.
+        state: health of the partition.
+        policy: policy of the partition.
+        rule: sort rule of the table.
+        sorted_ms: epoch ms of the last sort, or None if it was never sorted. Newer files were written since.
+        now_ms: epoch ms.
+
+    Returns:
+        The decision to sort, `decision` if the sort is not due yet, or a decline if everything is sorted.
     """
     if sorted_ms is not None and state.newest_file_ms <= sorted_ms and not state.deleted_rows:
         text = f"sorted at {utc_text(sorted_ms)} UTC, and nothing was written since"
@@ -700,17 +846,24 @@ def decide_sort(
 def backlog_of(
     states: Sequence[PartitionHealth], policy: Policy, *, append_only: bool = False
 ) -> tuple[Backlog, int, str]:
-    """Return how bad the worst bucket's level-0 pile is, its files and its partition.
+    """Return the backlog of the worst partition.
 
-    ``append_only``: of a table without a key the small files of the worst partition count, by the limits of `watch`; large files are no pile.
+    Args:
+        states: health of the partitions.
+        policy: limits to compare with.
+        append_only: whether to count small files by the limits of `watch` instead of level-0 files. Large files of a
+            table without a key are no backlog.
+
+    Returns:
+        The severity, the number of files, and the text of the partition.
     """
     if append_only:
-        piled = max(states, key=lambda state: state.small_files, default=None)
-        small, watch = (0 if piled is None else piled.small_files), policy.watch
-        if piled is None or small < watch.small_files:
-            return Backlog.OK, small, "" if piled is None else piled.text
-        critical = small >= max(watch.small_files_critical, watch.small_files)
-        return Backlog.CRITICAL if critical else Backlog.WARN, small, piled.text
+        largest = max(states, key=lambda state: state.small_files, default=None)
+        count, watch = (0 if largest is None else largest.small_files), policy.watch
+        if largest is None or count < watch.small_files:
+            return Backlog.OK, count, "" if largest is None else largest.text
+        critical = count >= max(watch.small_files_critical, watch.small_files)
+        return Backlog.CRITICAL if critical else Backlog.WARN, count, largest.text
     worst = max(states, key=lambda state: state.level0_files, default=None)
     if worst is None:
         return Backlog.OK, 0, ""
@@ -723,13 +876,19 @@ def backlog_of(
 
 
 WAITS_MS: Final = (10 * MINUTE_MS, 60 * MINUTE_MS)
-"""How long after the first failure of a plan its second run starts, and after the second its third; there is no fourth."""
+"""Waiting times after the first and second failure of a plan; a plan gets no fourth run."""
 TRIES: Final = len(WAITS_MS) + 1
 
 
 @dataclass(frozen=True)
 class NextTry:
-    """``number`` of the try to start now (1: the first); None: no try now, for the ``reason`` and ``text`` that the tick says."""
+    """Next attempt to run a plan.
+
+    Attributes:
+        number: number of the attempt to start now, from 1. None if no attempt starts now.
+        text: explanation for the tick.
+        reason: code of the reason if no attempt starts.
+    """
 
     number: int | None
     text: str = ""
@@ -737,14 +896,17 @@ class NextTry:
 
 
 def decide_next_try(tries: Sequence[Try], plan: str, now_ms: int) -> NextTry:
-    """Decide from all runs of one plan, newest first: only failures are repeated, a run that a person ended never is."""
+    """Decide whether a plan is run again, from all its runs (newest first).
+
+    Only failed runs are repeated. A run that a person canceled is not.
+    """
     if not tries:
         return NextTry(1)
-    last, failed = tries[0], sum(one.ending is Ending.FAILED for one in tries)
+    last, failed = tries[0], sum(attempt.ending is Ending.FAILED for attempt in tries)
     run, until = f"run {last.run_id[:8]}", "not requested again until a commit changes the plan"
     by_hand = "materialise the layout to start one by hand"
     if last.ending is Ending.DONE:
-        return NextTry(None, f"plan {plan[:12]} was given to {run}, which succeeded; see its outcome")
+        return NextTry(None, f"plan {plan[:12]} was applied by {run}, which succeeded; see its outcome")
     if last.ending is Ending.CANCELED:
         return NextTry(None, f"plan {plan[:12]}: {run} was canceled: {until}; {by_hand}", Reason.CANCELED)
     if failed >= TRIES:

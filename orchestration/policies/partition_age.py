@@ -1,4 +1,4 @@
-"""How old a partition is, by the time that its values tell, else by its newest file; and when it expires."""
+"""Age and expiry time of a partition, computed from its partition values or from its newest file."""
 
 from __future__ import annotations
 
@@ -11,39 +11,59 @@ from lsm_core.format.partition_time import NoTime, PartitionTimeExtractor
 from lsm_core.options import TableOptions
 
 _NANOS_PER_MS: Final = 1_000_000
-_TOLD_BY: Final = (str, int, datetime.date)
-"""Kinds of values whose texts can be times; a datetime is a date, too."""
+_TIME_TYPES: Final = (str, int, datetime.date)
+"""Types of partition values whose text can be a time; `datetime.datetime` is a subclass of `date`."""
 
 
 def partition_age_ms(values: Mapping[str, Any], options: TableOptions, newest_file_ms: int, now_ms: int) -> int | None:
-    """Return the age in ms of a partition of these values, which `partition.timestamp-pattern` and `-formatter` make a time of (UTC); dates tell theirs, too.
+    """Return the age of a partition in ms.
 
-    Where they make none, its newest file tells (epoch ms; 0: none does). None: not known.
+    The time comes from the partition values: `partition.timestamp-pattern` and `partition.timestamp-formatter` turn
+    them into a time in UTC; dates need neither. If the values give no time, the newest file decides.
+
+    Args:
+        values: partition values by column.
+        options: options of the table.
+        newest_file_ms: epoch ms of the newest file, or 0 if the partition has none.
+        now_ms: current time, epoch ms.
+
+    Returns:
+        The age in ms, or None if neither values nor files give a time.
     """
-    told = _told_ms(values, options)
-    if told is not None:
-        return now_ms - told
+    time_ms = _parse_time_ms(values, options)
+    if time_ms is not None:
+        return now_ms - time_ms
     return now_ms - newest_file_ms if newest_file_ms else None
 
 
 def expires_ms(values: Mapping[str, Any], options: TableOptions, newest_file_ms: int, kept_ms: int) -> int | None:
-    """Return when (epoch ms, UTC) a partition expires that is kept for ``kept_ms``, by the table's `partition.expiration-strategy`; None: it never does, or nobody here knows."""
+    """Return the time at which a partition expires under the table's `partition.expiration-strategy`.
+
+    Args:
+        values: partition values by column.
+        options: options of the table.
+        newest_file_ms: epoch ms of the newest file, or 0 if the partition has none.
+        kept_ms: time that a partition is kept, in ms.
+
+    Returns:
+        Epoch ms in UTC, or None if the partition never expires or its time is unknown.
+    """
     strategy = options.get("partition.expiration-strategy")
-    told = _told_ms(values, options) if strategy == "values-time" else None
+    time_ms = _parse_time_ms(values, options) if strategy == "values-time" else None
     if strategy == "update-time":
-        told = newest_file_ms or None
-    return None if told is None else told + kept_ms
+        time_ms = newest_file_ms or None
+    return None if time_ms is None else time_ms + kept_ms
 
 
-def _told_ms(values: Mapping[str, Any], options: TableOptions) -> int | None:
-    """The time that values tell (epoch ms, UTC), None where they tell none."""
-    texts = [str(value) if isinstance(value, _TOLD_BY) else None for value in values.values()]
+def _parse_time_ms(values: Mapping[str, Any], options: TableOptions) -> int | None:
+    """Return the time (epoch ms, UTC) that partition values express, or None if they express none."""
+    texts = [str(value) if isinstance(value, _TIME_TYPES) else None for value in values.values()]
     pattern, formatter = options.get("partition.timestamp-pattern"), options.get("partition.timestamp-formatter")
     if not texts:
         return None
     try:
         return PartitionTimeExtractor(tuple(values), pattern, formatter, options.table).extract(texts) // _NANOS_PER_MS
-    except (NoTime, InvalidOption):  # a form that Java would refuse makes no time of any partition
+    except (NoTime, InvalidOption):  # Java refuses this pattern too, so no partition of the table has a time
         return None
 
 

@@ -1,4 +1,6 @@
-"""Policy files: YAML with the line of every value, errors that name file, line and place, and the last good state of a file that is being edited."""
+"""Policy files: YAML parsing with line numbers, errors that name file, line and place, and the last valid state of a
+file.
+"""
 
 from __future__ import annotations
 
@@ -24,27 +26,35 @@ POLICIES_VARIABLE: Final = "DREDGE_POLICIES"
 _LOG: Final = logging.getLogger(__name__)
 _MOST_BYTES: Final = 4 * 1024 * 1024
 _MOST_VALUES: Final = 200_000
-"""Of a file, aliases counted each time: a few lines of YAML can stand for more than fits in memory."""
+"""Most values of a file, aliases counted each time: a few lines of YAML can expand to more than fits in memory."""
 _DEEPEST: Final = 64
 _MERGE: Final = "tag:yaml.org,2002:merge"
 
 
-class _OnceLoader(yaml.SafeLoader):
-    """Refuses a key that comes twice: YAML's last one would win, and a pause above it be lost without a word."""
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """YAML loader that refuses a key that occurs twice.
+
+    YAML keeps the last one, which would silently drop a pause above it.
+    """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
         for key, _ in node.value:
             if key.tag != _MERGE and isinstance(key, yaml.ScalarNode):
                 if key.value in seen:
-                    raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is there twice", key.start_mark)
+                    raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} occurs twice", key.start_mark)
                 seen.add(key.value)
-        found: dict[Any, Any] = super().construct_mapping(node, deep)
-        return found
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
+        return mapping
 
 
 def read_policies(path: Path) -> Policies:
-    """Read one policy file. Raises InvalidOption naming file, line and place: it is missing, is no YAML, or says something unknown."""
+    """Read one policy file.
+
+    Raises:
+        InvalidOption: the file is missing, is no YAML, or has an unknown or invalid value; names file, line and
+            place.
+    """
     try:
         size = path.stat().st_size
         if not path.is_file():
@@ -62,13 +72,21 @@ def read_policies(path: Path) -> Policies:
 
 
 def parse_policies(text: str, source: str) -> Policies:
-    """Read the text of a policy file that messages call ``source``. Raises InvalidOption as `read_policies` does."""
+    """Parse the text of a policy file.
+
+    Args:
+        text: content of the file.
+        source: name of the file, for messages.
+
+    Raises:
+        InvalidOption: the text is no YAML, or has an unknown or invalid value; names file, line and place.
+    """
     try:
-        loader = _OnceLoader(text)
+        loader = _UniqueKeyLoader(text)
         node = loader.get_single_node()
-        _lines(node)  # refuses what stands for too much before anything is made of it
+        _number_lines(node)  # refuses a document that expands to too many values before it is constructed
         raw = loader.construct_document(node) if node is not None else None
-        lines = _lines(node)  # by now with what was merged into entries (<<)
+        lines = _number_lines(node)  # again, now with the values that `<<` merged into entries
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
@@ -79,47 +97,47 @@ def parse_policies(text: str, source: str) -> Policies:
     try:
         return Policies(PolicyFile.model_validate({} if raw is None else raw), source, lines)
     except ValidationError as error:
-        # Of several forms, the one that nearly fits; what is misspelt before what is therefore missing.
+        # Of several forms, report the closest one; report a misspelt key before the key that is missing because of it.
         first = max(error.errors(), key=lambda item: (len(item["loc"]), item["type"] == "extra_forbidden"))
-        raise _refusal(first, source, lines) from error
+        raise _describe_error(first, source, lines) from error
 
 
-def _lines(node: yaml.Node | None) -> dict[Place, int]:
-    """The line (1: the first) of every value by the keys and numbers that lead to it."""
-    found: dict[Place, int] = {}
-    waiting: list[tuple[Place, yaml.Node]] = [] if node is None else [((), node)]
+def _number_lines(node: yaml.Node | None) -> dict[Place, int]:
+    """Return the line (from 1) of every value, by the keys and numbers that lead to it."""
+    lines: dict[Place, int] = {}
+    pending: list[tuple[Place, yaml.Node]] = [] if node is None else [((), node)]
     visited = 0
-    while waiting:
-        place, one = waiting.pop()
+    while pending:
+        place, yaml_node = pending.pop()
         visited += 1
         if visited > _MOST_VALUES:
-            raise ValueError(f"it stands for more than {_MOST_VALUES:,} values")
+            raise ValueError(f"it expands to more than {_MOST_VALUES:,} values")
         if len(place) > _DEEPEST:
-            raise ValueError(f"it goes deeper than {_DEEPEST} levels")
-        if isinstance(one, yaml.MappingNode):
-            for key, value in one.value:
+            raise ValueError(f"it is nested deeper than {_DEEPEST} levels")
+        if isinstance(yaml_node, yaml.MappingNode):
+            for key, value in yaml_node.value:
                 if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
-                    found[*place, key.value] = key.start_mark.line + 1
-                    waiting.append(((*place, key.value), value))
-        elif isinstance(one, yaml.SequenceNode):
-            for number, value in enumerate(one.value):
-                found[*place, number] = value.start_mark.line + 1
-                waiting.append(((*place, number), value))
-    return found
+                    lines[*place, key.value] = key.start_mark.line + 1
+                    pending.append(((*place, key.value), value))
+        elif isinstance(yaml_node, yaml.SequenceNode):
+            for number, value in enumerate(yaml_node.value):
+                lines[*place, number] = value.start_mark.line + 1
+                pending.append(((*place, number), value))
+    return lines
 
 
-def _refusal(error: ErrorDetails, source: str, lines: Mapping[Place, int]) -> InvalidOption:
-    """What is wrong, in one line: file, line, place, value and what is accepted."""
-    given = tuple(error["loc"])
+def _describe_error(error: ErrorDetails, source: str, lines: Mapping[Place, int]) -> InvalidOption:
+    """Return the error in one line: file, line, place, value and accepted values."""
+    location = tuple(error["loc"])
     place: Place = ()
-    for step in given:
-        if (*place, step) in lines or (step == given[-1] and step not in _FORMS):
-            place = (*place, step)  # pydantic also names the forms that it tried
+    for step in location:
+        if (*place, step) in lines or (step == location[-1] and step not in _FORMS):
+            place = (*place, step)  # pydantic also names the alternatives that it tried
     line = next((lines[place[:end]] for end in range(len(place), 0, -1) if place[:end] in lines), 0)
     accepted = error["msg"].removeprefix("Value error, ")
     if error["type"] == "extra_forbidden":
-        known = sorted(_known_at(given[:-1]))
-        near = difflib.get_close_matches(str(given[-1]), known, n=1)
+        known = sorted(_known_at(location[:-1]))
+        near = difflib.get_close_matches(str(location[-1]), known, n=1)
         accepted = f"did you mean {near[0]!r}?" if near else f"one of {', '.join(known)}"
         accepted = f"unknown here; {accepted}"
     where = f" (line {line})" if line else ""
@@ -127,13 +145,13 @@ def _refusal(error: ErrorDetails, source: str, lines: Mapping[Place, int]) -> In
 
 
 def _known_at(place: Place) -> set[str]:
-    """The keys that the model at a place of the file takes."""
+    """Return the keys that the model at a place of the file accepts."""
     kinds: list[Any] = [PolicyFile]
     for step in place:
         following: list[Any] = []
         for kind in kinds:
             if isinstance(kind, type) and issubclass(kind, BaseModel):
-                if kind.__name__ == step:  # pydantic names the form that it tried
+                if kind.__name__ == step:  # pydantic names the alternative that it tried
                     following.append(kind)
                 field = next((item for name, item in kind.model_fields.items() if (item.alias or name) == step), None)
                 following += [] if field is None else _kinds(field.annotation)
@@ -145,10 +163,10 @@ def _known_at(place: Place) -> set[str]:
 
 
 def _kinds(annotation: Any) -> Iterator[Any]:
-    """The types that an annotation allows, one by one."""
+    """Yield the types that an annotation allows."""
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
-        for one in typing.get_args(annotation):
-            yield from _kinds(one)
+        for member in typing.get_args(annotation):
+            yield from _kinds(member)
     elif typing.get_origin(annotation) is typing.Annotated:
         yield from _kinds(typing.get_args(annotation)[0])
     else:
@@ -162,34 +180,35 @@ _BUILT_IN: Final = Policies()
 
 
 class PolicySource:
-    """The policies in force, read again whenever their file changed; while it is broken, its last good state counts and ``trouble`` says why.
+    """Policies of a file, read again whenever the file changes.
 
-    A process that never saw it whole lets maintenance rest: what the file would have forbidden is not known.
+    While the file is broken, its last valid state applies and ``trouble`` holds the error. A process that never read
+    a valid state pauses all maintenance, because the restrictions of the file are unknown.
     """
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._lock = Lock()
         self._state: tuple[int, ...] | None = None
-        self._found: Policies | None = None
+        self._policies: Policies | None = None
         self._good: Policies | None = None
 
     def current(self) -> Policies:
-        """Return what holds now; without a file every table has the built-in values. Never raises."""
+        """Return the policies that apply now; without a file every table has the built-in values. Never raises."""
         if not self._path:
             return _BUILT_IN
         with self._lock:
             state = self._state_of_file()
-            if self._found is None or state != self._state:
-                self._found, self._state = self._read(), state
-            return self._found
+            if self._policies is None or state != self._state:
+                self._policies, self._state = self._read(), state
+            return self._policies
 
     def _state_of_file(self) -> tuple[int, ...]:
         try:
-            found = os.stat(self._path)
+            status = os.stat(self._path)
         except OSError:
             return ()
-        return (found.st_mtime_ns, found.st_size, found.st_ino, found.st_dev)
+        return (status.st_mtime_ns, status.st_size, status.st_ino, status.st_dev)
 
     def _read(self) -> Policies:
         path = Path(self._path)
@@ -198,15 +217,15 @@ class PolicySource:
         except InvalidOption as error:
             _LOG.error("%s", error)
             if self._good is None:
-                return _resting(path.name, str(error))
-            return replace(self._good, trouble=f"{error}; what the file said before still counts")
+                return _pause_everything(path.name, str(error))
+            return replace(self._good, trouble=f"{error}; the last valid state of the file still applies")
         return self._good
 
 
-def _resting(source: str, error: str) -> Policies:
-    """Policies of a file that this process never read: everything rests."""
+def _pause_everything(source: str, error: str) -> Policies:
+    """Return the policies for a file that this process never read: all maintenance is paused."""
     pause = Pause(reason=f"the policy file cannot be read: {error}", retention=True)
-    trouble = f"{error}; maintenance rests until the file is repaired"
+    trouble = f"{error}; all maintenance is paused until the file is repaired"
     return Policies(PolicyFile(defaults=PolicyEntry(paused=pause)), source, trouble=trouble)
 
 
@@ -214,20 +233,24 @@ _sources: Final[dict[str, PolicySource]] = {}
 
 
 def policy_source(path: str) -> PolicySource:
-    """Return the policies of a file ("": built-in values alone), one for the whole process, so that its last good state is known to all."""
+    """Return the policies of a file, one object per process, so that its last valid state is shared.
+
+    Args:
+        path: path of the file, or "" for the built-in values.
+    """
     return _sources.setdefault(path, PolicySource(path))
 
 
 def load_policies(environment: Mapping[str, str] | None = None) -> Policies:
-    """Return the policies in force of the file that ``DREDGE_POLICIES`` names; without it every table has the built-in values.
+    """Return the policies of the file that ``DREDGE_POLICIES`` names; without it every table has the built-in values.
 
-    Never raises: see `PolicySource`.
+    Never raises, see `PolicySource`.
     """
     return policy_source(policies_path(environment)).current()
 
 
 def policies_path(environment: Mapping[str, str] | None = None) -> str:
-    """Return what ``DREDGE_POLICIES`` says, "" where it says nothing."""
+    """Return the value of ``DREDGE_POLICIES``, or "" if it is not set."""
     return (os.environ if environment is None else environment).get(POLICIES_VARIABLE, "").strip()
 
 

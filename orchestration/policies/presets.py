@@ -1,4 +1,4 @@
-"""Presets: what the seven usual designs of a table want of maintenance, and of the table's own options, each value with its reason."""
+"""Presets: maintenance rules and table options for the seven usual table designs, each value with its reason."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ PresetName = Literal[
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """A value, and why it is that one."""
+class PresetValue:
+    """Value of a preset with the reason for it."""
 
     value: Any
     why: str
@@ -28,96 +28,110 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Preset:
-    """One design. ``values``: of a policy, by the keys that lead to each in the file; ``options``: of the table, as texts."""
+    """Rules and options for one table design.
+
+    Attributes:
+        meant_for: description of the design.
+        values: policy values, keyed by the path of keys in the policy file.
+        options: table options as texts.
+    """
 
     meant_for: str
-    values: Mapping[tuple[str, ...], Chosen]
-    options: Mapping[str, Chosen]
+    values: Mapping[tuple[str, ...], PresetValue]
+    options: Mapping[str, PresetValue]
 
 
 PRESETS: Final[Mapping[PresetName, Preset]] = MappingProxyType(
     {
         "merge-on-write-gentle": Preset(
-            "primary keys, many readers: deletion vectors spare them the merge, and compactions come little by little",
+            "primary keys, many readers: deletion vectors save them the merge, and compactions are small and frequent",
             {
-                ("level0_warn",): Chosen(20, "readers see nothing of level 0, so that a backlog is missing data"),
-                ("level0_critical",): Chosen(100, "by then readers are far behind"),
-                ("idle_after",): Chosen(
-                    "1 d", "what waits in level 0 of a partition that nobody writes to stays unseen"
+                ("level0_warn",): PresetValue(20, "readers do not see level 0, so a backlog is missing data"),
+                ("level0_critical",): PresetValue(100, "readers miss the data of 100 files"),
+                ("idle_after",): PresetValue(
+                    "1 d", "level-0 files of a partition without writers stay invisible until they are compacted"
                 ),
-                ("idle_min_runs",): Chosen(2, "two runs hold rows that are marked as deleted, or not seen at all"),
+                ("idle_min_runs",): PresetValue(2, "the second run holds deleted rows or rows that readers do not see"),
             },
             {
-                "deletion-vectors.enabled": Chosen("true", "readers pass over marked rows instead of merging runs"),
-                "lookup-compact": Chosen("gentle", "level 0 rises every few commits, not at each of them"),
-                "lookup-compact.max-interval": Chosen("10", "after ten commits at the latest readers see all"),
+                "deletion-vectors.enabled": PresetValue("true", "readers skip deleted rows instead of merging runs"),
+                "lookup-compact": PresetValue("gentle", "level 0 is compacted every few commits, not at each commit"),
+                "lookup-compact.max-interval": PresetValue(
+                    "10", "readers see all rows after ten commits at the latest"
+                ),
             },
         ),
         "copy-on-write": Preset(
-            "primary keys, few commits, small: every commit leaves one sorted run, which any engine reads at full speed",
+            "primary keys, few commits, small: each commit leaves one sorted run, fast to read for every engine",
             {
-                ("level0_warn",): Chosen(2, "a file in level 0 is a commit that was not merged"),
-                ("level0_critical",): Chosen(10, "ten unmerged commits: the writers' own compaction does not run"),
-                ("idle_after",): Chosen("1 d", "a partition that was left unmerged is one that every reader merges"),
-                ("retention", "snapshots", "retain_max"): Chosen(
-                    50, "each snapshot holds a whole copy of what it rewrote"
+                ("level0_warn",): PresetValue(2, "each file in level 0 is a commit that was not compacted"),
+                ("level0_critical",): PresetValue(
+                    10, "ten commits without compaction: the writers' own compaction does not run"
+                ),
+                ("idle_after",): PresetValue("1 d", "every reader has to merge a partition that was not compacted"),
+                ("retention", "snapshots", "retain_max"): PresetValue(
+                    50, "each snapshot keeps a whole copy of the files it rewrote"
                 ),
             },
-            {"full-compaction.delta-commits": Chosen("1", "each commit is followed by a full compaction")},
+            {"full-compaction.delta-commits": PresetValue("1", "each commit is followed by a full compaction")},
         ),
         "multi-writer": Preset(
-            "primary keys, several writers at once: nobody compacts but Dredge, so that writers never collide over it",
+            "primary keys, several writers at once: only Dredge compacts, so writers never conflict over a compaction",
             {
-                ("level0_warn",): Chosen(100, "each commit of each writer adds files to level 0"),
-                ("level0_critical",): Chosen(1_000, "reads merge every one of them"),
-                ("idle_after",): Chosen("1 d", "no writer would ever tidy up a partition that it has left"),
+                ("level0_warn",): PresetValue(100, "each commit of each writer adds files to level 0"),
+                ("level0_critical",): PresetValue(1_000, "each read merges all of these files"),
+                ("idle_after",): PresetValue("1 d", "no writer compacts a partition that it no longer writes to"),
             },
-            {"write-only": Chosen("true", "two that compact one bucket collide, and one of them works for nothing")},
+            {"write-only": PresetValue("true", "two compactions of one bucket conflict, and the work of one is lost")},
         ),
         "high-throughput-asynchronous": Preset(
-            "primary keys, commits every minute or oftener: writers never wait, compaction follows when it can",
+            "primary keys, commits every minute or more often: writers never wait, compaction runs in the background",
             {
-                ("level0_warn",): Chosen(
-                    1_000, "hundreds of files come within an hour and go with the next compaction"
+                ("level0_warn",): PresetValue(
+                    1_000, "hundreds of files arrive within an hour, and the next compaction removes them"
                 ),
-                ("level0_critical",): Chosen(10_000, "compaction no longer follows"),
-                ("idle_after",): Chosen("6 h", "partitions end soon, and what is left in them is a lot"),
-                ("verification",): Chosen(
-                    "sampled", "outputs are large, and the blocking check compares all of them afterwards"
+                ("level0_critical",): PresetValue(10_000, "compaction no longer keeps up with the writers"),
+                ("idle_after",): PresetValue("6 h", "partitions close soon and leave many uncompacted files"),
+                ("verification",): PresetValue(
+                    "sampled", "outputs are large, and the blocking check compares all rows afterwards"
                 ),
             },
             {
-                "num-sorted-run.stop-trigger": Chosen("2147483647", "writers never wait for a compaction"),
-                "sort-spill-threshold": Chosen("10", "many runs are merged without holding all of them open"),
-                "lookup-wait": Chosen("false", "commits do not wait for the lookup of changelogs"),
+                "num-sorted-run.stop-trigger": PresetValue("2147483647", "writers never wait for a compaction"),
+                "sort-spill-threshold": PresetValue("10", "many runs are merged without opening all of them at once"),
+                "lookup-wait": PresetValue("false", "commits do not wait for the changelog lookup"),
             },
         ),
         "log": Preset(
-            "no primary key, writers gather their small files themselves",
+            "no primary key, writers merge their small files themselves",
             {
-                ("idle_after",): Chosen("7 d", "late rows still come for some days"),
-                ("idle_min_files",): Chosen(10, "writers left few: to gather them again is seldom worth it"),
+                ("idle_after",): PresetValue("7 d", "late rows still arrive for some days"),
+                ("idle_min_files",): PresetValue(
+                    10, "writers leave few small files: merging them again is seldom worth a run"
+                ),
             },
             {},
         ),
         "log-write-only": Preset(
-            "no primary key, writers that only write: Dredge alone gathers small files",
+            "no primary key, write-only writers: only Dredge merges small files",
             {
-                ("idle_after",): Chosen("6 h", "nobody else gathers, and readers open every file"),
-                ("idle_min_files",): Chosen(5, "a handful of small files is worth one rewrite"),
+                ("idle_after",): PresetValue("6 h", "no writer merges small files, and readers open every file"),
+                ("idle_min_files",): PresetValue(5, "five small files are worth one rewrite"),
             },
-            {"write-only": Chosen("true", "writers are done sooner, and do not collide with compactions")},
+            {"write-only": PresetValue("true", "writers finish sooner and do not conflict with compactions")},
         ),
         "large-z-ordered": Preset(
-            "no primary key, terabytes, sorted by several columns: what is sorted is not to be rewritten for a few small files",
+            "no primary key, terabytes, sorted by several columns: sorted data is not rewritten for a few small files",
             {
-                ("idle_after",): Chosen("7 d", "late rows come first, the sort comes last"),
-                ("idle_min_files",): Chosen(50, "gathering files mixes what was sorted: only many are worth it"),
-                ("verification",): Chosen("sampled", "to read terabytes again costs more than the rewrite"),
+                ("idle_after",): PresetValue("7 d", "late rows have arrived before the partition is sorted"),
+                ("idle_min_files",): PresetValue(
+                    50, "merging files mixes sorted rows: only many small files are worth it"
+                ),
+                ("verification",): PresetValue("sampled", "reading terabytes again costs more than the rewrite"),
             },
-            {"target-file-size": Chosen("512 mb", "fewer files, each with narrow ranges of the sorted columns")},
+            {"target-file-size": PresetValue("512 mb", "fewer files, each with narrow ranges of the sorted columns")},
         ),
     }
 )
 
-__all__ = ["PRESETS", "Chosen", "Preset", "PresetName"]
+__all__ = ["PRESETS", "Preset", "PresetName", "PresetValue"]

@@ -1,6 +1,7 @@
-"""A round over many tables: what `maintain` is to plan, by the same decisions as sensors make, and whether a plan of it may still be applied.
+"""Round over many tables: the plans that `maintain` makes, by the same decisions as the sensors.
 
-Nothing here knows Dagster, so that the command line decides alike; what Dagster knows of checks and runs is asked through `Round.known`.
+Nothing here imports Dagster, so the command line decides alike. `Round.known` supplies the facts that only Dagster
+has, such as failed checks and running runs.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from orchestration.health import PartitionHealth, TableHealth, refusal_of, table
 from orchestration.policies.budgets import Budget
 from orchestration.policies.decisions import (
     NOTHING_KNOWN,
-    Asked,
     Decision,
+    DecisionScope,
     History,
     Now,
     Outcome,
@@ -49,16 +50,20 @@ _NOTHING_DUE: Final = frozenset(
         Reason.WATCHING,
     }
 )
-_TOLD: Final = 60
-"""So many partitions of a table are named that something stands in the way of; the rest is counted."""
+_MOST_LINES: Final = 60
+"""Declined partitions that are listed per table; further ones are counted."""
 
 
 def facts_of(
     store: TableStore, health: TableHealth, refusal: str | None, sorted_ms: Mapping[str, int] | None = None
 ) -> TableFacts:
-    """Return what decisions are made from, of a table that maintenance leaves alone for ``refusal`` (None: it does not).
+    """Return the facts of a table for decisions.
 
-    ``sorted_ms``: when its partitions were sorted, where a sort is a matter at all.
+    Args:
+        store: the table.
+        health: health of the table.
+        refusal: why maintenance does not touch its files, or None.
+        sorted_ms: epoch ms of the last sort by partition, or None if nothing sorts the table.
     """
     return TableFacts(
         store.name,
@@ -67,30 +72,33 @@ def facts_of(
         append_only=not store.has_primary_key,
         partitioned=bool(store.schema.partition_keys),
         refusal=refusal,
-        order=_order_sensitivity(store, has_deletes=any(one.deletes for one in health.buckets)),
+        order=_explain_order(store, has_deletes=any(bucket.deletes for bucket in health.buckets)),
         sorted_ms=sorted_ms,
         writers_compact=health.writers_compact,
     )
 
 
-def _order_sensitivity(store: TableStore, *, has_deletes: bool) -> str:
-    """Why compacting a part of the runs would change what the table says: where its option takes Java's units, not closed ones; "" where nothing would."""
+def _explain_order(store: TableStore, *, has_deletes: bool) -> str:
+    """Return why compacting only some of the runs would change query results, or "" if it would not.
+
+    Only tables whose option asks for the units of Java Paimon are affected; closed units never are.
+    """
     if not store.has_primary_key or store.options.order_sensitive != "as-paimon":
         return ""
-    expires = expiry_of(store) is not None
-    if store.options.needs_lookup and not expires:  # keys are looked up: a unit takes up what older runs say of them
+    has_expiry = expiry_of(store) is not None
+    if store.options.needs_lookup and not has_expiry:  # a unit looks up the older values of its keys
         return ""
-    found = order_free(store.schema, store.options.raw, has_deletes, store.name, expires)
-    if found.ok:
+    freedom = order_free(store.schema, store.options.raw, has_deletes, store.name, has_expiry)
+    if freedom.ok:
         return ""
     return (
-        f"merging a part of its runs could change answers ({found.reasons[0]}): set 'dredge.compaction.order-sensitive' = 'closed', "
-        f"or `dredge compact {store.name} --full`"
+        f"merging a part of its runs could change answers ({freedom.reasons[0]}): "
+        f"set 'dredge.compaction.order-sensitive' = 'closed', or run `dredge compact {store.name} --full`"
     )
 
 
 def policy_for(policy: Policy, store: TableStore, state: PartitionHealth | None) -> Policy:
-    """Return what the table's ``policy`` says of one partition, by its age now; None: of the table."""
+    """Return the policy of a partition at its current age, or of the whole table if `state` is None."""
     if state is None or not policy.ages or not store.schema.partition_keys:
         return policy
     values, now = state.buckets[0].partition, store.clock.now_ms()
@@ -98,25 +106,37 @@ def policy_for(policy: Policy, store: TableStore, state: PartitionHealth | None)
 
 
 def due_action(level0_files: int, level0_pass: int, trigger: int, *, full: bool) -> tuple[str, dict[str, Any]]:
-    """Return the action, and its arguments, that compacts what is due: of a bucket with more than ``level0_pass`` level-0 files one pass over the oldest ones."""
+    """Return the action that compacts due work, with its arguments.
+
+    A bucket with more than `level0_pass` level-0 files gets one pass over its oldest files.
+
+    Args:
+        level0_files: level-0 files of the bucket.
+        level0_pass: most files of one pass.
+        trigger: compaction trigger of the table, the least files of one pass.
+        full: whether a full compaction is due.
+    """
     if level0_files > level0_pass:
         return RECOVER, {"files": max(level0_pass, trigger)}
     return COMPACT, {"full": True} if full else {}
 
 
 def values_of(store: TableStore, health: TableHealth, paths: Iterable[str]) -> list[Mapping[str, Any]]:
-    """Return the values of the partitions of these paths, also of those all of whose rows wait for a bucket; what holds no file any more is left out."""
-    wanted = list(paths)
-    found: dict[str, Mapping[str, Any]] = {bucket.partition_text: bucket.partition for bucket in health.buckets}
-    if any(path in health.waiting and path not in found for path in wanted):
+    """Return the partition values of paths, including partitions whose rows all wait for a bucket.
+
+    Paths of partitions without files are left out.
+    """
+    selected = list(paths)
+    values: dict[str, Mapping[str, Any]] = {bucket.partition_text: bucket.partition for bucket in health.buckets}
+    if any(path in health.waiting and path not in values for path in selected):
         for item in plan_maintenance(store, "assign_buckets").items_of(AssignItem):
-            found.setdefault(item.partition_text, partition_values(store.schema, item.partition))
-    return [found[path] for path in wanted if path in found]
+            values.setdefault(item.partition_text, partition_values(store.schema, item.partition))
+    return [values[path] for path in selected if path in values]
 
 
 @dataclass(frozen=True)
 class _Case:
-    """A partition that is due."""
+    """Partition with due work."""
 
     store: TableStore
     subject: Subject
@@ -126,11 +146,17 @@ class _Case:
 
 @dataclass(frozen=True)
 class Round:
-    """What a round may do (`lsm_core.maintenance.combined.Rules`).
+    """Rules of one round (`lsm_core.maintenance.combined.Rules`).
 
-    ``unattended``: nobody asked for it, so that hours, suspensions and ``budget`` hold as for sensors; by hand none of them does, and a pause, failed checks, runs at work,
-    order and partitions about to expire do. ``known``: what is known of a table's partition ("": of any part of it) besides. ``approved``: somebody answers for the
-    plans, or they are held for approval when they are applied; otherwise an action that needs approval is declined.
+    Attributes:
+        policies: policies in force.
+        unattended: whether no person started the round. Then hours, suspensions and `budget` apply as for sensors. A
+            round by hand ignores these three, but not pauses, failed checks, runs at work, order sensitivity and
+            expiring partitions.
+        approved: whether a person approves the plans, or they are stored for approval. Otherwise actions that need
+            approval are declined.
+        budget: remaining budget.
+        known: returns the history of a table's partition, or of any of its partitions for "".
     """
 
     policies: Policies = field(default_factory=Policies)
@@ -142,11 +168,17 @@ class Round:
     def requests(
         self, names: Iterable[str], open_table: Opening, actions: Sequence[str]
     ) -> tuple[list[Request], list[Declined]]:
-        """Return what to plan, compactions in their turn (most useful first), and a line for everything else.
+        """Return the plans to make, and a line for everything that is declined.
 
-        Of a compaction are planned the partitions that the tables' own rules ask for. A table that cannot be opened is declined as "failed".
+        Compactions come in order of usefulness, for the partitions that the tables' own rules pick. A table that
+        cannot be opened is declined as "failed".
+
+        Args:
+            names: names of the tables.
+            open_table: opens a table by name.
+            actions: actions of the round.
         """
-        asked: list[Request] = []
+        upkeep: list[Request] = []
         declined: list[Declined] = []
         due: dict[str, tuple[Decision, _Case]] = {}
         for name in names:
@@ -154,9 +186,15 @@ class Round:
                 try:
                     store = open_table(name)
                     if action == COMPACT:
-                        cases = self._cases(store)
-                        due |= {one.subject: (one, case) for one, case in cases if one.outcome is Outcome.RUN}
-                        declined += _told(store.name, [one for one, _ in cases if one.outcome is not Outcome.RUN])
+                        cases = self._decide_cases(store)
+                        due |= {
+                            decision.subject: (decision, case)
+                            for decision, case in cases
+                            if decision.outcome is Outcome.RUN
+                        }
+                        declined += _list_declined(
+                            store.name, [decision for decision, _ in cases if decision.outcome is not Outcome.RUN]
+                        )
                         continue
                     why = self.upkeep(store, action)
                 except Exception as error:  # noqa: BLE001  (one table stops no other)
@@ -164,66 +202,70 @@ class Round:
                     declined.append(Declined(name, "failed", text, {"action": action}))
                     continue
                 if why is not None:
-                    declined.append(_line(why, action))
+                    declined.append(_as_declined(why, action))
                 else:
                     arguments = self.policies.of(store.name).retention_arguments(action, store.clock.now_ms())
-                    asked.append(Request(store.name, action, arguments))
+                    upkeep.append(Request(store.name, action, arguments))
         final = settle_in_turn(
-            (one for one, _ in due.values()), self.budget, lambda one, left: self._settled(due[one.subject][1], left)
+            (decision for decision, _ in due.values()),
+            self.budget,
+            lambda decision, remaining: self._settle(due[decision.subject][1], remaining),
         )
-        held = [one for one in final if one.outcome is not Outcome.RUN]
-        for table in dict.fromkeys(one.table for one in held):
-            declined += _told(table, [one for one in held if one.table == table])
-        chosen = [(one, due[one.subject][1]) for one in final if one.outcome is Outcome.RUN]
-        return [*_requests(chosen, declined), *asked], declined
+        held = [decision for decision in final if decision.outcome is not Outcome.RUN]
+        for table in dict.fromkeys(decision.table for decision in held):
+            declined += _list_declined(table, [decision for decision in held if decision.table == table])
+        chosen = [(decision, due[decision.subject][1]) for decision in final if decision.outcome is Outcome.RUN]
+        return [*_make_requests(chosen, declined), *upkeep], declined
 
     def why_not(self, store: TableStore, plan: MaintenancePlan) -> Declined | None:
-        """Return why a plan of this round is not to be applied now, None when it may be: it is decided once more, as things are by now."""
+        """Return why a plan of this round must not be applied now, or None. The decision is made again from the current
+        state.
+        """
         if plan.action not in {COMPACT, RECOVER}:
             why = self.upkeep(store, plan.action)
-            return None if why is None else _line(why, plan.action)
+            return None if why is None else _as_declined(why, plan.action)
         paths = {str(getattr(item, "partition_text", "")) for item in plan.items}
-        for one, case in self._cases(store):
-            if one.partition in paths or not one.partition:
-                final = self._settled(case, Budget()) if one.outcome is Outcome.RUN else one
+        for decision, case in self._decide_cases(store):
+            if decision.partition in paths or not decision.partition:
+                final = self._settle(case, Budget()) if decision.outcome is Outcome.RUN else decision
                 if final.outcome is not Outcome.RUN:
-                    return _line(final, plan.action)
+                    return _as_declined(final, plan.action)
         return None
 
     def upkeep(self, store: TableStore, action: str) -> Decision | None:
-        """Return why an action that compacts no data may not be done to a table now, None when it may."""
-        policy = self._hours(self.policies.of(store.name))
-        unapproved = self._unapproved(store.name, policy, action)
+        """Return why an action that compacts no data may not run on a table now, or None if it may."""
+        policy = self._with_hours(self.policies.of(store.name))
+        unapproved = self._decline_unapproved(store.name, policy, action)
         if unapproved is not None:
             return unapproved
         known = self.known(store.name, "")
         return decide_upkeep(store.name, action, refusal_of(store), policy, known, store.clock.now_ms())
 
-    def _cases(self, store: TableStore) -> list[tuple[Decision, _Case]]:
-        """What metadata alone say of each partition's compaction."""
+    def _decide_cases(self, store: TableStore) -> list[tuple[Decision, _Case]]:
+        """Return the decision for each partition from metadata alone."""
         table, now = (
             facts_of(store, table_health(store), refusal_of(store)),
             Now(store.clock.now_ms(), SystemClock().now_ms()),
         )
-        if not self.unattended:  # somebody asked for it now
+        if not self.unattended:  # a person wants it compacted now
             table = replace(table, writers_compact=False)
-        found = []
-        for subject in subjects(table, Asked.OWN_RULES):
-            policy = self._hours(policy_for(self.policies.of(store.name), store, subject.state))
-            one = decide(subject, policy, NOTHING_KNOWN, now)
-            if one.outcome is Outcome.RUN:
-                one = self._unapproved(store.name, policy, COMPACT) or one
-            found.append((one, _Case(store, subject, policy, now)))
-        return found
+        cases = []
+        for subject in subjects(table, DecisionScope.OWN_RULES):
+            policy = self._with_hours(policy_for(self.policies.of(store.name), store, subject.state))
+            decision = decide(subject, policy, NOTHING_KNOWN, now)
+            if decision.outcome is Outcome.RUN:
+                decision = self._decline_unapproved(store.name, policy, COMPACT) or decision
+            cases.append((decision, _Case(store, subject, policy, now)))
+        return cases
 
-    def _settled(self, case: _Case, budget: Budget) -> Decision:
+    def _settle(self, case: _Case, budget: Budget) -> Decision:
         known = replace(self.known(case.store.name, case.subject.partition), budget=budget)
         return decide(case.subject, case.policy, known if self.unattended else replace(known, suspended=None), case.now)
 
-    def _hours(self, policy: Policy) -> Policy:
+    def _with_hours(self, policy: Policy) -> Policy:
         return policy if self.unattended else replace(policy, off_peak=None)
 
-    def _unapproved(self, table: str, policy: Policy, action: str) -> Decision | None:
+    def _decline_unapproved(self, table: str, policy: Policy, action: str) -> Decision | None:
         if self.approved or not policy.needs_approval(action):
             return None
         origin = policy.origin(f"approval.{policy.approved_as(action)}")
@@ -231,15 +273,19 @@ class Round:
         return Decision(table, "", Outcome.DECLINE, Reason.APPROVAL, text)
 
 
-def _requests(chosen: Sequence[tuple[Decision, _Case]], declined: list[Declined]) -> list[Request]:
-    """The compactions of what was ``chosen``, in that order: one of a table's partitions that its rules pick from, one of those that are merged whole, passes each by itself."""
+def _make_requests(chosen: Sequence[tuple[Decision, _Case]], declined: list[Declined]) -> list[Request]:
+    """Return the plans for compactions that may run, in their order.
+
+    Partitions of a table that its rules pick from share a plan, and so do partitions that are merged whole. Each pass
+    over level 0 is a plan of its own.
+    """
     groups: dict[tuple[str, str, bool, str], list[tuple[int, Decision, _Case]]] = {}
-    for turn, (one, case) in enumerate(chosen):
+    for turn, (decision, case) in enumerate(chosen):
         level0 = 0 if case.subject.state is None else case.subject.state.level0_files
-        action, _ = due_action(level0, case.policy.level0_pass, 0, full=one.full)
-        place = (one.table, action, one.full, one.partition if action == RECOVER else "")
-        groups.setdefault(place, []).append((turn, one, case))
-    found = []
+        action, _ = due_action(level0, case.policy.level0_pass, 0, full=decision.full)
+        place = (decision.table, action, decision.full, decision.partition if action == RECOVER else "")
+        groups.setdefault(place, []).append((turn, decision, case))
+    requests = []
     for (table, action, full, _), group in groups.items():
         turn, _, case = group[0]
         facts, trigger = case.subject.table, case.store.options.compaction_trigger
@@ -247,31 +293,33 @@ def _requests(chosen: Sequence[tuple[Decision, _Case]], declined: list[Declined]
         arguments = due_action(level0, case.policy.level0_pass, trigger, full=full)[1]
         if facts.partitioned:
             try:
-                arguments["partitions"] = values_of(case.store, facts.health, (one.partition for _, one, _ in group))
+                arguments["partitions"] = values_of(
+                    case.store, facts.health, (decision.partition for _, decision, _ in group)
+                )
             except Exception as error:  # noqa: BLE001  (one table stops no other)
                 text = f"{COMPACT}: {type(error).__name__}: {error}"
                 declined.append(Declined(table, "failed", text, {"action": COMPACT}))
                 continue
-        score = max(one.benefit for _, one, _ in group)
-        found.append(Request(table, action, arguments, turn, score))
-    return found
+        score = max(decision.benefit for _, decision, _ in group)
+        requests.append(Request(table, action, arguments, turn, score))
+    return requests
 
 
-def _told(table: str, declined: Sequence[Decision]) -> list[Declined]:
-    """Lines of what is not compacted: each partition that something stands in the way of, and one where nothing is due in the whole table."""
-    standing = [one for one in declined if one.reason not in _NOTHING_DUE]
-    lines = [_line(one, COMPACT) for one in standing[:_TOLD]]
-    if len(standing) > _TOLD:
-        text = f"{COMPACT}: {len(standing) - _TOLD:,} more partitions are left alone"
+def _list_declined(table: str, declined: Sequence[Decision]) -> list[Declined]:
+    """Return lines for declined partitions: one per obstacle, or one for the table if nothing is due in it."""
+    blocked = [decision for decision in declined if decision.reason not in _NOTHING_DUE]
+    lines = [_as_declined(decision, COMPACT) for decision in blocked[:_MOST_LINES]]
+    if len(blocked) > _MOST_LINES:
+        text = f"{COMPACT}: {len(blocked) - _MOST_LINES:,} more partitions are left alone"
         lines.append(Declined(table, "more", text, {"action": COMPACT}))
-    if not standing and declined:
+    if not blocked and declined:
         more = f" (and {len(declined) - 1:,} more partitions)" if len(declined) > 1 else ""
         lines.append(Declined(table, "nothing", f"{COMPACT}: {declined[0].text}{more}", {"action": COMPACT}))
     return lines
 
 
-def _line(one: Decision, action: str) -> Declined:
-    return Declined(one.subject, one.reason.value, f"{action}: {one.text}", {"action": action})
+def _as_declined(decision: Decision, action: str) -> Declined:
+    return Declined(decision.subject, decision.reason.value, f"{action}: {decision.text}", {"action": action})
 
 
 __all__ = ["COMPACT", "RECOVER", "Round", "due_action", "facts_of", "policy_for", "values_of"]

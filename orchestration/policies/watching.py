@@ -1,4 +1,4 @@
-"""What is to be told of a table that no single compaction mends: piles, stalls, long pauses, a history that does not shrink. Pure."""
+"""Alerts about conditions that no single compaction resolves: backlogs, stalls, long pauses, growing history. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from orchestration.table_card import count_text
 
 
 class Trouble(StrEnum):
-    """What is wrong, as a code that programs can count."""
+    """Condition that an alert is about, as a code that programs can count."""
 
     LEVEL0 = "level 0 piles up"
     SMALL_FILES = "small files pile up"
@@ -37,7 +37,7 @@ class Trouble(StrEnum):
 
 
 class Severity(StrEnum):
-    """How bad it is: info is shown, and nobody is alerted."""
+    """Severity of a finding; info is shown without an alert."""
 
     INFO = "info"
     WARN = "warn"
@@ -47,7 +47,14 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing to tell of ``subject`` (a table, a sensor, the policy file): ``text`` has the numbers, which may change while the `key` stays."""
+    """Finding about a table, a sensor or the policy file.
+
+    Attributes:
+        subject: table, sensor or file that the finding is about.
+        trouble: code of the condition.
+        severity: its severity.
+        text: explanation with numbers, which may change while the `key` stays.
+    """
 
     subject: str
     trouble: Trouble
@@ -56,16 +63,25 @@ class Finding:
 
     @property
     def key(self) -> str:
-        """What an alert is told once for, until it changes: the subject, what is wrong with it, and how bad."""
+        """Identity of the alert: subject, condition and severity.
+
+        An alert is sent once per key until the key changes.
+        """
         return f"{self.subject}: {self.trouble} ({self.severity})"
 
     def line(self) -> str:
-        """How ticks and alerts say it."""
+        """Return the line for ticks and alerts."""
         return f"{self.subject}: {self.severity.value} ({self.trouble.value}): {self.text}"
 
 
 def find_small_files(table: str, pile: Verdict, average: Verdict) -> list[Finding]:
-    """Return the alerts of an append table's files, as its checks `small_files_backlog` and `average_file_size` judge them."""
+    """Return the alerts about an append table's small files.
+
+    Args:
+        table: full name of the table.
+        pile: verdict of the check `small_files_backlog`.
+        average: verdict of the check `average_file_size`.
+    """
     act = f"; `dredge compact {table}` gathers them"
     if not pile.passed:
         return [
@@ -75,7 +91,10 @@ def find_small_files(table: str, pile: Verdict, average: Verdict) -> list[Findin
 
 
 def find_backlog(table: str, states: Sequence[PartitionHealth], policy: Policy) -> list[Finding]:
-    """The level-0 alert of a table with a primary key: at the policy's warning, critical and emergency numbers of files in one bucket."""
+    """Return the level-0 alert of a table with a primary key.
+
+    The limits are the policy's warning, critical and emergency numbers of files in one bucket.
+    """
     level, files, where = backlog_of(states, policy)
     if level is Backlog.OK:
         return []
@@ -92,27 +111,34 @@ def find_backlog(table: str, states: Sequence[PartitionHealth], policy: Policy) 
 
 
 def find_stall(table: str, due: Mapping[str, DueWork], policy: Policy, now_ms: int) -> list[Finding]:
-    """The watchdog: something is ``due`` (by partition), could have been done for too long, and nothing was compacted since."""
-    late = overdue(due, policy, now_ms)
-    if not late:
+    """Return the alert about due work that could have run for too long while nothing was compacted.
+
+    Args:
+        table: full name of the table.
+        due: due work by partition.
+        policy: policy of the table.
+        now_ms: epoch ms.
+    """
+    stalled = overdue(due, policy, now_ms)
+    if not stalled:
         return []
-    oldest = min(late, key=lambda text: late[text].since_ms)
+    oldest = min(stalled, key=lambda text: stalled[text].since_ms)
     where = f" in {oldest}" if oldest else ""
-    more = f" (and in {count_text(len(late) - 1, 'more partition')})" if len(late) > 1 else ""
-    hours = (now_ms - late[oldest].since_ms) // HOUR_MS
+    more = f" (and in {count_text(len(stalled) - 1, 'more partition')})" if len(stalled) > 1 else ""
+    hours = (now_ms - stalled[oldest].since_ms) // HOUR_MS
     limit = policy.watch.stalled_after_ms // HOUR_MS
-    text = f"nothing was compacted for {hours} h >= {limit} h{where}{more}, and something is due: {late[oldest].text}"
+    text = f"nothing was compacted for {hours} h >= {limit} h{where}{more}, and work is due: {stalled[oldest].text}"
     return [Finding(table, Trouble.STALLED, Severity.ERROR, text)]
 
 
 def overdue(due: Mapping[str, DueWork], policy: Policy, now_ms: int) -> dict[str, DueWork]:
-    """Return what of ``due`` could have been done for the policy's ``watch.stalled_after`` or longer."""
+    """Return the due work that could have run for the policy's ``watch.stalled_after`` or longer."""
     limit = max(policy.watch.stalled_after_ms, 1)
-    return {text: one for text, one in due.items() if now_ms - one.since_ms >= limit}
+    return {text: work for text, work in due.items() if now_ms - work.since_ms >= limit}
 
 
 def find_pause(table: str, policy: Policy, now_ms: int) -> list[Finding]:
-    """A pause that says since when, and that somebody may have forgotten."""
+    """Return the alert about a pause with a start date that may have been forgotten."""
     if policy.paused is None or policy.paused_since_ms is None:
         return []
     days, limit = (now_ms - policy.paused_since_ms) // DAY_MS, policy.watch.paused_at_most_ms // DAY_MS
@@ -123,45 +149,61 @@ def find_pause(table: str, policy: Policy, now_ms: int) -> list[Finding]:
 
 
 def find_history(table: str, debt: HistoryDebt, policy: Policy, now_ms: int) -> list[Finding]:
-    """What keeps the history from shrinking: snapshots, consumers, gaps, tags, manifests. ``debt`` was taken with the policy's grace."""
-    found = []
+    """Return the alerts about history that does not shrink: snapshots, consumers, gaps, tags and manifests.
+
+    Args:
+        table: full name of the table.
+        debt: overdue history, measured with the grace period of the policy.
+        policy: policy of the table.
+        now_ms: epoch ms.
+    """
+    problems = []
     grace = policy.watch.overdue_after_ms // HOUR_MS
     if debt.overdue:
         since = f"; the oldest is of {utc_text(debt.earliest_ms)} UTC" if debt.earliest_ms is not None else ""
-        text = f"{debt.overdue:,} of {debt.snapshots:,} snapshots were to expire {grace} h ago or longer{since}; `dredge expire {table}`"
-        found.append((Trouble.SNAPSHOTS, Severity.WARN, text))
-    if debt.held:
-        seen = "" if debt.consumer_seen_ms is None else f", heard of last {_days(now_ms - debt.consumer_seen_ms)} ago,"
         text = (
-            f"consumer {debt.consumer!r}{seen} has yet to read {debt.consumer_behind:,} snapshots and keeps {debt.held:,} that were to expire; "
-            f"`dredge consumers {table}`, or set consumer.expiration-time"
+            f"{debt.overdue:,} of {debt.snapshots:,} snapshots were to expire {grace} h ago or longer{since}; "
+            f"`dredge expire {table}`"
         )
-        found.append((Trouble.CONSUMER, Severity.WARN, text))
+        problems.append((Trouble.SNAPSHOTS, Severity.WARN, text))
+    if debt.held:
+        seen = "" if debt.consumer_seen_ms is None else f", last seen {_days(now_ms - debt.consumer_seen_ms)} ago,"
+        text = (
+            f"consumer {debt.consumer!r}{seen} has yet to read {debt.consumer_behind:,} snapshots and keeps "
+            f"{debt.held:,} that were to expire; `dredge consumers {table}`, or set consumer.expiration-time"
+        )
+        problems.append((Trouble.CONSUMER, Severity.WARN, text))
     if debt.gaps:
         first, last = debt.gaps[0]
         more = f" (and {len(debt.gaps) - 1} more gaps)" if len(debt.gaps) > 1 else ""
-        text = f"{first}..{last}{more}, which can end expiry by other engines for good; `dredge repair {table}` bridges the gap"
-        found.append((Trouble.GAP, Severity.WARN, text))
+        text = (
+            f"{first}..{last}{more}; other engines may never expire snapshots again; "
+            f"`dredge repair {table}` bridges the gap"
+        )
+        problems.append((Trouble.GAP, Severity.WARN, text))
     if debt.overdue_tags or debt.tags > policy.watch.tags:
         over = (
-            f", {len(debt.overdue_tags)} of them kept longer than was said ({debt.overdue_tags[0]})"
+            f", {len(debt.overdue_tags)} of them past their expiry time ({debt.overdue_tags[0]})"
             if debt.overdue_tags
             else ""
         )
-        text = f"{count_text(debt.tags, 'tag')} (limit {policy.watch.tags}){over}; each keeps its files: `dredge holds {table}`"
-        found.append((Trouble.TAGS, Severity.WARN, text))
+        text = (
+            f"{count_text(debt.tags, 'tag')} (limit {policy.watch.tags}){over}; each keeps its files: "
+            f"`dredge holds {table}`"
+        )
+        problems.append((Trouble.TAGS, Severity.WARN, text))
     if debt.small_manifests >= policy.watch.small_manifests:
         text = (
-            f"{debt.small_manifests:,} of {debt.manifests:,} manifests are small or hold deletions (limit {policy.watch.small_manifests:,}): every plan reads "
-            f"them; `dredge compact-manifests {table}`"
+            f"{debt.small_manifests:,} of {debt.manifests:,} manifests are small or hold deletions "
+            f"(limit {policy.watch.small_manifests:,}): every plan reads them; `dredge compact-manifests {table}`"
         )
-        found.append((Trouble.MANIFESTS, Severity.WARN, text))
-    return [Finding(table, trouble, severity, text) for trouble, severity, text in found]
+        problems.append((Trouble.MANIFESTS, Severity.WARN, text))
+    return [Finding(table, trouble, severity, text) for trouble, severity, text in problems]
 
 
 def find_late_data(table: str, states: Sequence[PartitionHealth], policy: Policy) -> list[Finding]:
-    """Partitions that had rested for the policy's idle time when somebody wrote to them again."""
-    woken: dict[str, int] = {}
+    """Return the alert about idle partitions that received new data after the policy's idle time."""
+    reopened: dict[str, int] = {}
     for state in states:
         gaps = [
             bucket.oldest_level0_ms - bucket.last_compaction_ms
@@ -169,12 +211,15 @@ def find_late_data(table: str, states: Sequence[PartitionHealth], policy: Policy
             if bucket.oldest_level0_ms is not None and bucket.last_compaction_ms is not None
         ]
         if state.text and max(gaps, default=0) >= policy.idle_after_ms:
-            woken[state.text] = max(gaps)
-    if not woken:
+            reopened[state.text] = max(gaps)
+    if not reopened:
         return []
-    first = min(woken)
-    more = f" (and {count_text(len(woken) - 1, 'more partition')})" if len(woken) > 1 else ""
-    text = f"{first}{more} was written to {_days(woken[first])} after its last compaction: merged again by the trigger, or once it is idle"
+    first = min(reopened)
+    more = f" (and {count_text(len(reopened) - 1, 'more partition')})" if len(reopened) > 1 else ""
+    text = (
+        f"{first}{more} was written to {_days(reopened[first])} after its last compaction: "
+        "merged again at the trigger, or once it is idle"
+    )
     return [Finding(table, Trouble.LATE_DATA, Severity.INFO, text)]
 
 

@@ -1,4 +1,4 @@
-"""What a file says that a simulation replays a table under: a whole policy file, or the options and times of one policy."""
+"""Policies for simulations, read from a whole policy file or from a mapping of options and times."""
 
 from __future__ import annotations
 
@@ -18,11 +18,19 @@ _SECTIONS: Final = frozenset(PolicyFile.model_fields)
 
 
 def simulated_policy(text: str, name: str, table: str) -> SimulatedPolicy:
-    """Return the policy that ``text`` (YAML), a file called ``name``, gives ``table``.
+    """Parse the policy under which a simulation replays a table.
 
-    A file with the sections of a policy file (`defaults`, `databases`, `tables`) is read as one: what it says of the table's idle time and windows is
-    replayed. Any other is a mapping of table options, `look_every`, `idle_after`, `idle_min_runs` and `idle_min_files`.
-    Raises InvalidOption naming the file and what is wrong.
+    A file with the sections of a policy file (`defaults`, `databases`, `tables`) is read as a policy file; the replay
+    uses its idle times and windows for the table. Any other file is a mapping of table options, `look_every`,
+    `idle_after`, `idle_min_runs` and `idle_min_files`.
+
+    Args:
+        text: content of the file, YAML.
+        name: name of the file, for messages.
+        table: full name of the table, ``db.table``.
+
+    Raises:
+        InvalidOption: the content is not valid; the message names the file and the value.
     """
     if len(text) > _MOST_BYTES:
         raise InvalidOption("policy", name, f"a file of at most {_MOST_BYTES // 1024} KiB")
@@ -38,7 +46,7 @@ def simulated_policy(text: str, name: str, table: str) -> SimulatedPolicy:
 
 
 def as_simulated(policy: Policy, name: str) -> SimulatedPolicy:
-    """Return what a policy means for a replay: when a partition is idle, and when something may be started."""
+    """Convert a policy for a replay: it keeps the idle rules and the off-peak windows."""
     off_peak = policy.off_peak
     return SimulatedPolicy(
         name,

@@ -1,4 +1,4 @@
-"""Off-peak windows: at which times of the week, by the wall clock of a time zone, maintenance may start something."""
+"""Off-peak windows: the hours of the week, in a time zone, in which maintenance may start compactions."""
 
 from __future__ import annotations
 
@@ -18,22 +18,24 @@ _TIME: Final = re.compile(r"([01]?[0-9]|2[0-4]):([0-5][0-9])")
 
 
 class Window(BaseModel):
-    """Hours of a day. A window whose end is not after its beginning goes on past midnight; ``days`` are those on which it begins."""
+    """Hours of a day. If the end is not after the start, the window ends on the next day; `days` are the days it starts
+    on.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
-    start: str = Field(alias="from", description="when it begins, like '22:00'")
+    start: str = Field(alias="from", description="start of the window, like '22:00'")
     end: str = Field(
-        alias="to", description="when it ends, like '06:00' (of the next day, if that is not after 'from') or '24:00'"
+        alias="to", description="end of the window, like '24:00' or '06:00' (on the next day if it is not after 'from')"
     )
     days: list[Day] | None = Field(
-        None, min_length=1, description="the days on which it begins, like [sat, sun]; default: every day"
+        None, min_length=1, description="days on which the window starts, like [sat, sun]; default: every day"
     )
 
     @field_validator("start", "end", mode="before")
     @classmethod
     def _as_text(cls, value: Any) -> Any:
-        """YAML reads 22:00 without quotes as the number 22 * 60."""
+        """Convert a YAML integer to a time: YAML 1.1 reads 22:00 without quotes as 22 * 60."""
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _DAY_MINUTES:
             return f"{value // 60:02d}:{value % 60:02d}"
         return value
@@ -42,7 +44,7 @@ class Window(BaseModel):
     @classmethod
     def _is_time(cls, value: str) -> str:
         if _TIME.fullmatch(value) is None or _minutes(value) > _DAY_MINUTES:
-            raise ValueError("a time of the day like '22:00' is wanted, '24:00' at most")
+            raise ValueError("expected a time of the day like '22:00', at most '24:00'")
         return value
 
     @model_validator(mode="after")
@@ -58,7 +60,7 @@ class Window(BaseModel):
         return _minutes(self.start) == 0 and _minutes(self.end) == _DAY_MINUTES
 
     def holds(self, local: datetime.datetime) -> bool:
-        """Whether the wall-clock time is inside."""
+        """Return whether a local time is inside the window."""
         start, end = _minutes(self.start), _minutes(self.end)
         minute, day = local.hour * 60 + local.minute, local.weekday()
         if start < end:
@@ -69,7 +71,7 @@ class Window(BaseModel):
         return self.days is None or DAYS[day] in self.days
 
     def text(self) -> str:
-        """As ticks say it: ``22:00-06:00 on sat, sun``."""
+        """Return the text for ticks, like ``22:00-06:00 on sat, sun``."""
         days = f" on {', '.join(self.days)}" if self.days else ""
         return f"{self.start}-{self.end}{days}"
 
@@ -80,15 +82,16 @@ def _minutes(text: str) -> int:
 
 
 class OffPeak(BaseModel):
-    """The times at which sensors may start compactions, by the wall clock of a time zone: summer time moves them with the clocks.
+    """Windows in which sensors may start compactions, in local time of a time zone, so daylight saving time applies.
 
-    A window that the clocks skip does not take place that day, one that they repeat does twice.
+    A window that falls into an hour skipped by the clock change does not open on that day. A window in a repeated
+    hour opens twice.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    time_zone: str = Field(description="whose clocks the windows are read by, like 'Europe/Berlin' or 'UTC'")
-    windows: list[Window] = Field(min_length=1, description="when compactions may start; inside any of them")
+    time_zone: str = Field(description="time zone of the windows, like 'Europe/Berlin' or 'UTC'")
+    windows: list[Window] = Field(min_length=1, description="windows in which compactions may start")
 
     @field_validator("time_zone")
     @classmethod
@@ -96,21 +99,29 @@ class OffPeak(BaseModel):
         try:
             ZoneInfo(value)
         except (KeyError, ValueError, OSError) as error:  # also a path, or a folder of the time zone database
-            raise ValueError(f"there is no time zone {value!r}; names are like 'Europe/Berlin' or 'UTC'") from error
+            raise ValueError(f"unknown time zone {value!r}; use a name like 'Europe/Berlin' or 'UTC'") from error
         return value
 
     def is_open(self, now_ms: int) -> bool:
-        """Whether the moment (epoch ms) is inside a window."""
+        """Return whether a time (epoch ms) is inside a window."""
         local = datetime.datetime.fromtimestamp(now_ms // 1000, ZoneInfo(self.time_zone))
         return any(window.holds(local) for window in self.windows)
 
     def next_open(self, now_ms: int) -> int | None:
-        """Return the first whole minute (epoch ms) from ``now_ms`` on inside a window; None: none within eight days, for the clocks skip it."""
+        """Return the next time at which a window is open.
+
+        Args:
+            now_ms: first time to consider, epoch ms.
+
+        Returns:
+            `now_ms` if a window is open, else the start (epoch ms) of the next window. None if no window opens within
+            eight days because the clock change skips it.
+        """
         if self.is_open(now_ms):
             return now_ms
         zone = ZoneInfo(self.time_zone)
         today = datetime.datetime.fromtimestamp(now_ms // 1000, zone).date()
-        found = [change for change in _clock_changes(zone, now_ms) if change > now_ms and self.is_open(change)]
+        openings = [change for change in _clock_changes(zone, now_ms) if change > now_ms and self.is_open(change)]
         for window in self.windows:
             hours, minutes = divmod(_minutes(window.start) % _DAY_MINUTES, 60)
             for ahead in range(-1, 9):
@@ -119,21 +130,24 @@ class OffPeak(BaseModel):
                         today + datetime.timedelta(days=ahead), datetime.time(hours, minutes, fold=fold), zone
                     )
                     start = int(begins.timestamp()) * 1000
-                    found += [start] if start > now_ms and self.is_open(start) else []
-        return min(found, default=None)
+                    openings += [start] if start > now_ms and self.is_open(start) else []
+        return min(openings, default=None)
 
     def text(self) -> str:
-        """As ticks say it: ``22:00-06:00 (Europe/Berlin)``."""
+        """Return the text for ticks, like ``22:00-06:00 (Europe/Berlin)``."""
         return f"{', '.join(window.text() for window in self.windows)} ({self.time_zone})"
 
 
 def _clock_changes(zone: ZoneInfo, now_ms: int) -> list[int]:
-    """Minutes (epoch ms) of the next nine days at which the clocks jump: perhaps into a window that begins at a time they skip, or back into one."""
+    """Return the minutes (epoch ms) of the next nine days at which the clocks jump.
+
+    A jump can open a window: forward over its start, or back into it.
+    """
 
     def offset(minute: int) -> datetime.timedelta | None:
         return datetime.datetime.fromtimestamp(minute * 60, zone).utcoffset()
 
-    found, now = [], now_ms // MINUTE_MS
+    changes, now = [], now_ms // MINUTE_MS
     for before, after in pairwise(now + day * _DAY_MINUTES for day in range(10)):
         if offset(before) == offset(after):
             continue
@@ -141,8 +155,8 @@ def _clock_changes(zone: ZoneInfo, now_ms: int) -> list[int]:
         while new - old > 1:
             middle = (old + new) // 2
             old, new = (old, middle) if offset(middle) == offset(after) else (middle, new)
-        found.append(new * MINUTE_MS)
-    return found
+        changes.append(new * MINUTE_MS)
+    return changes
 
 
 __all__ = ["DAYS", "OffPeak", "Window"]

@@ -1,4 +1,4 @@
-"""What ops, sensors and checks work with: the warehouse (tables and the clock), Spark, and the ledger of what was done."""
+"""Resources of ops, sensors and checks: the warehouse (tables and clock), Spark, and the ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often and how long the platform looks, read from the environment once, when definitions load."""
+"""Settings of the platform: intervals and time budgets, read from the environment when definitions load."""
 
 from __future__ import annotations
 
@@ -16,20 +16,32 @@ from orchestration.quirks import is_valid_cron_schedule
 
 URL_VARIABLE: Final = "DREDGE_DAGSTER_URL"
 RUN_ASSETS_VARIABLE: Final = "DREDGE_RUN_ASSETS"
-"""What a run's own process materialises or checks: keys of assets as JSON. The launcher sets it; no person does."""
+"""Assets that a run's process materialises or checks, as JSON keys. Only the launcher sets it."""
 RUN_JOB_VARIABLE: Final = "DREDGE_RUN_JOB"
-"""The job of a run that chose no assets. The launcher sets it; no person does."""
+"""Job of a run that selected no assets. Only the launcher sets it."""
 RUN_PARTITIONED_VARIABLE: Final = "DREDGE_RUN_PARTITIONED"
-"""Set for a run of partitions, whose table may be gone and can tell nobody that it had any. The launcher sets it; no person does."""
+"""Marks a run of partitions, because a dropped table no longer shows that it had any. Only the launcher sets it."""
 _ON: Final = frozenset({"on", "true", "1", "yes"})
 _OFF: Final = frozenset({"off", "false", "0", "no"})
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Intervals and budgets in seconds; crons in UTC; what starts switched on; the web server that reloads the code location.
+    """Settings of the platform.
 
-    ``dagster_url`` is an http(s) address without a slash at its end, "" for none.
+    Attributes:
+        sensor_seconds: interval of the table sensors, in seconds.
+        sensor_budget_seconds: time budget of a tick, in seconds.
+        watch_seconds: interval of the sensor `watch`, in seconds.
+        sensors_on: whether sensors are switched on initially.
+        schedules_on: whether schedules are switched on initially.
+        retention_cron: cron of retention, in UTC.
+        expectations_cron: cron of the expectations, in UTC.
+        health_cron: cron of the warehouse's health ranking, in UTC.
+        maintenance_cron: cron of `maintain`, in UTC.
+        orphans_cron: cron of the orphan plans, in UTC.
+        audit_cron: cron of the audit, in UTC.
+        dagster_url: http(s) address of the web server that reloads the code location, without a final slash, or "".
     """
 
     sensor_seconds: int = 30
@@ -47,9 +59,14 @@ class Settings:
 
     @staticmethod
     def from_environment(environment: Mapping[str, str] | None = None) -> Settings:
-        """Read ``DREDGE_SENSOR_SECONDS``, ``DREDGE_SENSOR_BUDGET``, ``DREDGE_WATCH_SECONDS``, ``DREDGE_SENSORS``, ``DREDGE_SCHEDULES``, the crons, ``DREDGE_DAGSTER_URL``.
+        """Read the settings from ``DREDGE_SENSOR_SECONDS``, ``DREDGE_SENSOR_BUDGET``, ``DREDGE_WATCH_SECONDS`` and
+        others.
 
-        Raises ``InvalidOption`` naming the variable.
+        The others are ``DREDGE_SENSORS``, ``DREDGE_SCHEDULES``, ``DREDGE_DAGSTER_URL`` and the crons
+        (``DREDGE_RETENTION_CRON`` and so on).
+
+        Raises:
+            InvalidOption: a value is invalid; names the variable.
         """
         values = os.environ if environment is None else environment
         base = Settings()
@@ -70,13 +87,15 @@ class Settings:
 
 
 def run_assets(environment: Mapping[str, str]) -> frozenset[dg.AssetKey] | None:
-    """Return what this process was started to materialise or check, None when it is no run's process or the run chose no assets."""
+    """Return the assets that this process has to materialise or check, or None outside runs and for runs that selected
+    none.
+    """
     text = environment.get(RUN_ASSETS_VARIABLE, "")
     return frozenset(map(dg.AssetKey, parse_json(text))) if text else None
 
 
 def _number(
-    values: Mapping[str, str], key: str, default: float, least: float, most: float = 3600, unit: str = "seconds"
+    values: Mapping[str, str], key: str, default: float, minimum: float, maximum: float = 3600, unit: str = "seconds"
 ) -> float:
     text = values.get(key, "").strip()
     if not text:
@@ -85,31 +104,31 @@ def _number(
         number = float(text)
     except ValueError as error:
         raise InvalidOption(key, text, f"a number of {unit}") from error
-    if not least <= number <= most:
-        raise InvalidOption(key, text, f"{least} to {most} {unit}")
+    if not minimum <= number <= maximum:
+        raise InvalidOption(key, text, f"{minimum} to {maximum} {unit}")
     return number
 
 
 def _cron(values: Mapping[str, str], key: str, default: str) -> str:
     text = values.get(key, "").strip()
     if text and not is_valid_cron_schedule(text):
-        raise InvalidOption(key, text, "a cron expression of five fields, like '17 * * * *', that comes due some day")
+        raise InvalidOption(key, text, "a cron expression of five fields that can occur, like '17 * * * *'")
     return text or default
 
 
 def _address(values: Mapping[str, str]) -> str:
-    """The web server's address; a password in it would be shown by every tick that cannot reach it, so none is taken."""
+    """Return the web server's address. An address with a password is refused, because failing ticks would show it."""
     text = values.get(URL_VARIABLE, "").strip()
     accepted = "an http:// or https:// address with a host and no user or query, like http://localhost:3000"
     try:
         parts = urlsplit(text)
-        secret = "@" in parts.netloc
-        fits = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        has_user = "@" in parts.netloc
+        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError as error:
         raise InvalidOption(URL_VARIABLE, text, f"{accepted} ({error})") from error
-    if secret:
+    if has_user:
         raise InvalidOption(URL_VARIABLE, f"{parts.scheme}://...@{parts.hostname}", accepted)
-    if text and not (fits and text.isprintable() and " " not in text and not parts.query and not parts.fragment):
+    if text and not (is_valid and text.isprintable() and " " not in text and not parts.query and not parts.fragment):
         raise InvalidOption(URL_VARIABLE, text, accepted)
     return text.rstrip("/")
 

@@ -1,4 +1,4 @@
-"""Spark for ops and checks: a dagster-pyspark resource whose session is the engine's own, made only when it is used."""
+"""Spark for ops and checks: a dagster-pyspark resource with the engine's own session, created on first use."""
 
 from __future__ import annotations
 
@@ -32,18 +32,23 @@ _REMOTE: Final = "spark.remote"
 
 
 class SparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
-    """Runs bucket tasks on Spark (``runner="spark"``) or in this process (``"local"``, for machines without Java), or has whole
-    plans applied by a program that ``submit`` starts (``"pipes"``: the words of a spark-submit command line without its script).
+    """Runner of the work of plans.
 
-    The session is that of dagster-pyspark's `LazyPySparkResource`, whose ``spark_config`` holds the engine's settings and, winning, the
-    resource's own. Neither pyspark nor dagster-pyspark is imported before the first use.
+    ``runner="spark"`` runs bucket tasks on Spark and ``"local"`` in this process, for machines without Java.
+    ``"pipes"`` has a program apply whole plans, started by the words of ``submit``, a spark-submit command line
+    without its script.
+
+    The session is that of dagster-pyspark's `LazyPySparkResource`, whose ``spark_config`` has the engine's settings,
+    overridden by those of this resource. pyspark and dagster-pyspark are imported on first use.
 
     Attributes:
         runner: ``spark``, ``local`` or ``pipes``.
-        remote: address of a shared Spark Connect server (``sc://localhost:15002``), empty for a Spark of this process.
+        remote: address of a shared Spark Connect server (``sc://localhost:15002``), empty for a Spark of this
+            process.
         submit: words of the command line that starts a program on a cluster.
-        spark_config: settings of Spark as dagster-pyspark takes them, flat (``{"spark.driver.memory": "4g"}``) or nested; ``spark.master``
-            names a cluster, ``spark.remote`` a Connect server. The web page of the code location shows them: no secrets.
+        spark_config: settings of Spark as dagster-pyspark takes them, flat (``{"spark.driver.memory": "4g"}``) or
+            nested; ``spark.master`` names a cluster, ``spark.remote`` a Connect server. The web page of the code
+            location shows them: no secrets.
     """
 
     runner: str = "spark"
@@ -54,7 +59,14 @@ class SparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> SparkResource:
-        """Read ``DREDGE_RUNNER``, ``DREDGE_SPARK_REMOTE``, ``DREDGE_SPARK_SUBMIT`` and ``DREDGE_SPARK_CONFIG``; raises ``InvalidOption``."""
+        """Read the resource from the environment.
+
+        The variables are ``DREDGE_RUNNER``, ``DREDGE_SPARK_REMOTE``, ``DREDGE_SPARK_SUBMIT`` and
+        ``DREDGE_SPARK_CONFIG``.
+
+        Raises:
+            InvalidOption: a value is invalid; names the variable.
+        """
         values = os.environ if environment is None else environment
         runner = values.get(RUNNER_VARIABLE, "").strip().lower() or "spark"
         if runner not in _RUNNERS:
@@ -62,28 +74,29 @@ class SparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         return cls(
             runner=runner,
             remote=values.get(REMOTE_VARIABLE, "").strip(),
-            submit=_submit(values, runner),
+            submit=_submit_words(values, runner),
             spark_config=_spark_config(values),
         )
 
     @property
     def uses_pipes(self) -> bool:
-        """Whether plans are applied by a program of their own."""
+        """Whether a separate program applies the plans."""
         return self.runner == "pipes"
 
     def command(self) -> list[str]:
-        """Return the command line that applies a plan elsewhere, its script included."""
+        """Return the command line of the program that applies a plan, including its script."""
         from orchestration import pipes_worker
 
         return [*self.submit, str(pipes_worker.__file__)]
 
     def driver_environment(self) -> dict[str, str]:
-        """Return variables for that command: spark-submit has this Python run the script, unless another one is named.
+        """Return variables for that command, so that spark-submit runs the script with this Python unless another is
+        configured.
 
-        Its driver runs beside the run; the ``python3`` of the PATH, which Spark would take, need not have Dredge.
+        Its driver runs on this machine, and the ``python3`` of the PATH, Spark's default, may not have Dredge.
         """
-        named = {"PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON"}.intersection(os.environ)
-        return {} if named else {"PYSPARK_DRIVER_PYTHON": sys.executable}
+        configured = {"PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON"}.intersection(os.environ)
+        return {} if configured else {"PYSPARK_DRIVER_PYTHON": sys.executable}
 
     @property
     def uses_spark(self) -> bool:
@@ -91,10 +104,11 @@ class SparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         return self.runner == "spark"
 
     def pyspark(self) -> LazyPySparkResource:
-        """Return dagster-pyspark's resource, whose session is made and prepared for the engine.
+        """Return dagster-pyspark's resource, with a session prepared for the engine.
 
         Raises:
-            InvalidOption: a setting in ``spark_config`` is none of Spark's, or cannot be set where the session is.
+            InvalidOption: a setting in ``spark_config`` is not one of Spark's, or cannot be set in this kind of
+                session.
             JavaNotFound: there is no Java to start Spark with.
             SparkFailed: Spark does not start, or the Connect server does not answer.
         """
@@ -109,18 +123,18 @@ class SparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
             if self.remote not in ("", remote):
                 accepted = f"the same server as {REMOTE_VARIABLE}, {_without_token(self.remote)}"
                 raise InvalidOption(_REMOTE, _without_token(remote), accepted)
-            started = next((key for key in conf if not key.startswith("spark.sql.")), None) if remote else None
-            if started is not None:
-                accepted = "settings of sessions (spark.sql.*) where a Spark Connect server runs the work: its own start decides the others"
-                raise InvalidOption("spark_config", started, accepted)
-            made: list[LazyPySparkResource] = []
+            static_setting = next((key for key in conf if not key.startswith("spark.sql.")), None) if remote else None
+            if static_setting is not None:
+                accepted = "session settings (spark.sql.*): a Spark Connect server gets all others when it starts"
+                raise InvalidOption("spark_config", static_setting, accepted)
+            resources: list[LazyPySparkResource] = []
 
             def create(settings: dict[str, str]) -> Any:
-                made.append(LazyPySparkResource(spark_config=settings))
-                return made[-1].spark_session
+                resources.append(LazyPySparkResource(spark_config=settings))
+                return resources[-1].spark_session
 
             spark_session(remote or None, master=conf.pop(_MASTER, LOCAL_MASTER), conf=conf, create=create)
-            self._pyspark = made[-1]
+            self._pyspark = resources[-1]
         resource: LazyPySparkResource = self._pyspark
         return resource
 
@@ -129,13 +143,15 @@ class SparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         return self.pyspark().spark_session
 
     def task_runner(self) -> TaskRunner | None:
-        """Return what does the work of plans on Spark (its session is made with the first work), or None: this process does it."""
-        return _OnSpark(self.session) if self.uses_spark else None
+        """Return the runner for tasks on Spark, whose session starts with the first task, or None to run them in this
+        process.
+        """
+        return _LazySparkRunner(self.session) if self.uses_spark else None
 
 
 @dataclass(frozen=True)
-class _OnSpark:
-    """The engine's runner, made with the first work that it is given: a table with little to do starts no Spark."""
+class _LazySparkRunner:
+    """Runner on Spark that is created with its first task, so that a table with little work starts no Spark."""
 
     session: Callable[[], Any]
 
@@ -143,9 +159,9 @@ class _OnSpark:
         """See TaskRunner."""
         return self._runner().slots()
 
-    def run_parts(self, what: str, work: Callable[[bytes], bytes], parts: Sequence[bytes]) -> list[bytes]:
+    def run_parts(self, title: str, work: Callable[[bytes], bytes], parts: Sequence[bytes]) -> list[bytes]:
         """See TaskRunner."""
-        return self._runner().run_parts(what, work, parts)
+        return self._runner().run_parts(title, work, parts)
 
     def __call__(self, store: TableStore, tasks: Sequence[BucketTask], /) -> Iterable[BucketResult]:
         """See Runner."""
@@ -157,8 +173,8 @@ class _OnSpark:
         return spark_runner(self.session())
 
 
-def _submit(values: Mapping[str, str], runner: str) -> list[str]:
-    """The words of the command that starts a script on a cluster."""
+def _submit_words(values: Mapping[str, str], runner: str) -> list[str]:
+    """Return the words of the command that starts a script on a cluster."""
     text = values.get(SUBMIT_VARIABLE, "").strip()
     try:
         words = shlex.split(text)
@@ -179,32 +195,32 @@ def flat_spark_config(config: Mapping[str, Any]) -> dict[str, str]:
         config: settings as dagster-pyspark takes them: flat or nested, in any mixture.
 
     Raises:
-        InvalidOption: a name is none of Spark's, or a value is neither text, nor a number, nor true or false.
+        InvalidOption: a name is not one of Spark's, or a value is neither text, nor a number, nor true or false.
     """
-    found: dict[str, str] = {}
-    waiting = list(config.items())
-    while waiting:
-        name, value = waiting.pop(0)
+    settings: dict[str, str] = {}
+    pending = list(config.items())
+    while pending:
+        name, value = pending.pop(0)
         if isinstance(value, Mapping):
-            waiting += [(f"{name}.{key}", inner) for key, inner in value.items()]
+            pending += [(f"{name}.{key}", inner) for key, inner in value.items()]
         elif not str(name).startswith("spark."):
             raise InvalidOption("spark_config", name, "a setting of Spark (spark.executor.memory, spark.sql...)")
         elif isinstance(value, bool):
-            found[name] = str(value).lower()
+            settings[name] = str(value).lower()
         elif isinstance(value, (str, int, float)):
-            found[name] = str(value)
+            settings[name] = str(value)
         else:
             raise InvalidOption(name, value, "text, a number, or true or false")
-    return found
+    return settings
 
 
 def _without_token(remote: str) -> str:
-    """Return the address of a Connect server without its parameters, of which one may be a secret."""
+    """Return the address of a Connect server without its parameters, which may contain a secret."""
     return remote.split("/;", maxsplit=1)[0]
 
 
 def _spark_config(values: Mapping[str, str]) -> dict[str, Any]:
-    """Return the settings of Spark that the environment names, by their full names."""
+    """Return the Spark settings of the environment, by their full names."""
     text = values.get(CONFIG_VARIABLE, "").strip()
     if not text:
         return {}

@@ -1,4 +1,4 @@
-"""The warehouse under care: where it lies, what time it is there, and which tables it holds, readable or not."""
+"""Warehouse resource: its location, its clock, and its tables, readable or not."""
 
 from __future__ import annotations
 
@@ -29,14 +29,18 @@ CLOCK_VARIABLE: Final = "DREDGE_CLOCK"
 REPLAY_VARIABLE: Final = "DREDGE_REPLAY_STATE"
 POLICIES_VARIABLE: Final = "DREDGE_POLICIES"
 DEMO_WAREHOUSE: Final = ".dredge/demo/warehouse"
-"""Where the demo keeps its tables, below the folder that Dagster runs in."""
+"""Location of the demo's tables, relative to the folder that Dagster runs in."""
 
 
 class WarehouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
-    """A catalog, the clock that measures all ages, and the sign of a replay in flight.
+    """Catalog with the clock that measures all ages, and the state of a replay.
 
-    ``catalog_options`` are those of the catalog (JDBC and the like; no secrets); ``clock`` is ``system`` or ``file:<path>`` (`lsm_core.clock`); ``replay_state`` names a file whose text, while there is
-    any, says what is being replayed; ``policy_file`` the YAML file of policies ("": none).
+    Attributes:
+        path: location of the warehouse.
+        clock: ``system`` or ``file:<path>`` (`lsm_core.clock`).
+        replay_state: file whose text names the running replay, or "".
+        policy_file: YAML file of policies, or "".
+        catalog_options: options of the catalog, such as JDBC settings; no secrets.
     """
 
     path: str
@@ -47,60 +51,76 @@ class WarehouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> WarehouseResource:
-        """Read ``DREDGE_WAREHOUSE``, ``DREDGE_CATALOG_OPTIONS``, ``DREDGE_CLOCK`` and ``DREDGE_REPLAY_STATE``; raises ``InvalidOption``."""
+        """Read the resource from the environment.
+
+        The variables are ``DREDGE_WAREHOUSE``, ``DREDGE_CATALOG_OPTIONS``, ``DREDGE_CLOCK``, ``DREDGE_REPLAY_STATE``
+        and ``DREDGE_POLICIES``.
+
+        Raises:
+            InvalidOption: a value is invalid, or the clock cannot be read.
+        """
         values = os.environ if environment is None else environment
-        found = cls(
+        resource = cls(
             path=warehouse_path(values),
             clock=values.get(CLOCK_VARIABLE, "").strip() or "system",
             replay_state=values.get(REPLAY_VARIABLE, "").strip(),
             policy_file=values.get(POLICIES_VARIABLE, "").strip(),
             catalog_options=parse_catalog_options(values.get(CATALOG_VARIABLE, ""), CATALOG_VARIABLE),
         )
-        found.time()
-        return found
+        resource.time()
+        return resource
 
     def time(self) -> Clock:
-        """Return the injected clock; raises ``InvalidOption`` naming variable and file when it tells no time now."""
+        """Return the injected clock. Raises ``InvalidOption`` naming variable and file if it cannot be read now."""
         try:
             clock = clock_from(self.clock)
         except ValueError as error:
             raise InvalidOption(CLOCK_VARIABLE, self.clock, "'system', 'fixed:<epoch ms>' or 'file:<path>'") from error
-        silent = why_silent(clock)
-        if silent is not None:
-            raise InvalidOption(CLOCK_VARIABLE, self.clock, f"a file that holds epoch milliseconds ({silent})")
+        problem = why_silent(clock)
+        if problem is not None:
+            raise InvalidOption(CLOCK_VARIABLE, self.clock, f"a file that holds epoch milliseconds ({problem})")
         return clock
 
     def catalog(self) -> Catalog:
-        """Return the catalog over the warehouse; raises ``InvalidOption`` as :meth:`time`."""
+        """Return the catalog of the warehouse. Raises ``InvalidOption`` as :meth:`time`."""
         return Catalog(self.path, self.catalog_options, clock=self.time())
 
     def table(self, name: str) -> Table:
-        """Open ``db.table``; raises ``TableNotFound``, ``CorruptFile``, ``InvalidOption``."""
+        """Open a table by its full name. Raises ``TableNotFound``, ``CorruptFile`` or ``InvalidOption``."""
         return self.catalog().table(name)
 
     def store(self, name: str) -> TableStore:
-        """Open the state of ``db.table`` as it is now."""
+        """Open the current state of a table by its full name."""
         return self.table(name).store
 
     def card(self, name: str) -> TableCard:
-        """Describe ``db.table`` as it is now; one that cannot be opened gets a card that says why."""
+        """Return the current card of a table; if it cannot be opened, the card has the reason."""
         return describe_table(self.catalog(), name)
 
     def replaying(self) -> str | None:
-        """Return ``replay of batches 5-9 in progress`` while the state file says so, else None; unreadable, it keeps all still."""
+        """Return ``replay of batches 5-9 in progress`` while the state file is not empty, else None.
+
+        An unreadable state file counts as a running replay, so that nothing starts.
+        """
         if not self.replay_state:
             return None
         try:
-            what = Path(self.replay_state).read_text(encoding="utf-8").strip()
+            batches = Path(self.replay_state).read_text(encoding="utf-8").strip()
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError) as error:
-            return f"whether a replay is in progress cannot be told: {error}"
-        return f"replay of {what} in progress" if what else None
+            return f"the state of the replay cannot be read, so nothing starts: {error}"
+        return f"replay of {batches} in progress" if batches else None
 
 
 class LedgerResource(dg.ConfigurableResource):  # type: ignore[type-arg]
-    """Reads and adds to the ledgers of all tables of the warehouse at ``path``; ``clock`` as the warehouse's."""
+    """Ledgers of all tables of a warehouse, to read and to add entries.
+
+    Attributes:
+        path: location of the warehouse.
+        clock: clock of the warehouse.
+        catalog_options: options of the catalog.
+    """
 
     path: str
     clock: str = "system"
@@ -108,22 +128,37 @@ class LedgerResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     @classmethod
     def of(cls, warehouse: WarehouseResource) -> LedgerResource:
-        """Return the ledger of ``warehouse`` (as plain values: nested resources do not go with postponed annotations)."""
+        """Return the ledger resource of a warehouse.
+
+        It copies plain values: nested resources do not support postponed annotations.
+        """
         return cls(path=warehouse.path, clock=warehouse.clock, catalog_options=warehouse.catalog_options)
 
     def _store(self, table: str) -> TableStore:
         return WarehouseResource(path=self.path, clock=self.clock, catalog_options=self.catalog_options).store(table)
 
     def entries(self, table: str, limit: int | None = None) -> list[LedgerEntry]:
-        """Return what was done to the table, oldest first; raises ``CorruptFile``, ``TableNotFound``."""
+        """Return the ledger entries of a table, oldest first. Raises ``CorruptFile`` or ``TableNotFound``."""
         return read_ledger(self._store(table), limit)
 
-    def record_failure(self, table: str, run_id: str, plan_hash: str, error: str, asked: str = "compact") -> str:
-        """Write down that a Dagster run failed and return the entry's path; raises ``TableNotFound``, ``StorageFull``.
+    def record_failure(self, table: str, run_id: str, plan_hash: str, error: str, action_text: str = "compact") -> str:
+        """Record a failed Dagster run.
 
-        ``asked``: what its tag says that it was to do ("compact full"); what is no action is written down as a compaction.
+        Args:
+            table: full name of the table.
+            run_id: id of the run.
+            plan_hash: hash of its plan, or "".
+            error: error of the run.
+            action_text: action tag of the run, like "compact full". An unknown action is recorded as a compaction.
+
+        Returns:
+            The path of the entry.
+
+        Raises:
+            TableNotFound: the table does not exist.
+            StorageFull: the entry cannot be written.
         """
-        store, words = self._store(table), asked.split()
+        store, words = self._store(table), action_text.split()
         action = words[0] if words and words[0] in action_names() else "compact"
         entry = LedgerEntry(
             run_id=new_run_id(store, action),
@@ -139,33 +174,39 @@ class LedgerResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
 
 def warehouse_path(environment: Mapping[str, str] | None = None) -> str:
-    """Return where the warehouse lies: ``DREDGE_WAREHOUSE``, else the demo's; file system paths become absolute."""
+    """Return the location of the warehouse: ``DREDGE_WAREHOUSE``, else the demo's.
+
+    File system paths become absolute.
+    """
     values = os.environ if environment is None else environment
-    given = values.get(WAREHOUSE_VARIABLE, "").strip() or DEMO_WAREHOUSE
-    return given if "://" in given else str(Path(given).expanduser().absolute())
+    path = values.get(WAREHOUSE_VARIABLE, "").strip() or DEMO_WAREHOUSE
+    return path if "://" in path else str(Path(path).expanduser().absolute())
 
 
 def list_tables(catalog: Catalog) -> tuple[list[str], list[str]]:
-    """Return every ``db.table``, sorted, and a line for everything that cannot be listed; a missing warehouse has none.
+    """Return all full table names, sorted, and a line for each database or table that cannot be listed.
 
-    Raises ``InvalidOption`` when the warehouse itself is no folder that can be read.
+    A warehouse that does not exist has no tables.
+
+    Raises:
+        InvalidOption: the warehouse is not a readable folder.
     """
     try:
         databases = catalog.list_databases()
     except (OSError, CorruptFile) as error:
         reason = error.strerror if isinstance(error, OSError) else error.reason
-        raise InvalidOption(WAREHOUSE_VARIABLE, catalog.root, f"a folder that can be read ({reason})") from error
+        raise InvalidOption(WAREHOUSE_VARIABLE, catalog.root, f"a readable folder ({reason})") from error
     tables: list[str] = []
     troubles: list[str] = []
     for database in databases:
         try:
-            found = [f"{database}.{name}" for name in catalog.list_tables(database)]
+            full_names = [f"{database}.{name}" for name in catalog.list_tables(database)]
         except Exception as error:  # noqa: BLE001  (one database stops no other)
             troubles.append(f"database {database!r} is left out: {error}")
             continue
-        tables += [name for name in found if name.isprintable()]
+        tables += [name for name in full_names if name.isprintable()]
         troubles += [
-            f"table {name!r} is left out: its name cannot be shown" for name in found if not name.isprintable()
+            f"table {name!r} is left out: its name cannot be shown" for name in full_names if not name.isprintable()
         ]
     return sorted(tables), troubles
 
@@ -175,9 +216,15 @@ def describe_warehouse(
     troubles: list[str] | None = None,
     describe: Callable[[Catalog, str], TableCard] | None = None,
 ) -> list[TableCard]:
-    """Describe every table, one card each (by ``describe``); a table that cannot be opened gets a card that says why.
+    """Return a card for each table; a table that cannot be opened gets a card with the reason.
 
-    What cannot even be listed goes to ``troubles``, or to the log. Raises ``InvalidOption`` when the warehouse is no folder.
+    Args:
+        warehouse: the warehouse.
+        troubles: collects a line for each table or database that cannot be listed; None to log them.
+        describe: describes one table; None for `describe_table`.
+
+    Raises:
+        InvalidOption: the warehouse is not a readable folder.
     """
     catalog = warehouse.catalog()
     names, left_out = list_tables(catalog)
@@ -190,7 +237,7 @@ def describe_warehouse(
 
 
 def describe_table(catalog: Catalog, name: str) -> TableCard:
-    """Describe one table from its schema alone."""
+    """Return the card of a table from its schema alone."""
     try:
         store = catalog.table(name).store
         return card_of(name, store, refusal_of(store))
@@ -199,7 +246,16 @@ def describe_table(catalog: Catalog, name: str) -> TableCard:
 
 
 def card_of(name: str, store: TableStore, refusal: str | None) -> TableCard:
-    """Describe an open table, which maintenance leaves alone for ``refusal`` (None: it does not). Raises ``UnsupportedFeature`` for a type that SQL has no name for."""
+    """Return the card of an open table.
+
+    Args:
+        name: full name of the table.
+        store: the open table.
+        refusal: why maintenance does not touch its files, or None.
+
+    Raises:
+        UnsupportedFeature: SQL has no name for a column's type.
+    """
     schema = store.schema
     columns = tuple(
         ColumnCard(column.name, to_sql(column.type), column.type.nullable, column.description or "")

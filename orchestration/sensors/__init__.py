@@ -1,4 +1,4 @@
-"""Sensors: what lies outside Dagster becomes runs, observations and checks here, with a reason for every table on every tick."""
+"""Sensors: they turn changes of the warehouse into runs, observations and checks, with a reason per table and tick."""
 
 from __future__ import annotations
 

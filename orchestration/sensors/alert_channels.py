@@ -1,4 +1,4 @@
-"""Where alerts go: a webhook and e-mail, whose addresses and passwords come from the environment alone, within a bounded time."""
+"""Alert channels: a webhook and e-mail, configured by environment variables only, within a bounded time."""
 
 from __future__ import annotations
 
@@ -23,14 +23,21 @@ SMTP_VARIABLE: Final = "DREDGE_ALERT_SMTP"
 FROM_VARIABLE: Final = "DREDGE_ALERT_FROM"
 _SECONDS_A_TRY: Final = 3.0
 _SECONDS: Final = 8.0
-"""For a channel with all its tries, whatever the other side does: the sensors that come next wait so long at most."""
+"""Most time for a channel with all its tries; later sensors wait no longer than this."""
 _TRIES: Final = 2
 _MOST_NAMED: Final = 50
 
 
 @dataclass(frozen=True)
 class Alert:
-    """What is told at once: lines that are new or worse, those that are over, and how many are still there."""
+    """Content of one message.
+
+    Attributes:
+        warehouse: name of the warehouse.
+        new: lines of findings that are new or worse.
+        over: lines of findings that are over.
+        standing: number of current findings.
+    """
 
     warehouse: str
     new: Sequence[str] = ()
@@ -39,83 +46,94 @@ class Alert:
 
     @property
     def subject(self) -> str:
-        """``Dredge flights: 2 new, 1 over, 3 in all``."""
+        """Subject line, like ``Dredge flights: 2 new, 1 over, 3 in all``."""
         return f"Dredge {visible(self.warehouse)}: {len(self.new)} new, {len(self.over)} over, {self.standing} in all"
 
     @property
     def text(self) -> str:
-        """Subject and lines, the first 50 of each kind."""
-        return "\n".join([self.subject, *_named("", self.new), *_named("over: ", self.over)])
+        """Subject and lines, at most 50 of each kind."""
+        return "\n".join([self.subject, *_list_lines("", self.new), *_list_lines("over: ", self.over)])
 
 
-def _named(before: str, lines: Sequence[str]) -> list[str]:
-    more = [f"... and {len(lines) - _MOST_NAMED} more: see the newest tick of the sensor watch"]
-    return [*(f"{before}{visible(line)}" for line in lines[:_MOST_NAMED]), *(more if len(lines) > _MOST_NAMED else [])]
+def _list_lines(before: str, lines: Sequence[str]) -> list[str]:
+    overflow = [f"... and {len(lines) - _MOST_NAMED} more: see the newest tick of the sensor watch"]
+    return [
+        *(f"{before}{visible(line)}" for line in lines[:_MOST_NAMED]),
+        *(overflow if len(lines) > _MOST_NAMED else []),
+    ]
 
 
-def _chat_text(text: str) -> str:
-    """Return text in which Slack finds no link and no mention: those need ``<``, ``>`` and ``&``, which Slack spells so."""
+def _escape_chat(text: str) -> str:
+    """Escape ``<``, ``>`` and ``&``, so that Slack finds no link and no mention in the text."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 class Channel(Protocol):
-    """A way to tell people. ``name`` is shown, and holds no secret."""
+    """Way to send alerts; its `name` is shown and contains no secret."""
 
     @property
     def name(self) -> str:
-        """What ticks call it."""
+        """Name of the channel for ticks."""
         ...
 
     def send(self, alert: Alert) -> None:
-        """Tell it. Raises OSError or the like when nobody took it."""
+        """Send an alert. Raises OSError or another exception if it was not accepted."""
         ...
 
 
 @dataclass(frozen=True)
 class Webhook:
-    """A POST of JSON with the members ``text`` (which chat services show), ``warehouse``, ``new``, ``over`` and ``standing``."""
+    """POST of JSON with the members ``text`` (shown by chat services), ``warehouse``, ``new``, ``over`` and
+    ``standing``.
+    """
 
     address: str = field(repr=False)
 
     @property
     def name(self) -> str:
-        """With the host alone: the path is the key of many such services."""
+        """Name with the host only: the path is the secret of many chat services."""
         return f"webhook at {urlsplit(self.address).hostname}"
 
     def send(self, alert: Alert) -> None:
-        """See `Channel`. Redirects are not followed: they would lead to a place that nobody named."""
+        """Send an alert, see `Channel`.
+
+        Redirects are not followed: they could lead to a host that is not configured.
+        """
         import requests
         from requests.adapters import HTTPAdapter
         from urllib3.util import Retry
 
-        again = Retry(
-            _TRIES - 1, status_forcelist=[429, *range(500, 600)], allowed_methods=["POST"], redirect=0, backoff_factor=0.2,
+        retries = Retry(
+            _TRIES - 1, status_forcelist=[429, *range(500, 600)], allowed_methods=["POST"], redirect=0,
+            backoff_factor=0.2,
             respect_retry_after_header=False, raise_on_status=False,
         )  # fmt: skip
         content: dict[str, Any] = {
-            "text": _chat_text(alert.text),
+            "text": _escape_chat(alert.text),
             "warehouse": alert.warehouse,
             "new": list(alert.new),
             "over": list(alert.over),
             "standing": alert.standing,
         }
         with requests.Session() as session:
-            session.mount("http://", HTTPAdapter(max_retries=again))
-            session.mount("https://", HTTPAdapter(max_retries=again))
+            session.mount("http://", HTTPAdapter(max_retries=retries))
+            session.mount("https://", HTTPAdapter(max_retries=retries))
             try:
                 with session.post(
                     self.address, json=content, timeout=_SECONDS_A_TRY, allow_redirects=False, stream=True
                 ) as answer:
                     status = answer.status_code
-            except requests.RequestException as error:  # its text would show the address
-                raise OSError(f"nobody answered ({type(error).__name__})") from None
+            except requests.RequestException as error:  # the text of the error contains the secret address
+                raise OSError(f"no answer from the webhook ({type(error).__name__})") from None
         if not 200 <= status < 300:
-            raise OSError(f"it answered {status}")
+            raise OSError(f"the webhook answered with status {status}")
 
 
 @dataclass(frozen=True)
 class Mail:
-    """An e-mail through an SMTP server: ``smtps://`` speaks TLS from the start, ``smtp://`` changes to it where the server can."""
+    """E-mail through an SMTP server: ``smtps://`` uses TLS from the start, ``smtp://`` switches to TLS if the server
+    supports it.
+    """
 
     server: str = field(repr=False)
     sender: str
@@ -123,23 +141,23 @@ class Mail:
 
     @property
     def name(self) -> str:
-        """With the addresses."""
+        """Name with the addresses of the recipients."""
         return f"e-mail to {', '.join(self.recipients)}"
 
     def send(self, alert: Alert) -> None:
-        """See `Channel`. A password is sent over TLS alone."""
+        """Send an alert, see `Channel`. The password is sent over TLS only."""
         message = EmailMessage()
         message["Subject"], message["From"], message["To"] = alert.subject, self.sender, ", ".join(self.recipients)
         message.set_content(alert.text)
         parts = urlsplit(self.server)
         secure, host = parts.scheme == "smtps", parts.hostname or "localhost"
         trusted = ssl.create_default_context()
-        opened: smtplib.SMTP = (
+        connection: smtplib.SMTP = (
             smtplib.SMTP_SSL(host, parts.port or 465, timeout=_SECONDS_A_TRY, context=trusted)
             if secure
             else smtplib.SMTP(host, parts.port or 25, timeout=_SECONDS_A_TRY)
         )
-        with opened as server:
+        with connection as server:
             server.ehlo()
             if not secure and server.has_extn("starttls"):
                 server.starttls(context=trusted)
@@ -147,35 +165,39 @@ class Mail:
                 secure = True
             if parts.username:
                 if not secure:
-                    raise OSError("the server takes the password without TLS alone, and does not get it")
+                    raise OSError("the server offers no TLS, so the password is not sent: use smtps:// or a TLS server")
                 server.login(unquote(parts.username), unquote(parts.password or ""))
             server.send_message(message)
 
 
 def channels_from(environment: Mapping[str, str] | None = None) -> list[Channel]:
-    """Return the channels that ``DREDGE_ALERT_WEBHOOK`` and ``DREDGE_ALERT_EMAIL`` (with ``DREDGE_ALERT_SMTP``, ``DREDGE_ALERT_FROM``) name.
+    """Return the alert channels of the environment.
 
-    Raises InvalidOption naming the variable, and never its secret.
+    Webhooks come from ``DREDGE_ALERT_WEBHOOK``, e-mail from ``DREDGE_ALERT_EMAIL`` with ``DREDGE_ALERT_SMTP`` and
+    ``DREDGE_ALERT_FROM``.
+
+    Raises:
+        InvalidOption: a value is invalid; names the variable without its secret.
     """
     values = os.environ if environment is None else environment
     webhook, mail = (values.get(name, "").strip() for name in (WEBHOOK_VARIABLE, EMAIL_VARIABLE))
-    found: list[Channel] = []
+    channels: list[Channel] = []
     if webhook:
         _require_address(WEBHOOK_VARIABLE, webhook, ("https", "http"))
-        found.append(Webhook(webhook))
+        channels.append(Webhook(webhook))
     if mail:
         server = values.get(SMTP_VARIABLE, "").strip()
         _require_address(SMTP_VARIABLE, server, ("smtp", "smtps"))
-        recipients = tuple(_mailbox(EMAIL_VARIABLE, one) for one in mail.split(","))
+        recipients = tuple(_mailbox(EMAIL_VARIABLE, address) for address in mail.split(","))
         sender = _mailbox(FROM_VARIABLE, values.get(FROM_VARIABLE, "").strip() or recipients[0])
-        found.append(Mail(server, sender, recipients))
-    return found
+        channels.append(Mail(server, sender, recipients))
+    return channels
 
 
 def _require_address(variable: str, text: str, schemes: Sequence[str]) -> None:
     try:
         parts = urlsplit(text)
-        fits = (
+        is_valid = (
             parts.scheme in schemes
             and bool(parts.hostname)
             and parts.port != 0
@@ -183,23 +205,27 @@ def _require_address(variable: str, text: str, schemes: Sequence[str]) -> None:
             and " " not in text
         )
     except ValueError:
-        fits = False
-    if not fits:
+        is_valid = False
+    if not is_valid:
         shown = "***" if text else ""
         raise InvalidOption(
-            variable, shown, f"an address that begins with {' or '.join(f'{one}://' for one in schemes)}"
+            variable, shown, f"an address that begins with {' or '.join(f'{scheme}://' for scheme in schemes)}"
         )
 
 
 def _mailbox(variable: str, text: str) -> str:
     address = parseaddr(text)[1]
     if "@" not in address.strip("@") or not text.isprintable() or address != text.strip():
-        raise InvalidOption(variable, text, "e-mail addresses such as ann@example.org, parted by commas")
+        raise InvalidOption(variable, text, "e-mail addresses like ann@example.org, separated by commas")
     return address
 
 
 def deliver(channel: Channel, alert: Alert) -> str | None:
-    """Send and return None, or why nobody was told: a channel that hangs is left behind after 8 s."""
+    """Send an alert within 8 s.
+
+    Returns:
+        None, or why the alert was not sent. A channel that hangs is abandoned after 8 s.
+    """
     answers: SimpleQueue[str | None] = SimpleQueue()
     thread = threading.Thread(target=_send, args=(channel.send, alert, answers.put), daemon=True, name="dredge-alert")
     thread.start()
@@ -210,7 +236,7 @@ def deliver(channel: Channel, alert: Alert) -> str | None:
 def _send(send: Callable[[Alert], None], alert: Alert, put: Callable[[Any], None]) -> None:
     try:
         send(alert)
-    except Exception as error:  # noqa: BLE001  (whatever a server does, the tick goes on and says it)
+    except Exception as error:  # noqa: BLE001  (a failing server must not stop the tick)
         put(" ".join(f"{type(error).__name__}: {error}".split())[:300])
     else:
         put(None)

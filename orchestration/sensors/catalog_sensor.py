@@ -1,4 +1,4 @@
-"""The catalog: the sensor that notices tables that came, went or changed since the code location loaded, and has it reloaded."""
+"""Sensor `catalog`: it detects added, removed and changed tables and reloads the code location."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ from orchestration.sensors.looks import look_at
 from orchestration.table_card import TableCard
 
 DESCRIPTION = (
-    "Compares the warehouse with what this code location knows. Where DREDGE_DAGSTER_URL names the web server, changed tables make "
-    "it reload the location; else the tick says what to reload. Names in the policy file that fit no table are told, too."
+    "Compares the tables of the warehouse with those of this code location. "
+    "If DREDGE_DAGSTER_URL names the web server, the location is reloaded after a change; "
+    "otherwise the tick names the location to reload by hand. "
+    "Ticks also list names in the policy file that fit no table."
 )
 
 
@@ -31,9 +33,14 @@ def catalog_sensor(
     declared: Policies,
     listing: Path | None = None,
 ) -> dg.SensorDefinition:
-    """Return the sensor over the whole warehouse; ``declared``: the policies that the assets were declared by, with the trouble that this met.
+    """Return the sensor over the whole warehouse.
 
-    Tables that changed go from the warehouse's stored ``listing``.
+    Args:
+        cards: tables of the loaded definitions.
+        policies: source of the current policies.
+        settings: intervals of the sensors.
+        declared: policies that the assets were declared with, including their error.
+        listing: stored listing of the warehouse; changed tables are removed from it.
     """
 
     @dg.sensor(
@@ -48,18 +55,18 @@ def catalog_sensor(
             return dg.SkipReason(replaying)
         try:
             left_out: list[str] = []
-            present = describe_warehouse(warehouse, left_out, partial(_card, warehouse))
+            existing = describe_warehouse(warehouse, left_out, partial(_read_card, warehouse))
         except DredgeError as error:
             return dg.SkipReason(f"the warehouse cannot be listed: {error}")
-        now = policies.current()
-        left_out += [trouble for trouble in (now.trouble, declared.trouble) if trouble]
-        left_out += now.unmatched([card.name for card in present])
-        changes = differences(cards, present)
-        lines = [f"{name}: {what}" for name, what in changes.items()]
+        current = policies.current()
+        left_out += [trouble for trouble in (current.trouble, declared.trouble) if trouble]
+        left_out += current.unmatched([card.name for card in existing])
+        changes = differences(cards, existing)
+        lines = [f"{name}: {change}" for name, change in changes.items()]
         lines += [
-            f"{card.name}: what {now.source or 'the policy file'} declares of its assets changed"
-            for card in present
-            if now.of(card.name).declared != declared.of(card.name).declared
+            f"{card.name}: the values of {current.source or 'the policy file'} for its assets changed"
+            for card in existing
+            if current.of(card.name).declared != declared.of(card.name).declared
         ]
         if not lines:
             return dg.SkipReason("\n".join([f"{len(cards)} tables, as loaded", *left_out]))
@@ -71,8 +78,8 @@ def catalog_sensor(
     return catalog
 
 
-def _card(warehouse: WarehouseResource, catalog: Catalog, name: str) -> TableCard:
-    """As `describe_table`, from memory when the table did not move."""
+def _read_card(warehouse: WarehouseResource, catalog: Catalog, name: str) -> TableCard:
+    """Return the card of a table as `describe_table`, from memory if the table did not change."""
     try:
         return look_at(warehouse, name, catalog).card
     except (DredgeError, OSError, ValueError) as error:
@@ -80,12 +87,12 @@ def _card(warehouse: WarehouseResource, catalog: Catalog, name: str) -> TableCar
 
 
 def differences(known: Sequence[TableCard], present: Sequence[TableCard]) -> dict[str, str]:
-    """Return, by table, what a reload would show otherwise."""
-    before, now = {card.name: card for card in known}, {card.name: card for card in present}
-    found = {name: "new" for name in now if name not in before}
-    found |= {name: "gone" for name in before if name not in now}
-    return found | {
-        name: "its schema or options changed" for name in now if name in before and before[name] != now[name]
+    """Return the changes that a reload would show, by table."""
+    before, after = {card.name: card for card in known}, {card.name: card for card in present}
+    changes = {name: "new" for name in after if name not in before}
+    changes |= {name: "dropped" for name in before if name not in after}
+    return changes | {
+        name: "its schema or options changed" for name in after if name in before and before[name] != after[name]
     }
 
 
@@ -97,8 +104,8 @@ def _reload(context: dg.SensorEvaluationContext, address: str) -> str:
     from dagster_graphql import DagsterGraphQLClient, DagsterGraphQLClientError, ReloadRepositoryLocationStatus
 
     try:
-        scheme, _, place = address.partition("://")  # place: host, port and path, as Dagster's client joins them
-        client = DagsterGraphQLClient(place, use_https=scheme == "https")
+        scheme, _, host = address.partition("://")  # Dagster's client takes host, port and path as one text
+        client = DagsterGraphQLClient(host, use_https=scheme == "https")
         answer = client.reload_repository_location(location)
     except (DagsterGraphQLClientError, OSError, ValueError) as error:
         cause = " ".join(str(error.__cause__ or error).split())[:300]

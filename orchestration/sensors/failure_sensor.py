@@ -1,4 +1,4 @@
-"""Failures: the sensor that writes a failed run into the table's own ledger, so that the story survives Dagster's storage."""
+"""Sensor `failures`: it records a failed run in the ledger of its table, which outlives Dagster's storage."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from orchestration import names
 from orchestration.resources.settings import Settings
 from orchestration.resources.warehouse import LedgerResource
 
-DESCRIPTION = "Writes every failed maintenance run into the ledger of its table, with the plan, the reason it ran for and the error."
+DESCRIPTION = "Records every failed maintenance run in the ledger of its table, with the plan and the error."
 
 
 def failure_sensor(settings: Settings) -> dg.SensorDefinition:
-    """Return the sensor over all runs of this code location; those that belong to no single table are only named."""
+    """Return the sensor over all runs of this code location; runs without a single table are only listed."""
 
     @dg.run_failure_sensor(
         name=names.FAILURE_SENSOR,
@@ -27,17 +27,19 @@ def failure_sensor(settings: Settings) -> dg.SensorDefinition:
         if table is None:
             return dg.SkipReason(f"run {run.run_id[:8]} of {run.job_name} failed; it belongs to no single table")
         try:
-            asked = run.tags.get(names.TAG_ACTION, "")
-            ledger.record_failure(table, run.run_id, run.tags.get(names.TAG_PLAN, ""), _cause(context), asked)
+            action = run.tags.get(names.TAG_ACTION, "")
+            ledger.record_failure(table, run.run_id, run.tags.get(names.TAG_PLAN, ""), _cause(context), action)
         except (DredgeError, OSError) as error:
-            return dg.SkipReason(f"run {run.run_id[:8]} of {table} failed, and so did writing it down: {error}")
+            return dg.SkipReason(
+                f"run {run.run_id[:8]} of {table} failed, and its failure could not be recorded: {error}"
+            )
         return dg.SkipReason(f"run {run.run_id[:8]} of {table} failed: {_cause(context)}")
 
     return failures
 
 
 def _cause(context: dg.RunFailureSensorContext) -> str:
-    """Return the first step's own error where there is one: the run's event only counts failed steps."""
+    """Return the error of the first failed step, if any: the event of the run only counts failed steps."""
     for event in context.get_step_failure_events():
         error = event.step_failure_data.error
         if error is not None:

@@ -1,7 +1,9 @@
-"""What the sensors report without a run when a table changed: new data, health that plots, layouts that need nothing, the level-0 alert.
+"""Events that the sensors report without a run when a table changed: new data, health numbers, healthy layouts and
+alerts.
 
-Data assets are materialised here, once per commit of a writer, with its snapshot as the data version, and never by a compaction: so
-automation conditions and freshness policies of what hangs on them work, and maintenance triggers nobody.
+A data asset is materialised here once per commit of a writer, with the snapshot as its data version, and never for a
+compaction. So automation conditions and freshness policies of downstream assets work, and maintenance triggers
+nothing.
 """
 
 from __future__ import annotations
@@ -36,15 +38,20 @@ AssetEvent: TypeAlias = dg.AssetMaterialization | dg.AssetObservation | dg.Asset
 HEALTHY: Final = "healthy, nothing to do"
 _EVENTS_A_TABLE: Final = 100
 _PASSES_AGAIN_SECONDS: Final = 86_400.0
-"""An alert that still passes says nothing new: telling it with every commit would be a fifth of all that Dagster stores."""
+"""Time after which a passing alert is reported again.
+
+Reporting it at each commit would be a fifth of all that Dagster stores.
+"""
 _FOLLOWED: Final = 200
-"""How many snapshots a look follows one by one to find the partitions that writers touched; past that all partitions count."""
+"""Most snapshots that are read one by one to find the partitions that writers changed; beyond that, all partitions
+count.
+"""
 
 
 class HealthReporter:
-    """Reports what changed since this process looked last; of every partition it keeps the hash of its shape alone.
+    """Reporter of changes since the last look of this process; it keeps only the hash of each partition's shape.
 
-    What Dagster was told before this process began is asked of Dagster, so a restart repeats no data version.
+    Earlier reports are read from Dagster, so a restart repeats no data version.
     """
 
     def __init__(self, warehouse_path: str) -> None:
@@ -53,23 +60,25 @@ class HealthReporter:
         self._unfilled: dict[str, set[str]] = {}
 
     def has_news(self, table: OpenTable) -> bool:
-        """Whether `events` of the table may be any."""
+        """Return whether `events` may return events of the table."""
         known = self._seen.get(table.name)
         version = (table.health.snapshot, table.health.commit)
         return known is None or known[0] != version or bool(self._unfilled.get(table.name))
 
     def last_reports(self, tables: Sequence[OpenTable], instance: dg.DagsterInstance) -> LastReports:
-        """Return what Dagster holds of the tables, for `events`; its storage is asked when the first answer is needed."""
+        """Return Dagster's newest reports of the tables, for `events`; the storage is queried on first use."""
         return LastReports(instance, self._path, tables)
 
     def events(self, tables: Sequence[OpenTable], reports: LastReports) -> Iterator[AssetEvent]:
-        """Yield materialisations of changed data, health of every changed layout, and an evaluation of the alert; at most 100 partitions a table and look.
+        """Yield materialisations of changed data, health of changed layouts, and alerts; at most 100 partitions per
+        table and look.
 
-        An alert that passes is repeated only from half of its limit on, with a materialisation of the layout, or after a day.
+        A passing alert is repeated only above half of its limit, with a materialisation of the layout, or after a
+        day.
 
         Args:
-            tables: tables that changed since this process looked last.
-            reports: what `last_reports` returned for these tables.
+            tables: tables that changed since the last look of this process.
+            reports: result of `last_reports` for these tables.
         """
         for table in tables:
             if self.has_news(table):
@@ -82,16 +91,16 @@ class HealthReporter:
             yield event
         if table.refusal is not None or is_off(table.policy, backlog_check(table)):
             return
-        found = alert(table, layout)
-        counted = SMALL_FILES if table.card.append_only else LEVEL0_FILES
-        files, limit = (int(str(found.metadata[name].value)) for name in (counted, THRESHOLD))
+        evaluation = evaluate_backlog(table, layout)
+        file_count = SMALL_FILES if table.card.append_only else LEVEL0_FILES
+        files, limit = (int(str(evaluation.metadata[name].value)) for name in (file_count, THRESHOLD))
         if (
             layout_materialised
-            or not found.passed
+            or not evaluation.passed
             or 2 * files >= limit
-            or not reports.backlog_passes(found.asset_check_key)
+            or not reports.backlog_passes(evaluation.asset_check_key)
         ):
-            yield found
+            yield evaluation
 
     def _events(self, table: OpenTable, reports: LastReports, layout: dg.AssetKey) -> Iterator[AssetEvent]:
         health, known = table.health, self._seen.get(table.name)
@@ -100,92 +109,96 @@ class HealthReporter:
         self._seen[table.name] = ((health.snapshot, health.commit), shapes)
         changed = {text for text, shape in shapes.items() if before.get(text) != shape}
         data = names.data_key(self._path, table.name)
-        reported = self._written(table, reports, data, set(shapes)) if shapes else set()
-        # The newest first: they are what people look for, and an unbounded first tick would be too much for the daemon.
+        reported = self._written_partitions(table, reports, data, set(shapes)) if shapes else set()
+        # The newest partitions first: they matter most, and the first tick must not flood the daemon.
         due = sorted(
             (item for item in health.partitions if item.text in changed | reported),
             key=lambda item: -item.newest_file_ms,
         )
         self._unfilled[table.name] = {item.text for item in due[_EVENTS_A_TABLE:]} & reported
         if health.partitions and not table.card.partitioned:
-            yield from self._whole_table(table, reports, data, layout, new_data="" in reported)
+            yield from self._whole_table_events(table, reports, data, layout, new_data="" in reported)
         else:
             filled = reports.partitions(layout) if reported else set()
             for state in due[:_EVENTS_A_TABLE]:
                 if state.text in reported:
-                    yield self._materialised(table, data, state.text)
+                    yield self._materialise_data(table, data, state.text)
                 if state.text in reported - filled and table.refusal is None and needs_nothing(table, state):
                     numbers = health_metadata(health.of_partition(state.text))
                     yield dg.AssetMaterialization(layout, HEALTHY, metadata=numbers, partition=state.text)
                 else:
-                    yield observation(table, layout, state)
+                    yield observe_partition(table, layout, state)
 
-    def _written(self, table: OpenTable, reports: LastReports, data: dg.AssetKey, partitions: set[str]) -> set[str]:
-        """The partitions ("" for a whole table) whose data are to be materialised: those that writers touched since Dagster was told last."""
+    def _written_partitions(
+        self, table: OpenTable, reports: LastReports, data: dg.AssetKey, partitions: set[str]
+    ) -> set[str]:
+        """Return the partitions whose data are to be materialised ("" for a whole table): those changed since the last
+        report.
+        """
         missing = set(self._unfilled.get(table.name, ()))
         last = reports.materialised.get(data)
         version = extract_data_version_from_entry(last) if last is not None else None
-        if table.card.partitioned and table.name not in self._unfilled:  # the first look of this process
+        if table.card.partitioned and table.name not in self._unfilled:  # first look of this process
             missing |= partitions - reports.partitions(data)
-        said = version.value if version is not None else None
-        if last is not None and (said == table.health.data_commit or not table.health.data_commit):
+        version_value = version.value if version is not None else None
+        if last is not None and (version_value == table.health.data_commit or not table.health.data_commit):
             return missing & partitions
-        return (missing | touched_since(table, said, partitions)) & partitions
+        return (missing | touched_since(table, version_value, partitions)) & partitions
 
-    def _materialised(self, table: OpenTable, data: dg.AssetKey, partition: str | None) -> dg.AssetMaterialization:
+    def _materialise_data(self, table: OpenTable, data: dg.AssetKey, partition: str | None) -> dg.AssetMaterialization:
         health = table.health
         tags = {DATA_VERSION_TAG: health.data_commit} if health.data_commit else {}
-        said = f"snapshot {health.data_version}" if health.data_version is not None else None
+        description = f"snapshot {health.data_version}" if health.data_version is not None else None
         return dg.AssetMaterialization(
-            data, said, metadata=data_metadata(health.of_partition(partition)), partition=partition, tags=tags
+            data, description, metadata=data_metadata(health.of_partition(partition)), partition=partition, tags=tags
         )
 
-    def _whole_table(
+    def _whole_table_events(
         self, table: OpenTable, reports: LastReports, data: dg.AssetKey, layout: dg.AssetKey, *, new_data: bool
     ) -> Iterator[AssetEvent]:
-        """A table without partitions: its layout is shown as current as long as it needs nothing.
+        """Yield the events of a table without partitions, whose layout is shown as current while it needs nothing.
 
-        Once a run materialised it, new data make Dagster call it out of date; one materialisation without a run says that all is well, and the
-        blocking checks, whose results Dagster would call those of an older layout, stay in sight: the tree is looked at again, and the
-        comparison is the last one that was made.
+        After a run materialised the layout, new data make Dagster show it as out of date. One materialisation without
+        a run shows that nothing is due. Dagster would treat the results of blocking checks as outdated then, so the
+        tree is checked again and the newest comparison is repeated.
         """
         if new_data:
-            yield self._materialised(table, data, None)
+            yield self._materialise_data(table, data, None)
         (state,) = table.health.partitions
         last = reports.materialised.get(layout)
         current = last is not None and (not last.run_id or not new_data)
         if current or table.refusal is not None or not needs_nothing(table, state):
-            yield observation(table, layout, state)
+            yield observe_partition(table, layout, state)
             return
         buckets, files, broken = inspect_tree(table.store, None)
         if broken or blocking_failure(reports.instance, layout, evaluated=reports.evaluated) is not None:
-            yield observation(table, layout, state)  # for the checks themselves to tell, with a run
+            yield observe_partition(table, layout, state)  # a run of the checks has to report this
             return
         yield dg.AssetMaterialization(layout, HEALTHY, metadata=health_metadata(table.health))
-        lie = f"{files} files in {buckets} buckets lie as they should"
-        yield dg.AssetCheckEvaluation(asset_key=layout, check_name=names.TREE_CHECK, passed=True, description=lie)
+        tree_text = f"{files} files in {buckets} buckets form a valid tree"
+        yield dg.AssetCheckEvaluation(asset_key=layout, check_name=names.TREE_CHECK, passed=True, description=tree_text)
         for check in condition_checks(table.card, table.policy):
-            if check != backlog_check(table):  # told after every look
+            if check != backlog_check(table):  # reported after every look
                 yield evaluation_of(layout, condition_result(table.store, table.health, table.policy, check))
         if dg.AssetCheckKey(layout, names.MERGED_VIEW_CHECK) not in reports.evaluated:
             return
-        compared = latest_evaluation(reports.instance, layout, names.MERGED_VIEW_CHECK)
-        if compared is not None:
+        comparison = latest_evaluation(reports.instance, layout, names.MERGED_VIEW_CHECK)
+        if comparison is not None:
             yield dg.AssetCheckEvaluation(
                 asset_key=layout,
                 check_name=names.MERGED_VIEW_CHECK,
-                passed=compared.passed,
-                severity=compared.severity,
-                description=compared.description,
-                metadata=compared.metadata,
+                passed=comparison.passed,
+                severity=comparison.severity,
+                description=comparison.description,
+                metadata=comparison.metadata,
             )
 
 
 class LastReports:
-    """Newest reports that Dagster holds of some tables and of the ranking of the warehouse: one query for all of them, made when the first answer is needed.
+    """Newest reports that Dagster has of some tables and of the warehouse's ranking, read by one query on first use.
 
     Attributes:
-        instance: Dagster instance that is asked.
+        instance: Dagster instance to query.
     """
 
     def __init__(self, instance: dg.DagsterInstance, warehouse_path: str, tables: Sequence[OpenTable]) -> None:
@@ -197,17 +210,17 @@ class LastReports:
 
     @cached_property
     def materialised(self) -> Mapping[dg.AssetKey, dg.EventLogEntry | None]:
-        """The newest materialisation of the data and of the layout of each table, and of the ranking; none of what never was."""
+        """Newest materialisations of the tables' data and layouts and of the ranking; keys without one are missing."""
         keys = [*self._data, *self._layouts, self._ranking]
         return self.instance.event_log_storage.get_latest_materialization_events(keys)
 
     def other_warehouse(self) -> str | None:
-        """Return what `orchestration.blocked.other_warehouse` does."""
+        """Return the warehouse that reports under this name instead, see `orchestration.blocked.other_warehouse`."""
         return other_in(self.materialised.get(self._ranking), self._path)
 
     @cached_property
     def evaluated(self) -> frozenset[dg.AssetCheckKey]:
-        """See `ever_evaluated`."""
+        """Checks that were ever evaluated, see `ever_evaluated`."""
         return ever_evaluated(self.instance, self._layouts)
 
     @cached_property
@@ -217,7 +230,9 @@ class LastReports:
         return self.instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
 
     def backlog_passes(self, key: dg.AssetCheckKey) -> bool:
-        """Return whether the newest evaluation of that alert passed, within a day and after its layout was materialised last."""
+        """Return whether the newest evaluation of an alert passed, within a day and after the last materialisation of
+        its layout.
+        """
         record, layout = self._backlogs.get(key), key.asset_key
         if record is None or record.event is None or record.status is not AssetCheckExecutionRecordStatus.SUCCEEDED:
             return False
@@ -226,64 +241,74 @@ class LastReports:
         return record.event.timestamp > max(last.timestamp if last is not None else 0.0, day_ago)
 
     def partitions(self, key: dg.AssetKey) -> set[str]:
-        """The partitions of an asset that were ever materialised."""
+        """Return the partitions of an asset that were ever materialised."""
         return self.instance.get_materialized_partitions(key) if self.materialised.get(key) is not None else set()
 
 
-def touched_since(table: OpenTable, told: str | None, partitions: set[str]) -> set[str]:
-    """Return the partitions ("" for a whole table) that writers touched after the data version ``told``.
+def touched_since(table: OpenTable, reported_version: str | None, partitions: set[str]) -> set[str]:
+    """Return the partitions that writers changed after a data version ("" for a whole table).
 
-    All of them where that cannot be known: nothing was told yet, the version has expired, or the table was rolled back behind it.
+    All partitions are returned if the changes are unknown: nothing was reported yet, the version has expired, or the
+    table was rolled back behind it.
+
+    Args:
+        table: the table.
+        reported_version: data version that was last reported, or None.
+        partitions: all partitions of the table.
     """
     store, newest = table.store, table.health.data_version
-    number = int(told.partition("-")[0]) if told and told.partition("-")[0].isdigit() else None
+    number = (
+        int(reported_version.partition("-")[0])
+        if reported_version and reported_version.partition("-")[0].isdigit()
+        else None
+    )
     if number is None or newest is None or not table.card.partitioned or not 0 <= newest - number <= _FOLLOWED:
         return partitions
     last = snapshots.try_read(store, number)
-    if last is None or version_text(last) != told:
+    if last is None or version_text(last) != reported_version:
         return partitions
-    found: set[str] = set()
+    changed: set[str] = set()
     for identifier in range(number + 1, newest + 1):
         snapshot = snapshots.try_read(store, identifier)
         if snapshot is None:
             return partitions
         if changes_data(store, snapshot):
-            touched = pc.unique(manifests.delta_entries(store, snapshot).column("partition")).to_pylist()
-            found.update(partition_names(store.schema, touched, store.options))
-    return found
+            changed_partitions = pc.unique(manifests.delta_entries(store, snapshot).column("partition")).to_pylist()
+            changed.update(partition_names(store.schema, changed_partitions, store.options))
+    return changed
 
 
 def needs_nothing(table: OpenTable, state: PartitionHealth) -> bool:
-    """Whether the table's own rules find nothing to do in the partition."""
+    """Return whether the table's own rules find no work in the partition."""
     if state.text in table.health.waiting or state.cost_minor:
         return False
     return table.card.append_only or state.sorted_runs < table.store.options.compaction_trigger
 
 
-def observation(table: OpenTable, layout: dg.AssetKey, state: PartitionHealth) -> dg.AssetObservation:
-    """Return how a layout, or its partition, was found: everything that is known where something is due, else the numbers by which it is followed."""
+def observe_partition(table: OpenTable, layout: dg.AssetKey, state: PartitionHealth) -> dg.AssetObservation:
+    """Return the observation of a layout or a partition: all details if work is due, else the plotted numbers."""
     health = table.health.of_partition(state.text) if table.card.partitioned else table.health
-    told = plotted_metadata(health) if needs_nothing(table, state) else health_metadata(health)
-    return dg.AssetObservation(layout, partition=state.text if table.card.partitioned else None, metadata=told)
+    metadata = plotted_metadata(health) if needs_nothing(table, state) else health_metadata(health)
+    return dg.AssetObservation(layout, partition=state.text if table.card.partitioned else None, metadata=metadata)
 
 
 def backlog_check(table: OpenTable) -> str:
-    """Return the check that tells of the table's pile of files."""
+    """Return the name of the check about the table's backlog of files."""
     return names.SMALL_FILES_CHECK if table.card.append_only else names.BACKLOG_CHECK
 
 
-def alert(table: OpenTable, layout: dg.AssetKey) -> dg.AssetCheckEvaluation:
-    """Return the evaluation of the table's pile of files as it was found."""
+def evaluate_backlog(table: OpenTable, layout: dg.AssetKey) -> dg.AssetCheckEvaluation:
+    """Return the evaluation of the table's backlog check."""
     return evaluation_of(layout, condition_result(table.store, table.health, table.policy, backlog_check(table)))
 
 
 def alert_lines(table: OpenTable) -> list[str]:
-    """Say on every tick what the alert of the pile of files says, as long as it is not OK."""
+    """Return the line of a failing backlog check for every tick, or nothing if it passes."""
     check = backlog_check(table)
     if table.refusal is not None or is_off(table.policy, check):
         return []
-    found = alert(table, dg.AssetKey(table.name))
-    return [] if found.passed else [f"{table.name}: {check}: {found.description}"]
+    evaluation = evaluate_backlog(table, dg.AssetKey(table.name))
+    return [] if evaluation.passed else [f"{table.name}: {check}: {evaluation.description}"]
 
 
 __all__ = ["HEALTHY", "HealthReporter", "LastReports", "alert_lines", "needs_nothing", "touched_since"]

@@ -1,7 +1,7 @@
-"""Tables as ticks find them: one that did not move since somebody in this process looked is neither opened nor read again, whichever sensor asks.
+"""Tables as ticks see them: all sensors of a process share an opened table until it changes.
 
-A table has moved when its newest snapshot or the files of its schemas are others than then: three small reads and no manifest. What is kept
-holds no decision. Those are made anew on every tick, so that ages, policies, failed checks and runs at work count at once.
+A table has changed if its newest snapshot or its schema files differ: three small reads and no manifest. The cache
+holds no decisions. Those are made on every tick, so changes of ages, policies, failed checks and runs apply at once.
 """
 
 from __future__ import annotations
@@ -20,19 +20,27 @@ from lsm_core.metadata import schemas, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import FileStatus, Kept
 from orchestration.health import PartitionHealth, TableHealth, refusal_of, table_health
-from orchestration.policies import Asked, Decision, Now, Outcome, Policy, Reason, TableFacts, decide_all
+from orchestration.policies import Decision, DecisionScope, Now, Outcome, Policy, Reason, TableFacts, decide_all
 from orchestration.policies.decisions import sort_rule
 from orchestration.policies.rounds import facts_of, policy_for
 from orchestration.resources.warehouse import WarehouseResource, card_of
 from orchestration.table_card import TableCard
 
 _KEPT_TABLES: Final = 20_000
-"""How many opened tables a process keeps (some 10 KB each); with more it forgets all and opens them again."""
+"""Most opened tables that a process keeps (about 10 KB each); when it is exceeded, all are dropped and opened again."""
 
 
 @dataclass(frozen=True)
 class OpenTable:
-    """A table as a tick found it. ``refusal`` says why maintenance leaves its files alone, None where it does not."""
+    """Table as a tick sees it.
+
+    Attributes:
+        card: the table as the definitions know it.
+        policy: policy of the table.
+        store: the opened table.
+        health: health of its partitions.
+        refusal: why maintenance does not touch its files, or None.
+    """
 
     card: TableCard
     policy: Policy
@@ -42,28 +50,31 @@ class OpenTable:
 
     @property
     def name(self) -> str:
-        """The table."""
+        """Full name of the table."""
         return self.card.name
 
     @cached_property
     def facts(self) -> TableFacts:
-        """What decisions are made from."""
+        """Facts that decisions are based on."""
         facts = facts_of(self.store, self.health, self.refusal)
         if sort_rule(facts, self.policy) is None and not any("sort" in rule.values for rule in self.policy.ages):
             return facts
         return replace(facts, sorted_ms=_sorted_times(self.store, self.health))
 
-    def decisions(self, asked: Asked) -> list[Decision]:
-        """Return what its metadata alone say of each partition, or of all of it, at this moment."""
-        return decide_all(self.facts, asked, self.policy_of, self.now)
+    def decisions(self, scope: DecisionScope) -> list[Decision]:
+        """Return a decision for each partition, or for the whole table, from metadata alone."""
+        return decide_all(self.facts, scope, self.policy_of, self.now)
 
     @property
     def now(self) -> Now:
-        """The time by its clock, and by the wall's. Raises InvalidOption for a clock that cannot be read."""
+        """Current time by the table's clock and by the wall clock.
+
+        Raises InvalidOption for a clock that cannot be read.
+        """
         return Now(self.store.clock.now_ms(), wall_ms())
 
     def policy_of(self, state: PartitionHealth | None) -> Policy:
-        """Return what holds for one partition, by its age now; None: for the table."""
+        """Return the policy of a partition at its current age, or of the whole table if `state` is None."""
         return policy_for(self.policy, self.store, state)
 
 
@@ -71,26 +82,37 @@ _sorted: Final[dict[str, tuple[Hashable, dict[str, int]]]] = {}
 
 
 def _sorted_times(store: TableStore, health: TableHealth) -> dict[str, int]:
-    """Return when each partition was last sorted; the ledger is read again once the table moved, as every sort moves it."""
-    moved = (health.snapshot, health.commit)
+    """Return when each partition was last sorted.
+
+    Every sort commits, so the ledger is read again only after a commit.
+    """
+    version = (health.snapshot, health.commit)
     known = _sorted.get(store.root)
-    if known is not None and known[0] == moved:
+    if known is not None and known[0] == version:
         return known[1]
     if len(_sorted) >= _KEPT_TABLES:
         _sorted.clear()
     times = sorted_times(store)
-    _sorted[store.root] = (moved, times)
+    _sorted[store.root] = (version, times)
     return times
 
 
 def wall_ms() -> int:
-    """The machine's time (epoch ms): Dagster measures runs by it, whatever clock was injected."""
+    """Return the machine's time (epoch ms), by which Dagster measures runs, whatever clock was injected."""
     return SystemClock().now_ms()
 
 
 @dataclass(frozen=True)
 class Look:
-    """A table when it was opened: its ``newest`` snapshot (None: nothing was committed) and the files of its ``schemas`` tell whether it moved since."""
+    """Table at the time it was opened.
+
+    Attributes:
+        name: full name of the table.
+        store: the opened table.
+        refusal: why maintenance does not touch its files, or None.
+        newest: its newest snapshot, or None before the first commit.
+        schemas: its schema files.
+    """
 
     name: str
     store: TableStore
@@ -100,12 +122,12 @@ class Look:
 
     @cached_property
     def card(self) -> TableCard:
-        """The table as definitions know it."""
+        """The table as the definitions know it."""
         return card_of(self.name, self.store, self.refusal)
 
     @property
     def moved(self) -> bool:
-        """Whether somebody committed, rolled back, altered, dropped or replaced the table since. Raises CorruptFile."""
+        """Whether the table was committed to, rolled back, altered, dropped or replaced since. Raises CorruptFile."""
         return _schema_files(self.store) != self.schemas or snapshots.latest(self.store) != self.newest
 
 
@@ -114,17 +136,24 @@ _lock: Final = Lock()
 
 
 def look_at(warehouse: WarehouseResource, name: str, catalog: Catalog | None = None) -> Look:
-    """Return ``db.table`` as it is now, from memory when it did not move.
+    """Return the current state of a table, from memory if it did not change.
 
-    A table without snapshots is always opened, and so are those of a catalog in a database, which alone knows what they are called.
-    Raises TableNotFound, DatabaseNotFound, CorruptFile, InvalidOption, UnsupportedFeature.
+    A table without snapshots is always opened. So is a table of a catalog in a database, because only the database
+    knows the names of its tables.
+
+    Raises:
+        TableNotFound: the table does not exist.
+        DatabaseNotFound: the database does not exist.
+        CorruptFile: a metadata file is damaged.
+        InvalidOption: an option is invalid.
+        UnsupportedFeature: the table uses a feature that Dredge does not support.
     """
-    place = (warehouse.path, warehouse.clock, *sorted(warehouse.catalog_options.items()), name)
-    known = _looks.get(place)
+    cache_key = (warehouse.path, warehouse.clock, *sorted(warehouse.catalog_options.items()), name)
+    known = _looks.get(cache_key)
     if known is None or known.moved:
         opened = warehouse.catalog() if catalog is None else catalog
         store = opened.table(name).store
-        # In this order: what comes between two of these steps is a move for the next look.
+        # Keep this order: a change between two of these steps is then detected by the next look.
         files, newest = _schema_files(store), snapshots.latest(store)
         known = Look(name, store, refusal_of(store), newest, files)
         current = store.schema.id == max(schemas.list_schema_ids(store.file_io, store.root, store.branch), default=-1)
@@ -132,8 +161,8 @@ def look_at(warehouse: WarehouseResource, name: str, catalog: Catalog | None = N
             with _lock:
                 if len(_looks) >= _KEPT_TABLES:
                     _looks.clear()
-                _looks[place] = known
-    known.store.kept = Kept()  # what was read of files meanwhile; of thousands of tables that would be too much
+                _looks[cache_key] = known
+    known.store.kept = Kept()  # drop cached file contents: too much memory for thousands of tables
     return known
 
 
@@ -144,9 +173,16 @@ def _schema_files(store: TableStore) -> tuple[FileStatus, ...]:
 def open_table(
     warehouse: WarehouseResource, card: TableCard, policy: Policy, catalog: Catalog | None = None
 ) -> OpenTable | Decision:
-    """Open the table and read its health, from memory when nothing changed; a table that cannot be judged gives the decision that says why.
+    """Open a table and read its health, from memory if nothing changed.
 
-    ``catalog``: the warehouse's, where many tables are opened.
+    Args:
+        warehouse: the warehouse.
+        card: the table as the definitions know it.
+        policy: policy of the table.
+        catalog: catalog of the warehouse, to share it between many tables; None to open it.
+
+    Returns:
+        The table, or the declining decision if it cannot be evaluated.
     """
     refusal: str | None = None
     try:
@@ -155,15 +191,15 @@ def open_table(
         same_keys = (schema.partition_keys, schema.primary_keys) == (card.partition_keys, card.primary_keys)
         health = table_health(look.store, look.newest)
     except Exception as error:  # noqa: BLE001  (one table stops no other)
-        if refusal is not None:  # a table that is left alone anyway may be one whose keys cannot even be compared
+        if refusal is not None:  # the keys of an unsupported table may not even be comparable
             return Decision(card.name, "", Outcome.DECLINE, Reason.UNSUPPORTED, refusal)
-        return unreadable(card, error)
+        return decline_unreadable(card, error)
     if card.unreadable or not same_keys:
-        text = "its keys or partitions are others now: reload the code location"
+        text = "its primary or partition keys changed: reload the code location"
         return Decision(card.name, "", Outcome.DECLINE, Reason.RELOAD, text)
     return OpenTable(card, policy, look.store, health, refusal)
 
 
-def unreadable(card: TableCard, error: Exception) -> Decision:
-    """Return the decision about a table that cannot be looked at."""
+def decline_unreadable(card: TableCard, error: Exception) -> Decision:
+    """Return the decision that declines a table which cannot be read."""
     return Decision(card.name, "", Outcome.DECLINE, Reason.UNREADABLE, f"{type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""From a decision to a run: the plan's hash, the run key without duplicates, and every reason not to start one."""
+"""From a decision to a run: the plan's hash, a run key that prevents duplicates, and the reasons not to start a run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from orchestration.resources.warehouse import WarehouseResource
 from orchestration.sensors.looks import OpenTable, wall_ms
 from orchestration.table_card import count_text
 
-_LOOKED_AT: Final = 20
+_MOST_TRIES: Final = 20
 _ENDINGS: Final = {
     dg.DagsterRunStatus.SUCCESS: Ending.DONE,
     dg.DagsterRunStatus.FAILURE: Ending.FAILED,
@@ -41,19 +41,19 @@ _ENDINGS: Final = {
 
 
 @dataclass(frozen=True)
-class _Known:
-    """What planning a due partition gave, which is true of that reading of its table's ``health``."""
+class _PlannedPartition:
+    """Result of planning a due partition, valid while `health` is the table's current health."""
 
     health: weakref.ref[TableHealth]
     planned: Planned
 
 
-_known: Final[dict[tuple[str, str, bool, SortRule | None], _Known]] = {}
+_known: Final[dict[tuple[str, str, bool, SortRule | None], _PlannedPartition]] = {}
 _KEPT_PLANS: Final = 100_000
 
 
 class RunDesk:
-    """Where due partitions become run requests, for one tick."""
+    """Conversion of due partitions to run requests, for one tick."""
 
     def __init__(self, instance: dg.DagsterInstance, warehouse: WarehouseResource) -> None:
         self.instance, self.warehouse = instance, warehouse
@@ -61,17 +61,29 @@ class RunDesk:
         self._suspended: dict[str, Suspension | None] = {}
 
     def budget(self, policies: Policies) -> Budget:
-        """Return what is left of the budgets: tables at work, and what runs that sensors started within the last hour were expected to read."""
+        """Return the remaining budget: running tables and the expected bytes of runs that sensors started within the
+        last hour.
+        """
         return budget_left(self.instance, policies, self._at_work, wall_ms())
 
     def request_run(
         self, table: OpenTable, subject: Subject, budget: Budget | None = None, *, out_of_time: bool = False
     ) -> tuple[Decision, dg.RunRequest | None]:
-        """Return the decision, final and in full words, and the run to start (None when there is a reason not to).
+        """Return the final decision with its text, and the run to start.
 
-        It is decided with what is known, and once more with what Dagster and a plan tell, as long as nothing stands in the way. The plan is saved beside the table; the
-        run gets its hash alone. As long as the table does not move, a partition whose plan gets no run is not planned again: whether failed checks, runs at work and
-        earlier runs of the plan still stand in the way is asked every time. ``out_of_time``: the tick has no time left to plan.
+        The decision is made from known facts first, and again with facts from Dagster and a plan while nothing
+        prevents a run. The plan is saved with the table; the run gets only its hash. A partition whose plan got no
+        run is not planned again until the table changes. Failed checks, runs at work and earlier runs of the plan are
+        evaluated every time.
+
+        Args:
+            table: the table.
+            subject: due partition.
+            budget: remaining budget, or None for no limit.
+            out_of_time: whether the tick has no time left to plan.
+
+        Returns:
+            The decision, and the run request or None.
         """
         name, partition, now = table.name, subject.partition or None, table.now
         layout, policy = names.layout_key(self.warehouse.path, name), table.policy_of(subject.state)
@@ -80,24 +92,24 @@ class RunDesk:
         decision = decide(subject, policy, history, now)
         if decision.outcome is not Outcome.RUN:
             return decision, None
-        history = self._with_runs(history, name, layout, partition)
+        history = self._add_runs(history, name, layout, partition)
         decision = decide(subject, policy, history, now)
         if decision.outcome is not Outcome.RUN:
             return decision, None
         full, due = decision.full, decision
-        place = (table.store.root, subject.partition, full, decision.sort)
-        known = _known.get(place)
+        cache_key = (table.store.root, subject.partition, full, decision.sort)
+        known = _known.get(cache_key)
         if known is not None and known.health() is table.health:
-            decision = decide(subject, policy, self._with_plan(history, table, subject, known.planned), now)
+            decision = decide(subject, policy, self._add_plan(history, table, subject, known.planned), now)
             if decision.outcome is not Outcome.RUN:
                 return decision, None
         try:
-            store = self.warehouse.store(name).copy(table.policy.options)  # as it is now, whatever the tick found
+            store = self.warehouse.store(name).copy(table.policy.options)  # the current state, not that of the tick
             plan = plan_due(store, partition, table.policy.level0_pass, full=full, sort=due.sort)
         except DredgeError as error:
             return due.declined(Reason.UNREADABLE, f"{type(error).__name__}: {error}"), None
-        planned = _planned_as(plan, full=full and due.sort is None)
-        decision = decide(subject, policy, self._with_plan(history, table, subject, planned), now)
+        planned = _summarise_plan(plan, full=full and due.sort is None)
+        decision = decide(subject, policy, self._add_plan(history, table, subject, planned), now)
         try:
             if decision.reason is Reason.APPROVAL:
                 hold_plan(store, plan, f"{due.text}; approval is required ({policy.origin('approval.compact')})")
@@ -107,10 +119,10 @@ class RunDesk:
         except DredgeError as error:
             text = f"{due.text}, but its plan cannot be saved: {type(error).__name__}: {error}"
             return due.declined(Reason.UNREADABLE, text), None
-        if plan.base_snapshot == table.health.snapshot and not _plan_ages(store):
+        if plan.base_snapshot == table.health.snapshot and not _plan_changes_with_time(store):
             if len(_known) >= _KEPT_PLANS:
                 _known.clear()
-            _known[place] = _Known(weakref.ref(table.health), planned)
+            _known[cache_key] = _PlannedPartition(weakref.ref(table.health), planned)
         if decision.outcome is not Outcome.RUN or plan.base_snapshot is None:
             return decision, None
         action = "compact full" if full else "compact"
@@ -133,8 +145,8 @@ class RunDesk:
         )
         return decision, request
 
-    def _with_runs(self, history: History, name: str, layout: dg.AssetKey, partition: str | None) -> History:
-        """What Dagster knows of the partition's checks and runs, and of the table's failures."""
+    def _add_runs(self, history: History, name: str, layout: dg.AssetKey, partition: str | None) -> History:
+        """Add what Dagster knows of the partition's checks and runs, and of the table's failures."""
         if name not in self._suspended:
             self._suspended[name] = suspension(self.instance, name)
         suspended = self._suspended[name]
@@ -145,32 +157,34 @@ class RunDesk:
             suspended=None if suspended is None else suspended.text(),
         )
 
-    def _with_plan(self, history: History, table: OpenTable, subject: Subject, planned: Planned) -> History:
-        """What Dagster knows of the plan's earlier runs."""
+    def _add_plan(self, history: History, table: OpenTable, subject: Subject, planned: Planned) -> History:
+        """Add the plan and what Dagster knows of its earlier runs."""
         if not planned.hash:
             return replace(history, plan=planned)
-        tries = _tries(self.instance, table.name, subject.partition or None, planned.hash)
+        tries = _finished_runs(self.instance, table.name, subject.partition or None, planned.hash)
         since = resumed_ms(self.instance, table.name) if tries else 0
         return replace(history, plan=planned, tries=tries, resumed_ms=since)
 
 
-def _planned_as(plan: MaintenancePlan, *, full: bool) -> Planned:
-    """What decisions are told of a plan; that a ``full`` one merges everything is said already."""
+def _summarise_plan(plan: MaintenancePlan, *, full: bool) -> Planned:
+    """Return the summary of a plan for decisions. The text of a `full` plan is omitted: the decision already has it."""
     if plan.items and plan.base_snapshot is not None:
         text = "" if full and plan.action != RECOVER else plan_text(plan)
         return Planned(plan.hash, text=text, cost=plan.estimate.bytes_in, part=plan.action == RECOVER)
     return Planned("", "; ".join(dict.fromkeys(item.text for item in plan.declined)) or "the plan is empty")
 
 
-def _plan_ages(store: TableStore) -> bool:
-    """Whether another plan may come of the same files later: by the table's own rules, or since rows, partitions or deletes have grown old."""
+def _plan_changes_with_time(store: TableStore) -> bool:
+    """Return whether the same files may give another plan later: by time-based rules, or because rows, partitions or
+    deletes age.
+    """
     options = store.options
     deletes = bool(options.sequence_field) and options.tombstone_retention > 0
     return ages(store) or deletes or options.get("partition.expiration-time") is not None
 
 
 def plan_text(plan: MaintenancePlan) -> str:
-    """Return what the plan does in a few words: the rule that picked the worst bucket's files, and how many more there are."""
+    """Return a plan in a few words: the rule that picked the worst bucket's files, and the number of other buckets."""
     items = sorted(plan.items_of(CompactItem), key=lambda item: (-item.runs_before, -len(item.inputs)))
     waiting = plan.items_of(AssignItem)
     if waiting:
@@ -181,10 +195,10 @@ def plan_text(plan: MaintenancePlan) -> str:
     return items[0].reason if len(items) == 1 else f"{items[0].reason} (and {more})"
 
 
-def _tries(instance: dg.DagsterInstance, table: str, partition: str | None, plan: str) -> list[Try]:
-    """Return the ended runs of this plan, newest first; a hand that runs one again counts as well."""
+def _finished_runs(instance: dg.DagsterInstance, table: str, partition: str | None, plan: str) -> list[Try]:
+    """Return the finished runs of a plan, newest first, including runs that a person started."""
     tags = {**_tags(table, partition), names.TAG_PLAN: plan}
-    records = instance.get_run_records(dg.RunsFilter(tags=tags, statuses=list(_ENDINGS)), limit=_LOOKED_AT)
+    records = instance.get_run_records(dg.RunsFilter(tags=tags, statuses=list(_ENDINGS)), limit=_MOST_TRIES)
     return [
         Try(
             record.dagster_run.run_id,

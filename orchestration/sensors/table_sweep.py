@@ -1,4 +1,6 @@
-"""The walk that all table sensors share: tables in turn within a time budget, a line for each, and a cursor to go on from."""
+"""Sweep over all tables that the table sensors share: tables in turn within a time budget, a line for each, and a
+cursor.
+"""
 
 from __future__ import annotations
 
@@ -18,38 +20,41 @@ from lsm_core.json_reader import parse_json
 from orchestration import names
 from orchestration.blocked import NameCheck
 from orchestration.partitions import usable_keys
-from orchestration.policies import Asked, Decision, Outcome, Policies, PolicySource, Subject, decide, subjects
+from orchestration.policies import Decision, DecisionScope, Outcome, Policies, PolicySource, Subject, decide, subjects
 from orchestration.policies.budgets import Budget
 from orchestration.policies.decisions import NOTHING_KNOWN, settle_in_turn
 from orchestration.resources.settings import Settings
 from orchestration.resources.warehouse import WarehouseResource
 from orchestration.sensors.health_reports import AssetEvent, HealthReporter
-from orchestration.sensors.looks import OpenTable, open_table, unreadable
+from orchestration.sensors.looks import OpenTable, decline_unreadable, open_table
 from orchestration.sensors.run_requests import RunDesk
 from orchestration.table_card import TableCard
 
 _LINES_A_TABLE: Final = 60
 _EVENTS_A_TICK: Final = 1_000
-"""With so many events a tick ends: Dagster's daemon stores them one by one before it looks at the next sensor."""
+"""Events after which a tick ends: Dagster's daemon stores them one by one before it evaluates the next sensor."""
 _TOGETHER: Final = 50
 _TOGETHER_SECONDS: Final = 2.0
-"""Of so many tables, or of those found in so long a time, Dagster is asked at once what it was told."""
+"""Dagster's earlier reports are queried at once for this many tables, or for the tables of this time."""
 _SKIP_TEXT: Final = 12_000
-_TOLD_WHOLE: Final = 6_000
-"""Up to so many characters every tick says everything. Past that Dagster would store gigabytes a day: each line of a tick's log takes 600 bytes, for good."""
-_TOLD_AGAIN_SECONDS: Final = 3_600.0
+_MOST_FULL_TEXT: Final = 6_000
+"""Characters up to which every tick logs all lines.
+
+Beyond that Dagster would store gigabytes a day: each line of a tick's log takes 600 bytes permanently.
+"""
+_REPEAT_SECONDS: Final = 3_600.0
 
 
 @dataclass(frozen=True)
 class Cursor:
-    """Where the next tick goes on: its number, and the first table that the last tick had no time for."""
+    """Position of the next tick: its number, and the first table that the last tick had no time for."""
 
     tick: int = 0
     next_table: str | None = None
 
     @staticmethod
     def read(text: str | None) -> Cursor:
-        """Read a cursor; anything unreadable starts over."""
+        """Read a cursor; an unreadable one starts from the beginning."""
         try:
             value: Any = parse_json(text or "{}")
             return Cursor(int(value.get("tick", 0)), value.get("next"))
@@ -57,111 +62,136 @@ class Cursor:
             return Cursor()
 
     def write(self) -> str:
-        """Return the cursor as Dagster keeps it."""
+        """Return the cursor in Dagster's form."""
         return json.dumps({"tick": self.tick, "next": self.next_table})
 
 
 @dataclass
 class TickAnswer:
-    """What a tick gathers for Dagster: lines for people, runs to start, events to store, partitions to add."""
+    """Result of a tick for Dagster.
+
+    Attributes:
+        lines: lines of the log.
+        requests: runs to start.
+        events: events to store.
+        partitions: partitions to add.
+        due: compactions that wait until all tables were visited, if a budget lets only some of them start.
+    """
 
     lines: list[str] = field(default_factory=list)
     requests: list[dg.RunRequest] = field(default_factory=list)
     events: list[AssetEvent] = field(default_factory=list)
     partitions: list[dg.AddDynamicPartitionsRequest] = field(default_factory=list)
     due: list[tuple[OpenTable, Subject, Decision]] = field(default_factory=list)
-    """Compactions that wait until all tables were looked at, where budgets let only some of them start."""
 
 
 @dataclass
-class Telling:
-    """Which lines a tick tells: of many tables those that changed, and each at least once an hour and in each process.
+class TickLog:
+    """Log lines of ticks: for many tables only the changed ones, and each line at least once an hour and per process.
 
-    ``clock``: seconds that only go forward.
+    Attributes:
+        clock: monotonic clock, in seconds.
     """
 
     clock: Callable[[], float] = time.monotonic
-    _told: dict[str, int] = field(default_factory=dict)
+    _logged: dict[str, int] = field(default_factory=dict)
     _since: float = float("-inf")
     _since_text: str = ""
 
     def lines(self, lines: Sequence[str]) -> list[str]:
-        """Return ``lines``, or those of subjects (what stands before ``: ``) of which something else was told last, and how many are left out."""
-        if sum(map(len, lines)) <= _TOLD_WHOLE:
+        """Return the lines to log.
+
+        Args:
+            lines: all lines of the tick, each beginning with its subject and ``: ``.
+
+        Returns:
+            All lines if they are short; else the lines of subjects whose lines changed, and the number of omitted
+            lines.
+        """
+        if sum(map(len, lines)) <= _MOST_FULL_TEXT:
             return list(lines)
-        if self.clock() - self._since >= _TOLD_AGAIN_SECONDS:
-            self._told.clear()
+        if self.clock() - self._since >= _REPEAT_SECONDS:
+            self._logged.clear()
             self._since, self._since_text = self.clock(), utc_text(SystemClock().now_ms())
         subjects: dict[str, list[str]] = {}
         for line in lines:
             subjects.setdefault(line.partition(": ")[0], []).append(line)
-        found: list[str] = []
-        for subject, said in subjects.items():
-            text = hash(tuple(said))
-            if self._told.get(subject) != text:
-                self._told[subject] = text
-                found += said
-        rest = len(lines) - len(found)
+        selected: list[str] = []
+        for subject, subject_lines in subjects.items():
+            text = hash(tuple(subject_lines))
+            if self._logged.get(subject) != text:
+                self._logged[subject] = text
+                selected += subject_lines
+        left_out = len(lines) - len(selected)
         return (
-            [*found, f"{rest:,} lines as told since {self._since_text} UTC by earlier ticks of this sensor"]
-            if rest
-            else found
+            [*selected, f"{left_out:,} lines unchanged since {self._since_text} UTC: see earlier ticks of this sensor"]
+            if left_out
+            else selected
         )
 
 
 class _NameTaken(Exception):
-    """Another warehouse reports to the same Dagster instance under this one's name."""
+    """Error: another warehouse reports to the same Dagster instance under the same name."""
 
 
 @dataclass(frozen=True)
 class TableSweep:
-    """One sensor's walk over all tables, tick by tick.
+    """Sweep of one sensor over all tables, tick by tick.
 
-    ``asked``: which kind of work it starts. ``reporter``: the events to store besides; ``further_lines``: what the tick says about a table after the decisions.
+    Attributes:
+        cards: tables of the loaded definitions.
+        policies: source of the current policies.
+        settings: intervals and budgets.
+        scope: kind of compaction that the sensor starts.
+        reporter: reporter of further events, or None.
+        further_lines: returns lines about a table that follow its decisions.
+        tick_log: log lines of the ticks.
+        known_partitions: commit per table whose partitions Dagster all has; it is not asked again for that commit.
+        name_check: detection of another warehouse with the same name.
     """
 
     cards: Sequence[TableCard]
     policies: PolicySource
     settings: Settings
-    asked: Asked
+    scope: DecisionScope
     reporter: HealthReporter | None = None
     further_lines: Callable[[OpenTable], Iterable[str]] = lambda _: ()
-    telling: Telling = field(default_factory=Telling)
+    tick_log: TickLog = field(default_factory=TickLog)
     known_partitions: dict[str, Hashable] = field(default_factory=dict)
-    """By table, the commit all of whose partitions Dagster had when it was asked: as long as that is the newest it is not asked again."""
+
     name_check: NameCheck = field(default_factory=NameCheck)
 
     def tick(self, context: dg.SensorEvaluationContext, warehouse: WarehouseResource) -> dg.SensorResult:
-        """Look at as many tables as the budget allows, at least one, and answer with runs, events and reasons."""
+        """Visit as many tables as the time budget allows, at least one, and return runs, events and reasons."""
         cursor = Cursor.read(context.cursor)
         stopped = warehouse.replaying()
         if stopped is None:
             try:
                 warehouse.time()
-            except InvalidOption as error:  # no age can be told: said once a tick, not as trouble of every table
+            except InvalidOption as error:  # ages are unknown: reported once per tick, not for every table
                 stopped = str(error)
         if stopped is None:
             stopped = self.name_check.before_a_tick(context.instance, warehouse.path)
         if stopped is not None:
-            return _stopped(context, stopped, cursor)
+            return _skip_tick(context, stopped, cursor)
         if not self.cards:
             return dg.SensorResult(
-                skip_reason=f"the warehouse {warehouse.path} holds no table yet", cursor=cursor.write()
+                skip_reason=f"the warehouse {warehouse.path} has no tables yet", cursor=cursor.write()
             )
         policies = self.policies.current()
         answer = TickAnswer()
-        # It starts where the last tick stopped, so that slow tables starve nobody.
+        # Start where the last tick stopped, so that slow tables do not starve others.
         start = next((index for index, card in enumerate(self.cards) if card.name == cursor.next_table), 0)
-        waiting = deque([*self.cards[start:], *self.cards[:start]])
+        pending = deque([*self.cards[start:], *self.cards[:start]])
         try:
-            self._look_at(context.instance, warehouse, policies, waiting, answer)
+            self._visit_tables(context.instance, warehouse, policies, pending, answer)
             if answer.requests or answer.partitions:
                 stopped = self.name_check.before_an_answer(context.instance, warehouse.path)
         except _NameTaken as error:
             stopped = str(error)
         if stopped is not None:
-            return _stopped(context, stopped, cursor)
-        lines = [*([policies.trouble] if policies.trouble else []), *self.telling.lines(answer.lines)]
+            return _skip_tick(context, stopped, cursor)
+        lines = [*([policies.trouble] if policies.trouble else []), *self.tick_log.lines(answer.lines)]
         for line in lines:
             context.log.info(line)
         text = "\n".join(lines)
@@ -169,34 +199,34 @@ class TableSweep:
         return dg.SensorResult(
             run_requests=answer.requests or None,
             skip_reason=None if answer.requests else skipped,
-            cursor=Cursor(cursor.tick + 1, waiting[0].name if waiting else None).write(),
+            cursor=Cursor(cursor.tick + 1, pending[0].name if pending else None).write(),
             dynamic_partitions_requests=answer.partitions,
             asset_events=answer.events,
         )
 
-    def _look_at(
+    def _visit_tables(
         self,
         instance: dg.DagsterInstance,
         warehouse: WarehouseResource,
         policies: Policies,
-        waiting: deque[TableCard],
+        pending: deque[TableCard],
         answer: TickAnswer,
     ) -> None:
-        """Visit the tables that wait, in turn; those that the budget leaves no time for stay."""
+        """Visit pending tables in turn until the time budget is used up."""
         desk = RunDesk(instance, warehouse)
         try:
             catalog = warehouse.catalog()
         except (DredgeError, OSError, ValueError):
-            catalog = None  # each table says why
+            catalog = None  # opening each table then reports the error
         began, budget = time.monotonic(), self.settings.sensor_budget_seconds
         news: list[OpenTable] = []
         news_since = began
         visited = 0
-        while waiting and len(answer.events) < _EVENTS_A_TICK:
+        while pending and len(answer.events) < _EVENTS_A_TICK:
             now = time.monotonic()
             if visited and now - began >= budget:
                 break
-            card = waiting.popleft()
+            card = pending.popleft()
             table = self._visit(desk, catalog, card, policies, answer)
             visited += 1
             if table is None or self.reporter is None or not self.reporter.has_news(table):
@@ -209,18 +239,22 @@ class TableSweep:
         if news and self.reporter is not None:
             answer.events += self._events(self.reporter, news, instance)
         self._request_within(desk, policies, answer, began + 2 * budget)
-        if waiting:
-            why = (
+        if pending:
+            limit_text = (
                 f"in this tick's {budget:g} s"
                 if len(answer.events) < _EVENTS_A_TICK
                 else f"after {len(answer.events):,} events"
             )
-            answer.lines.append(f"{len(waiting)} tables had no turn {why}: next is {waiting[0].name}")
+            answer.lines.append(f"{len(pending)} tables had no turn {limit_text}: next is {pending[0].name}")
 
     def _events(
         self, reporter: HealthReporter, tables: Sequence[OpenTable], instance: dg.DagsterInstance
     ) -> Iterator[AssetEvent]:
-        """Yield what is new of the tables. Raises _NameTaken, before anything counts as reported, where another warehouse has the name."""
+        """Yield the new events of tables.
+
+        Raises:
+            _NameTaken: another warehouse has the name; raised before any event counts as reported.
+        """
         reports = reporter.last_reports(tables, instance)
         other = self.name_check.learn(reports.other_warehouse())
         if other is not None:
@@ -228,7 +262,7 @@ class TableSweep:
         yield from reporter.events(tables, reports)
 
     def _request_within(self, desk: RunDesk, policies: Policies, answer: TickAnswer, until: float) -> None:
-        """Ask for runs of what is due, the most useful first, as far as the budgets go; all else is declined with its numbers."""
+        """Request runs for due work within the budgets, the most useful first; decline the rest with its numbers."""
         if not answer.due:
             return
         cases = {decision.subject: (table, subject) for table, subject, decision in answer.due}
@@ -238,7 +272,7 @@ class TableSweep:
             try:
                 final, request = desk.request_run(table, subject, budget, out_of_time=time.monotonic() >= until)
             except Exception as error:  # noqa: BLE001  (one table stops no other)
-                return unreadable(table.card, error)
+                return decline_unreadable(table.card, error)
             answer.requests += [request] if request is not None else []
             return final
 
@@ -249,14 +283,18 @@ class TableSweep:
     def _visit(
         self, desk: RunDesk, catalog: Catalog | None, card: TableCard, policies: Policies, answer: TickAnswer
     ) -> OpenTable | None:
-        """Decide about every partition of one table, and add to ``answer`` what there is to say and do; None: it cannot be judged."""
+        """Decide about every partition of one table and add the results to `answer`.
+
+        Returns:
+            The table, or None if it cannot be evaluated.
+        """
         table = open_table(desk.warehouse, card, policies.of(card.name), catalog)
         if isinstance(table, Decision):
             answer.lines += decision_lines([table])
             return None
         final: list[Decision] = []
         try:
-            for subject in subjects(table.facts, self.asked):
+            for subject in subjects(table.facts, self.scope):
                 decision = decide(subject, table.policy_of(subject.state), NOTHING_KNOWN, table.now)
                 if decision.outcome is Outcome.RUN and policies.limited:
                     answer.due.append((table, subject, decision))
@@ -266,7 +304,7 @@ class TableSweep:
                     answer.requests += [request] if request is not None else []
                 final.append(decision)
         except Exception as error:  # noqa: BLE001  (one table stops no other)
-            final.append(unreadable(card, error))
+            final.append(decline_unreadable(card, error))
         answer.lines += decision_lines(final)
         answer.lines += self.further_lines(table)
         if card.partitioned:
@@ -276,31 +314,33 @@ class TableSweep:
             commit = (table.health.snapshot, table.health.commit)
             if usable and self.known_partitions.get(card.name) != commit:
                 known = set(desk.instance.get_dynamic_partitions(names.partitions_name(card.name)))
-                new = [key for key in usable if key not in known]
-                if new:
-                    answer.partitions.append(dg.AddDynamicPartitionsRequest(names.partitions_name(card.name), new))
+                missing = [key for key in usable if key not in known]
+                if missing:
+                    answer.partitions.append(dg.AddDynamicPartitionsRequest(names.partitions_name(card.name), missing))
                 else:
                     self.known_partitions[card.name] = commit
             answer.lines += [
-                f"{card.name}/{key}: Dagster cannot hold this partition's name: it is not maintained by itself"
+                f"{card.name}/{key}: Dagster cannot store this partition's name: it is not maintained on its own"
                 for key in refused
             ]
         return table
 
 
-def _stopped(context: dg.SensorEvaluationContext, why: str, cursor: Cursor) -> dg.SensorResult:
-    """Return the answer of a tick that does nothing."""
+def _skip_tick(context: dg.SensorEvaluationContext, why: str, cursor: Cursor) -> dg.SensorResult:
+    """Return the result of a tick that does nothing, with its reason."""
     context.log.info(why)
     return dg.SensorResult(skip_reason=why, cursor=cursor.write())
 
 
 def decision_lines(decisions: Sequence[Decision]) -> list[str]:
-    """Return one line a decision, runs first; past a screenful the declines are counted by reason."""
+    """Return one line per decision, runs first; beyond 60 declines per table, they are counted by reason."""
     runs = [decision.line() for decision in decisions if decision.outcome is Outcome.RUN]
     others = [decision for decision in decisions if decision.outcome is not Outcome.RUN]
     lines = [*runs, *(decision.line() for decision in others[:_LINES_A_TABLE])]
     counts: dict[str, int] = {}
     for decision in others[_LINES_A_TABLE:]:
         counts[decision.reason.value] = counts.get(decision.reason.value, 0) + 1
-    rest = [f"{decisions[0].table}: {count} more partitions: decline ({reason})" for reason, count in counts.items()]
-    return [*lines, *rest]
+    counted_lines = [
+        f"{decisions[0].table}: {count} more partitions: decline ({reason})" for reason, count in counts.items()
+    ]
+    return [*lines, *counted_lines]

@@ -1,4 +1,4 @@
-"""watch: the sensor that starts nothing, and tells people what no compaction mends or nobody looks after: once, until it changes."""
+"""Sensor `watch`: it starts nothing and alerts people, once per change, about conditions beyond single compactions."""
 
 from __future__ import annotations
 
@@ -41,26 +41,28 @@ from orchestration.sensors.table_sweep import Cursor
 from orchestration.table_card import TableCard
 
 DESCRIPTION: Final = (
-    "Starts nothing. Looks for level-0 piles, maintenance that stands still, long pauses, suspended tables, failed blocking checks, histories that do not "
-    "shrink and sensors that are silent; alerts by webhook and e-mail where DREDGE_ALERT_WEBHOOK or DREDGE_ALERT_EMAIL names one, all in one message, once until it changes."
+    "Starts nothing. Finds level-0 backlogs, stalled maintenance, long pauses, suspended tables, "
+    "failed blocking checks, history that does not shrink, and silent sensors. "
+    "Alerts the webhook of DREDGE_ALERT_WEBHOOK and the e-mail of DREDGE_ALERT_EMAIL: "
+    "one message per tick, once per finding until it changes."
 )
 _DEBT_LASTS_MS: Final = 60 * 60 * 1000
-"""How long the history of a table that did not move is believed to owe the same."""
+"""Time for which the overdue history of an unchanged table is not computed again."""
 _EVENTS_A_TICK: Final = 200
 _SKIP_TEXT: Final = 12_000
-_MOST_TOLD: Final = 2_000
-"""Findings that a channel is remembered to have been told of."""
+_MOST_KEYS: Final = 2_000
+"""Most findings whose whole keys are kept per channel."""
 _MOST_DIGESTS: Final = 20_000
-"""And so many more by a digest of 8 characters."""
+"""Further findings that are kept by a digest of 8 characters."""
 _WAITS_MS: Final = (15 * 60_000, 60 * 60_000, 4 * 60 * 60_000)
-"""How long a channel that takes nothing is left alone, after its first failure, its second, and all later ones."""
+"""Waiting times of a failing channel: after its first failure, its second, and all later ones."""
 _SILENT_INTERVALS: Final = 10
 _SILENT_SECONDS: Final = 15 * 60
 _OURS: Final = frozenset({names.SORTED_RUN_SENSOR, names.IDLE_SENSOR, names.CATALOG_SENSOR, names.FAILURE_SENSOR})
 
 
-def _small_files(table: OpenTable, policy: Policy, now_ms: int) -> list[Finding]:
-    """Return the alerts of an append table's files."""
+def _find_small_files(table: OpenTable, policy: Policy, now_ms: int) -> list[Finding]:
+    """Return the alerts about an append table's files."""
     options, watch = table.store.options, policy.watch
     target = options.target_file_size(has_primary_key=False)
     condition = Condition(
@@ -71,48 +73,60 @@ def _small_files(table: OpenTable, policy: Policy, now_ms: int) -> list[Finding]
 
 
 @dataclass(frozen=True)
-class ToldChannel:
-    """What a channel knows: the keys of findings that it was told, how often in a row it failed since, and when to try again (epoch ms).
+class ChannelState:
+    """State of a channel.
 
-    ``more``: digests of those past the first 2,000, one after the other: that these are over is not told, but they are not told twice.
+    Attributes:
+        keys: keys of the findings that were sent.
+        failures: consecutive failures since the last success.
+        again_ms: time of the next try (epoch ms).
+        digests: concatenated digests of findings beyond the first 2,000. They are not sent twice, but their end is
+            not reported.
     """
 
-    told: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
     failures: int = 0
     again_ms: int = 0
-    more: str = ""
+    digests: str = ""
 
     @staticmethod
-    def of(keys: Sequence[str]) -> ToldChannel:
-        """Return what a channel knows that was told all of ``keys``."""
-        rest = keys[_MOST_TOLD : _MOST_TOLD + _MOST_DIGESTS]
-        return ToldChannel(tuple(keys[:_MOST_TOLD]), more="".join(map(_digest, rest)))
+    def of(keys: Sequence[str]) -> ChannelState:
+        """Return the state of a channel that was sent all findings with these keys."""
+        overflow = keys[_MOST_KEYS : _MOST_KEYS + _MOST_DIGESTS]
+        return ChannelState(tuple(keys[:_MOST_KEYS]), digests="".join(map(_digest, overflow)))
 
     def unknown(self, keys: Iterable[str]) -> list[str]:
-        """Return those of ``keys`` that it was not told."""
-        told, size = set(self.told), len(_digest(""))
-        more = {self.more[at : at + size] for at in range(0, len(self.more), size)}
-        return [key for key in keys if key not in told and not (more and _digest(key) in more)]
+        """Return the keys that were not sent yet."""
+        sent, size = set(self.keys), len(_digest(""))
+        digests = {self.digests[start : start + size] for start in range(0, len(self.digests), size)}
+        return [key for key in keys if key not in sent and not (digests and _digest(key) in digests)]
 
 
 @dataclass
 class Watch:
-    """What one process knows of the tables: findings of each by its last look, and what its history owed then.
+    """State of the sensor in this process: the findings of each table's last visit, and its overdue history then.
 
-    Nobody is alerted before all tables were looked at once: what was not looked at yet would seem to be over.
+    No alert is sent before all tables were visited once: findings of unvisited tables would seem to be over.
+
+    Attributes:
+        cards: tables of the loaded definitions.
+        policies: source of the current policies.
+        settings: intervals and budgets.
+        channels: alert channels.
+        found: findings by table.
     """
 
     cards: Sequence[TableCard]
     policies: PolicySource
     settings: Settings
     channels: Sequence[Channel] = ()
-    found: dict[str, list[Finding]] = field(default_factory=dict)
+    findings_by_table: dict[str, list[Finding]] = field(default_factory=dict)
     _debts: dict[str, tuple[object, int, HistoryDebt]] = field(default_factory=dict)
     _shown: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def tick(self, context: dg.SensorEvaluationContext, warehouse: WarehouseResource) -> dg.SensorResult:
-        """Look at as many tables as the budget allows, at least one, and tell what is new."""
-        state = _read(context.cursor)
+        """Visit as many tables as the time budget allows, at least one, and send new findings."""
+        state = _read_channels(context.cursor)
         stopped = warehouse.replaying()
         if stopped is None:
             try:
@@ -123,25 +137,26 @@ class Watch:
             return dg.SensorResult(skip_reason=stopped, cursor=context.cursor)
         cursor, policies = Cursor.read(context.cursor), self.policies.current()
         start = next((index for index, card in enumerate(self.cards) if card.name == cursor.next_table), 0)
-        waiting = deque([*self.cards[start:], *self.cards[:start]])
+        pending = deque([*self.cards[start:], *self.cards[:start]])
         began = time.monotonic()
         visited = 0
-        while waiting and (not visited or time.monotonic() - began < self.settings.sensor_budget_seconds):
-            card = waiting.popleft()
-            self.found[card.name] = self._look_at(warehouse, card, policies.of(card.name))
+        while pending and (not visited or time.monotonic() - began < self.settings.sensor_budget_seconds):
+            card = pending.popleft()
+            self.findings_by_table[card.name] = self._visit(warehouse, card, policies.of(card.name))
             visited += 1
         trouble = (
             [Finding("the policy file", Trouble.POLICIES, Severity.ERROR, policies.trouble)] if policies.trouble else []
         )
-        of_tables = [one for card in self.cards for one in self.found.get(card.name, ())]
-        findings = [*trouble, *self._of_dagster(context.instance, warehouse), *of_tables]
-        lines = [f"{visited} tables looked at: {len(findings)} findings", *(one.line() for one in findings)]
-        if waiting:
+        table_findings = [finding for card in self.cards for finding in self.findings_by_table.get(card.name, ())]
+        findings = [*trouble, *self._find_in_dagster(context.instance, warehouse), *table_findings]
+        lines = [f"{visited} tables visited: {len(findings)} findings", *(finding.line() for finding in findings)]
+        if pending:
             lines.append(
-                f"{len(waiting)} tables had no turn in this tick's {self.settings.sensor_budget_seconds:g} s: next is {waiting[0].name}"
+                f"{len(pending)} tables had no turn in this tick's {self.settings.sensor_budget_seconds:g} s: "
+                f"next is {pending[0].name}"
             )
-        if len(self.found) == len(self.cards):
-            state = self._alert(warehouse, findings, state, lines)
+        if len(self.findings_by_table) == len(self.cards):
+            state = self._send_alerts(warehouse, findings, state, lines)
         for line in lines:
             context.log.info(line)
         text = "\n".join(lines)
@@ -149,14 +164,14 @@ class Watch:
             skip_reason=text
             if len(text) <= _SKIP_TEXT
             else f"{text[:_SKIP_TEXT]}\n... (all of it is in this tick's log)",
-            cursor=_written(Cursor(cursor.tick + 1, waiting[0].name if waiting else None), state),
+            cursor=_write_cursor(Cursor(cursor.tick + 1, pending[0].name if pending else None), state),
             asset_events=list(self._events(warehouse, findings)),
         )
 
     # -- looking -------------------------------------------------------------------------------------------------------
 
-    def _look_at(self, warehouse: WarehouseResource, card: TableCard, policy: Policy) -> list[Finding]:
-        """What is to be told of one table, by its metadata."""
+    def _visit(self, warehouse: WarehouseResource, card: TableCard, policy: Policy) -> list[Finding]:
+        """Return the findings of one table from its metadata."""
         table = open_table(warehouse, card, policy)
         if isinstance(table, Decision):
             if table.reason is not Reason.UNREADABLE:
@@ -165,27 +180,27 @@ class Watch:
         now = table.store.clock.now_ms()
         states, append_only = table.health.partitions, table.facts.append_only
         try:
-            found = [
-                *(_small_files(table, policy, now) if append_only else find_backlog(table.name, states, policy)),
+            findings = [
+                *(_find_small_files(table, policy, now) if append_only else find_backlog(table.name, states, policy)),
                 *find_stall(table.name, due_work(table.facts, table.policy_of, table.now), policy, now),
                 *find_pause(table.name, policy, now),
                 *find_late_data(table.name, states, policy),
             ]
-            return [*found, *find_history(table.name, self._debt(table, now), policy, now)]
+            return [*findings, *find_history(table.name, self._read_debt(table, now), policy, now)]
         except Exception as error:  # noqa: BLE001  (one table stops no other)
             return [Finding(card.name, Trouble.UNREADABLE, Severity.ERROR, f"{type(error).__name__}: {error}")]
 
-    def _debt(self, table: OpenTable, now_ms: int) -> HistoryDebt:
-        moved = (table.health.snapshot, table.health.commit)
+    def _read_debt(self, table: OpenTable, now_ms: int) -> HistoryDebt:
+        version = (table.health.snapshot, table.health.commit)
         known = self._debts.get(table.name)
-        if known is not None and known[0] == moved and 0 <= now_ms - known[1] < _DEBT_LASTS_MS:
+        if known is not None and known[0] == version and 0 <= now_ms - known[1] < _DEBT_LASTS_MS:
             return known[2]
         debt = history_debt(table.store, grace_ms=table.policy.watch.overdue_after_ms)
-        self._debts[table.name] = (moved, now_ms, debt)
+        self._debts[table.name] = (version, now_ms, debt)
         return debt
 
-    def _of_dagster(self, instance: dg.DagsterInstance, warehouse: WarehouseResource) -> Iterator[Finding]:
-        """What Dagster itself knows: suspended tables, failed blocking checks, sensors that do not tick."""
+    def _find_in_dagster(self, instance: dg.DagsterInstance, warehouse: WarehouseResource) -> Iterator[Finding]:
+        """Yield the findings that Dagster knows: suspended tables, failed blocking checks and silent sensors."""
         for table, suspended in sorted(suspensions(instance).items()):
             yield Finding(table, Trouble.SUSPENDED, Severity.ERROR, suspended.text())
         layouts = {card.name: names.layout_key(warehouse.path, card.name) for card in self.cards}
@@ -194,7 +209,7 @@ class Watch:
                 table,
                 Trouble.BLOCKED,
                 Severity.ERROR,
-                f"{text}; nothing is started or expired there until it passes again",
+                f"{text}; no run starts and nothing expires until the check passes again",
             )
         now = wall_ms() / 1000
         for state in instance.all_instigator_state():
@@ -209,96 +224,120 @@ class Watch:
     # -- telling -------------------------------------------------------------------------------------------------------
 
     def _events(self, warehouse: WarehouseResource, findings: Sequence[Finding]) -> Iterator[dg.AssetObservation]:
-        """An observation of every layout whose findings are others than this process showed last: a search for the table leads to them."""
+        """Yield an observation of every layout whose findings changed since this process last reported them."""
         by_table: dict[str, list[Finding]] = {}
         for finding in findings:
             by_table.setdefault(finding.subject, []).append(finding)
         changed = 0
         for card in self.cards:
-            mine = by_table.get(card.name, [])
-            keys = tuple(finding.key for finding in mine)
+            table_findings = by_table.get(card.name, [])
+            keys = tuple(finding.key for finding in table_findings)
             if self._shown.get(card.name, ()) == keys or changed >= _EVENTS_A_TICK:
                 continue
             self._shown[card.name] = keys
             changed += 1
-            said = "; ".join(f"{one.trouble}: {one.text}" for one in mine) or "nothing any more"
+            description = (
+                "; ".join(f"{finding.trouble}: {finding.text}" for finding in table_findings) or "nothing any more"
+            )
             yield dg.AssetObservation(
                 names.layout_key(warehouse.path, card.name),
-                description=said,
-                metadata={"watch": dg.MetadataValue.text(said), "findings": dg.MetadataValue.int(len(mine))},
+                description=description,
+                metadata={
+                    "watch": dg.MetadataValue.text(description),
+                    "findings": dg.MetadataValue.int(len(table_findings)),
+                },
             )
 
-    def _alert(
+    def _send_alerts(
         self,
         warehouse: WarehouseResource,
         findings: Sequence[Finding],
-        state: Mapping[str, ToldChannel],
+        state: Mapping[str, ChannelState],
         lines: list[str],
-    ) -> dict[str, ToldChannel]:
-        """Tell each channel once what it does not know; returns what each knows then, and adds to ``lines`` what was sent or not."""
-        bad = {one.key: one for one in findings if one.severity is not Severity.INFO}
+    ) -> dict[str, ChannelState]:
+        """Send each channel the findings that are new to it, and add the results to `lines`.
+
+        Returns:
+            The new states of the channels.
+        """
+        current = {finding.key: finding for finding in findings if finding.severity is not Severity.INFO}
         now = wall_ms()
-        after: dict[str, ToldChannel] = {}
+        states: dict[str, ChannelState] = {}
         for channel in self.channels:
-            known = state.get(channel.name, ToldChannel())
-            new = [bad[key].line() for key in known.unknown(bad)]
-            over = [key for key in known.told if key not in bad]
+            channel_state = state.get(channel.name, ChannelState())
+            new = [current[key].line() for key in channel_state.unknown(current)]
+            over = [key for key in channel_state.keys if key not in current]
             if not new and not over:
-                after[channel.name] = known
+                states[channel.name] = channel_state
                 continue
-            if now < known.again_ms:
-                after[channel.name] = known
+            if now < channel_state.again_ms:
+                states[channel.name] = channel_state
                 lines.append(
-                    f"{channel.name}: {len(new) + len(over)} alerts wait until {utc_text(known.again_ms)} UTC: it failed {known.failures} times"
+                    f"{channel.name}: {len(new) + len(over)} alerts wait until {utc_text(channel_state.again_ms)} UTC: "
+                    f"it failed {channel_state.failures} times"
                 )
                 continue
-            why = deliver(channel, Alert(names.warehouse_name(warehouse.path), new, over, len(bad)))
+            why = deliver(channel, Alert(names.warehouse_name(warehouse.path), new, over, len(current)))
             if why is None:
-                after[channel.name] = ToldChannel.of(list(bad))
-                lines.append(f"{channel.name}: told {len(new)} new, {len(over)} over")
+                states[channel.name] = ChannelState.of(list(current))
+                lines.append(f"{channel.name}: sent {len(new)} new, {len(over)} over")
             else:
-                wait = _WAITS_MS[min(known.failures, len(_WAITS_MS) - 1)]
-                after[channel.name] = replace(known, failures=known.failures + 1, again_ms=now + wait)
-                lines.append(f"{channel.name}: not told: {why}; tried again in {wait // 60_000} min")
-        return after
+                wait = _WAITS_MS[min(channel_state.failures, len(_WAITS_MS) - 1)]
+                states[channel.name] = replace(channel_state, failures=channel_state.failures + 1, again_ms=now + wait)
+                lines.append(f"{channel.name}: not sent: {why}; next try in {wait // 60_000} min")
+        return states
 
 
 def _digest(key: str) -> str:
     return hashlib.blake2s(key.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
 
 
-def _read(text: str | None) -> dict[str, ToldChannel]:
-    """What the channels were told, by their names; a cursor that cannot be read tells everything once more."""
+def _read_channels(text: str | None) -> dict[str, ChannelState]:
+    """Return the states of the channels by name; an unreadable cursor gives none, so that all findings are sent once
+    more.
+    """
     try:
         channels = parse_json(text or "{}").get("channels", {})
         return {
-            str(name): ToldChannel(
-                tuple(map(str, one["told"])), int(one["failures"]), int(one["again_ms"]), str(one.get("more", ""))
+            str(name): ChannelState(
+                tuple(map(str, state["told"])),
+                int(state["failures"]),
+                int(state["again_ms"]),
+                str(state.get("more", "")),
             )
-            for name, one in channels.items()
+            for name, state in channels.items()
         }
     except (AttributeError, KeyError, TypeError, ValueError):
         return {}
 
 
-def _written(cursor: Cursor, state: Mapping[str, ToldChannel]) -> str:
-    kept: dict[str, Any] = parse_json(cursor.write())
-    kept["channels"] = {
-        name: {"told": list(one.told), "failures": one.failures, "again_ms": one.again_ms, "more": one.more}
-        for name, one in state.items()
+def _write_cursor(cursor: Cursor, state: Mapping[str, ChannelState]) -> str:
+    document: dict[str, Any] = parse_json(cursor.write())
+    document["channels"] = {
+        name: {
+            "told": list(channel_state.keys),
+            "failures": channel_state.failures,
+            "again_ms": channel_state.again_ms,
+            "more": channel_state.digests,
+        }
+        for name, channel_state in state.items()
     }
-    return json.dumps(kept)
+    return json.dumps(document)
 
 
 def watch_sensor(
     cards: Sequence[TableCard], policies: PolicySource, settings: Settings, environment: Mapping[str, str] | None = None
 ) -> dg.SensorDefinition:
-    """Return the sensor over all tables. Raises InvalidOption for an address of an alert channel that cannot be one."""
+    """Return the sensor over all tables.
+
+    Raises:
+        InvalidOption: the address of an alert channel is invalid.
+    """
     watch = Watch(cards, policies, settings, channels_from(environment))
 
     @dg.sensor(
         name=names.WATCH_SENSOR,
-        # Dagster wants to know what a sensor may start or report on; it requests no run.
+        # Dagster requires the assets that a sensor may report on; this one requests no run.
         asset_selection=dg.AssetSelection.all(),
         minimum_interval_seconds=settings.watch_seconds,
         description=DESCRIPTION,

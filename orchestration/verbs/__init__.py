@@ -1,1 +1,1 @@
-"""Verbs of the `dredge` command that need the platform; the command finds them through the entry-point group ``dredge.verbs``."""
+"""Verbs of the `dredge` command that need the platform, registered in the entry-point group ``dredge.verbs``."""

@@ -1,4 +1,4 @@
-"""A small GraphQL client for Dagster's web server: what the demo waits for, asserts on and shows."""
+"""Small GraphQL client for Dagster's web server, used by the demo to wait, compare and show."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from lsm_core.json_reader import parse_json
 REPOSITORY: Final = "__repository__"
 LOCATION: Final = "dredge"
 _TICKS: Final = """
-query Ticks($sensor: SensorSelector!, $limit: Int!, $told: Boolean!) {
+query Ticks($sensor: SensorSelector!, $limit: Int!, $withLogs: Boolean!) {
   sensorOrError(sensorSelector: $sensor) {
     __typename
     ... on PythonError { message }
     ... on Sensor { sensorState { status ticks(limit: $limit) {
       id status timestamp endTimestamp skipReason cursor runIds runKeys
-      error { message } logEvents @include(if: $told) { events { message } }
+      error { message } logEvents @include(if: $withLogs) { events { message } }
     } } }
   }
 }"""
@@ -60,16 +60,33 @@ mutation Launch($params: ExecutionParams!) { launchRun(executionParams: $params)
 
 
 class PlatformFailed(DredgeError):
-    """Dagster did not start, or did not answer as it should: ``what`` was asked and ``reason``."""
+    """Error: Dagster did not start, or gave no valid answer.
 
-    def __init__(self, what: str, reason: str) -> None:
-        self.what, self.reason = what, reason
-        super().__init__(f"Dagster failed at {what}: {reason}")
+    Attributes:
+        operation: what was asked of Dagster.
+        reason: the error.
+    """
+
+    def __init__(self, operation: str, reason: str) -> None:
+        self.operation, self.reason = operation, reason
+        super().__init__(f"Dagster failed at {operation}: {reason}")
 
 
 @dataclass(frozen=True)
 class Tick:
-    """One tick of a sensor. ``started`` and ``ended`` in epoch seconds; ``lines`` is its log, a line a table or partition."""
+    """One tick of a sensor.
+
+    Attributes:
+        number: id of the tick.
+        status: status in Dagster.
+        started: start in epoch seconds.
+        ended: end in epoch seconds, or None.
+        skip_reason: reason why it started no run.
+        lines: its log, one line per table or partition.
+        run_ids: runs that it started.
+        run_keys: keys of these runs.
+        error: its error, or "".
+    """
 
     number: int
     status: str
@@ -83,13 +100,23 @@ class Tick:
 
     @property
     def text(self) -> str:
-        """Everything the tick says: its skip reason and its log."""
+        """Skip reason and log of the tick."""
         return "\n".join((self.skip_reason, *self.lines)).strip()
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run. ``created``, ``started`` and ``ended`` in epoch seconds."""
+    """One run.
+
+    Attributes:
+        run_id: id of the run.
+        job: name of its job.
+        status: status in Dagster.
+        created: creation in epoch seconds.
+        started: start in epoch seconds, or None.
+        ended: end in epoch seconds, or None.
+        tags: its tags.
+    """
 
     run_id: str
     job: str
@@ -101,13 +128,21 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether it ended, well or badly."""
+        """Whether the run ended, successfully or not."""
         return self.status in {"SUCCESS", "FAILURE", "CANCELED"}
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """One evaluation of an asset check. ``run_id`` is "" when a sensor reported it without a run; ``time`` in epoch seconds."""
+    """One evaluation of an asset check.
+
+    Attributes:
+        passed: whether the check passed.
+        severity: severity of a failure.
+        description: description of the evaluation.
+        run_id: run of the evaluation, or "" if a sensor reported it without a run.
+        time: epoch seconds.
+    """
 
     passed: bool
     severity: str
@@ -118,54 +153,68 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class DagsterClient:
-    """Speaks GraphQL with the web server at ``url`` (``http://127.0.0.1:3000``)."""
+    """GraphQL client of the web server at ``url`` (``http://127.0.0.1:3000``)."""
 
     url: str
 
     def query(self, text: str, variables: Mapping[str, Any] | None = None, timeout_s: float = 30) -> dict[str, Any]:
-        """Return ``data`` of the answer. Raises PlatformFailed when the server is away or the query is wrong."""
+        """Return ``data`` of the answer.
+
+        Raises:
+            PlatformFailed: the server does not answer, or refuses the query.
+        """
         body = json.dumps({"query": text, "variables": dict(variables or {})}).encode()
         request = urllib.request.Request(  # noqa: S310  (the address is our own, always http on loopback)
             f"{self.url}/graphql", data=body, headers={"Content-Type": "application/json"}
         )
         try:
             with urllib.request.urlopen(request, timeout=timeout_s) as answer:  # noqa: S310
-                value: dict[str, Any] = parse_json(answer.read())
+                document: dict[str, Any] = parse_json(answer.read())
         except (OSError, ValueError, urllib.error.URLError) as error:
             raise PlatformFailed(f"a query to {self.url}", str(error)) from error
-        if value.get("errors"):
-            raise PlatformFailed("a query", str(value["errors"][0].get("message")))
-        data: dict[str, Any] = value["data"]
+        if document.get("errors"):
+            raise PlatformFailed("a query", str(document["errors"][0].get("message")))
+        data: dict[str, Any] = document["data"]
         return data
 
-    def loaded(self) -> bool:
-        """Return whether the code location is there. Raises PlatformFailed when it cannot be loaded, with its error."""
+    def is_loaded(self) -> bool:
+        """Return whether the code location is loaded.
+
+        Raises:
+            PlatformFailed: the code location cannot be loaded.
+        """
         entries = self.query(_LOCATIONS)["workspaceOrError"].get("locationEntries", [])
         for entry in entries:
-            found = entry["locationOrLoadError"]
-            if found and found["__typename"] == "PythonError":
-                raise PlatformFailed(f"loading {entry['name']}", found["message"].strip().splitlines()[-1])
+            location = entry["locationOrLoadError"]
+            if location and location["__typename"] == "PythonError":
+                raise PlatformFailed(f"loading {entry['name']}", location["message"].strip().splitlines()[-1])
         return bool(entries) and all(entry["loadStatus"] == "LOADED" for entry in entries)
 
-    def ticks(self, sensor: str, limit: int = 20, *, told: bool = True) -> list[Tick]:
-        """Return the newest ticks of a sensor, newest first; ``told`` False leaves their logs out (a file each to read)."""
+    def ticks(self, sensor: str, limit: int = 20, *, with_logs: bool = True) -> list[Tick]:
+        """Return the newest ticks of a sensor, newest first.
+
+        Args:
+            sensor: name of the sensor.
+            limit: most ticks to return.
+            with_logs: whether to read their logs, one file each.
+        """
         selector = {"sensorName": sensor, "repositoryName": REPOSITORY, "repositoryLocationName": LOCATION}
-        found = self.query(_TICKS, {"sensor": selector, "limit": limit, "told": told})["sensorOrError"]
-        if found["__typename"] != "Sensor":
-            raise PlatformFailed(f"sensor {sensor}", str(found.get("message", found["__typename"])))
-        return [_tick(index, item) for index, item in enumerate(found["sensorState"]["ticks"])]
+        sensor_state = self.query(_TICKS, {"sensor": selector, "limit": limit, "withLogs": with_logs})["sensorOrError"]
+        if sensor_state["__typename"] != "Sensor":
+            raise PlatformFailed(f"sensor {sensor}", str(sensor_state.get("message", sensor_state["__typename"])))
+        return [_tick(index, item) for index, item in enumerate(sensor_state["sensorState"]["ticks"])]
 
     def runs(self, tags: Mapping[str, str] | None = None, limit: int = 200) -> list[Run]:
-        """Return the newest runs that carry all ``tags``, newest first."""
-        wanted = {"tags": [{"key": key, "value": value} for key, value in (tags or {}).items()]}
-        found = self.query(_RUNS, {"limit": limit, "filter": wanted})["runsOrError"]
-        if found["__typename"] != "Runs":
-            raise PlatformFailed("listing runs", str(found.get("message", found["__typename"])))
-        return [_run(item) for item in found["results"]]
+        """Return the newest runs that have all tags, newest first."""
+        run_filter = {"tags": [{"key": key, "value": value} for key, value in (tags or {}).items()]}
+        answer = self.query(_RUNS, {"limit": limit, "filter": run_filter})["runsOrError"]
+        if answer["__typename"] != "Runs":
+            raise PlatformFailed("listing runs", str(answer.get("message", answer["__typename"])))
+        return [_run(item) for item in answer["results"]]
 
     def check_results(self, asset: Sequence[str], check: str, limit: int = 20) -> list[CheckResult]:
-        """Return the newest evaluations of an asset check, newest first; planned ones that have no result yet are left out."""
-        found = self.query(_CHECKS, {"asset": {"path": list(asset)}, "check": check, "limit": limit})
+        """Return the newest evaluations of an asset check, newest first, without planned ones."""
+        answer = self.query(_CHECKS, {"asset": {"path": list(asset)}, "check": check, "limit": limit})
         return [
             CheckResult(
                 passed=bool(item["evaluation"]["success"]),
@@ -174,16 +223,16 @@ class DagsterClient:
                 run_id=item["runId"] or "",
                 time=float(item["timestamp"]),
             )
-            for item in found["assetCheckExecutions"]
+            for item in answer["assetCheckExecutions"]
             if item["evaluation"]
         ]
 
     def json_metadata(self, asset: Sequence[str], label: str) -> Any:
-        """Return what the newest materialisation of an asset says as JSON under ``label``; None: nothing."""
-        found = self.query(_MADE, {"asset": {"path": list(asset)}})["assetOrError"]
-        newest = found.get("assetMaterializations") or [{"metadataEntries": []}]
-        told = {entry["label"]: entry.get("jsonString") for entry in newest[0]["metadataEntries"]}
-        return None if told.get(label) is None else parse_json(told[label])
+        """Return the JSON metadata with a label of an asset's newest materialisation, or None."""
+        answer = self.query(_MADE, {"asset": {"path": list(asset)}})["assetOrError"]
+        newest = answer.get("assetMaterializations") or [{"metadataEntries": []}]
+        values = {entry["label"]: entry.get("jsonString") for entry in newest[0]["metadataEntries"]}
+        return None if values.get(label) is None else parse_json(values[label])
 
     def launch(
         self,
@@ -193,22 +242,32 @@ class DagsterClient:
         tags: Mapping[str, str] | None = None,
         assets: Sequence[Sequence[str]] = (),
     ) -> str:
-        """Launch a job as a person would from the UI and return the run's id; ``assets`` chooses some of the job's."""
+        """Launch a job as a person would from the UI.
+
+        Args:
+            job: name of the job.
+            run_config: configuration of the run.
+            tags: tags of the run.
+            assets: assets of the job to materialise; empty for all.
+
+        Returns:
+            The id of the run.
+        """
         selector: dict[str, Any] = {"jobName": job, "repositoryName": REPOSITORY, "repositoryLocationName": LOCATION}
         if assets:
             selector["assetSelection"] = [{"path": list(path)} for path in assets]
         metadata = {"tags": [{"key": key, "value": value} for key, value in (tags or {}).items()]}
         params = {"selector": selector, "runConfigData": dict(run_config or {}), "executionMetadata": metadata}
-        found = self.query(_LAUNCH, {"params": params})["launchRun"]
-        if found["__typename"] != "LaunchRunSuccess":
-            problems = [item["message"] for item in found.get("errors", [])] or [
-                found.get("message", found["__typename"])
+        answer = self.query(_LAUNCH, {"params": params})["launchRun"]
+        if answer["__typename"] != "LaunchRunSuccess":
+            problems = [item["message"] for item in answer.get("errors", [])] or [
+                answer.get("message", answer["__typename"])
             ]
             raise PlatformFailed(f"launching {job}", "; ".join(map(str, problems)))
-        return str(found["run"]["runId"])
+        return str(answer["run"]["runId"])
 
     def dismiss_welcome(self) -> None:
-        """Keep the pop-up for newcomers away (screenshots, demos)."""
+        """Suppress the welcome pop-up for screenshots and demos."""
         self.query("mutation { setNuxSeen }")
 
 

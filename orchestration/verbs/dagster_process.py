@@ -1,4 +1,4 @@
-"""Starting and stopping a whole Dagster (web server, daemon, code server) for a demo or a test, in a process group of its own."""
+"""Start and stop of a whole Dagster (web server, daemon, code server) for a demo or a test, in a process group."""
 
 from __future__ import annotations
 
@@ -19,12 +19,18 @@ WEB_SERVER: Final = "Dagster's web server"
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _LOG: Final = "dagster.log"
 INSTANCE: Final = Path(__file__).resolve().parents[1] / "dagster.yaml"
-"""Settings of a Dagster instance for the platform; every DAGSTER_HOME gets a copy."""
+"""Settings of the platform's Dagster instance; every DAGSTER_HOME gets a copy."""
 
 
 @dataclass(frozen=True)
 class Platform:
-    """A running ``dagster dev``: its process group, its folder (DAGSTER_HOME) and its address."""
+    """Running ``dagster dev``.
+
+    Attributes:
+        process: leader of its process group.
+        folder: its DAGSTER_HOME.
+        port: port of the UI.
+    """
 
     process: subprocess.Popen[bytes]
     folder: Path
@@ -37,16 +43,16 @@ class Platform:
 
     @property
     def log(self) -> Path:
-        """What Dagster wrote to its console."""
+        """File with Dagster's console output."""
         return self.folder / _LOG
 
     @property
     def client(self) -> DagsterClient:
-        """A GraphQL client for it."""
+        """GraphQL client of the web server."""
         return DagsterClient(self.url)
 
     def stop(self, timeout_s: float = 20) -> None:
-        """End the whole process group: first politely, then not."""
+        """End the whole process group: SIGTERM first, SIGKILL after the timeout."""
         group = self.process.pid
         end_group(group, lambda: self.process.poll() is None or group_lives(group), timeout_s)
 
@@ -54,17 +60,25 @@ class Platform:
 def start_platform(
     folder: str | Path, environment: Mapping[str, str], *, port: int | None = None, timeout_s: float = 120
 ) -> Platform:
-    """Start ``dagster dev`` with its daemon; its instance lies in ``folder``, ``environment`` adds to this process's own.
+    """Start ``dagster dev`` with its daemon.
 
-    ``port``: a declared port, else a free one. Raises PortInUse, PlatformFailed (it died, did not answer in ``timeout_s``, or
-    the code location does not load; the reason is in the text, the console in ``folder/dagster.log``).
+    Args:
+        folder: folder of its instance (DAGSTER_HOME).
+        environment: variables in addition to those of this process.
+        port: port of the UI, or None for a free one.
+        timeout_s: most time until it answers, in seconds.
+
+    Raises:
+        PortInUse: the port is in use.
+        PlatformFailed: it ended, did not answer in time, or its code location does not load. The console output is in
+            ``folder/dagster.log``.
     """
     home = Path(folder).absolute()
     home.mkdir(parents=True, exist_ok=True)
-    chosen = free_port() if port is None else require_free(port, WEB_SERVER)
+    ui_port = free_port() if port is None else require_free(port, WEB_SERVER)
     if not (home / "dagster.yaml").exists():
         shutil.copyfile(INSTANCE, home / "dagster.yaml")
-    # The workspace file of a checkout; an installed package is named instead.
+    # A checkout has a workspace file; an installed package is addressed by its module.
     file = _ROOT / "workspace.yaml"
     workspace = ["-w", str(file)] if file.is_file() else ["-m", "orchestration.definitions", "-a", "defs"]
     paths = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
@@ -76,7 +90,7 @@ def start_platform(
     }
     with (home / _LOG).open("ab") as sink:
         process = subprocess.Popen(
-            [sys.executable, "-m", "dagster", "dev", *workspace, "--host", LOOPBACK, "--port", str(chosen)],
+            [sys.executable, "-m", "dagster", "dev", *workspace, "--host", LOOPBACK, "--port", str(ui_port)],
             cwd=_ROOT,
             stdin=subprocess.DEVNULL,
             stdout=sink,
@@ -84,7 +98,7 @@ def start_platform(
             env={**os.environ, **quiet, **environment, "DAGSTER_HOME": str(home)},
             start_new_session=True,
         )
-    platform = Platform(process, home, chosen)
+    platform = Platform(process, home, ui_port)
     try:
         _wait_ready(platform, timeout_s)
     except BaseException:
@@ -99,10 +113,10 @@ def _wait_ready(platform: Platform, timeout_s: float) -> None:
         if platform.process.poll() is not None:
             console = platform.log.read_text("utf-8", "replace").splitlines()
             lines = [line.strip() for line in console if line.strip()]
-            telling = [line for line in lines if "Error" in line or "error" in line]
-            last = (telling or lines or ["no output"])[-1]
+            error_lines = [line for line in lines if "Error" in line or "error" in line]
+            last = (error_lines or lines or ["no output"])[-1]
             raise PlatformFailed("start", f"it ended with code {platform.process.returncode}: {last}")
-        if _answers(platform.port) and platform.client.loaded():
+        if _answers(platform.port) and platform.client.is_loaded():
             return
         time.sleep(0.2)
     raise PlatformFailed("start", f"it did not answer within {timeout_s:g} s (console: {platform.log})")

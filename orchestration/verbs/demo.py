@@ -1,4 +1,6 @@
-"""`dredge demo`: a year of flights in small commits, a real Dagster with one shared Spark that keeps them healthy, answers checked."""
+"""`dredge demo`: a year of flights in small commits, maintained by a real Dagster with one shared Spark, answers
+checked.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +33,12 @@ PORT: Final = 3000
 _POLICIES: Final = Path(__file__).resolve().parents[2] / "assets" / "demo" / "policies.yaml"
 _MARK: Final = "dredge-demo"
 _SPARK: Final = {
-    # A JVM that lives two minutes on two cores beside Dagster: what it compiles twice or for long never pays back.
+    # The JVM lives two minutes on two cores beside Dagster, so optimised compilation never pays back.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    # The runs' sessions share what is compiled; none brings files of its own.
+    # The sessions of the runs share compiled code; none adds files of its own.
     "spark.sql.artifact.isolation.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
-    # The versions of a bucket's keys fit in memory: sorting them once more costs as much as folding them.
+    # The versions of a bucket's keys fit in memory, and sorting them again costs as much as folding them.
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",
 }
 
@@ -49,22 +51,22 @@ def demo(
     ),
 ) -> None:
     """Play a year of flights and watch Dredge keep the tables healthy; the UI stays up until Ctrl-C."""
-    chosen = port if port is not None or headless else PORT
-    if chosen is not None:
-        require_free(chosen, WEB_SERVER)
-    began = time.monotonic()
+    ui_port = port if port is not None or headless else PORT
+    if ui_port is not None:
+        require_free(ui_port, WEB_SERVER)
+    start_seconds = time.monotonic()
 
     def say(text: str) -> None:
-        print(f"[{time.monotonic() - began:6.1f} s] {text}", flush=True)
+        print(f"[{time.monotonic() - start_seconds:6.1f} s] {text}", flush=True)
 
-    home = _emptied(folder.absolute())
+    home = _prepare_folder(folder.absolute())
     with ExitStack() as stack:
-        stack.enter_context(_orderly_end())
-        story = _start(home, chosen, stack, say)
+        stack.enter_context(_stop_on_signals())
+        story = _start(home, ui_port, stack, say)
         story.play()
         say(summary(story.findings))
         if not headless:
-            _show(story, say)
+            _show_links(story, say)
             try:
                 while True:
                     signal.pause()
@@ -75,7 +77,7 @@ def demo(
 
 
 def _start(home: Path, port: int | None, stack: ExitStack, say: Callable[[str], None]) -> Story:
-    """Create the tables, start Spark and Dagster; what was started ends with the stack."""
+    """Create the tables and start Spark and Dagster; the stack stops them."""
     from lsm_core.spark import await_server, start_server, stop_server  # pyspark only when the demo runs
 
     clock = FileClock(str(home / "clock"))
@@ -107,30 +109,33 @@ def _start(home: Path, port: int | None, stack: ExitStack, say: Callable[[str], 
     return Story(platform.client, warehouse, clock, say)
 
 
-def _emptied(folder: Path) -> Path:
-    """An empty folder for the demo. Only a folder that a demo made is emptied; what still runs from it is stopped."""
-    mark = folder / _MARK
+def _prepare_folder(folder: Path) -> Path:
+    """Return an empty folder for the demo.
+
+    Only a folder of an earlier demo is emptied, after its processes were stopped.
+    """
+    marker = folder / _MARK
     if folder.exists() and any(folder.iterdir()):
-        if not mark.exists():
+        if not marker.exists():
             raise InvalidOption("--folder", str(folder), "an empty folder, or one that an earlier demo made")
         from lsm_core.spark import stop_server
 
         stop_server(folder / "spark")
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    mark.write_text("made by `dredge demo`; the next demo empties this folder\n", encoding="utf-8")
+    marker.write_text("made by `dredge demo`; the next demo empties this folder\n", encoding="utf-8")
     return folder
 
 
-def _show(story: Story, say: Callable[[str], None]) -> None:
-    """Say where to click."""
-    url, path = story.client.url, story.warehouse.path
-    ranking = names.warehouse_health_key(path).path
+def _show_links(story: Story, say: Callable[[str], None]) -> None:
+    """Print the pages to open."""
+    url, warehouse_path = story.client.url, story.warehouse.path
+    ranking = names.warehouse_health_key(warehouse_path).path
     story.client.launch(ASSET_JOB, assets=[ranking])  # the schedule that makes it is off here
-    layout = "/".join(names.layout_key(path, TABLES[0].identifier).path)
-    totals = "/".join(totals_key(path).path)
+    layout = "/".join(names.layout_key(warehouse_path, TABLES[0].identifier).path)
+    totals = "/".join(totals_key(warehouse_path).path)
     say("the UI is up. Where to click:")
-    for what, where in (
+    for label, page in (
         ("what hurts: all tables ranked", f"/assets/{'/'.join(ranking)}"),
         ("lineage", f"/locations/dredge/asset-groups/{DATABASE}/lineage"),
         ("a table's layout: partitions, plots", f"/assets/{layout}?view=partitions"),
@@ -139,7 +144,7 @@ def _show(story: Story, say: Callable[[str], None]) -> None:
         ("a sensor's ticks, with a reason per table", f"/locations/dredge/sensors/{names.SORTED_RUN_SENSOR}"),
         ("runs: replays, compactions, retention", "/runs"),
     ):
-        print(f"    {what:<44}{url}{where}")
+        print(f"    {label:<44}{url}{page}")
     print(
         "    your turn: materialize a layout, which merges all that there is to merge, or run `dredge health` beside it"
     )
@@ -147,8 +152,10 @@ def _show(story: Story, say: Callable[[str], None]) -> None:
 
 
 @contextmanager
-def _orderly_end() -> Iterator[None]:
-    """A terminated demo stops what it started, like an interrupted one."""
+def _stop_on_signals() -> Iterator[None]:
+    """Raise KeyboardInterrupt on SIGTERM and SIGHUP, so that a terminated demo stops its processes like an interrupted
+    one.
+    """
 
     def end(number: int, frame: FrameType | None) -> None:
         del number, frame

@@ -1,4 +1,6 @@
-"""The demo's story, told to a running platform: replay to a tick, let sensors and runs answer, hold every answer to the reference."""
+"""Story of the demo on a running platform: replay to a tick, await sensors and runs, and compare all answers to the
+reference.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from assets.demo.answers import (
 )
 from assets.demo.expected_decisions import PAUSE, expected_alerts, expected_decisions
 from assets.demo.outcomes import EXPIRED_SNAPSHOTS, EXPIRY, HELD, changes, expiry_of, held_of, outcomes_due
-from assets.demo.replay import REPLAY_JOB, what_arrives
+from assets.demo.replay import REPLAY_JOB, describe_batches
 from assets.demo.replay_clock import RETENTION_MS, TICKS, Tick
 from assets.demo.tables import FLIGHT_STATUS, TABLES, WEATHER, DemoTable
 from lsm_core.clock import FileClock
@@ -38,21 +40,30 @@ SENSORS: Final = (names.SORTED_RUN_SENSOR, names.IDLE_SENSOR)
 _PATIENCE_S: Final = 240
 _KEPT_SNAPSHOTS: Final = 20
 _TICKS_BACK: Final = 200
-"""How far back a tick is looked for: sensors tick every few seconds, and a busy machine may look minutes later."""
+"""Newest ticks that are searched: sensors tick every few seconds, and a busy machine may look minutes later."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was held to the reference."""
+    """One comparison with the reference."""
 
-    what: str
+    statement: str
     ok: bool
     detail: str = ""
 
 
 @dataclass
 class Story:
-    """Plays the ticks. ``say`` gets a line for people; ``findings`` collect what was asserted."""
+    """Player of the ticks.
+
+    Attributes:
+        client: client of the web server.
+        warehouse: warehouse of the demo.
+        clock: clock of the demo.
+        say: prints a line.
+        findings: comparisons so far.
+        shown: tables whose readers see no level 0, after their first compaction.
+    """
 
     client: DagsterClient
     warehouse: WarehouseResource
@@ -60,39 +71,38 @@ class Story:
     say: Callable[[str], None]
     findings: list[Finding] = field(default_factory=list)
     shown: set[str] = field(default_factory=set)
-    """Tables without level 0 for readers, once they were compacted."""
     _answers: dict[tuple[str, int], Answer] = field(default_factory=dict)
 
     @property
     def failed(self) -> list[Finding]:
-        """What did not hold."""
+        """Comparisons that failed."""
         return [finding for finding in self.findings if not finding.ok]
 
     def play(self) -> None:
         """Play all ticks, then the expectations and the two retention runs. Raises PlatformFailed when a run fails."""
         for tick in TICKS:
             self._run(REPLAY_JOB, {"ops": {"replay_batches": {"config": {"tick": tick.name}}}})
-            # Sensors answer from this moment on, a little before the run is booked as ended.
-            replayed = Path(self.warehouse.replay_state).stat().st_mtime
+            # Sensors answer from this time on, shortly before Dagster records the end of the run.
+            replayed_seconds = Path(self.warehouse.replay_state).stat().st_mtime
             suites = self.client.launch(names.EXPECTATIONS_JOB) if tick is TICKS[-1] else None
-            self._tick(tick, replayed)
+            self._tick(tick, replayed_seconds)
             if suites is not None:
                 self._finished(suites)
                 self.say("     great-expectations: the suites of all tables ran")
         self._hold_marts()
         self._retain()
-        self._tell_the_rest()
+        self._compact_totals()
 
-    def _tick(self, tick: Tick, began: float) -> None:
-        # The newest snapshot of each table that the replay wrote: compactions may already be at work.
+    def _tick(self, tick: Tick, start_seconds: float) -> None:
+        # The newest snapshot that the replay wrote to each table: compactions may already run.
         stores = {table.name: self.warehouse.store(table.identifier) for table in TABLES}
         written = {name: data_version(store, snapshots.latest_id(store) or 0) or 0 for name, store in stores.items()}
         due = self._due(written)
         self._hold_answers(tick.name, "as written", written)
-        first = {sensor: self._answer_after(sensor, began) for sensor in SENSORS}
-        self._hold_alerts(tick.name, began)
-        runs = self._wait_for_runs(began)
-        self.say(f"{tick.name}   {what_arrives(tick)}: {len(runs)} runs")
+        first = {sensor: self._answer_after(sensor, start_seconds) for sensor in SENSORS}
+        self._hold_alerts(tick.name, start_seconds)
+        runs = self._wait_for_runs(start_seconds)
+        self.say(f"{tick.name}   {describe_batches(tick)}: {len(runs)} runs")
         for run in sorted(runs, key=lambda item: item.created):
             self.say(f"     {_subject(run)}: {run.tags[names.TAG_REASON]}")
         self._hold_decisions(tick.name, first, due, runs)
@@ -100,16 +110,16 @@ class Story:
             newest = self._newest()
             self._hold_outcomes(tick.name, written, newest)
             self._hold_answers(tick.name, "after maintenance", newest)
-            self._wait_for_quiet(max(run.ended or began for run in runs))
+            self._wait_for_quiet(max(run.ended or start_seconds for run in runs))
             self._hold_recovery(tick.name)
         if tick.name == HELD.tick:
-            made = self.warehouse.table(FLIGHT_STATUS.identifier).create_tag(HELD.tag)
+            tag_result = self.warehouse.table(FLIGHT_STATUS.identifier).create_tag(HELD.tag)
             self._hold(
                 f"{tick.name}: tag {HELD.tag} of {HELD.table} names snapshot {HELD.snapshot}",
-                made.tagged == HELD.snapshot,
-                f"it names {made.tagged}",
+                tag_result.tagged == HELD.snapshot,
+                f"it names {tag_result.tagged}",
             )
-            self.say(f"     {HELD.table}: tag {HELD.tag} set on snapshot {made.tagged}")
+            self.say(f"     {HELD.table}: tag {HELD.tag} set on snapshot {tag_result.tagged}")
         self._hold_dirt(tick.name)
         self._hold_totals(tick.name)
 
@@ -120,9 +130,9 @@ class Story:
 
     def _finished(self, run_id: str) -> Run:
         for _ in _until(f"the end of run {run_id[:8]}"):
-            found = next((run for run in self.client.runs() if run.run_id == run_id), None)
-            if found is not None and found.finished:
-                return self._succeeded(found)
+            finished_run = next((run for run in self.client.runs() if run.run_id == run_id), None)
+            if finished_run is not None and finished_run.finished:
+                return self._succeeded(finished_run)
         raise AssertionError
 
     def _succeeded(self, run: Run) -> Run:
@@ -131,19 +141,22 @@ class Story:
         return run
 
     def _tick_after(self, sensor: str, moment: float) -> SensorTick:
-        """The first whole tick of a sensor that began after ``moment``."""
+        """Return the first whole tick of a sensor that began after a time (epoch seconds)."""
         return self._first_tick(sensor, lambda tick: tick.started > moment)
 
     def _answer_after(self, sensor: str, replayed: float) -> SensorTick:
-        """The first tick of a sensor that saw what the replay brought: it ended later, and was not told to keep still."""
+        """Return the first tick of a sensor that saw the replayed data.
+
+        It ended after the replay, and the replay did not pause it.
+        """
         return self._first_tick(
             sensor, lambda tick: (tick.ended or 0.0) > replayed and not tick.skip_reason.startswith("replay of ")
         )
 
     def _first_tick(self, sensor: str, wanted: Callable[[SensorTick], bool]) -> SensorTick:
-        """The first tick that ended and is wanted, with its log. Raises PlatformFailed when it failed."""
+        """Return the first ended tick that matches, with its log. Raises PlatformFailed if it failed."""
         for _ in _until(f"a tick of {sensor}"):
-            ticks = self.client.ticks(sensor, _TICKS_BACK, told=False)
+            ticks = self.client.ticks(sensor, _TICKS_BACK, with_logs=False)
             done = [tick for tick in ticks if tick.ended is not None and wanted(tick)]
             if done and done[-1].status == "FAILURE":
                 raise PlatformFailed(f"sensor {sensor}", done[-1].error)
@@ -153,7 +166,7 @@ class Story:
 
     def _wait_for_runs(self, since: float) -> list[Run]:
         ended = -1
-        while True:  # a busy machine is slow, not stuck: patience begins anew with every run that ends
+        while True:  # a busy machine is slow, not stuck: the deadline restarts with every run that ends
             for _ in _until("the end of the maintenance runs"):
                 runs = [run for run in self.client.runs() if names.table_of(run.tags) and run.created > since]
                 if all(run.finished for run in runs):
@@ -163,7 +176,7 @@ class Story:
                     break
 
     def _wait_for_quiet(self, since: float) -> None:
-        """Wait until both sensors have looked again and asked for nothing more."""
+        """Wait until both sensors have ticked again without requesting runs."""
         for sensor in SENSORS:
             while self._tick_after(sensor, since).run_ids:
                 self._wait_for_runs(since)
@@ -171,68 +184,77 @@ class Story:
 
     # -- holding to the reference ----------------------------------------------------------------------------------
 
-    def _hold(self, what: str, ok: bool, detail: str = "") -> None:
-        self.findings.append(Finding(what, ok, "" if ok else detail))
+    def _hold(self, statement: str, ok: bool, detail: str = "") -> None:
+        self.findings.append(Finding(statement, ok, "" if ok else detail))
         if not ok:
-            self.say(f"     WRONG: {what}: {detail}")
+            self.say(f"     WRONG: {statement}: {detail}")
 
     def _hold_answers(
-        self, tick: str, when: str, versions: Mapping[str, int], others: Mapping[str, Answer] | None = None
+        self, tick: str, when: str, versions: Mapping[str, int], exceptions: Mapping[str, Answer] | None = None
     ) -> None:
-        """What the tables say in these snapshots; ``others``: answers by table that are right instead of the tick's."""
+        """Compare the content of the tables in these snapshots.
+
+        Args:
+            tick: name of the tick.
+            when: description of the moment.
+            versions: snapshot ids by table.
+            exceptions: expected answers by table that replace those of the tick.
+        """
         for table in TABLES:
-            right, version = (others or {}).get(table.name) or expected(table.name, tick), versions[table.name]
+            reference, version = (exceptions or {}).get(table.name) or expected(table.name, tick), versions[table.name]
             if table.hides_level0 and table.name not in self.shown:
-                found = self._answer(table, version)
-                self._hold(f"{tick}: {table.name} {when} shows readers nothing yet", found == NOTHING, f"found {found}")
-                found = compacted_answer_of(self.warehouse.table(table.identifier), version)
+                answer = self._answer(table, version)
+                self._hold(
+                    f"{tick}: {table.name} {when} shows readers nothing yet", answer == NOTHING, f"found {answer}"
+                )
+                answer = compacted_answer_of(self.warehouse.table(table.identifier), version)
             else:
-                found = self._answer(table, version)
+                answer = self._answer(table, version)
             self._hold(
-                f"{tick}: {table.name} {when} says {right.rows:,} rows, {right.checksum}",
-                found == right,
-                f"found {found}",
+                f"{tick}: {table.name} {when} says {reference.rows:,} rows, {reference.checksum}",
+                answer == reference,
+                f"found {answer}",
             )
 
     def _answer(self, table: DemoTable, version: int) -> Answer:
-        """What a snapshot says; asked twice, the same: nothing changes in it as long as nothing expires."""
+        """Return the content of a snapshot; it is cached because a snapshot does not change until it expires."""
         if (table.name, version) not in self._answers:
             opened = self.warehouse.table(table.identifier)
             self._answers[table.name, version] = answer_of(opened.to_arrow(snapshot_id=version))
         return self._answers[table.name, version]
 
     def _newest(self) -> dict[str, int]:
-        """The newest snapshot of each table."""
+        """Return the newest snapshot of each table."""
         return {table.name: snapshots.latest_id(self.warehouse.store(table.identifier)) or 0 for table in TABLES}
 
     def _hold_outcomes(self, tick: str, before: Mapping[str, int], newest: Mapping[str, int]) -> None:
-        """What lies otherwise than at the tick's begin, in the scenario's numbers; everything else lies as it did."""
+        """Compare the changes of the tables since the tick began with those of the scenario."""
         for table in TABLES:
             store = self.warehouse.store(table.identifier)
-            found = changes(table.name, store, before[table.name], newest[table.name])
+            table_changes = changes(table.name, store, before[table.name], newest[table.name])
             due = outcomes_due(tick)[table.name]
-            self.shown |= {table.name} if found else set()
-            told = {item.subject: item for item in found}
+            self.shown |= {table.name} if table_changes else set()
+            unexpected = {item.subject: item for item in table_changes}
             for item in due:
-                seen = told.pop(item.subject, None)
-                ok = seen is not None and item.agrees(seen)
-                self._hold(f"{tick}: {item.text()}", ok, f"found {seen.text() if seen else 'it unchanged'}")
-                if ok and seen is not None:
-                    self.say(f"     {seen.text()}")
-            extra = "; ".join(item.text() for item in told.values())
-            self._hold(f"{tick}: nothing else of {table.name} was touched", not told, extra)
+                change = unexpected.pop(item.subject, None)
+                ok = change is not None and item.agrees(change)
+                self._hold(f"{tick}: {item.text()}", ok, f"found {change.text() if change else 'it unchanged'}")
+                if ok and change is not None:
+                    self.say(f"     {change.text()}")
+            extra = "; ".join(item.text() for item in unexpected.values())
+            self._hold(f"{tick}: nothing else of {table.name} was touched", not unexpected, extra)
 
     def _hold_alerts(self, tick: str, since: float) -> None:
-        """The level-0 alert, told by the sensor without a run."""
+        """Compare the level-0 alert that the sensor reported without a run."""
         for alert in expected_alerts(tick):
-            seen = [item for item in self._alerts(alert.table) if item.time >= int(since)]
-            first = seen[-1] if seen else None
+            results = [item for item in self._alerts(alert.table) if item.time >= int(since)]
+            first = results[-1] if results else None
             severity = None if first is None or first.passed else first.severity
             ok = first is not None and (first.description, severity) == (alert.text, alert.severity)
             self._hold(f"{tick}: {alert.table}: {alert.text}", ok and not (first and first.run_id), f"it said {first}")
 
     def _hold_recovery(self, tick: str) -> None:
-        """A critical alert overrides the pause, and is over afterwards."""
+        """Check that a critical alert overrode the pause and is over afterwards."""
         for alert in expected_alerts(tick):
             if alert.level != "CRITICAL":
                 continue
@@ -249,16 +271,16 @@ class Story:
         return self.client.check_results(layout.path, names.BACKLOG_CHECK)
 
     def _due(self, versions: Mapping[str, int]) -> set[tuple[str, str]]:
-        """Tables and partitions that their own rules would compact in these snapshots, from metadata, without the sensors."""
+        """Return the tables and partitions that their own rules would compact in these snapshots, from metadata."""
         # The rules of tables that a policy holds back do not count.
         paused = {alert.table for alert in expected_alerts(TICKS[0].name)}
-        asked = [table for table in TABLES if table.primary_keys and table.name not in paused]
-        found = {
-            table: health(self.warehouse.store(table.identifier), snapshot_id=versions[table.name]) for table in asked
+        tables = [table for table in TABLES if table.primary_keys and table.name not in paused]
+        buckets_by_table = {
+            table: health(self.warehouse.store(table.identifier), snapshot_id=versions[table.name]) for table in tables
         }
         return {
             (table.identifier, bucket.partition_text)
-            for table, buckets in found.items()
+            for table, buckets in buckets_by_table.items()
             for bucket in buckets
             if bucket.cost_minor
         }
@@ -267,18 +289,18 @@ class Story:
         self, tick: str, ticks: dict[str, SensorTick], due: set[tuple[str, str]], runs: Sequence[Run]
     ) -> None:
         # One sensor's run may be done before the other one looks.
-        begun = {_subject(run): run.created for run in runs}
+        started = {_subject(run): run.created for run in runs}
         for item in expected_decisions(tick):
-            told = ticks[item.sensor]
-            compacting = item.subject in begun and begun[item.subject] < (told.ended or 0.0)
-            said = any(item.is_said_by(line, compacting=compacting) for line in told.text.splitlines())
-            self._hold(f"{tick}: {item.subject}: {item.words}", said, "no such line on the tick")
+            sensor_tick = ticks[item.sensor]
+            compacting = item.subject in started and started[item.subject] < (sensor_tick.ended or 0.0)
+            is_logged = any(item.matches(line, compacting=compacting) for line in sensor_tick.text.splitlines())
+            self._hold(f"{tick}: {item.subject}: {item.words}", is_logged, "no such line on the tick")
         keys = {key.partition("@")[0] for key in ticks[names.SORTED_RUN_SENSOR].run_keys}
-        wanted = {f"{table}/{partition}" if partition else table for table, partition in due}
-        wanted |= {item.subject for item in expected_decisions(tick) if item.words.startswith("run (recovery)")}
+        expected_keys = {f"{table}/{partition}" if partition else table for table, partition in due}
+        expected_keys |= {item.subject for item in expected_decisions(tick) if item.words.startswith("run (recovery)")}
         self._hold(
-            f"{tick}: sorted_run starts {', '.join(sorted(wanted)) or 'nothing'}",
-            keys == wanted,
+            f"{tick}: sorted_run starts {', '.join(sorted(expected_keys)) or 'nothing'}",
+            keys == expected_keys,
             f"it started {sorted(keys)}",
         )
 
@@ -286,15 +308,17 @@ class Story:
         before = {table.identifier: len(self.warehouse.table(table.identifier).snapshots()) for table in TABLES}
         files = self._files()
         self._run(names.RETENTION_JOB)
-        gone = files - self._files()
-        self._hold("T3: expiring deletes no file yet: they wait for their grace", not gone, f"{len(gone)} are gone")
+        deleted = files - self._files()
+        self._hold(
+            "T3: expiring deletes no file yet: they wait for their grace", not deleted, f"{len(deleted)} are gone"
+        )
         for table in TABLES:
-            left = len(self.warehouse.table(table.identifier).snapshots())
-            made = table.name == WEATHER.name  # the commit that drops its months
-            expired, due = before[table.identifier] + made - left, EXPIRED_SNAPSHOTS[table.name]
+            remaining = len(self.warehouse.table(table.identifier).snapshots())
+            extra_commits = table.name == WEATHER.name  # the commit that drops its months
+            expired, due = before[table.identifier] + extra_commits - remaining, EXPIRED_SNAPSHOTS[table.name]
             self._hold(f"T3: {due} snapshots of {table.name} expire", expired == due, f"{expired} did")
-        found = expiry_of(self.warehouse.table(WEATHER.identifier))
-        self._hold(f"T3: {EXPIRY.text()}", found == EXPIRY, f"found {found}")
+        expiry = expiry_of(self.warehouse.table(WEATHER.identifier))
+        self._hold(f"T3: {EXPIRY.text()}", expiry == EXPIRY, f"found {expiry}")
         self.say(f"     {EXPIRY.text()}")
         held = held_of(self.warehouse.table(FLIGHT_STATUS.identifier))
         self._hold(
@@ -305,55 +329,63 @@ class Story:
         self.clock.set(RETENTION_MS)
         self._run(names.RETENTION_JOB)
         for table in TABLES:
-            left = len(self.warehouse.table(table.identifier).snapshots())
-            wanted = min(before[table.identifier], _KEPT_SNAPSHOTS)
-            self._hold(f"T4: {table.name} keeps {wanted} snapshots", left == wanted, f"it has {left}")
+            remaining = len(self.warehouse.table(table.identifier).snapshots())
+            kept = min(before[table.identifier], _KEPT_SNAPSHOTS)
+            self._hold(f"T4: {table.name} keeps {kept} snapshots", remaining == kept, f"it has {remaining}")
         freed = files - self._files()
         self._hold_freed(freed, held)
         self.say(
-            f"T4   retention: {sum(before.values())} snapshots before, {len(freed)} data and manifest files deleted after their grace"
+            f"T4   retention: {sum(before.values())} snapshots before, "
+            f"{len(freed)} data and manifest files deleted after their grace"
         )
         self._answers.clear()
         self._hold_answers(TICKS[-1].name, "after retention", self._newest(), {WEATHER.name: expected_after_expiry()})
 
     def _hold_freed(self, freed: set[str], held: Sequence[str]) -> None:
-        """Which data files went with the expired snapshots, and that the tag still reads what it read when it was set."""
+        """Check which data files were deleted with the expired snapshots, and that the tag still reads its rows."""
         for table in TABLES:
             root = self.warehouse.store(table.identifier).root
-            gone = sum(path.startswith(f"{root}/") and "/data-" in path for path in freed)
+            deleted = sum(path.startswith(f"{root}/") and "/data-" in path for path in freed)
             due = HELD.deleted if table.name == HELD.table else 0
             self._hold(
-                f"T4: {due} data files of {table.name} are deleted after their grace", gone == due, f"{gone} are"
+                f"T4: {due} data files of {table.name} are deleted after their grace", deleted == due, f"{deleted} are"
             )
-        tagged, right = self.warehouse.table(FLIGHT_STATUS.identifier), expected(HELD.table, HELD.tick)
-        found = answer_of(tagged.to_arrow(tag=HELD.tag))
-        self._hold(f"T4: tag {HELD.tag} says {right.rows:,} rows, {right.checksum}", found == right, f"it says {found}")
+        status_table, reference = self.warehouse.table(FLIGHT_STATUS.identifier), expected(HELD.table, HELD.tick)
+        answer = answer_of(status_table.to_arrow(tag=HELD.tag))
+        self._hold(
+            f"T4: tag {HELD.tag} says {reference.rows:,} rows, {reference.checksum}",
+            answer == reference,
+            f"it says {answer}",
+        )
         self.say(
-            f"     {HELD.table}: {HELD.deleted} data files deleted, {len(held)} {HELD.holder}, which still reads {found.rows:,} rows"
+            f"     {HELD.table}: {HELD.deleted} data files deleted, {len(held)} {HELD.holder}, "
+            f"which still reads {answer.rows:,} rows"
         )
 
     def _hold_marts(self) -> None:
-        """The marts, made once, answer from the tables that maintenance looked after what the source answers."""
+        """Check that the marts answer from the maintained tables as the source does."""
         self._run(marts.JOB)
-        said: dict[str, marts.Rows] = {}
+        answers: dict[str, marts.Rows] = {}
         for mart in marts.MARTS:
-            said |= self.client.json_metadata(mart.key.path, marts.ROWS) or {}
+            answers |= self.client.json_metadata(mart.key.path, marts.ROWS) or {}
         for question, rows in marts.expected_answers().items():
-            found = said.pop(question, None)
-            self._hold(f"T3: {question}: {rows}", found == rows, f"the mart says {found}")
-        self._hold("T3: the marts answer nothing else", not said, f"{sorted(said)}")
+            answer = answers.pop(question, None)
+            self._hold(f"T3: {question}: {rows}", answer == rows, f"the mart says {answer}")
+        self._hold("T3: the marts answer nothing else", not answers, f"{sorted(answers)}")
         self.say(
-            f"     marts: {', '.join(mart.name for mart in marts.MARTS)} answer {len(marts.expected_answers())} questions"
+            f"     marts: {', '.join(mart.name for mart in marts.MARTS)} "
+            f"answer {len(marts.expected_answers())} questions"
         )
 
     def _hold_dirt(self, tick: str) -> None:
-        """Dirt of the source is neither made nor mended by maintenance; only what expires goes with its month."""
-        found, right = dirt_of(self.warehouse.table(WEATHER.identifier)), DIRT[tick]
-        what = f"{right.impossible_winds} impossible winds and {right.repeated_hours} repeated hours, as in its source"
-        self._hold(f"{tick}: weather has {what}", found == right, f"found {found}")
+        """Check that maintenance neither adds nor removes dirt of the source, except with expired months."""
+        dirt, reference = dirt_of(self.warehouse.table(WEATHER.identifier)), DIRT[tick]
+        winds, hours = reference.impossible_winds, reference.repeated_hours
+        text = f"{winds} impossible winds and {hours} repeated hours, as in its source"
+        self._hold(f"{tick}: weather has {text}", dirt == reference, f"found {dirt}")
 
-    def _tell_the_rest(self) -> None:
-        """What was left in level 0 of the aggregates is compacted as a person would, so that the stream hears of it."""
+    def _compact_totals(self) -> None:
+        """Compact the rest of the aggregates' level 0 as a person would, so that the stream reads it."""
         name = carrier_totals.TABLE
         config = {"ops": {names.node_name(self.warehouse.path, name): {"config": {"full": True}}}}
         self._finished(
@@ -362,14 +394,16 @@ class Story:
         self._hold_totals("T4")
 
     def _hold_totals(self, tick: str) -> None:
-        """The running totals of the stream job are the compacted table's; and the whole table's where level 0 is empty."""
+        """Check that the running totals of the stream job match the compacted table, or the whole table if level 0 is
+        empty.
+        """
         table = self.warehouse.table(carrier_totals.TABLE)
         path = carrier_totals.progress_path(self.warehouse)
         for _ in _until(f"the stream of {carrier_totals.TABLE}"):
             runs = [run for run in self.client.runs() if run.job == carrier_totals.NAME]
             ended = [self._succeeded(run) for run in runs if run.finished]
             following = carrier_totals.read_progress(path).following
-            if len(ended) == len(runs) and carrier_totals.told_since(table, following) is None:
+            if len(ended) == len(runs) and carrier_totals.newest_change(table, following) is None:
                 break
         kept = carrier_totals.read_progress(path)
         compacted = carrier_totals.compacted_totals(self.warehouse.catalog(), kept.following)
@@ -380,7 +414,7 @@ class Story:
             f"{kept.totals.to_pylist()} is not {compacted.to_pylist()}",
         )
         waiting = sum(bucket.level0_files for bucket in table.health())
-        if not waiting:  # a compaction just told everything: the job ran, and its check with it
+        if not waiting:  # the compaction covered everything, so the job and its check have run
             whole = carrier_totals.totals_of(table.to_arrow())
             self._hold(
                 f"{tick}: the stream's running totals, {flights}, are those of all of carrier_daily",
@@ -390,15 +424,15 @@ class Story:
             checks = self.client.check_results(
                 carrier_totals.totals_key(self.warehouse.path).path, carrier_totals.CHECK
             )
-            said = f"it says {checks[0] if checks else 'nothing'}"
-            self._hold(f"{tick}: {carrier_totals.CHECK} passes", bool(checks) and checks[0].passed, said)
+            check_text = f"it says {checks[0] if checks else 'nothing'}"
+            self._hold(f"{tick}: {carrier_totals.CHECK} passes", bool(checks) and checks[0].passed, check_text)
         self.say(
             f"     stream of carrier_daily: {flights} in its running totals; {waiting} level-0 files wait to be told"
         )
 
     def _files(self) -> set[str]:
-        """The data and manifest files that lie in the demo's tables, live or not."""
-        found = set()
+        """Return the data and manifest files in the demo's tables, live or not."""
+        paths = set()
         for table in TABLES:
             store = self.warehouse.store(table.identifier)
             pending = [store.root]
@@ -407,8 +441,8 @@ class Story:
                     if status.is_dir:
                         pending.append(status.path)
                     elif status.name.startswith(("data-", "manifest-")):
-                        found.add(status.path)
-        return found
+                        paths.add(status.path)
+        return paths
 
 
 def _subject(run: Run) -> str:
@@ -417,18 +451,17 @@ def _subject(run: Run) -> str:
     return str(table) if partition is None else f"{table}/{partition}"
 
 
-def _until(what: str) -> Iterator[None]:
-    """Yield now and then; raises PlatformFailed when patience ends."""
+def _until(awaited: str) -> Iterator[None]:
+    """Yield every half second until the deadline, then raise PlatformFailed."""
     deadline = time.monotonic() + _PATIENCE_S
     while time.monotonic() < deadline:
         yield
         time.sleep(0.5)
-    raise PlatformFailed(what, f"nothing happened within {_PATIENCE_S} s")
+    raise PlatformFailed(awaited, f"nothing happened within {_PATIENCE_S} s")
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """Return one line: how many things were held to the reference and how many did not hold."""
-    wrong = sum(not finding.ok for finding in findings)
-    return (
-        f"{len(findings)} answers and decisions held to the reference: {'all right' if not wrong else f'{wrong} WRONG'}"
-    )
+    """Return one line with the number of comparisons and failures."""
+    failures = sum(not finding.ok for finding in findings)
+    outcome = f"{failures} WRONG" if failures else "all right"
+    return f"{len(findings)} answers and decisions held to the reference: {outcome}"

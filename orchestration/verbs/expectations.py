@@ -1,4 +1,4 @@
-"""`dredge expectations`: hold a table to its great-expectations suites, and write their page."""
+"""`dredge expectations`: check a table against its great-expectations suites and write their report pages."""
 
 from __future__ import annotations
 
@@ -33,55 +33,56 @@ def expectations(
     table: TableArgument,
     docs: Annotated[
         Path | None,
-        typer.Option(
-            "--docs", metavar="FOLDER", help="Write the pages of Data Docs into this folder.", show_default=False
-        ),
+        typer.Option("--docs", metavar="FOLDER", help="Folder for the Data Docs pages.", show_default=False),
     ] = None,
     policies: PolicyFileOption = None,
     runner: RunnerOption = RunnerName.PROCESS,
     as_json: AsJson = False,
     clock: ClockOption = None,
 ) -> None:
-    """Hold a table to its great-expectations suites: schema, policy, and merged rows against the table's history; a broken one is an error."""
+    """Check a table against its great-expectations suites; failed expectations are an error.
+
+    The suites cover the schema, the policy, and the merged rows against the table's history.
+    """
     from checks.expectations import suite_outcomes
 
     opened = open_table(warehouse, table, clock)
     declared = (read_policies(policies) if policies is not None else Policies()).of(opened.name).expectations
     options = {key: value for key, (value, _) in given_catalog_options().items()}
-    house = WarehouseResource(path=warehouse, clock=clock or "system", catalog_options=options)
-    card = house.card(opened.name)
+    warehouse_resource = WarehouseResource(path=warehouse, clock=clock or "system", catalog_options=options)
+    card = warehouse_resource.card(opened.name)
     if card.refusal is not None:
-        raise DredgeError(f"{opened.name}: not maintained, so it has no suite: {card.refusal}")
-    folder = None if docs is None else _folder(docs)
+        raise DredgeError(f"{opened.name}: the table is not maintained, so it has no suite: {card.refusal}")
+    folder = None if docs is None else _create_folder(docs)
     spark = SparkResource.from_environment({}) if runner is RunnerName.SPARK else None
-    found = suite_outcomes(house, card, declared, spark, folder)
-    broken = [outcome for outcome in found.outcomes if not outcome.passed and not outcome.warn]
+    results = suite_outcomes(warehouse_resource, card, declared, spark, folder)
+    failed = [outcome for outcome in results.outcomes if not outcome.passed and not outcome.warn]
     if as_json:
-        print_json([outcome.to_plain() for outcome in found.outcomes])
+        print_json([outcome.to_plain() for outcome in results.outcomes])
     else:
         print_table(
-            f"{opened.name}: expectations over {found.rows:,} rows ({found.where})",
-            ["expectation", "outcome", "rows that break it", "observed"],
-            [[one.text, one.outcome, one.unexpected, one.observed] for one in found.outcomes],
+            f"{opened.name}: expectations over {results.rows:,} rows ({results.where})",
+            ["expectation", "outcome", "unexpected rows", "observed"],
+            [[outcome.text, outcome.outcome, outcome.unexpected, outcome.observed] for outcome in results.outcomes],
         )
-        for outcome in found.outcomes:
+        for outcome in results.outcomes:
             for row in outcome.rows:
                 say(f"{outcome.text}: {row}")
         if folder is not None:
             say(f"page: {Path(folder) / 'index.html'}")
-    if broken:
-        names = "; ".join(outcome.text for outcome in broken)
-        raise DredgeError(f"{opened.name}: {len(broken)} of {len(found.outcomes)} expectations are broken: {names}")
+    if failed:
+        names = "; ".join(outcome.text for outcome in failed)
+        raise DredgeError(f"{opened.name}: {len(failed)} of {len(results.outcomes)} expectations failed: {names}")
 
 
-def _folder(docs: Path) -> str:
-    """Return the folder for pages as an absolute path, and create it. Raises InvalidOption where it cannot be created."""
-    place = docs.expanduser().absolute()
+def _create_folder(docs: Path) -> str:
+    """Create the folder for pages and return its absolute path. Raises InvalidOption if it cannot be created."""
+    folder = docs.expanduser().absolute()
     try:
-        place.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InvalidOption("--docs", str(docs), f"a folder that can be written ({error.strerror})") from error
-    return str(place)
+    return str(folder)
 
 
 __all__ = ["expectations"]

@@ -1,4 +1,4 @@
-"""`dredge policy` (explain, check, schema) and `dredge advise`: what the policy file says of a table and where, and what it could say."""
+"""`dredge policy` and `dredge advise`: policies of a table, validity of a policy file, and advice on presets."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from orchestration.policies.rounds import Round
 from orchestration.policies.windows import OffPeak
 
 _NO_VALUES: Final = frozenset({"rests", "paused_since_ms", "ages", "origins"})
-"""What a `Policy` holds besides the values of the file."""
+"""Fields of a `Policy` that are not values of the file."""
 _COMMITS: Final = 200
-"""How many of a table's newest commits tell how it is written."""
+"""Newest commits of a table that advice is based on."""
 PolicyFileOption = Annotated[
     Path | None,
     typer.Option("--policies", envvar=POLICIES_VARIABLE, help="The policy file.", show_default=False),
@@ -42,7 +42,7 @@ PolicyFileOption = Annotated[
 
 policy = typer.Typer(
     name="policy",
-    help="What the policy file says of a table and where, whether a file is sound, and its JSON schema.",
+    help="Show the policies of a table with their origin, validate a policy file, or print its JSON schema.",
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -52,11 +52,11 @@ policy = typer.Typer(
 
 @policy.command()
 def explain(table: TableArgument, policies: PolicyFileOption = None, as_json: AsJson = False) -> None:
-    """Show every value that holds for a table, and the file and line (or preset, or built-in default) that it comes from."""
+    """Show every value that applies to a table, with its origin: file and line, preset or built-in default."""
     if len(parts := table.split(".")) < 2 or not all(parts):
         raise InvalidOption("TABLE", table, "database.table")
-    read = read_policies(policies) if policies is not None else Policies()
-    rows = explained(read, table)
+    loaded = read_policies(policies) if policies is not None else Policies()
+    rows = explain_values(loaded, table)
     if as_json:
         print_json(rows)
         return
@@ -72,13 +72,13 @@ def explain(table: TableArgument, policies: PolicyFileOption = None, as_json: As
 def check(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A policy file.")], as_json: AsJson = False
 ) -> None:
-    """Say whether a policy file is sound; where it is not, what is wrong on which line."""
-    found = read_policies(file)
-    counts = {"databases": len(found.content.databases), "tables": len(found.content.tables)}
+    """Validate a policy file and report the first error with its line."""
+    policies = read_policies(file)
+    counts = {"databases": len(policies.content.databases), "tables": len(policies.content.tables)}
     if as_json:
         print_json({"file": str(file), **counts})
     else:
-        say(f"{file}: sound: defaults, {counts['databases']} databases, {counts['tables']} tables and globs")
+        say(f"{file}: valid: defaults, {counts['databases']} databases, {counts['tables']} tables and globs")
 
 
 @policy.command()
@@ -92,42 +92,44 @@ def advise(warehouse: Warehouse, table: TableArgument, as_json: AsJson = False, 
     """Propose a preset for a table from its options, health and newest commits: reasons, the policy, and the DDL."""
     store = open_table(warehouse, table, clock).store
     latest = snapshots.latest_id(store)
-    numbers = [] if latest is None else sorted(snapshots.list_ids(store))[-_COMMITS:]
-    commits = [one for number in numbers if (one := snapshots.try_read(store, number)) is not None]
+    snapshot_ids = [] if latest is None else sorted(snapshots.list_ids(store))[-_COMMITS:]
+    commits = [commit for snapshot_id in snapshot_ids if (commit := snapshots.try_read(store, snapshot_id)) is not None]
     facts = TableFacts(
         store.name, store.schema.primary_keys, store.schema.options, health(store) if commits else [], commits
     )
-    found = advice_of(facts)
+    advice = advice_of(facts)
     if as_json:
-        print_json({**asdict(found), "entry": found.entry, "statements": found.statements})
+        print_json({**asdict(advice), "entry": advice.entry, "statements": advice.statements})
         return
-    say(f"{table}: preset {found.preset}")
-    for reason in found.reasons:
+    say(f"{table}: preset {advice.preset}")
+    for reason in advice.reasons:
         say(f"  {reason}")
     say("")
-    say(found.entry)
-    if not found.changes:
-        say("\nits options are those that the preset wants")
+    say(advice.entry)
+    if not advice.changes:
+        say("\nits options already match the preset")
         return
     rows = [
-        [one.key, one.now or "-", one.wanted, f"cannot be: {one.refused}" if one.refused else one.why]
-        for one in found.changes
+        [commit.key, commit.now or "-", commit.wanted, f"cannot be: {commit.refused}" if commit.refused else commit.why]
+        for commit in advice.changes
     ]
-    print_table("", ["option", "is", "better", "why"], rows)
-    for statement in found.statements:
+    print_table("", ["option", "current", "recommended", "why"], rows)
+    for statement in advice.statements:
         say(f"{statement};")
 
 
-def explained(policies: Policies, table: str) -> list[dict[str, Any]]:
-    """Return, value by value, what holds for a table: its name in the file, the value, as people read it, where it comes from and why, and what else in the file it counts over."""
-    found = policies.of(table)
-    rows = [_row(found, name, value) for name, value in _values(found).items()]
-    for rule in found.ages:
-        aged = found.at_age(rule.older_than_ms)
-        said = _values(aged)
+def explain_values(policies: Policies, table: str) -> list[dict[str, Any]]:
+    """Return the values that apply to a table, one row each: name in the file, value, text, origin, reason and
+    overridden places.
+    """
+    applied = policies.of(table)
+    rows = [_row(applied, name, value) for name, value in _values(applied).items()]
+    for rule in applied.ages:
+        aged = applied.at_age(rule.older_than_ms)
+        aged_values = _values(aged)
         rows += [
             _row(aged, name, value, f"partitions older than {duration_text(rule.older_than_ms)}: ")
-            for name, value in said.items()
+            for name, value in aged_values.items()
             if name.removesuffix("_ms") in rule.origins
         ]
     budget = policies.content.budget
@@ -140,16 +142,16 @@ def explained(policies: Policies, table: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _row(found: Policy, name: str, value: Any, before: str = "") -> dict[str, Any]:
-    origin = found.origins.get(name.removesuffix("_ms"))
+def _row(applied: Policy, name: str, value: Any, prefix: str = "") -> dict[str, Any]:
+    origin = applied.origins.get(name.removesuffix("_ms"))
     return {
-        "name": f"{before}{name.removesuffix('_ms')}",
+        "name": f"{prefix}{name.removesuffix('_ms')}",
         "value": value,
         "text": _text(name, value),
         "origin": BUILT_IN if origin is None else str(origin),
         "why": ""
         if origin is None
-        else "; ".join([*([origin.why] if origin.why else []), *(f"over {one}" for one in origin.over)]),
+        else "; ".join([*([origin.why] if origin.why else []), *(f"over {place}" for place in origin.over)]),
     }
 
 
@@ -163,37 +165,47 @@ def _text(name: str, value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _values(found: Policy) -> dict[str, Any]:
-    """The values by the keys that lead to them in the file, with ``_ms`` after those of times; lists and tables that say nothing are left out."""
+def _values(applied: Policy) -> dict[str, Any]:
+    """Return the values by their paths in the file, with ``_ms`` for times; empty lists and tables are left out."""
     values: dict[str, Any] = {}
-    waiting = [(one.name, getattr(found, one.name)) for one in fields(found) if one.name not in _NO_VALUES]
-    while waiting:
-        name, value = waiting.pop(0)
+    pending = [
+        (dataclass_field.name, getattr(applied, dataclass_field.name))
+        for dataclass_field in fields(applied)
+        if dataclass_field.name not in _NO_VALUES
+    ]
+    while pending:
+        name, value = pending.pop(0)
         if isinstance(value, Mapping):
-            waiting[:0] = [(f"{name}.{key}", inner) for key, inner in value.items()]
+            pending[:0] = [(f"{name}.{key}", inner) for key, inner in value.items()]
         elif is_dataclass(value):
-            waiting[:0] = [(f"{name}.{one.name}", getattr(value, one.name)) for one in fields(value)]
+            pending[:0] = [
+                (f"{name}.{dataclass_field.name}", getattr(value, dataclass_field.name))
+                for dataclass_field in fields(value)
+            ]
         elif isinstance(value, BaseModel):
             values[name] = value.model_dump(by_alias=True)
         elif isinstance(value, str) or not isinstance(value, Sequence):
             values[name] = value
         elif value:
-            values[name] = [one.model_dump() if isinstance(one, BaseModel) else one for one in value]
+            values[name] = [
+                dataclass_field.model_dump() if isinstance(dataclass_field, BaseModel) else dataclass_field
+                for dataclass_field in value
+            ]
     return values
 
 
 def schema_text() -> str:
-    """Return the JSON schema of policy files, as `docs/policies.schema.json` holds it."""
-    described = {
+    """Return the JSON schema of policy files, the content of `docs/policies.schema.json`."""
+    document = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **PolicyFile.model_json_schema(by_alias=True),
     }
-    described["title"] = "Policies of Dredge"
-    return json.dumps(described, indent=2, ensure_ascii=False) + "\n"
+    document["title"] = "Policies of Dredge"
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
 def notices() -> list[str]:
-    """Return what is wrong with the policy file that ``DREDGE_POLICIES`` names, for `dredge status`; [] when it is sound."""
+    """Return the error of the policy file in ``DREDGE_POLICIES`` for `dredge status`; [] if the file is valid."""
     path = policies_path()
     try:
         if path:
@@ -204,9 +216,17 @@ def notices() -> list[str]:
 
 
 def retention(*, unattended: bool, approved: bool) -> Round:
-    """Return the rules of `dredge maintain` by the policy file that ``DREDGE_POLICIES`` names, else by the built-in values: see `Round`.
+    """Return the rules of `dredge maintain` from the policy file that ``DREDGE_POLICIES`` names, else from built-in
+    values.
 
-    Of budgets hold the bytes; what else is at work Dagster alone knows. Raises ``InvalidOption`` naming file and line where the file is not sound: what it forbids would not be known.
+    Only the byte budget applies: which tables are being compacted is known to Dagster alone.
+
+    Args:
+        unattended: whether no person started the round.
+        approved: whether a person approves the plans.
+
+    Raises:
+        InvalidOption: the policy file is invalid; names file and line. Its restrictions would be unknown.
     """
     path = policies_path()
     policies = read_policies(Path(path)) if path else Policies()
@@ -214,4 +234,4 @@ def retention(*, unattended: bool, approved: bool) -> Round:
     return Round(policies, unattended, approved, budget)
 
 
-__all__ = ["advise", "explained", "notices", "policy", "retention", "schema_text"]
+__all__ = ["advise", "explain_values", "notices", "policy", "retention", "schema_text"]

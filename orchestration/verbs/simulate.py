@@ -1,4 +1,4 @@
-"""`dredge simulate`: what other policies would have cost and brought, from the table's own commits."""
+"""`dredge simulate`: cost and effect of other policies, replayed from the table's own commits."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ def simulate(
         typer.Option(
             "--policy",
             metavar="FILE",
-            help="A policy file, or YAML of table options, look_every and idle_after; may be repeated. None: the table as it is.",
+            help="Policy file, or YAML of table options, look_every and idle_after; repeatable.",
         ),
     ] = None,
     history: Annotated[
         str | None,
         typer.Option(
-            "--history", metavar="A:B", help="The commits of these snapshots (all that are there).", show_default=False
+            "--history", metavar="A:B", help="Range of snapshots to replay (default: all).", show_default=False
         ),
     ] = None,
     as_json: AsJson = False,
     clock: ClockOption = None,
 ) -> None:
-    """Replay a table's own commits under other policies: what each would have rewritten, what readers would have met; nothing is changed."""
+    """Replay a table's own commits under other policies and compare rewrites and sorted runs; nothing is changed."""
     opened = open_table(warehouse, table, clock)
     policies = [simulated_policy(_text_of(file), file.stem, opened.name) for file in policy or ()]
-    found = opened.simulate(policies, _span(history))
-    rows = found.to_pylist()  # a row a policy
+    result_table = opened.simulate(policies, _span(history))
+    rows = result_table.to_pylist()  # one row per policy
     if as_json:
         print_json(rows)
         return
     first = rows[0]
-    say(f"{opened.name}: {first['commits']:,} commits of together {size_text(first['bytes_written'])}, replayed")
+    say(f"{opened.name}: replayed {first['commits']:,} commits, {size_text(first['bytes_written'])} in total")
     columns = [
         "policy",
         "write amplification",
@@ -66,7 +66,7 @@ def simulate(
         "seconds",
         "runs over time",
     ]
-    most = max(max(row["runs_over_time"]) for row in rows)
+    highest = max(max(row["runs_over_time"]) for row in rows)
     print_table(
         "",
         columns,
@@ -81,17 +81,17 @@ def simulate(
                 row["level0_peak"],
                 row["runs_at_end"],
                 row["cost_seconds"],
-                sparkline(row["runs_over_time"], most),
+                sparkline(row["runs_over_time"], highest),
             ]
             for row in rows
         ],
     )
 
 
-def sparkline(values: list[float], most: float) -> str:
-    """Return one character a value, as high as its share of ``most``."""
+def sparkline(values: list[float], highest: float) -> str:
+    """Return a bar for each value, one character high by its share of `highest`."""
     top = len(_BARS) - 1
-    return "".join(_BARS[min(top, max(0, round(value / most * top)))] if most else _BARS[0] for value in values)
+    return "".join(_BARS[min(top, max(0, round(value / highest * top)))] if highest else _BARS[0] for value in values)
 
 
 def _text_of(file: Path) -> str:
@@ -106,7 +106,7 @@ def _span(text: str | None) -> tuple[int | None, int | None] | None:
         return None
     first, sign, last = text.partition(":")
     if not sign or not all(part.strip().isdecimal() or not part.strip() for part in (first, last)):
-        raise InvalidOption("--history", text, "two snapshots as A:B, either may be left out")
+        raise InvalidOption("--history", text, "two snapshot ids as A:B; either may be omitted")
     return (int(first) if first.strip() else None, int(last) if last.strip() else None)
 
 

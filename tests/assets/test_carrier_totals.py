@@ -17,14 +17,14 @@ from assets.demo.carrier_totals import (
     SENSOR,
     TABLE,
     Progress,
+    add_changes,
     compacted_totals,
     follow,
+    newest_change,
     progress_path,
     read_progress,
-    told_since,
     totals_key,
     totals_of,
-    with_changes,
     write_progress,
 )
 from assets.demo.tables import CARRIER_DAILY
@@ -68,11 +68,11 @@ def test_the_totals_are_the_tables_whenever_compactions_told(warehouse: Warehous
         assert found.totals.equals(compacted_totals(warehouse.catalog(), found.following))
         if number % 2 == 0:
             table.compact(full=True)
-            assert told_since(table, found.following) is not None
+            assert newest_change(table, found.following) is not None
             found, told = follow(table, path)
             assert found.totals.equals(totals_of(table.to_arrow()))
             assert found.totals.equals(compacted_totals(warehouse.catalog(), found.following))
-            assert told_since(table, found.following) is None
+            assert newest_change(table, found.following) is None
             told_in_all = {kind: told_in_all.get(kind, 0) + told.get(kind, 0) for kind in ("+I", "-U", "+U")}
     assert told_in_all == {"+I": 18, "-U": 2, "+U": 2}
     assert found.totals.column("days").to_pylist() == [6, 6, 6]
@@ -126,8 +126,8 @@ def test_without_its_file_the_stream_begins_anew(warehouse: WarehouseResource, t
 
 def test_rows_that_are_gone_take_their_carrier_along() -> None:
     rows = pa.Table.from_pylist([_event(1, "AA", "+I", 5)[0], _event(1, "B6", "+I", 6)[0]], schema=CARRIER_DAILY.schema)
-    both = with_changes(SCHEMA.empty_table(), rows, pa.array(["+I", "+I"]))
-    left = with_changes(both, rows.slice(0, 1), pa.array(["-D"]))
+    both = add_changes(SCHEMA.empty_table(), rows, pa.array(["+I", "+I"]))
+    left = add_changes(both, rows.slice(0, 1), pa.array(["-D"]))
     assert both.column("carrier").to_pylist() == ["AA", "B6"]
     assert left.column("carrier").to_pylist() == ["B6"]
 

@@ -15,7 +15,7 @@ import pytest
 from assets.demo import answers, replay_clock
 from assets.demo import events as demo_events
 from assets.demo.events import commit_of
-from assets.demo.streams.flights import known
+from assets.demo.streams.flights import all_flights
 from assets.demo.tables import CARRIER_DAILY, FLIGHT_STATUS, TABLES, WEATHER, DemoTable
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -79,7 +79,7 @@ def test_copies_equal_the_shared_originals(name: str) -> None:
 
 
 def test_the_planted_troubles_are_as_many_as_the_scenario_counts() -> None:
-    flights = known()
+    flights = all_flights()
     found = {
         "is_blizzard": flights.blizzard,
         "is_audited": flights.audited,

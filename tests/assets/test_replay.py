@@ -20,13 +20,13 @@ from assets.demo.expected_decisions import expected_alerts, expected_decisions
 from assets.demo.outcomes import EXPIRED_SNAPSHOTS, EXPIRY, HELD, changes, expiry_of, held_of, outcomes_due
 from assets.demo.replay import (
     batches_of,
+    cached_events_of,
+    describe_batches,
     events_of,
-    in_flight,
-    kept_events_of,
+    mark_replay,
     replay_batch,
+    split_by_writer,
     tick_named,
-    what_arrives,
-    with_kinds,
     write_here,
 )
 from assets.demo.replay_clock import RETENTION_MS, TICKS, Tick, commits_at
@@ -109,7 +109,7 @@ def test_every_answer_and_every_decision_is_the_scenarios_at_each_tick(house: Ho
         wanted = expected_decisions(tick.name)
         for item in wanted:
             if not item.runs and not results[item.sensor].run_requests:
-                assert any(item.is_said_by(line) for line in house.lines(results[item.sensor])), item
+                assert any(item.matches(line) for line in house.lines(results[item.sensor])), item
         said = {run_subject(request): request.tags[names.TAG_REASON] for request in requests}
         due = {item.subject: item.reason for item in wanted if item.runs}
         assert said.keys() == due.keys(), (tick, said)
@@ -221,9 +221,9 @@ def test_no_compaction_at_any_moment_changes_an_answer(
 
 
 def test_the_next_process_reads_the_events_that_the_first_one_kept(tmp_path: Path) -> None:
-    made = kept_events_of(PLANES, tmp_path)
-    kept_events_of.cache_clear()  # what the next process begins with
-    read = kept_events_of(PLANES, tmp_path)
+    made = cached_events_of(PLANES, tmp_path)
+    cached_events_of.cache_clear()  # what the next process begins with
+    read = cached_events_of(PLANES, tmp_path)
     assert read is not made
     assert read.equals(made)
     assert made.equals(events_of(PLANES))
@@ -240,14 +240,14 @@ def test_a_commit_submitted_twice_adds_nothing(warehouse: WarehouseResource) -> 
 def write(target: Table, table: DemoTable, number: int) -> None:
     """One commit, as the replay writes it without Spark."""
     rows, kinds = commit_of(events_of(table), number)
-    write_here(target, with_kinds(table, rows, kinds), number, twice=number in table.sent_twice)
+    write_here(target, split_by_writer(table, rows, kinds), number, twice=number in table.sent_twice)
 
 
 def test_the_job_writes_one_tick_while_sensors_rest(house: House) -> None:
     config = {"ops": {"replay_batches": {"config": {"tick": "T0"}}}}
     assert house.execute("replay", run_config=config).success
     hold_answers(house, TICKS[0])
-    with in_flight(house.warehouse, tick_named("T2")):
+    with mark_replay(house.warehouse, tick_named("T2")):
         assert house.tick(names.SORTED_RUN_SENSOR).skip_message == "replay of batches 5-9 in progress"
     assert house.warehouse.replaying() is None
 
@@ -264,7 +264,7 @@ def test_the_lineage_starts_at_the_files_that_the_demo_reads(house: House) -> No
 
 
 def test_ticks_are_named_and_unknown_ones_refused() -> None:
-    assert [what_arrives(tick) for tick in TICKS] == ["the backfill", "batches 0-4", "batches 5-9", "batches 10-15"]
+    assert [describe_batches(tick) for tick in TICKS] == ["the backfill", "batches 0-4", "batches 5-9", "batches 10-15"]
     with pytest.raises(InvalidOption, match="T0, T1, T2, T3"):
         tick_named("T7")
 
@@ -275,7 +275,7 @@ def test_a_decline_may_tell_of_the_compacted_tree_only_once_its_run_began() -> N
     )
     before = f"{decline.subject}: decline (too few runs): 2 sorted runs < 5; nothing to do"
     after = f"{decline.subject}: decline (too few runs): 1 sorted run < 5; nothing to do"
-    assert decline.is_said_by(before) and decline.is_said_by(before, compacting=True)
-    assert decline.is_said_by(after, compacting=True) and not decline.is_said_by(after)
+    assert decline.matches(before) and decline.matches(before, compacting=True)
+    assert decline.matches(after, compacting=True) and not decline.matches(after)
     untouched = next(item for item in expected_decisions("T1") if not item.runs)
-    assert untouched.afterwards is None and not untouched.is_said_by(after, compacting=True)
+    assert untouched.afterwards is None and not untouched.matches(after, compacting=True)

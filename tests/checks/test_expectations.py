@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from checks import expectations
-from checks.expectations import SuiteCrashed, read_sample, run_suite, suite_result, wanted_columns
+from checks.expectations import SuiteCrashed, read_sample, run_suite, suite_columns, suite_result
 from orchestration import names
 from orchestration.policies.policy import Expectation
 from orchestration.policies.policy_files import parse_policies
@@ -84,9 +84,9 @@ def test_the_suites_of_all_tables_run_in_one_job_and_only_look_at_a_bounded_samp
         assert found["orders", names.SUITE_CHECK] == (True, "5 expectations hold over 100 rows")
         passed, text = found["log", names.SUITE_CHECK]
         assert not passed
-        assert "(column='id', max_value=9): 40 rows break it; dirt in the source" in text
-        with pytest.raises(SuiteCrashed, match="names column 'nowhere'; there are dt, id, v"):
-            wanted_columns(
+        assert "(column='id', max_value=9): 40 unexpected rows; the source data are wrong" in text
+        with pytest.raises(SuiteCrashed, match="names column 'nowhere'; the columns are dt, id, v"):
+            suite_columns(
                 house.warehouse.table("shop.log"), [Expectation(type="expect_x", kwargs={"column": "nowhere"})]
             )
         rules = {"snapshot_chain", "pages_readable", "unique_keys", "equal_sequence_numbers", "merge_engine_rules"}
@@ -126,7 +126,7 @@ def test_all_rows_are_looked_at_in_spark_and_keys_are_named_alike(tmp_path: Path
     here = suite_result(warehouse, card, declared)
     there = suite_result(warehouse, card, declared, SparkResource(runner="spark"))
     assert (here.passed, here.description) == (there.passed, there.description) == (False, here.description)
-    assert "2 rows break it" in str(here.description)
+    assert "2 unexpected rows" in str(here.description)
     for told in (here, there):
         listed = str((told.metadata or {})["keys that break an expectation"].value)
         assert "id=98" in listed and "id=99" in listed and "dt=a" in listed

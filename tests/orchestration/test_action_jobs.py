@@ -146,7 +146,7 @@ def test_two_runs_on_one_table_do_one_thing_and_one_line_says_why(house: House) 
     line = failure(launch(house, "compact", table=TABLE, full=True))
     assert (
         line
-        == f"{TABLE}: run {other.run_id[:8]} is at work on it: nothing was done; launch this again when it has ended"
+        == f"{TABLE}: run {other.run_id[:8]} is working on it: nothing was done; launch this again after it has ended"
     )
     assert snapshots.latest_id(house.warehouse.store(TABLE)) == 5
     house.instance.report_run_canceled(house.instance.get_run_by_id(other.run_id))
@@ -192,7 +192,7 @@ def test_a_runs_page_leads_to_the_job_that_takes_it_back(house: House) -> None:
     run = house.instance.get_run_by_id(done.run_id)
     assert run is not None
     assert run.tags[names.TAG_UNDO] == asked["run_id"]
-    assert any(line == f"to take this back launch the job undo with {asked}" for line in said(house, done))
+    assert any(line == f"to undo this run launch the job undo with {asked}" for line in said(house, done))
     undone = launch(house, "undo", **asked)
     assert undone.success
     assert (len(files_of(house)), len(before)) == (5, 5)
@@ -210,7 +210,7 @@ def files_of(house: House) -> list[dict[str, Any]]:
 def test_a_failed_comparison_blocks_all_but_repairs(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = layout_ops.Verdict(ok=False, level="V1", text="snapshots 5 and 6: DIFFERENT in bucket-0")
     with monkeypatch.context() as patched:
-        patched.setattr(layout_ops, "_compare", lambda *_: wrong)
+        patched.setattr(layout_ops, "_compare_snapshots", lambda *_: wrong)
         told = failure(launch(house, "compact", table=TABLE))
         assert told.startswith(
             f"{wrong.text}; tag 'before-compaction-6' keeps the files of snapshot 5; undo: dredge undo "

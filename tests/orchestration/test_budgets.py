@@ -9,7 +9,7 @@ from typing import Any
 from lsm_core.options import TableOptions
 from orchestration import names
 from orchestration.health import TableHealth
-from orchestration.policies import Asked, Decision, Now, Outcome, Policy, Reason, TableFacts, decide_all
+from orchestration.policies import Decision, DecisionScope, Now, Outcome, Policy, Reason, TableFacts, decide_all
 from orchestration.policies.budgets import Budget
 from orchestration.policies.decisions import most_useful_first, settle_in_turn
 from tests.support.platform import bucket_health, commit, keyed_table, open_house
@@ -43,13 +43,13 @@ def test_cost_benefit_and_waiting_are_told_by_health() -> None:
     )
     facts = TableFacts("a.b", TableHealth("a.b", 1, 1, 0, buckets), TableOptions({}, "a.b"))
     now = Now(13 * HOUR_MS, 0)
-    (merge,) = decide_all(facts, Asked.SORTED_RUNS, lambda _: Policy(level0_critical=4), now)
+    (merge,) = decide_all(facts, DecisionScope.SORTED_RUNS, lambda _: Policy(level0_critical=4), now)
     assert (merge.outcome, merge.cost, merge.benefit, merge.waited_ms) == (Outcome.RUN, 11, 9.0, 12 * HOUR_MS)
     assert merge.overdue and not merge.urgent
-    (full,) = decide_all(facts, Asked.SORTED_RUNS, lambda _: Policy(level0_critical=3, paused="move"), now)
+    (full,) = decide_all(facts, DecisionScope.SORTED_RUNS, lambda _: Policy(level0_critical=3, paused="move"), now)
     assert (full.reason, full.cost, full.urgent, full.overdue) == (Reason.RECOVERY, 33, True, False)
     waiting = replace(facts, health=replace(facts.health, waiting={"": 4}))
-    (rows,) = decide_all(waiting, Asked.SORTED_RUNS, lambda _: Policy(), now)
+    (rows,) = decide_all(waiting, DecisionScope.SORTED_RUNS, lambda _: Policy(), now)
     assert (rows.reason, rows.cost, rows.benefit) == (Reason.ROWS_WAIT, 0, 100.0)
 
 

@@ -16,8 +16,8 @@ from lsm_core.maintenance.score import Part
 from lsm_core.options import TableOptions
 from orchestration.health import TableHealth
 from orchestration.policies import (
-    Asked,
     Decision,
+    DecisionScope,
     History,
     Now,
     Outcome,
@@ -158,13 +158,13 @@ class Dice(random.Random):
     def world(self) -> World:
         """A tick over a few tables."""
         now = Now(NOON + self.randint(-14, 14) * HOUR_MS, NOON + self.randint(0, 3) * HOUR_MS)
-        asked, cases = self.choice(list(Asked)), []
+        asked, cases = self.choice(list(DecisionScope)), []
         for number in range(self.randint(1, 4)):
             table, policy = self.table(f"shop.t{number}", now.table_ms), self.policy()
             cases += [(subject, policy, self.history(now.wall_ms)) for subject in subjects(table, asked)]
         at_work = frozenset({"shop.t0", "shop.other"} if self.rarely() else ())
         limits = self.choice([None, None, 150, 900, 3_000]), self.choice([None, None, 1, 2])
-        budget = Budget(*limits, self.choice([0, 0, 500]), at_work, in_turn=asked is Asked.OWN_RULES)
+        budget = Budget(*limits, self.choice([0, 0, 500]), at_work, in_turn=asked is DecisionScope.OWN_RULES)
         return World(tuple(cases), now, budget)
 
 
@@ -229,9 +229,9 @@ def may_start(one: Decision, subject: Subject, policy: Policy, history: History,
             assert not is_left_to_writers(subject, policy, now.table_ms)
         if one.reason is Reason.TRIGGER_REACHED:
             assert state.cost_minor or (state.sorted_runs >= 5 and not table.append_only)
-            assert not table.append_only or subject.asked is Asked.OWN_RULES
+            assert not table.append_only or subject.scope is DecisionScope.OWN_RULES
         if one.reason is Reason.UNSORTED:
-            assert one.sort == policy.sort and one.full and table.append_only and subject.asked is Asked.IDLE
+            assert one.sort == policy.sort and one.full and table.append_only and subject.scope is DecisionScope.IDLE
             assert is_unsorted(subject, policy, now.table_ms)
         if one.reason is Reason.IDLE:
             assert now.table_ms - state.newest_file_ms >= policy.idle_after_ms
@@ -257,7 +257,7 @@ def may_start(one: Decision, subject: Subject, policy: Policy, history: History,
 def is_left_to_writers(subject: Subject, policy: Policy, now_ms: int) -> bool:
     """Whether writers that compact have committed within the hour and are not behind."""
     table, state = subject.table, subject.state
-    if state is None or not table.writers_compact or subject.asked is Asked.IDLE:
+    if state is None or not table.writers_compact or subject.scope is DecisionScope.IDLE:
         return False
     behind = not table.append_only and (state.sorted_runs >= 8 or state.level0_files >= policy.level0_critical)
     return not behind and now_ms - state.newest_file_ms < HOUR_MS
@@ -309,7 +309,7 @@ def must_decline(subject: Subject, policy: Policy, history: History, now: Now) -
         return True
     if is_left_to_writers(subject, policy, now.table_ms):
         return True
-    if subject.asked is not Asked.IDLE:
+    if subject.scope is not DecisionScope.IDLE:
         return (table.append_only or state.sorted_runs < 5) and not state.cost_minor
     if is_unsorted(subject, policy, now.table_ms):
         return False

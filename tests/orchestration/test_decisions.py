@@ -11,7 +11,7 @@ from lsm_core.maintenance.action import size_text
 from lsm_core.options import TableOptions
 from orchestration import names
 from orchestration.health import PartitionHealth, TableHealth
-from orchestration.policies import Asked, Now, Outcome, Policy, Reason, TableFacts, decide_all
+from orchestration.policies import DecisionScope, Now, Outcome, Policy, Reason, TableFacts, decide_all
 from orchestration.policies.decisions import DAY_MS, HOUR_MS, Backlog, backlog_of, decide_idle, decide_sorted_runs
 from tests.support.platform import bucket_health
 
@@ -65,10 +65,12 @@ def test_a_table_that_its_writers_compact_is_watched_until_they_fall_behind(
     facts = TableFacts(
         "a.b", TableHealth("a.b", 1, 1, now, (bucket,)), TableOptions(options, "a.b"), writers_compact=True
     )
-    (decision,) = decide_all(facts, Asked.SORTED_RUNS, lambda _: Policy(), Now(now, now))
+    (decision,) = decide_all(facts, DecisionScope.SORTED_RUNS, lambda _: Policy(), Now(now, now))
     assert (decision.outcome, words in decision.text) == (outcome, True), decision.text
     assert decision.reason in {Reason.WATCHING, Reason.TOO_FEW_RUNS, Reason.TRIGGER_REACHED}
-    alone = decide_all(replace(facts, writers_compact=False), Asked.SORTED_RUNS, lambda _: Policy(), Now(now, now))
+    alone = decide_all(
+        replace(facts, writers_compact=False), DecisionScope.SORTED_RUNS, lambda _: Policy(), Now(now, now)
+    )
     assert alone[0].outcome is (Outcome.DECLINE if runs < 5 else Outcome.RUN)
 
 

@@ -16,11 +16,11 @@ from lsm_core.table import catalog as catalogs
 from orchestration import names
 from orchestration.definitions import build_definitions, defs, wanted_assets
 from orchestration.jobs import jobs_without_assets
-from orchestration.launcher import _told
+from orchestration.launcher import _run_variables
 from orchestration.policies import Policies, policy_source
 from orchestration.quirks import ASSET_JOB
 from orchestration.resources import WarehouseResource, describe_warehouse
-from orchestration.resources.listing import described, forget, listing_file
+from orchestration.resources.listing import describe_with_listing, forget, listing_file
 from orchestration.resources.settings import Settings, run_assets
 from orchestration.sensors import catalog_sensor
 from tests.support.platform import append_table, commit, keyed_table
@@ -65,29 +65,29 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 def test_what_did_not_change_is_opened_once_and_described_alike_ever_after(
     warehouse: WarehouseResource, file: Path, opened: Counter[str]
 ) -> None:
-    first = described(warehouse, file)
+    first = describe_with_listing(warehouse, file)
     assert opened == {LOG: 1, ORDERS: 1, PLAIN: 1}
-    assert described(warehouse, file) == first == describe_warehouse(warehouse)
+    assert describe_with_listing(warehouse, file) == first == describe_warehouse(warehouse)
     assert opened == {LOG: 2, ORDERS: 2, PLAIN: 2}, "by describe_warehouse alone"
 
 
 def test_a_table_that_is_altered_new_or_another_under_its_name_is_opened(
     root: Path, warehouse: WarehouseResource, file: Path, opened: Counter[str]
 ) -> None:
-    described(warehouse, file)
+    describe_with_listing(warehouse, file)
     catalog = Catalog(str(root))
     catalog.alter_table(ORDERS, [SchemaChange.set_comment("all of them")])
     catalog.drop_table(PLAIN)
     keyed_table(root, "shop.new")
     opened.clear()
-    cards = {card.name: card for card in described(warehouse, file)}
+    cards = {card.name: card for card in describe_with_listing(warehouse, file)}
     assert opened == {ORDERS: 1, "shop.new": 1}
     assert cards.keys() == {LOG, ORDERS, "shop.new"}
     assert cards[ORDERS].comment == "all of them"
 
     catalog.drop_table(ORDERS)
     keyed_table(root, ORDERS, partitioned=False)
-    found = described(warehouse, file)
+    found = describe_with_listing(warehouse, file)
     assert not next(card for card in found if card.name == ORDERS).partitioned
     assert found == describe_warehouse(warehouse)
 
@@ -98,9 +98,9 @@ def test_tables_that_are_left_alone_are_looked_at_every_time(
     schema = root / "shop.db" / "orders" / "schema" / "schema-0"
     schema.write_text(schema.read_text().replace('"bucket"', '"commit.callbacks" : "a.B", "bucket"'))
     (root / "shop.db" / "plain" / "schema" / "schema-0").write_text("{")
-    described(warehouse, file)
+    describe_with_listing(warehouse, file)
     opened.clear()
-    cards = {card.name: card for card in described(warehouse, file)}
+    cards = {card.name: card for card in describe_with_listing(warehouse, file)}
     assert opened == {ORDERS: 1, PLAIN: 1}
     assert "commit callbacks" in str(cards[ORDERS].refusal)
     assert cards[PLAIN].unreadable
@@ -110,19 +110,19 @@ def test_tables_that_are_left_alone_are_looked_at_every_time(
 def test_a_spoilt_listing_costs_opening_the_tables_and_nothing_else(
     warehouse: WarehouseResource, file: Path, opened: Counter[str], content: str
 ) -> None:
-    first = described(warehouse, file)
+    first = describe_with_listing(warehouse, file)
     good = file.read_text()
     file.write_text(content)
-    assert described(warehouse, file) == first
+    assert describe_with_listing(warehouse, file) == first
     assert file.read_text() == good
     file.write_text(json.dumps({**json.loads(good), "tables": {ORDERS: [[], {"columns": 1}]}}))
-    assert described(warehouse, file) == first
+    assert describe_with_listing(warehouse, file) == first
 
 
 def test_where_it_cannot_be_kept_the_warehouse_loads_all_the_same(warehouse: WarehouseResource, tmp_path: Path) -> None:
     (tmp_path / "home").write_text("a file, not a folder")
     file = listing_file({"DAGSTER_HOME": str(tmp_path / "home")}, warehouse)
-    assert len(described(warehouse, file)) == 3
+    assert len(describe_with_listing(warehouse, file)) == 3
     assert listing_file({}, warehouse) is None
     assert listing_file({"DAGSTER_HOME": "/h"}, warehouse) != listing_file(
         {"DAGSTER_HOME": "/h"}, WarehouseResource(path=warehouse.path, catalog_options={"cache": "x"})
@@ -132,7 +132,7 @@ def test_where_it_cannot_be_kept_the_warehouse_loads_all_the_same(warehouse: War
 def test_the_catalog_sensor_takes_what_changed_out_of_the_listing(
     root: Path, warehouse: WarehouseResource, file: Path, opened: Counter[str]
 ) -> None:
-    cards = described(warehouse, file)
+    cards = describe_with_listing(warehouse, file)
     stale = [card if card.name != ORDERS else type(card)(ORDERS) for card in cards]
     sensor = catalog_sensor(stale, policy_source(""), Settings(), Policies(), file)
     with dg.build_sensor_context(resources={"warehouse": warehouse}) as context:
@@ -140,7 +140,7 @@ def test_the_catalog_sensor_takes_what_changed_out_of_the_listing(
     assert isinstance(said, dg.SkipReason)
     assert f"{ORDERS}: its schema or options changed" in str(said.skip_message)
     opened.clear()
-    described(warehouse, file)
+    describe_with_listing(warehouse, file)
     assert opened == {ORDERS: 1}
     forget(file, ["shop.unheard_of"])
     forget(None, [ORDERS])
@@ -149,7 +149,7 @@ def test_the_catalog_sensor_takes_what_changed_out_of_the_listing(
 def test_a_run_s_process_describes_the_tables_of_the_run_alone(root: Path, opened: Counter[str]) -> None:
     layout, data = names.layout_key(str(root), ORDERS), names.data_key(str(root), ORDERS)
     run = dg.DagsterRun("job", asset_selection={layout})
-    environment = {"DREDGE_WAREHOUSE": str(root), "DREDGE_RUNNER": "local", **_told(run)}
+    environment = {"DREDGE_WAREHOUSE": str(root), "DREDGE_RUNNER": "local", **_run_variables(run)}
     assert run_assets(environment) == {layout}
     with mock.patch.dict(os.environ, environment):
         repository = defs().get_repository_def()
@@ -158,8 +158,8 @@ def test_a_run_s_process_describes_the_tables_of_the_run_alone(root: Path, opene
     assert repository.get_job("retention")
 
     checks = dg.DagsterRun("job", asset_check_selection={dg.AssetCheckKey(data, names.SUITE_CHECK)})
-    assert run_assets(_told(checks)) == {data}
-    assert run_assets(_told(dg.DagsterRun("job"))) is None
+    assert run_assets(_run_variables(checks)) == {data}
+    assert run_assets(_run_variables(dg.DagsterRun("job"))) is None
 
 
 def test_a_run_of_a_job_without_assets_describes_no_table_and_does_its_work(root: Path, opened: Counter[str]) -> None:
@@ -169,7 +169,7 @@ def test_a_run_of_a_job_without_assets_describes_no_table_and_does_its_work(root
     own = {job.name for job in whole.get_all_jobs()} - {names.WAREHOUSE_HEALTH, ASSET_JOB}
     assert jobs_without_assets() == own
     opened.clear()
-    with mock.patch.dict(os.environ, {**place, **_told(dg.DagsterRun("compact"))}):
+    with mock.patch.dict(os.environ, {**place, **_run_variables(dg.DagsterRun("compact"))}):
         repository = defs().get_repository_def()
     assert not opened
     assert not repository.asset_graph.get_all_asset_keys()
@@ -180,10 +180,10 @@ def test_a_run_of_a_job_without_assets_describes_no_table_and_does_its_work(root
         assert done.success
         told = instance.get_latest_materialization_event(names.layout_key(str(root), ORDERS))
         assert told is not None and told.asset_materialization is not None
-    assert wanted_assets({**place, **_told(dg.DagsterRun(ASSET_JOB))}) is None, "it may be any asset"
+    assert wanted_assets({**place, **_run_variables(dg.DagsterRun(ASSET_JOB))}) is None, "it may be any asset"
 
     ranking = names.warehouse_health_key(str(root))
-    with mock.patch.dict(os.environ, {**place, **_told(dg.DagsterRun(names.WAREHOUSE_HEALTH))}):
+    with mock.patch.dict(os.environ, {**place, **_run_variables(dg.DagsterRun(names.WAREHOUSE_HEALTH))}):
         repository = defs().get_repository_def()
     assert repository.asset_graph.get_all_asset_keys() == {ranking}
     with dg.DagsterInstance.ephemeral() as instance:
@@ -203,7 +203,7 @@ def test_a_run_of_a_table_that_is_gone_says_so(root: Path) -> None:
         for table, partition in ((ORDERS, "dt=a"), (PLAIN, None)):
             layout = names.layout_key(str(root), table)
             tags = {names.PARTITION_TAG: partition} if partition else {}
-            told = _told(dg.DagsterRun("job", asset_selection={layout}, tags=tags))
+            told = _run_variables(dg.DagsterRun("job", asset_selection={layout}, tags=tags))
             with mock.patch.dict(os.environ, {"DREDGE_WAREHOUSE": str(root), "DREDGE_RUNNER": "local", **told}):
                 repository = defs().get_repository_def()
             with dg.partition_loading_context(dynamic_partitions_store=instance):
@@ -225,6 +225,6 @@ def test_a_run_that_makes_anything_else_finds_all_tables(root: Path) -> None:
 
 
 def test_nobody_else_on_the_machine_reads_the_listing(warehouse: WarehouseResource, file: Path) -> None:
-    described(warehouse, file)
+    describe_with_listing(warehouse, file)
     assert file.stat().st_mode & 0o777 == 0o600
     assert file.parent.stat().st_mode & 0o077 == 0

@@ -31,7 +31,7 @@ def test_a_change_counts_from_the_next_tick_and_a_broken_file_leaves_what_it_sai
         place.write_text("tables: {shop.orders: {off_peak: {time_zone: UTC, windos: []}}}")
         first, second = house.lines(house.tick(names.SORTED_RUN_SENSOR))
         assert "p.yaml: tables.shop.orders.off_peak.windos (line 1)" in first
-        assert first.endswith("did you mean 'windows'?; what the file said before still counts")
+        assert first.endswith("did you mean 'windows'?; the last valid state of the file still applies")
         assert second == line
         assert first in house.lines(house.tick(names.CATALOG_SENSOR))
         with dg.partition_loading_context(dynamic_partitions_store=house.instance):
@@ -113,7 +113,9 @@ def test_a_part_of_an_order_sensitive_tables_runs_is_not_merged_where_the_table_
         assert line.startswith(
             "shop.sums: decline (would change answers): 5 sorted runs >= 5; merging a part of its runs could change answers (column 'v': "
         )
-        assert line.endswith("set 'dredge.compaction.order-sensitive' = 'closed', or `dredge compact shop.sums --full`")
+        assert line.endswith(
+            "set 'dredge.compaction.order-sensitive' = 'closed', or run `dredge compact shop.sums --full`"
+        )
 
 
 def test_a_file_that_was_never_whole_lets_maintenance_rest_and_says_so(tmp_path: Path) -> None:
@@ -124,7 +126,7 @@ def test_a_file_that_was_never_whole_lets_maintenance_rest_and_says_so(tmp_path:
         tick = house.tick(names.SORTED_RUN_SENSOR)
         assert not tick.run_requests
         first, second = house.lines(tick)
-        assert first.endswith("; maintenance rests until the file is repaired")
+        assert first.endswith("; all maintenance is paused until the file is repaired")
         assert "paused by policy: the policy file cannot be read" in second
         place.write_text("")
         assert len(house.tick(names.SORTED_RUN_SENSOR).run_requests) == 1
@@ -188,7 +190,7 @@ def test_what_a_changed_file_declares_of_assets_asks_for_a_reload(tmp_path: Path
         place.write_text("tables: {shop.orders: {group: orders}}")
         assert (
             house.lines(house.tick(names.CATALOG_SENSOR))[0]
-            == "shop.orders: what p.yaml declares of its assets changed"
+            == "shop.orders: the values of p.yaml for its assets changed"
         )
         house.load()
         assert house.lines(house.tick(names.CATALOG_SENSOR)) == ["1 tables, as loaded"]

@@ -185,27 +185,27 @@ def test_of_more_runs_at_work_than_are_listed_the_older_ones_are_found_by_name(
 
 def test_ticks_over_many_tables_tell_what_changed_and_all_of_it_once_an_hour() -> None:
     moment = 0.0
-    telling = table_sweep.Telling(lambda: moment)
+    log = table_sweep.TickLog(lambda: moment)
     lines = [f"shop.t{number:04}: decline (too few runs): 1 sorted run < 5; 1.5 KiB" for number in range(500)]
-    assert telling.lines(lines) == lines
-    (rest,) = telling.lines(lines)
-    assert rest.startswith("500 lines as told since ")
+    assert log.lines(lines) == lines
+    (rest,) = log.lines(lines)
+    assert rest.startswith("500 lines unchanged since ")
 
     worse = ["shop.t0007: run (trigger reached): 5 sorted runs >= 5", *lines[:7], *lines[8:]]
     worse.append("shop.t0009: level0_backlog: warn: 1,000 level-0 files")
-    told = telling.lines(worse)
+    told = log.lines(worse)
     assert told[:-1] == [worse[0], lines[9], worse[-1]], "a table's lines are told together, the others not again"
-    assert told[-1].startswith("498 lines as told since ")
-    assert telling.lines(lines)[:-1] == [lines[7], lines[9]], "also what is as it was before"
+    assert told[-1].startswith("498 lines unchanged since ")
+    assert log.lines(lines)[:-1] == [lines[7], lines[9]], "also what is as it was before"
 
     half = lines[:200]  # the budget left no time for the others
-    assert telling.lines(half)[0].startswith("200 lines as told since ")
+    assert log.lines(half)[0].startswith("200 lines unchanged since ")
     moment = 3_601.0
-    assert telling.lines(half) == half
-    assert telling.lines(lines)[:-1] == lines[200:]
+    assert log.lines(half) == half
+    assert log.lines(lines)[:-1] == lines[200:]
 
 
 def test_ticks_over_few_tables_tell_everything_every_time() -> None:
-    telling = table_sweep.Telling()
+    log = table_sweep.TickLog()
     lines = [f"shop.t{number}: decline (too few runs): 1 sorted run < 5" for number in range(20)]
-    assert telling.lines(lines) == telling.lines(lines) == lines
+    assert log.lines(lines) == log.lines(lines) == lines

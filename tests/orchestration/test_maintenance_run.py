@@ -73,7 +73,7 @@ def test_a_repeated_run_finds_nothing_to_do_and_says_so(house: House) -> None:
     assert snapshots.latest_id(house.warehouse.store("shop.orders")) == 6
     assert evaluations(again)["merged_view_unchanged"] == (
         True,
-        "the last run published nothing, so nothing could change",
+        "the last run published no snapshot, so no row could change",
     )
 
 
@@ -191,7 +191,7 @@ def test_a_person_can_ask_for_any_action_of_the_registry(house: House) -> None:
     assert rescaled.success
     told = house.materialisation("shop.orders")
     assert (told["action"], told["snapshot published"], told["rows out"]) == ("rescale", 6, 150)
-    assert evaluations(rescaled)["merged_view_unchanged"] == (True, "snapshots 5 and 6 say the same (V1)")
+    assert evaluations(rescaled)["merged_view_unchanged"] == (True, "snapshots 5 and 6 have the same rows (V1)")
     expired = run({"action": "expire_snapshots", "arguments": {"retain_max": 2, "retain_min": 1}})
     assert expired.success
     told = house.materialisation("shop.orders")
@@ -251,7 +251,7 @@ def test_a_commit_whose_outcome_was_unknown_is_found_and_verified(
     assert told["snapshot published"] == 6
     assert (told["rows in"], told["rows out"], told["files in"], told["files out"]) == (250, 150, 5, 1)
     assert told["bytes in"] > told["bytes out"] > 0
-    assert evaluations(result)["merged_view_unchanged"] == (True, "snapshots 5 and 6 say the same (V1)")
+    assert evaluations(result)["merged_view_unchanged"] == (True, "snapshots 5 and 6 have the same rows (V1)")
 
 
 def test_a_large_rewrite_is_compared_once_by_the_check_also_after_an_unknown_commit(
@@ -263,12 +263,12 @@ def test_a_large_rewrite_is_compared_once_by_the_check_also_after_an_unknown_com
 
     monkeypatch.setattr(layout_ops, "apply_plan", unsure)
     monkeypatch.setattr(layout_ops, "COMPARE_LIMIT", 1000)
-    monkeypatch.setattr(layout_ops, "_compare", lambda *_: pytest.fail("it was compared by the op as well"))
+    monkeypatch.setattr(layout_ops, "_compare_snapshots", lambda *_: pytest.fail("it was compared by the op as well"))
     result = house.run(house.tick(names.SORTED_RUN_SENSOR).run_requests[0])
     assert result.success
     compared = house.materialisation("shop.orders")["compared"]
     assert "rewritten: compared by the check merged_view_unchanged alone, in the run's own process" in compared
-    assert evaluations(result)["merged_view_unchanged"] == (True, "snapshots 5 and 6 say the same (V1)")
+    assert evaluations(result)["merged_view_unchanged"] == (True, "snapshots 5 and 6 have the same rows (V1)")
 
 
 def test_the_check_learns_what_was_published_from_the_run_and_says_when_that_is_gone(house: House) -> None:
@@ -412,7 +412,7 @@ def test_rows_that_wait_for_a_bucket_get_one_and_the_checks_know_why_readers_see
         told = house.materialisation("shop.orders", request.partition_key)
         assert (told["snapshot before"], told["snapshot published"]) == (2, 3)
         assert told["compared"] == (
-            "V0: snapshot 3: 100 postponed rows got a bucket, which readers see from then on: there is nothing to compare with"
+            "V0: snapshot 3: 100 postponed rows got a bucket and became visible: there is nothing to compare with"
         )
         assert evaluations(result)["merged_view_unchanged"][0]
         assert not house.tick(names.SORTED_RUN_SENSOR).run_requests

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from orchestration.policies import Policy, Reason
-from orchestration.policies.decisions import rest_of
+from orchestration.policies.decisions import find_hold
 from orchestration.policies.windows import DAYS, MINUTE_MS, OffPeak
 
 _ZONES = ("UTC", "Europe/Berlin", "America/New_York", "Asia/Kathmandu", "Australia/Lord_Howe")
@@ -123,5 +123,5 @@ def test_the_next_opening_is_open_and_nothing_before_it_is(
     ],
 )
 def test_the_reason_to_rest_says_until_when(policy: Policy, reason: Reason | None, text: str) -> None:
-    found = rest_of(policy, at("2024-06-01 12:00"))
+    found = find_hold(policy, at("2024-06-01 12:00"))
     assert found == (None if reason is None else (reason, text))

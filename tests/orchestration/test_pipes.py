@@ -80,6 +80,6 @@ def test_a_program_that_dies_without_a_word_changes_nothing_and_fails_the_run(
     code = f"import os; open({str(told)!r}, 'w').write(os.environ['PYSPARK_DRIVER_PYTHON']); raise SystemExit(3)"
     with open_house(root, DREDGE_RUNNER="pipes", DREDGE_SPARK_SUBMIT=shlex.join([sys.executable, "-c", code])) as house:
         done = house.execute("compact", run_config={"table": TABLE})
-        assert "ended without telling what became of plan" in failure(done)
+        assert "ended without a report about plan" in failure(done)
         assert snapshots.latest_id(house.warehouse.store(TABLE)) == 5
     assert told.read_text() == sys.executable

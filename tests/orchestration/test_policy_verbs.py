@@ -23,7 +23,7 @@ from lsm_core.sql.parsing import parse_statement
 from orchestration.policies.advice import TableFacts, advise
 from orchestration.policies.policy_files import parse_policies
 from orchestration.policies.presets import PRESETS
-from orchestration.verbs.policies import explained, schema_text
+from orchestration.verbs.policies import explain_values, schema_text
 from tests.support.platform import append_table, bucket_health, commit, keyed_table
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -79,10 +79,10 @@ budget: {concurrent_tables: 3}
         "partitions older than 30 d: idle_after": ("1 d", "p.yaml:9, shop.log, older than 30 d"),
         "budget.concurrent_tables": ("3", "p.yaml:10, the whole warehouse"),
     }
-    assert rows["idle_after"]["why"] == "late rows still come for some days; over p.yaml:1, defaults"
+    assert rows["idle_after"]["why"] == "late rows still arrive for some days; over p.yaml:1, defaults"
     code, printed = dredge("policy", "explain", "shop.log", "--policies", str(place))
     assert code == 0 and "p.yaml:8, shop.log" in printed
-    assert {row["origin"] for row in explained(parse_policies("", ""), "a.b")} == {"built-in default"}
+    assert {row["origin"] for row in explain_values(parse_policies("", ""), "a.b")} == {"built-in default"}
     assert dredge("policy", "explain", "log", "--policies", str(place))[0] == 1
 
 
@@ -94,7 +94,7 @@ def test_check_says_what_is_wrong_and_where(tmp_path: Path, dredge: Callable[...
     assert printed.count("\n") == 1
     assert "p.yaml: tables.shop.log.preset (line 2)' cannot be 'lok'" in printed
     place.write_text("tables:\n  shop.log: {preset: log}\n")
-    assert dredge("policy", "check", str(place)) == (0, f"{place}: sound: defaults, 0 databases, 1 tables and globs\n")
+    assert dredge("policy", "check", str(place)) == (0, f"{place}: valid: defaults, 0 databases, 1 tables and globs\n")
     assert dredge("policy", "check", str(tmp_path / "none.yaml"))[0] == 1
 
 
@@ -144,7 +144,7 @@ def test_advise_proposes_a_preset_with_reasons_and_ddl(tmp_path: Path, dredge: C
     assert code == 0
     assert "shop.log: preset log-write-only" in printed
     assert '"shop.log": {preset: log-write-only}' in printed
-    assert "its options are those that the preset wants" in printed
+    assert "its options already match the preset" in printed
     keyed_table(tmp_path / "wh", **{"write-only": "false"})
     code, printed = dredge("advise", "-w", root, "shop.orders", "--json")
     found = json.loads(printed)
@@ -177,8 +177,8 @@ def facts(
     ("given", "preset", "words"),
     [
         (facts(keys=False), "log", "write-only is not set"),
-        (facts({"write-only": "true"}, keys=False), "log-write-only", "nobody gathers"),
-        (facts({"write.compaction-skip": "true"}, keys=False), "log-write-only", "nobody gathers"),
+        (facts({"write-only": "true"}, keys=False), "log-write-only", "only Dredge merges small files"),
+        (facts({"write.compaction-skip": "true"}, keys=False), "log-write-only", "only Dredge merges small files"),
         (facts(keys=False, size=2 << 40), "large-z-ordered", "2.0 TiB"),
         (facts({"sink.clustering.by-columns": "a,b"}, keys=False), "large-z-ordered", "a,b"),
         (facts({"deletion-vectors.enabled": "true"}), "merge-on-write-gentle", "deletion vectors"),
@@ -186,7 +186,7 @@ def facts(
         (facts(users="aaaa", minutes=1), "high-throughput-asynchronous", "60 times an hour"),
         (facts(users="abab"), "multi-writer", "2 writers made its newest 4 commits"),
         (facts(users="abcd"), "copy-on-write", "is cheap"),
-        (facts({"write-only": "true"}), "multi-writer", "nobody compacts but Dredge"),
+        (facts({"write-only": "true"}), "multi-writer", "only Dredge compacts"),
         (facts(users="aa", size=2 << 30), "merge-on-write-gentle", "2.0 GiB"),
         (facts(users="aaa", minutes=10), "merge-on-write-gentle", "6.0 times an hour"),
         (facts(users=""), "copy-on-write", "seldom"),
@@ -232,11 +232,11 @@ tables:
   "*.orders": {level0_warn: 7}
   shop.orders: {level0_warn: 9}
 """
-    rows = {row["name"]: row for row in explained(parse_policies(text, "p.yaml"), "shop.orders")}
+    rows = {row["name"]: row for row in explain_values(parse_policies(text, "p.yaml"), "shop.orders")}
     warn = rows["level0_warn"]
     assert (warn["value"], warn["origin"], rows["paused"]["why"]) == (9, "p.yaml:6, shop.orders", "")
     assert warn["why"] == (
         "over p.yaml:5, *.orders; over p.yaml:4, shop.o* (of two globs the later one counts); over p.yaml:2, defaults"
     )
-    other = {row["name"]: row for row in explained(parse_policies(text, "p.yaml"), "my.orders")}
+    other = {row["name"]: row for row in explain_values(parse_policies(text, "p.yaml"), "my.orders")}
     assert (other["level0_warn"]["value"], other["level0_warn"]["why"]) == (7, "over p.yaml:2, defaults")

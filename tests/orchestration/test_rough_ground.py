@@ -139,7 +139,7 @@ def test_a_replay_state_that_cannot_be_read_keeps_everything_still(tmp_path: Pat
     commit(keyed_table(tmp_path / "wh"), 5)
     with open_house(tmp_path / "wh", DREDGE_REPLAY_STATE=str(tmp_path)) as house:
         for sensor in (RUNS, IDLE, CATALOG):
-            assert "cannot be told" in (house.tick(sensor).skip_message or "")
+            assert "cannot be read" in (house.tick(sensor).skip_message or "")
 
 
 @pytest.mark.filterwarnings(
@@ -185,7 +185,7 @@ def test_policies_that_cannot_be_meant_are_refused(tmp_path: Path, text: str) ->
     (tmp_path / "p.yaml").write_text(text)
     with pytest.raises(InvalidOption, match=r"p\.yaml"):
         read_policies(tmp_path / "p.yaml")
-    assert "maintenance rests" in load_policies({"DREDGE_POLICIES": str(tmp_path / "p.yaml")}).trouble
+    assert "maintenance is paused" in load_policies({"DREDGE_POLICIES": str(tmp_path / "p.yaml")}).trouble
 
 
 def test_a_run_over_a_partitioned_table_wants_a_partition_before_it_changes_anything(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_a_retry_after_its_commit_verifies_that_commit(tmp_path: Path, monkeypat
         result = house.run(house.tick(RUNS).run_requests[0])
         assert result.success
         assert house.materialisation("shop.orders")["snapshot published"] == 6
-        assert evaluations(result)["merged_view_unchanged"] == (True, "snapshots 5 and 6 say the same (V1)")
+        assert evaluations(result)["merged_view_unchanged"] == (True, "snapshots 5 and 6 have the same rows (V1)")
 
 
 def test_a_ledger_that_cannot_be_written_loses_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

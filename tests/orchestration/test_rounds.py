@@ -76,7 +76,7 @@ tables:
     assert planned(catalog, of(passes))[0]["shop.parted"] == ["recover"]
     found, left = planned(catalog, of(text, unattended=True))
     assert found == {"shop.parted": ["compact"]}
-    assert left["shop.log/dt=a"][0] == "not in its hours" and "the table's own rules want" in left["shop.log/dt=a"][1]
+    assert left["shop.log/dt=a"][0] == "not in its hours" and "the table's own rules pick" in left["shop.log/dt=a"][1]
 
 
 def test_a_table_that_its_writers_compact_is_left_to_them_unless_somebody_asks(
@@ -122,7 +122,7 @@ def test_what_is_known_of_checks_runs_and_failures_stands_in_the_way_of_its_part
     found, left = planned(catalog, Round(known=known))
     assert found == {"shop.parted": ["compact"], "shop.log": ["compact"]}
     assert left["shop.parted/dt=a"] == ("blocked by a failed check", "compact: blocked: files overlap")
-    assert left["shop.plain"][1].endswith("; run 01234567 is at work on it")
+    assert left["shop.plain"][1].endswith("; run 01234567 is working on it")
     assert "suspended" in planned(catalog, Round(unattended=True, known=known))[1]["shop.log/dt=a"][1]
     upkeep = planned(catalog, Round(known=known), "manifests", "expire_snapshots")[1]
     assert upkeep["shop.parted"][0] == "blocked by a failed check", "of any partition"

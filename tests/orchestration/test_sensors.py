@@ -46,7 +46,7 @@ def test_every_table_has_its_decision_and_reason_on_a_tick(house: House) -> None
     assert len(lines) == 3
     assert (
         lines[0]
-        == "shop.log: decline (another sensor's): append-only: no sorted runs; idle_partition looks after its small files"
+        == "shop.log: decline (another sensor's): append-only: no sorted runs; the sensor idle_partition merges its small files"
     )
     assert lines[1] == "shop.orders: decline (empty): no snapshot yet: nothing to maintain"
     assert lines[2].startswith("shop.plain: decline (too few runs): 3 sorted runs < 5; ")
@@ -394,7 +394,7 @@ def test_new_gone_and_changed_tables_are_noticed(house: House) -> None:
     keyed_table(house.root, "shop.fresh")
     house.warehouse.catalog().drop_table("shop.log")
     message = house.tick(CATALOG).skip_message or ""
-    assert message.splitlines()[:2] == ["shop.fresh: new", "shop.log: gone"]
+    assert message.splitlines()[:2] == ["shop.fresh: new", "shop.log: dropped"]
     assert "reload the code location" in message
     lines = house.lines(house.tick(RUNS))
     assert any(line.startswith("shop.log: decline (unreadable): TableNotFound") for line in lines)

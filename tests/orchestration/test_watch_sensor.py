@@ -24,7 +24,7 @@ from orchestration.quirks import ASSET_JOB
 from orchestration.sensors import alert_channels
 from orchestration.sensors.alert_channels import Alert, Mail, Webhook, channels_from, deliver
 from orchestration.sensors.table_sweep import Cursor
-from orchestration.sensors.watch_sensor import ToldChannel, _read, _written
+from orchestration.sensors.watch_sensor import ChannelState, _read_channels, _write_cursor
 from tests.orchestration.alert_hook import AlertHook
 from tests.support.platform import House, commit, keyed_table, open_house
 
@@ -64,10 +64,10 @@ def test_one_message_tells_all_and_the_next_only_what_changed(tmp_path: Path, ho
     policies = "tables: {shop.busy: {paused: {reason: storage move, since: 2020-01-01}, level0_warn: 5}}"
     with _house(tmp_path, policies, DREDGE_ALERT_WEBHOOK=hook.address) as (house, clock):
         said = house.lines(house.tick(WATCH))
-        assert said[0] == "2 tables looked at: 2 findings"
+        assert said[0] == "2 tables visited: 2 findings"
         assert said[1].startswith("shop.busy: warn (level 0 piles up): WARN: 6 level-0 files >= 5")
         assert said[2].startswith("shop.busy: warn (paused for long): for ")
-        assert said[3] == "webhook at 127.0.0.1: told 2 new, 0 over"
+        assert said[3] == "webhook at 127.0.0.1: sent 2 new, 0 over"
         (message,) = hook.sent
         assert message["text"].splitlines()[0] == "Dredge wh: 2 new, 0 over, 2 in all"
         assert message["new"] == said[1:3]
@@ -86,7 +86,7 @@ def test_one_message_tells_all_and_the_next_only_what_changed(tmp_path: Path, ho
         assert house.lines(house.tick(WATCH))[-1].startswith("shop.busy: ") and len(hook.sent) == 2
 
         house.warehouse.table("shop.busy").compact(full=True)
-        assert house.lines(house.tick(WATCH))[-1] == "webhook at 127.0.0.1: told 0 new, 2 over"
+        assert house.lines(house.tick(WATCH))[-1] == "webhook at 127.0.0.1: sent 0 new, 2 over"
         assert hook.sent[2]["standing"] == 1 and hook.sent[2]["over"][0] == "shop.busy: level 0 piles up (warn)"
 
 
@@ -99,14 +99,14 @@ def test_a_webhook_that_fails_is_tried_again_later_and_the_tick_goes_on(
     with _house(tmp_path, "defaults: {level0_warn: 5}", DREDGE_ALERT_WEBHOOK=hook.address) as (house, _):
         assert (
             house.lines(house.tick(WATCH))[-1]
-            == "webhook at 127.0.0.1: not told: OSError: it answered 500; tried again in 15 min"
+            == "webhook at 127.0.0.1: not sent: OSError: the webhook answered with status 500; next try in 15 min"
         )
         assert len(hook.sent) == 2
         assert "1 alerts wait until" in house.lines(house.tick(WATCH))[-1] and len(hook.sent) == 2
         now += 16 * 60_000
         assert house.lines(house.tick(WATCH))[-1].endswith("tried again in 60 min")
         hook.status, now = 200, now + 61 * 60_000
-        assert house.lines(house.tick(WATCH))[-1] == "webhook at 127.0.0.1: told 1 new, 0 over"
+        assert house.lines(house.tick(WATCH))[-1] == "webhook at 127.0.0.1: sent 1 new, 0 over"
         assert not any("webhook" in line for line in house.lines(house.tick(WATCH)))
 
 
@@ -124,9 +124,9 @@ def test_a_webhook_that_hangs_or_leads_elsewhere_blocks_nothing(
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
         nobody = deliver(Webhook(f"http://127.0.0.1:{deaf.getsockname()[1]}/key"), Alert("wh", ["a"]))
-    assert nobody is not None and nobody.startswith("OSError: nobody answered") and "key" not in nobody
+    assert nobody is not None and nobody.startswith("OSError: no answer from the webhook") and "key" not in nobody
     hook.status = 302
-    assert deliver(Webhook(hook.address), Alert("wh", ["a"])) == "OSError: it answered 302"
+    assert deliver(Webhook(hook.address), Alert("wh", ["a"])) == "OSError: the webhook answered with status 302"
     assert len(hook.sent) == 1
 
 
@@ -138,13 +138,13 @@ def test_a_message_names_the_first_fifty() -> None:
 
 def test_of_thousands_of_findings_none_is_told_twice() -> None:
     keys = [f"shop.t{number}: maintenance stands still (error)" for number in range(2_500)]
-    known = _read(_written(Cursor(), {"hook": ToldChannel.of(keys)}))["hook"]
+    known = _read_channels(_write_cursor(Cursor(), {"hook": ChannelState.of(keys)}))["hook"]
     assert known.unknown(keys) == known.unknown(reversed(keys)) == []
     assert known.unknown(["shop.new: maintenance stands still (error)", *keys]) == [
         "shop.new: maintenance stands still (error)"
     ]
-    assert len(known.told) == 2_000 and len(known.more) == 4_000
-    assert ToldChannel().unknown(keys[:2]) == keys[:2]
+    assert len(known.keys) == 2_000 and len(known.digests) == 4_000
+    assert ChannelState().unknown(keys[:2]) == keys[:2]
 
 
 class _Post:
@@ -192,14 +192,14 @@ def test_a_mail_server_that_is_down_or_says_nothing_blocks_nobody_and_is_told_la
         told = {**mail, "DREDGE_ALERT_WEBHOOK": hook.address}
         with _house(tmp_path, "defaults: {level0_warn: 5}", **told) as (house, _):
             lines = house.lines(house.tick(WATCH))[-2:]
-            assert "webhook at 127.0.0.1: told 1 new, 0 over" in lines, "the other channel gets it"
-            assert any("e-mail to ann@example.org: not told: ConnectionRefused" in line for line in lines), lines
+            assert "webhook at 127.0.0.1: sent 1 new, 0 over" in lines, "the other channel gets it"
+            assert any("e-mail to ann@example.org: not sent: ConnectionRefused" in line for line in lines), lines
             assert any(line.endswith("tried again in 15 min") for line in lines)
             server = _Post(tls=False)
             monkeypatch.setattr(alert_channels.smtplib, "SMTP", server)
             assert "1 alerts wait until" in house.lines(house.tick(WATCH))[-1] and not server.messages
             now += 16 * 60_000
-            assert house.lines(house.tick(WATCH))[-1] == "e-mail to ann@example.org: told 1 new, 0 over"
+            assert house.lines(house.tick(WATCH))[-1] == "e-mail to ann@example.org: sent 1 new, 0 over"
             (message,) = server.messages
             assert "shop.busy: warn (level 0 piles up)" in message.get_content()
     monkeypatch.undo()
@@ -228,7 +228,7 @@ def test_mail_goes_to_all_and_a_password_over_tls_alone(monkeypatch: pytest.Monk
     assert message["To"] == "ann@example.org, team@example.org"
     bare = _Post(tls=False)
     monkeypatch.setattr(alert_channels.smtplib, "SMTP", bare)
-    assert "without TLS" in str(deliver(channel, Alert("wh", ["x"])))
+    assert "no TLS" in str(deliver(channel, Alert("wh", ["x"])))
     assert not bare.messages and len(bare.done) == 1
 
 
@@ -277,10 +277,7 @@ def test_dagsters_own_state_the_history_and_broken_tables_are_told(tmp_path: Pat
         assert "sensor sorted_run: error (a sensor is silent): its last tick was at " in said
         assert said.count("a sensor is silent") == 1
         assert "shop.busy: error (suspended after failures): suspended: its last 3 runs failed" in said
-        assert (
-            "shop.calm: error (a blocking check failed): tree_is_valid failed: files overlap; nothing is started"
-            in said
-        )
+        assert "shop.calm: error (a blocking check failed): tree_is_valid failed: files overlap; no run starts" in said
         assert "shop.calm: warn (a consumer holds snapshots): consumer 'job-7'" in said
         assert "shop.calm: warn (snapshots do not expire): 2 of 13 snapshots" in said
 
@@ -310,4 +307,4 @@ def test_a_replay_keeps_it_still_and_a_broken_cursor_starts_over(tmp_path: Path)
         assert house.cursors[WATCH] == '{"tick": 4}'
         replay.unlink()
         house.cursors[WATCH] = '{"channels": [1]}'
-        assert house.lines(house.tick(WATCH))[0] == "2 tables looked at: 1 findings"
+        assert house.lines(house.tick(WATCH))[0] == "2 tables visited: 1 findings"

@@ -102,7 +102,7 @@ def test_something_due_for_long_and_nothing_compacted_since_is_a_stall() -> None
     waiting = _state("dt=a", oldest_level0_ms=NOW - 13 * HOUR_MS, cost_minor=5, sorted_runs=9)
     (found,) = find_stall("a.b", _due(waiting), POLICY, NOW)
     assert found.trouble is Trouble.STALLED
-    assert found.text == "nothing was compacted for 13 h >= 12 h in dt=a, and something is due: 9 sorted runs >= 5"
+    assert found.text == "nothing was compacted for 13 h >= 12 h in dt=a, and work is due: 9 sorted runs >= 5"
     assert find_stall("a.b", {}, POLICY, NOW) == []
     assert find_stall("a.b", _due(waiting, now=NOW - 2 * HOUR_MS), POLICY, NOW - 2 * HOUR_MS) == []
     at_work = _state("dt=a", oldest_level0_ms=NOW - 13 * HOUR_MS, last_compaction_ms=NOW - HOUR_MS, cost_minor=5)
@@ -117,7 +117,7 @@ def test_something_due_for_long_and_nothing_compacted_since_is_a_stall() -> None
 def test_an_idle_partition_that_nobody_merged_is_overdue_once_its_window_was_open_for_long(append: bool) -> None:
     idle = _state("dt=a", sorted_runs=3, small_files=9, newest_file_ms=NOW - 20 * DAY_MS - 13 * HOUR_MS)
     (found,) = find_stall("a.b", _due(idle, append=append), POLICY, NOW)
-    assert found.text.startswith("nothing was compacted for 13 h >= 12 h in dt=a, and something is due: idle 20 d")
+    assert found.text.startswith("nothing was compacted for 13 h >= 12 h in dt=a, and work is due: idle 20 d")
     done = _state("dt=a", sorted_runs=3, small_files=9, newest_file_ms=1, last_compaction_ms=NOW - HOUR_MS)
     assert find_stall("a.b", _due(done, append=append), POLICY, NOW) == []
     # NOW is 22:13 UTC: by its hours it could have begun 13 minutes ago, or an hour and a day ago
@@ -166,10 +166,10 @@ def test_a_history_that_does_not_shrink_says_what_holds_it() -> None:
         "40 of 70 snapshots were to expire 24 h ago or longer; the oldest is of "
     )
     assert found[Trouble.CONSUMER].startswith(
-        "consumer 'job-7', heard of last 9 d ago, has yet to read 60 snapshots and keeps 20 "
+        "consumer 'job-7', last seen 9 d ago, has yet to read 60 snapshots and keeps 20 "
     )
     assert found[Trouble.GAP].startswith("4..6 (and 1 more gaps)") and "`dredge repair a.b`" in found[Trouble.GAP]
-    assert "101 tags (limit 100), 1 of them kept longer than was said (old)" in found[Trouble.TAGS]
+    assert "101 tags (limit 100), 1 of them past their expiry time (old)" in found[Trouble.TAGS]
     assert found[Trouble.MANIFESTS].startswith("500 of 700 manifests are small")
 
 

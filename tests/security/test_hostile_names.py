@@ -160,14 +160,14 @@ def test_an_alert_mentions_nobody_and_steers_no_reader(monkeypatch: pytest.Monke
 
 
 def test_the_page_of_an_undo_holds_a_name_as_text(tmp_path: Path) -> None:
-    from orchestration.ops.kept_for_undo import kept_for_undo
+    from orchestration.ops.kept_for_undo import keep_for_undo
 
     made = Catalog(tmp_path / "wh").create_table("d.t", pa.schema([("a", pa.int64())]), create_database=True)
     made.write([{"a": 1}])
     made.write([{"a": 2}])
     store = made.store
     store.name = f"d.{EVIL}"
-    page = str(kept_for_undo(store, 2).metadata["undo"].value)
+    page = str(keep_for_undo(store, 2).metadata["undo"].value)
     prose, command, accept = page.split("\n```\n")
     assert STEERING.search(page) is None and "\n" not in command
     for text in (prose, accept):

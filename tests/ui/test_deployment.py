@@ -117,7 +117,7 @@ def viewers(house: House, home: Path, *more: str) -> Iterator[DagsterClient]:
 
 def _answers(client: DagsterClient, *, locations: bool) -> bool:
     try:
-        return client.loaded() if locations else bool(client.query("{ version }"))
+        return client.is_loaded() if locations else bool(client.query("{ version }"))
     except PlatformFailed as error:
         if f"a query to {client.url}" in str(error):  # it does not listen yet; anything else is final
             return False

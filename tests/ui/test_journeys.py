@@ -150,7 +150,7 @@ def test_1_what_hurts(journey: Journey) -> None:
         "what hurts most",
         journey.made(ranking)["what hurts most"],
         then=["[Show Markdown]"],
-        shown=["what costs most", "next action", ARCHIVE, BURST, "storage move"],
+        shown=["costs most", "next action", ARCHIVE, BURST, "storage move"],
     )
 
 
@@ -245,7 +245,7 @@ def test_6_prove_it_was_harmless(journey: Journey) -> None:
     assert newest.run_id
     assert journey.made(journey.layout(DAYS))["compared"].startswith("V1: snapshots ")
     page = f"{journey.address(journey.layout(DAYS), 'checks')}&checkDetail={names.MERGED_VIEW_CHECK}"
-    journey.sees("harmless", page, names.TREE_CHECK, "blocking", "say the same", "Passed")
+    journey.sees("harmless", page, names.TREE_CHECK, "blocking", "have the same rows", "Passed")
 
 
 def test_7_undo(journey: Journey) -> None:

@@ -1,1 +1,1 @@
-"""What arrives: for each table of the demo the rows of all its commits, in order, made from the real files by the scenario's rules."""
+"""Event streams: the rows of all commits of each demo table, in order, made from real files by the scenario's rules."""

@@ -1,4 +1,4 @@
-"""Every departure says that its aircraft was seen: the first one to arrive stays, which is not always the earliest."""
+"""First sightings of aircraft: each departure is an event, and the first to arrive stays, not always the earliest."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from assets.demo.events import Part, arranged
-from assets.demo.streams.flights import known, moments
+from assets.demo.events import Part, arrange
+from assets.demo.streams.flights import all_flights, moments
 
 SCHEMA = pa.schema(
     [
@@ -24,14 +24,14 @@ OPTIONS: Final = {"bucket": "1", "merge-engine": "first-row"}
 
 
 def events() -> pa.Table:
-    """Every departure in order of commit, departure time and row: `_commit`, `_ord`, `_kind`, then SCHEMA."""
-    flights = known()
-    chosen = np.flatnonzero(~flights.cancelled)
+    """Return all departures in order of commit, departure time and row: `_commit`, `_ord`, `_kind`, then SCHEMA."""
+    flights = all_flights()
+    departed = np.flatnonzero(~flights.cancelled)
     commit = np.where(flights.live, 9 + flights.departure_batch, flights.month - 1)
     table = {name: flights.column(name) for name in ("tailnum", "carrier", "flight", "origin", "dest")}
     table["first_date"], table["seen_at"] = pa.array(flights.dates), moments(flights.departure)
-    # `arranged` sorts by row number: the place in order of time, then row, gives the scenario's order.
-    position = np.empty(len(chosen), np.int64)
-    position[np.argsort(flights.departure[chosen], kind="stable")] = np.arange(len(chosen))
-    picked = {name: column.take(pa.array(chosen)) for name, column in table.items()}
-    return arranged([Part(position, commit[chosen], np.zeros(len(chosen), np.int64), "+I", picked)], SCHEMA)
+    # `arrange` sorts by row number: the place in order of time, then row, gives the scenario's order.
+    position = np.empty(len(departed), np.int64)
+    position[np.argsort(flights.departure[departed], kind="stable")] = np.arange(len(departed))
+    picked = {name: column.take(pa.array(departed)) for name, column in table.items()}
+    return arrange([Part(position, commit[departed], np.zeros(len(departed), np.int64), "+I", picked)], SCHEMA)

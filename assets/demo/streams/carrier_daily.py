@@ -1,4 +1,4 @@
-"""One event per flight for the figures of each carrier and day; what was reported wrong is taken back and sent again."""
+"""Figures of each carrier and day: one event per flight; wrong figures are retracted and sent again."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assets.demo.events import Part, arranged, part
+from assets.demo.events import Part, arrange, part
 from assets.demo.source import Integers
-from assets.demo.streams.flights import Flags, Flights, known, where
+from assets.demo.streams.flights import Flags, Flights, all_flights, where
 
 SCHEMA = pa.schema(
     [
@@ -46,14 +46,14 @@ OPTIONS: Final = {
     "fields.origins.distinct": "true",
 }
 SENT_TWICE: Final = frozenset({15})
-"""Commits that a nervous writer submits a second time, as itself and with the same identifier."""
+"""Commits that a writer submits a second time with the same identifier, like a retry."""
 _MILE: Final = Decimal("1.609344")
 _AUDIT_COMMIT: Final = 12
 
 
 def events() -> pa.Table:
-    """Every event in order: `_commit`, `_ord`, `_kind`, then SCHEMA."""
-    flights = known()
+    """Return all events in order: `_commit`, `_ord`, `_kind`, then SCHEMA."""
+    flights = all_flights()
     columns = _columns(flights)
     no_text = pa.nulls(len(flights.rn), pa.string())
     fixed, audited = flights.arrival_fixed, flights.audited
@@ -62,18 +62,18 @@ def events() -> pa.Table:
     arrived = 9 + np.where(flights.landed, flights.arrival_batch, flights.batch)
     commit = np.where(flights.live, arrived, flights.month - 1)
 
-    def event(chosen: Flags, commit: Integers, step: int, kind: str, delay: Integers) -> Part:
+    def event(selected: Flags, commit: Integers, step: int, kind: str, delay: Integers) -> Part:
         replaced = _delays(delay, flights.delay_known)
         if step:
             replaced["diverted_flights"] = no_text
-        return part(columns, chosen, commit, step, kind, replaced)
+        return part(columns, selected, commit, step, kind, replaced)
 
-    mended, audit = 9 + flights.clipped(flights.batch + 1), np.full(len(flights.rn), _AUDIT_COMMIT)
-    return arranged(
+    correction, audit = 9 + flights.clipped(flights.batch + 1), np.full(len(flights.rn), _AUDIT_COMMIT)
+    return arrange(
         [
             event(np.ones(len(flights.rn), np.bool_), commit, 0, "+I", first),
-            event(fixed, mended, 1, "-U", wrong),
-            event(fixed, mended, 2, "+U", right),
+            event(fixed, correction, 1, "-U", wrong),
+            event(fixed, correction, 2, "+U", right),
             event(audited, audit, 1, "-U", before_audit),
             event(audited, audit, 2, "+U", right),
         ],
@@ -82,13 +82,13 @@ def events() -> pa.Table:
 
 
 def _delays(delay: Integers, known_delay: Flags) -> dict[str, pa.Array]:
-    """The three columns that the delay goes into."""
+    """Return the three columns computed from the delay."""
     values = pa.array(delay, pa.int64(), mask=~known_delay)
     return dict.fromkeys(("arr_delay_total", "worst_arr_delay", "best_arr_delay"), values)
 
 
 def _columns(flights: Flights) -> dict[str, pa.Array]:
-    """What each flight adds, but for its delay."""
+    """Return the columns of each flight's event, with the final delay."""
     count = len(flights.rn)
     miles = flights.column("distance").cast(pa.decimal128(10, 0))
     number = pc.binary_join_element_wise(flights.column("flight").cast(pa.string()), flights.column("origin"), "/")

@@ -1,4 +1,6 @@
-"""What three agencies report about every flight: schedule, departure, arrival; late, wrong, corrected, repeated and withdrawn."""
+"""Reports of three agencies about every flight (schedule, departure, arrival): late, wrong, corrected, repeated,
+withdrawn.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,9 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from assets.demo.events import Part, arranged, mix, part, percent
+from assets.demo.events import Part, arrange, mix, part, percent
 from assets.demo.source import Integers, months_text
-from assets.demo.streams.flights import DAY, HOUR, MINUTE, Flags, Flights, known, moments, where
+from assets.demo.streams.flights import DAY, HOUR, MINUTE, Flags, Flights, all_flights, moments, where
 
 _TIME: Final = pa.timestamp("ms")
 SCHEMA = pa.schema(
@@ -36,7 +38,7 @@ _GROUPS: Final = (_SCHEDULE, _DEPARTURE, _ARRIVAL)
 OPTIONS: Final = {
     "bucket": "2",
     "merge-engine": "partial-update",
-    **{f"fields.{first}.sequence-group": ",".join(rest) for first, *rest in _GROUPS},
+    **{f"fields.{first}.sequence-group": ",".join(others) for first, *others in _GROUPS},
     "fields.dep_reports.aggregate-function": "sum",
     "fields.arr_reports.aggregate-function": "sum",
     "partial-update.remove-record-on-sequence-group": "sched_ts",
@@ -47,32 +49,34 @@ Columns = Mapping[str, pa.Array]
 
 
 class _Stream:
-    """One agency's reports: rows that carry the key and its own group of columns, in its own commit of a batch."""
+    """Reports of one agency: rows with the key and its own group of columns, in its own commit of a batch."""
 
     def __init__(self, flights: Flights, columns: Columns, number: int) -> None:
-        self._flights, self._number, own = flights, number, _GROUPS[number]
+        self._flights, self._number, own_group = flights, number, _GROUPS[number]
         self._columns = {
-            field.name: columns[field.name] if field.name in (*_KEY, *own) else pa.nulls(len(flights.rn), field.type)
+            field.name: columns[field.name]
+            if field.name in (*_KEY, *own_group)
+            else pa.nulls(len(flights.rn), field.type)
             for field in SCHEMA
         }
 
     def __call__(
         self,
-        chosen: Flags,
+        selected: Flags,
         batch: Integers,
         step: Integers | int,
         kind: str = "+I",
         **replaced: pa.Array,
     ) -> Part:
         commit = 9 + self._number + 3 * self._flights.clipped(batch)
-        return part(self._columns, chosen, commit, step, kind, replaced)
+        return part(self._columns, selected, commit, step, kind, replaced)
 
 
 def events() -> pa.Table:
-    """Every report in order: `_commit`, `_ord`, `_kind`, then SCHEMA."""
-    flights = known()
+    """Return all reports in order: `_commit`, `_ord`, `_kind`, then SCHEMA."""
+    flights = all_flights()
     columns = _columns(flights)
-    return arranged(
+    return arrange(
         [
             _backfill(flights, columns),
             *_schedule(flights, columns),
@@ -84,9 +88,9 @@ def events() -> pa.Table:
 
 
 def _columns(flights: Flights) -> dict[str, pa.Array]:
-    """What a plain report of each flight says."""
-    one = pa.array(np.ones(len(flights.rn), np.int32))
-    made = {
+    """Return the columns of a correct report of each flight."""
+    report_count = pa.array(np.ones(len(flights.rn), np.int32))
+    computed = {
         "flight_month": months_text(flights.dates),
         "flight_date": pa.array(flights.dates),
         "sched_ts": moments(flights.scheduled - DAY),
@@ -94,14 +98,14 @@ def _columns(flights: Flights) -> dict[str, pa.Array]:
         "arr_ts": moments(flights.arrival, flights.landed),
         "cancelled": pa.array(flights.cancelled),
         "diverted": pa.array(flights.diverted),
-        "dep_reports": one,
-        "arr_reports": one,
+        "dep_reports": report_count,
+        "arr_reports": report_count,
     }
-    return {name: made[name] if name in made else flights.column(name) for name in SCHEMA.names}
+    return {name: computed[name] if name in computed else flights.column(name) for name in SCHEMA.names}
 
 
 def _backfill(flights: Flights, columns: Columns) -> Part:
-    """One complete row per flight of January to September, with two gaps that late corrections fill."""
+    """Return one complete row per flight of January to September, with two gaps that late corrections fill."""
     known_departure, landed = ~flights.blizzard, flights.landed
     too_late = pa.array(flights.arr_delay + 7, pa.int32())
     replaced = {
@@ -113,28 +117,28 @@ def _backfill(flights: Flights, columns: Columns) -> Part:
 
 
 def _schedule(flights: Flights, columns: Columns) -> list[Part]:
-    """First filings, true aircraft of swapped ones, copies, and flights that were filed and withdrawn again."""
+    """Return first filings, corrections of swapped aircraft, copies, and flights that were filed and withdrawn."""
     rn, batch, live, swapped = flights.rn, flights.batch, flights.live, flights.swapped
     send = _Stream(flights, columns, 0)
     filed = where(swapped, flights.tail_number_before(), columns["tailnum"])
     ghost = live & (flights.month == 12) & (mix(rn, 4) % 150 == 0)
     flight = pa.array(flights.column("flight").to_numpy() + _WITHDRAWN_FLIGHT, pa.int32())
-    nobody = pa.nulls(len(rn), pa.string())
+    no_aircraft = pa.nulls(len(rn), pa.string())
     withdrawn = moments(flights.scheduled - 20 * HOUR)
     return [
         send(live, np.where(swapped & (mix(rn, 2) % 4 == 0), batch + 1, batch), 0, tailnum=filed),
         send(swapped, batch, 1, sched_ts=moments(flights.scheduled - 3 * HOUR)),
         send(live & percent(rn, 3, 2), batch + 1, 2, tailnum=filed),
-        send(ghost, batch, 3, flight=flight, tailnum=nobody),
-        send(ghost, batch + 1, 4, "-D", flight=flight, tailnum=nobody, sched_ts=withdrawn),
+        send(ghost, batch, 3, flight=flight, tailnum=no_aircraft),
+        send(ghost, batch + 1, 4, "-D", flight=flight, tailnum=no_aircraft, sched_ts=withdrawn),
     ]
 
 
 def _departures(flights: Flights, columns: Columns) -> list[Part]:
-    """One report per flight; wrong ones are put right, cancelled flights were said to have left, copies come late."""
+    """Return one report per flight with corrections: wrong delays, cancelled flights reported as departed, copies."""
     rn, batch, fixed, false = flights.rn, flights.batch, flights.departure_fixed, flights.falsely_departed
     send = _Stream(flights, columns, 1)
-    other_way_round = mix(rn, 11) % 2 == 1
+    correction_first = mix(rn, 11) % 2 == 1
     wrong = pa.array(flights.wrong_dep_delay, pa.int32())
     right = moments(flights.departure + 90 * MINUTE)
     on_time = {
@@ -143,19 +147,19 @@ def _departures(flights: Flights, columns: Columns) -> list[Part]:
         "dep_delay": pa.array(np.zeros(len(rn), np.int32)),
         "cancelled": pa.array(np.zeros(len(rn), np.bool_)),
     }
-    first_step = np.where(false & other_way_round, 1, 0)
+    first_step = np.where(false & correction_first, 1, 0)
     first = where(fixed, wrong, columns["dep_delay"])
     return [
         send(flights.live, flights.departure_batch, first_step, dep_delay=first),
         send(fixed, batch, 1, dep_ts=right),
-        send(false, batch, np.where(other_way_round, 0, 1), **on_time),
+        send(false, batch, np.where(correction_first, 0, 1), **on_time),
         send(flights.live & percent(rn, 12, 3), batch + 1, 2, dep_ts=where(fixed, right, columns["dep_ts"])),
         send(flights.blizzard, np.full(len(rn), _BLIZZARD_BATCH), 0),
     ]
 
 
 def _arrivals(flights: Flights, columns: Columns) -> list[Part]:
-    """One report per flight that landed; some are put right in the next batch, an audit corrects September."""
+    """Return one report per landed flight; some are corrected in the next batch, and an audit corrects September."""
     rn, batch, fixed, landed = flights.rn, flights.batch, flights.arrival_fixed, flights.live & flights.landed
     send = _Stream(flights, columns, 2)
     wrong = where(fixed, pa.array(flights.wrong_arr_delay, pa.int32()), columns["arr_delay"])

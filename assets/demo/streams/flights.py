@@ -1,4 +1,4 @@
-"""What the scenario's rules say about every flight: its times, its batch, and which of the planted troubles befall it."""
+"""Scenario rules for every flight: its times, its batch, and the errors planted in its reports."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BLIZZARD: Final = np.array(["2013-02-08", "2013-02-09"], dtype="datetime64[D]")
 
 @dataclass(frozen=True, eq=False)
 class Flights:
-    """All flights in file order. Times are epoch ms, UTC; numbers of flights without one are 0 under a mask elsewhere."""
+    """All flights in file order. Times are epoch ms in UTC; missing numbers are 0, and another field has their mask."""
 
     source: pa.Table
     rn: Integers
@@ -41,46 +41,46 @@ class Flights:
     delay_known: Flags
 
     def column(self, name: str) -> pa.Array:
-        """A column of the source."""
+        """Return a column of the source."""
         return self.source[name].combine_chunks()
 
     def clipped(self, batch: Integers) -> Integers:
-        """Batch numbers; those above the last count as the last."""
+        """Return batch numbers, limited to the last batch."""
         return np.asarray(np.minimum(batch, LAST_BATCH))
 
     @property
     def diverted(self) -> Flags:
-        """Landed, but nobody knows how late."""
+        """Flights that landed with an unknown delay."""
         return np.asarray(self.landed & ~self.delay_known)
 
     @property
     def blizzard(self) -> Flags:
-        """Cancellations whose departure group comes months later."""
+        """Cancellations whose departure report arrives months later."""
         return np.asarray(self.cancelled & np.isin(self.dates, _BLIZZARD))
 
     @property
     def audited(self) -> Flags:
-        """September arrivals that an audit puts right."""
+        """September arrivals that an audit corrects."""
         return np.asarray((self.month == 9) & self.delay_known & percent(self.rn, 18, 1))
 
     @property
     def swapped(self) -> Flags:
-        """Filed with the aircraft of the carrier's flight before."""
+        """Flights filed with the aircraft of the carrier's previous flight."""
         return np.asarray(self.live & valid(self.column("tailnum")) & percent(self.rn, 1, 6))
 
     @property
     def departure_fixed(self) -> Flags:
-        """Departures reported wrong first."""
+        """Departures whose first report is wrong."""
         return np.asarray(self.live & ~self.cancelled & percent(self.rn, 7, 4))
 
     @property
     def falsely_departed(self) -> Flags:
-        """Cancelled, yet reported as departed on time."""
+        """Cancelled flights that were reported as departed on time."""
         return np.asarray(self.live & self.cancelled & percent(self.rn, 10, 1, of=10))
 
     @property
     def arrival_fixed(self) -> Flags:
-        """Arrivals reported wrong first."""
+        """Arrivals whose first report is wrong."""
         return np.asarray(self.live & self.delay_known & percent(self.rn, 16, 3))
 
     @property
@@ -100,16 +100,16 @@ class Flights:
 
     @property
     def wrong_dep_delay(self) -> Integers:
-        """The departure delay as reported first where it is fixed later."""
+        """Departure delay of a wrong first report."""
         return np.asarray(self.dep_delay + 1 + mix(self.rn, 8) % 15)
 
     @property
     def wrong_arr_delay(self) -> Integers:
-        """The arrival delay as reported first where it is fixed later."""
+        """Arrival delay of a wrong first report."""
         return np.asarray(self.arr_delay + 5 + mix(self.rn, 17) % 20)
 
     def tail_number_before(self) -> pa.Array:
-        """The tail number of the same carrier's flight with the next lower row number."""
+        """Return the tail number of the same carrier's flight with the next lower row number."""
         carrier = self.column("carrier").dictionary_encode().indices.to_numpy()
         order = np.argsort(carrier, kind="stable")
         before = np.full(len(order), -1)
@@ -119,8 +119,8 @@ class Flights:
 
 
 @functools.cache
-def known() -> Flights:
-    """All flights, read and computed once a process."""
+def all_flights() -> Flights:
+    """Return all flights, read and computed once per process."""
     source = flights()
     dates = local_dates(source)
     month = source["month"].to_numpy().astype(np.int64)
@@ -147,20 +147,20 @@ def known() -> Flights:
 
 
 def valid(column: pa.Array) -> Flags:
-    """Which values are not null."""
+    """Return which values are not null."""
     return np.asarray(pc.is_valid(column).to_numpy(zero_copy_only=False))
 
 
 def numbers(source: pa.Table, name: str, missing: int = 0) -> Integers:
-    """A column of whole numbers with something in place of nulls."""
+    """Return a column of integers with a value in place of nulls."""
     return np.asarray(pc.fill_null(source[name], missing).to_numpy().astype(np.int64))
 
 
 def moments(values: Integers, where: Flags | None = None) -> pa.Array:
-    """TIMESTAMP(3) of epoch ms; null where ``where`` is false."""
+    """Return TIMESTAMP(3) values of epoch ms; null where ``where`` is false."""
     return pa.array(values.astype(np.int64), mask=None if where is None else ~where).cast(pa.timestamp("ms"))
 
 
-def where(chosen: Flags, one: pa.Array, other: pa.Array | None = None) -> pa.Array:
-    """``one`` where chosen, else ``other`` (default: null)."""
-    return pc.if_else(pa.array(chosen), one, pa.scalar(None, one.type) if other is None else other)
+def where(selected: Flags, value: pa.Array, other: pa.Array | None = None) -> pa.Array:
+    """Return ``value`` where selected, else ``other`` (default: null)."""
+    return pc.if_else(pa.array(selected), value, pa.scalar(None, value.type) if other is None else other)

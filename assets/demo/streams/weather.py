@@ -1,4 +1,4 @@
-"""Hourly weather of three stations; one station's batch is sent twice, as an append-only table will keep."""
+"""Hourly weather of three stations; one station's batch is sent twice, and an append-only table keeps both copies."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from assets.demo import source
-from assets.demo.events import Part, arranged
+from assets.demo.events import Part, arrange
 
 SCHEMA = pa.schema(
     [
@@ -25,7 +25,7 @@ REPEATED_COMMIT, REPEATED_STATION = 9 + 7, "LGA"
 
 
 def events() -> pa.Table:
-    """Every observation in order of commit, copy, station and file: `_commit`, `_ord`, `_kind`, then SCHEMA."""
+    """Return all observations in order of commit, copy, station and file: `_commit`, `_ord`, `_kind`, then SCHEMA."""
     observed = source.weather()
     dates = source.local_dates(observed)
     month = observed["month"].to_numpy().astype(np.int64)
@@ -39,20 +39,20 @@ def events() -> pa.Table:
     table = {name: columns[name] if name in columns else plain[name] for name in SCHEMA.names}
     station = observed["origin"].to_numpy(zero_copy_only=False).astype(str)
     rank = np.searchsorted(np.array(STATIONS), station)
-    again = np.flatnonzero((commit == REPEATED_COMMIT) & (station == REPEATED_STATION))
+    repeated = np.flatnonzero((commit == REPEATED_COMMIT) & (station == REPEATED_STATION))
     rows = np.arange(len(commit))
 
-    def sent(chosen: source.Integers, copy: int) -> Part:
-        # `arranged` sorts by row number: a number made of (copy, station, row) gives the scenario's order.
-        position = (np.int64(copy) << 40) | (rank[chosen].astype(np.int64) << 32) | rows[chosen]
-        picked = {name: column.take(pa.array(chosen)) for name, column in table.items()}
-        return Part(position, commit[chosen], np.zeros(len(chosen), np.int64), "+I", picked)
+    def batch_part(selected: source.Integers, copy: int) -> Part:
+        # `arrange` sorts by row number: a number made of (copy, station, row) gives the scenario's order.
+        position = (np.int64(copy) << 40) | (rank[selected].astype(np.int64) << 32) | rows[selected]
+        picked = {name: column.take(pa.array(selected)) for name, column in table.items()}
+        return Part(position, commit[selected], np.zeros(len(selected), np.int64), "+I", picked)
 
-    return arranged([sent(rows, 0), sent(again, 1)], SCHEMA)
+    return arrange([batch_part(rows, 0), batch_part(repeated, 1)], SCHEMA)
 
 
 def writers_of(rows: pa.Table) -> list[pa.Table]:
-    """One table per writer, in order: each station sends its own file, a repeated batch comes from a fourth one."""
+    """Return one table per writer, in order: each station sends its own file; a repeated batch has a fourth writer."""
     station = rows["origin"].to_numpy(zero_copy_only=False).astype(str)
     borders = np.flatnonzero(station[1:] != station[:-1]) + 1
     # The repeated LGA rows follow the first LGA rows: a key seen before starts the fourth writer.
