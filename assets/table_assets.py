@@ -55,7 +55,12 @@ def _describe_data(card: TableCard) -> str:
 
 
 def layout_asset(card: TableCard, warehouse_path: str) -> dg.AssetsDefinition:
-    """Return the layout asset of one table; materialising it merges all files that can be merged."""
+    """Return the layout asset of one table; materialising it merges all files that can be merged.
+
+    Args:
+        card: the table.
+        warehouse_path: location of the warehouse.
+    """
     key = names.layout_key(warehouse_path, card.name)
     data = names.data_key(warehouse_path, card.name)
     database, _ = names.split(card.name)

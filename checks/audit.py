@@ -96,7 +96,11 @@ def audit_op() -> dg.OpDefinition:
 
 
 def longest_ago_first(instance: dg.DagsterInstance, warehouse: WarehouseResource, tables: list[str]) -> list[str]:
-    """Return the tables by the time of their newest evaluation of merged_view_unchanged, those never compared first."""
+    """Sort tables by the time of their newest evaluation of merged_view_unchanged.
+
+    Returns:
+        The tables, those never compared first.
+    """
     keys = {
         table: dg.AssetCheckKey(names.layout_key(warehouse.path, table), names.MERGED_VIEW_CHECK) for table in tables
     }

@@ -175,7 +175,11 @@ def _metadata_value(value: float | str) -> dg.MetadataValue:
 
 
 def under_policy(result: dg.AssetCheckResult, policy: Policy) -> dg.AssetCheckResult:
-    """Return a result with the severity of the policy; without one in the policy, the result is unchanged."""
+    """Apply the severity of the policy to a result.
+
+    Returns:
+        The result with that severity, or the same result if it passed or the policy sets none.
+    """
     severity = _SEVERITIES.get(policy.checks.get(str(result.check_name), ""))
     if result.passed or severity is None or result.severity is severity:
         return result
@@ -219,7 +223,13 @@ def rename_result(check: str, result: dg.AssetCheckResult) -> dg.AssetCheckResul
 def evaluation_of(
     asset: dg.AssetKey, result: dg.AssetCheckResult, partition: str | None = None
 ) -> dg.AssetCheckEvaluation:
-    """Return the event that reports a result without an op of its own."""
+    """Return the event that reports a result without an op of its own.
+
+    Args:
+        asset: key of the asset.
+        result: the result.
+        partition: partition that it is for, or None for the whole asset.
+    """
     return dg.AssetCheckEvaluation(
         asset_key=asset,
         check_name=str(result.check_name),

@@ -184,7 +184,15 @@ def suite_columns(table: Table, declared: Sequence[Expectation] = ()) -> list[st
 
 
 def read_sample(table: Table, max_rows: int = MAX_ROWS, declared: Sequence[Expectation] = ()) -> Sample:
-    """Read up to `max_rows` merged rows. A key is in one bucket only, so a truncated sample still shows duplicates."""
+    """Read up to `max_rows` merged rows of the columns that a suite needs.
+
+    A key is in one bucket only, so a truncated sample still shows duplicates.
+
+    Args:
+        table: the table.
+        max_rows: most rows to read.
+        declared: expectations of the policy.
+    """
     columns = suite_columns(table, declared)
     batches: list[pa.RecordBatch] = []
     rows = 0
@@ -203,6 +211,9 @@ def rows_in_spark(spark: SparkResource, table: Table, declared: Sequence[Expecta
     """Provide all merged rows of a suite's columns as a Spark DataFrame, cached while several expectations read it.
 
     The cache spills to the disks of Spark. Raises the errors of opening a session.
+
+    Yields:
+        The DataFrame.
     """
     from lsm_core.spark import read_table
 
@@ -295,7 +306,8 @@ def run_suite(
 def rows_batch(card: TableCard, frame: Any, declared: Sequence[Expectation] = ()) -> Batch:
     """Return rows with the expectations of the schema and the policy.
 
-    Raises SuiteCrashed for an unknown expectation.
+    Raises:
+        SuiteCrashed: the policy names an unknown expectation.
     """
     own = [(text, expectation, True) for text, expectation in expectations(card, frame)]
     keys = [name for name in card.primary_keys if name in frame.columns]

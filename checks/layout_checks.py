@@ -140,7 +140,14 @@ def report_checks(
 
 
 def condition_result(store: TableStore, health: TableHealth, policy: Policy, check: str) -> dg.AssetCheckResult:
-    """Return the result of a metadata check from known health; only due work makes it read the ledger."""
+    """Return the result of a metadata check from known health; only due work makes it read the ledger.
+
+    Args:
+        store: the table.
+        health: its health.
+        policy: its policy.
+        check: name of the check.
+    """
     if check == names.BACKLOG_CHECK:
         evaluation = backlog_evaluation(
             dg.AssetKey(store.name), health.partitions, policy, hidden=hides_level0(store.options)

@@ -46,9 +46,16 @@ _WORKING: Final = [
 def newest_evaluations(
     instance: dg.DagsterInstance, checks: Collection[dg.AssetCheckKey]
 ) -> dict[dg.AssetCheckKey, dg.AssetCheckEvaluation]:
-    """Return the newest evaluation of each check, of any partition; checks without evaluations are left out.
+    """Return the newest evaluation of each check, of any partition.
 
     Dagster's own newest record may only be planned by a run that is at work or that ended before its checks.
+
+    Args:
+        instance: Dagster instance.
+        checks: keys of the checks.
+
+    Returns:
+        The evaluations by check; checks that were never evaluated are missing.
     """
     evaluations: dict[dg.AssetCheckKey, dg.AssetCheckEvaluation] = {}
     storage, keys = instance.event_log_storage, list(checks)
@@ -174,10 +181,19 @@ def _fails(evaluation: dg.AssetCheckEvaluation | None) -> bool:
 
 
 def started_before(instance: dg.DagsterInstance, run_id: str, table: str, layout: dg.AssetKey) -> str | None:
-    """Return the id of a run that has worked on the table since before this run, or None.
+    """Find another run that has worked on the table for longer than this run.
 
     Of two runs that start at the same time, only one finds the other. Call it after the run has the table's tag, so
     that the other run sees it.
+
+    Args:
+        instance: Dagster instance.
+        run_id: id of this run.
+        table: full name of the table.
+        layout: key of its layout.
+
+    Returns:
+        The id of the other run, or None.
     """
     statuses = [dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
     records = {
@@ -260,11 +276,12 @@ def resumed_ms(instance: dg.DagsterInstance, table: str) -> int:
 
 
 def suspension(instance: dg.DagsterInstance, table: str) -> Suspension | None:
-    """Return the suspension of a table: its newest `IN_A_ROW` or more runs failed, so sensors start no runs.
-
-    None if it is not suspended.
+    """Find out whether sensors start no runs of a table, because its newest `IN_A_ROW` or more runs failed.
 
     Runs before the last resume do not count, and neither do canceled runs.
+
+    Returns:
+        The suspension, or None if the table is not suspended.
     """
     ended = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE]
     tags: dict[str, str | list[str]] = {names.TAG_TABLE: names.table_value(table), names.TAG_ACTION: list(_MAINTAINING)}

@@ -230,7 +230,15 @@ def data_version(store: TableStore, latest: int) -> int | None:
 
 
 def data_snapshot(store: TableStore, latest: int) -> Snapshot | None:
-    """Return the newest snapshot up to `latest` that changed the rows, or None if it has expired."""
+    """Return the newest snapshot that changed the rows.
+
+    Args:
+        store: the table.
+        latest: newest snapshot to consider.
+
+    Returns:
+        The snapshot, or None if it has expired.
+    """
     earliest = snapshots.earliest_id(store)
     for number in range(latest, min(earliest or latest, latest) - 1, -1):
         try:

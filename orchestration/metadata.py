@@ -32,7 +32,11 @@ _WORST_BUCKETS = 20
 
 
 def table_metadata(card: TableCard) -> dict[str, dg.MetadataValue]:
-    """Return metadata of a table from its schema alone: columns, keys, options and location."""
+    """Return metadata of a table from its schema alone.
+
+    Returns:
+        Columns, keys, options, location and why it is not maintained, by label.
+    """
     columns = [
         dg.TableColumn(
             column.name,
@@ -80,7 +84,11 @@ def options_table(options: Mapping[str, str]) -> str:
 
 
 def health_metadata(health: TableHealth) -> dict[str, dg.MetadataValue]:
-    """Return the numbers of a table's or partition's health; Dagster plots every number over time."""
+    """Return the numbers of a table's or partition's health.
+
+    Returns:
+        Values by label; Dagster plots every number over time.
+    """
     buckets = health.buckets
     level0_ages = [health.measured_ms - b.oldest_level0_ms for b in buckets if b.oldest_level0_ms is not None]
     rows, files = sum(bucket.rows for bucket in buckets), sum(bucket.files for bucket in buckets)
@@ -163,7 +171,7 @@ def data_metadata(health: TableHealth) -> dict[str, dg.MetadataValue]:
 def cost_metadata(
     predicted: PlanEstimate, numbers: Mapping[str, Any], calibration: Calibration | None = None
 ) -> dict[str, dg.MetadataValue]:
-    """Return the plan's estimate beside the measured costs: a sentence, and numbers to plot together.
+    """Return the plan's estimate and the measured costs, as a sentence and as numbers to plot together.
 
     Args:
         predicted: estimate of the plan.
@@ -338,10 +346,18 @@ def _hours(spans_ms: Sequence[int]) -> float:
 
 
 def launch_link(run: dg.DagsterRun, job: str, config: Mapping[str, Any]) -> str:
-    """Return the URL path of a job's launchpad in the run's own code location, with its configuration filled in.
+    """Return a link to the launchpad of a job, with its configuration filled in.
 
     If the configuration names a table, the link has the table's tag, so that the new run waits for other runs of the
     table.
+
+    Args:
+        run: run whose code location has the job.
+        job: name of the job.
+        config: configuration of the job.
+
+    Returns:
+        The path of the page, relative to the web server.
     """
     origin = run.remote_job_origin
     location_path = "dredge"  # as workspace.yaml calls it: a run without a server has no origin

@@ -80,6 +80,9 @@ def part(text: str) -> str:
 
     Changed or long names get a short hash, so that none collide. So do names with ``_`` at an end: joined by ``__``,
     ``a_`` with ``b`` would equal ``a`` with ``_b``.
+
+    Args:
+        text: any name, such as that of a table.
     """
     safe = _UNSAFE.sub("_", text)[:80]
     if safe == text and safe not in _RESERVED and "__" not in safe and safe == safe.strip("_"):
@@ -231,14 +234,28 @@ def tag_value(text: str) -> str:
 
 
 def run_key(table: str, partition: str | None, snapshot: int, plan_hash: str, number: int = 1) -> str:
-    """Return ``table/partition@snapshot:planhash``: the same plan runs once, and after a failure as try `number`
-    (``#2``).
+    """Return the run key ``table/partition@snapshot:planhash``, under which Dagster starts a plan once.
+
+    Args:
+        table: full name of the table.
+        partition: path of the partition, or None.
+        snapshot: snapshot that the plan is based on.
+        plan_hash: hash of the plan.
+        number: number of the try, from 1; a retry after a failure adds ``#2``.
     """
     subject = f"{table}/{partition}" if partition else table
     return f"{subject}@{snapshot}:{plan_hash}{f'#{number}' if number > 1 else ''}"
 
 
 def run_tags(table: str, partition: str | None, plan_hash: str, action: str, reason: str) -> dict[str, str]:
-    """Return the tags that identify a run; a long reason is cut to the length of a tag."""
+    """Return the tags that identify a run.
+
+    Args:
+        table: full name of the table.
+        partition: path of the partition, or None.
+        plan_hash: hash of the plan.
+        action: name of the action.
+        reason: why the run was started; cut to the length of a tag.
+    """
     tags = {TAG_TABLE: table_value(table), TAG_PLAN: plan_hash, TAG_ACTION: action, TAG_REASON: reason[:_MAX_TAG]}
     return {**tags, TAG_PARTITION: partition} if partition else tags

@@ -45,7 +45,11 @@ def changed_buckets(before: TableHealth, after: TableHealth) -> list[tuple[Bucke
 
 
 def tree_picture(before: TableHealth, after: TableHealth) -> str:
-    """Return Markdown with the picture, or "" if no bucket changed; with more than 8 buckets, it counts the others."""
+    """Draw the levels of the changed buckets before and after a change.
+
+    Returns:
+        Markdown with the picture, or "" if no bucket changed. With more than 8 buckets, it counts the others.
+    """
     changed = changed_buckets(before, after)
     if not changed:
         return ""

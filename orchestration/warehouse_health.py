@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from typing import Final
 from urllib.parse import quote
 
 import dagster as dg
@@ -27,7 +27,6 @@ from orchestration.resources.warehouse import WarehouseResource
 from orchestration.sensors.looks import OpenTable, open_table
 from orchestration.table_card import TableCard, count_text
 
-_Result: TypeAlias = dg.MaterializeResult  # type: ignore[type-arg]
 _SHOWN: Final = 50
 _UNHEALTHY: Final = 10.0
 """Score from which a table is not called healthy, although no rule requires an action yet."""
@@ -101,7 +100,10 @@ def warehouse_health_asset(
         kinds={"dredge"},
     )
     @resolve_annotations
-    def warehouse_health(context: dg.AssetExecutionContext, warehouse: WarehouseResource) -> _Result:
+    def warehouse_health(
+        context: dg.AssetExecutionContext,
+        warehouse: WarehouseResource,
+    ) -> dg.MaterializeResult:  # type: ignore[type-arg]
         other = other_warehouse(context.instance, warehouse_path)
         if other is not None:
             raise dg.Failure(other, allow_retries=False)
@@ -139,7 +141,17 @@ def report_conditions(
 def rank_warehouse(
     warehouse: WarehouseResource, instance: dg.DagsterInstance, cards: Sequence[TableCard], policies: Policies
 ) -> list[TableLine]:
-    """Return a line for every table, the neediest first; unreadable tables come before all others."""
+    """Rank the tables of the warehouse by need.
+
+    Args:
+        warehouse: the warehouse.
+        instance: Dagster instance, for failed checks and suspensions.
+        cards: tables of the loaded definitions.
+        policies: policies in force.
+
+    Returns:
+        A line for every table, the neediest first; unreadable tables come before all others.
+    """
     lines: dict[str, TableLine] = {}
     broken: list[TableLine] = []
     suspended = suspensions(instance)

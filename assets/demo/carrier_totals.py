@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
 import dagster as dg
 import pyarrow as pa
@@ -28,7 +28,6 @@ from orchestration.quirks import resolve_annotations
 from orchestration.resources.settings import Settings
 from orchestration.resources.warehouse import REPLAY_VARIABLE, WarehouseResource
 
-_Result: TypeAlias = dg.MaterializeResult  # type: ignore[type-arg]
 NAME: Final = "carrier_totals"
 """Name of the job, its pool and its consumer."""
 SENSOR: Final = "carrier_changes"
@@ -200,7 +199,10 @@ def stream_definitions(warehouse_path: str, settings: Settings) -> dg.Definition
         pool=NAME,
     )
     @resolve_annotations
-    def totals(context: dg.AssetExecutionContext, warehouse: WarehouseResource) -> _Result:
+    def totals(
+        context: dg.AssetExecutionContext,
+        warehouse: WarehouseResource,
+    ) -> dg.MaterializeResult:  # type: ignore[type-arg]
         progress, change_counts = follow(warehouse.table(TABLE), progress_path(warehouse))
         changes = ", ".join(f"{change_counts[kind]:,} {kind}" for kind in sorted(change_counts)) or "no change"
         context.log.info("read %s; snapshot %s comes next", changes, progress.following)

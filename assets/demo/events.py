@@ -40,8 +40,15 @@ def part(
     kind: str = "+I",
     replaced: Mapping[str, pa.Array] | None = None,
 ) -> Part:
-    """Return the selected rows of `table`; `commit`, `step` and `replaced` have values for all rows and are filtered
-    here.
+    """Return the selected rows of a table as a part.
+
+    Args:
+        table: columns of all rows.
+        selected: which rows to take.
+        commit: commit of each row.
+        step: step of each row, or one step for all.
+        kind: row kind.
+        replaced: columns that replace those of `table`, for all rows.
     """
     rows = np.flatnonzero(selected)
     picked = {name: (replaced or {}).get(name, column).take(pa.array(rows)) for name, column in table.items()}
@@ -50,9 +57,14 @@ def part(
 
 
 def arrange(parts: list[Part], schema: pa.Schema) -> pa.Table:
-    """Return all parts as one table sorted by commit, row number and step.
+    """Combine parts into one table sorted by commit, row number and step.
 
-    Columns: `_commit` int32, `_ord` int32 (0-based in its commit), `_kind` string, then those of `schema`.
+    Args:
+        parts: the parts.
+        schema: schema of the table.
+
+    Returns:
+        Columns `_commit` int32, `_ord` int32 (0-based in its commit), `_kind` string, then those of `schema`.
     """
     commit = np.concatenate([p.commit for p in parts])
     rows = np.concatenate([p.rows for p in parts])
@@ -92,5 +104,12 @@ def mix(numbers: npt.NDArray[np.int64], salt: int) -> npt.NDArray[np.int64]:
 
 
 def percent(numbers: npt.NDArray[np.int64], salt: int, below: int, of: int = 100) -> npt.NDArray[np.bool_]:
-    """Return the rows whose h(n, salt) modulo `of` is less than `below`: "p %" of the scenario."""
+    """Select the rows for "p %" of the scenario.
+
+    Args:
+        numbers: row numbers.
+        salt: salt of the rule.
+        below: rows whose h(n, salt) modulo `of` is less than this are selected.
+        of: the modulus.
+    """
     return mix(numbers, salt) % of < below

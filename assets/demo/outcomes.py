@@ -178,7 +178,14 @@ def held_of(table: Table) -> list[str]:
 
 
 def changes(table: str, store: TableStore, before: int, after: int) -> list[Outcome]:
-    """Return the changes between two snapshots by partition, if no writer committed in between."""
+    """Return the changes between two snapshots by partition, if no writer committed in between.
+
+    Args:
+        table: name of the table.
+        store: the table, opened.
+        before: first snapshot.
+        after: second snapshot.
+    """
     buckets_before, buckets_after = _by_partition(store, before), _by_partition(store, after)
     outcomes = []
     for text, buckets in sorted(buckets_after.items()):

@@ -183,7 +183,11 @@ VERDICT: Final = TypeAdapter(Verdict)
 
 
 def ruled_store(warehouse: WarehouseResource, table: str) -> TableStore:
-    """Open a table with the options that its policy overrides. Raises as `WarehouseResource.store`."""
+    """Open a table with the options that its policy overrides.
+
+    Raises:
+        DredgeError: as `WarehouseResource.store`.
+    """
     store, options = warehouse.store(table), policy_source(warehouse.policy_file).current().of(table).options
     return store.copy(options) if options else store
 
@@ -275,7 +279,15 @@ def nothing_to_do(plan: MaintenancePlan) -> str:
 
 
 def first_line(plan: MaintenancePlan, partitions: Sequence[str] = ()) -> str:
-    """Return the first log line of a run: the action, its size and its plan, or why there is nothing to do."""
+    """Return the first log line of a run.
+
+    Args:
+        plan: plan of the run.
+        partitions: partitions of the run, if any.
+
+    Returns:
+        The action, its size and its plan, or why there is nothing to do.
+    """
     where = f"/{partitions[0]}" if partitions else ""
     more = f" and {count_text(len(partitions) - 1, 'more partition')}" if len(partitions) > 1 else ""
     subject = f"{plan.table}{where}{more}"
@@ -389,7 +401,14 @@ def plan_partitions(
 
 
 def declined_plan(table: str, text: str, action: str = COMPACT, *, reason: str = "unsupported") -> MaintenancePlan:
-    """Return an empty plan that declines the whole table for one reason."""
+    """Return an empty plan that declines the whole table.
+
+    Args:
+        table: full name of the table.
+        text: why the table is declined.
+        action: name of the action.
+        reason: code of the reason.
+    """
     return MaintenancePlan(action, table, None, declined=(Declined(table, reason, text),))
 
 
@@ -830,7 +849,14 @@ def record_op() -> dg.OpDefinition:
 def story_metadata(
     context: dg.OpExecutionContext, table: str, applied: AppliedPlan, verdict: Verdict
 ) -> dict[str, dg.MetadataValue]:
-    """Return metadata of a run: the action and its reason, the plan, the outcome and the comparison."""
+    """Return metadata that describes what a run did and why.
+
+    Args:
+        context: context of the op.
+        table: full name of the table.
+        applied: the applied plan.
+        verdict: result of the comparison.
+    """
     declined = "; ".join(dict.fromkeys(item.text for item in applied.left_alone[:_MOST_NAMED]))
     decline_reason = "" if applied.changed else declined or "; ".join(applied.lines).removeprefix("nothing to do: ")
     metadata: dict[str, dg.MetadataValue] = {

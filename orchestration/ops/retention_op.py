@@ -50,7 +50,10 @@ def retention_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, s
     """Apply the retention of each table, as its policy or its options define it.
 
     A table with a failed blocking check, with a pause that covers retention, or with a running run expires nothing
-    this time. A table that fails stops no other; the op fails at its end and names the failures.
+    this time. A table that fails stops no other.
+
+    Raises:
+        dg.Failure: at the end, if tables failed; the message names them.
     """
     tables, left_out = list_tables(warehouse.catalog())
     policies = policy_source(warehouse.policy_file).current()

@@ -231,7 +231,11 @@ def apply_plan_op(report_checks: ReportChecks) -> dg.OpDefinition:
 
 @contextmanager
 def fail_in_one_line(table: str) -> Iterator[None]:
-    """Turn an error of the engine into a failure of the run with one line and no retry."""
+    """Turn an error of the engine into a failure of the run with one line and no retry.
+
+    Raises:
+        dg.Failure: the engine raised a DredgeError; the message names the table.
+    """
     try:
         yield
     except DredgeError as error:

@@ -56,7 +56,11 @@ class WhatIf(dg.Config):
 )
 @resolve_annotations
 def what_if_op(context: dg.OpExecutionContext, config: WhatIf, warehouse: WarehouseResource) -> None:
-    """Simulate and show the result on the op's output; an invalid policy or table fails the run with one line."""
+    """Simulate other policies and show the result on the op's output.
+
+    Raises:
+        dg.Failure: a policy or the table is invalid; one line, no retry.
+    """
     try:
         policies = [simulated_policy(text, name, config.table) for name, text in config.policies.items()]
         rows = simulate(

@@ -338,7 +338,10 @@ def most_useful_first(due: Iterable[Decision]) -> list[Decision]:
     """Sort due decisions by usefulness.
 
     Critical backlogs come first, then overdue work by waiting time, then work by benefit per byte read, the cheaper
-    first. Names decide the rest, so the order does not depend on the order of `due`.
+    first.
+
+    Returns:
+        The decisions; names decide the rest, so the order does not depend on the order of `due`.
     """
     return sorted(
         due,
@@ -896,9 +899,12 @@ class NextTry:
 
 
 def decide_next_try(tries: Sequence[Try], plan: str, now_ms: int) -> NextTry:
-    """Decide whether a plan is run again, from all its runs (newest first).
+    """Decide whether a plan is run again. Only failed runs are repeated; a run that a person canceled is not.
 
-    Only failed runs are repeated. A run that a person canceled is not.
+    Args:
+        tries: all finished runs of the plan, newest first.
+        plan: hash of the plan.
+        now_ms: epoch ms of the wall clock.
     """
     if not tries:
         return NextTry(1)

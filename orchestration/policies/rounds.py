@@ -124,7 +124,13 @@ def due_action(level0_files: int, level0_pass: int, trigger: int, *, full: bool)
 def values_of(store: TableStore, health: TableHealth, paths: Iterable[str]) -> list[Mapping[str, Any]]:
     """Return the partition values of paths, including partitions whose rows all wait for a bucket.
 
-    Paths of partitions without files are left out.
+    Args:
+        store: the table.
+        health: health of the table.
+        paths: paths of partitions.
+
+    Returns:
+        Values by column for each path; paths of partitions without files are left out.
     """
     selected = list(paths)
     values: dict[str, Mapping[str, Any]] = {bucket.partition_text: bucket.partition for bucket in health.buckets}

@@ -86,7 +86,13 @@ class WarehouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         return Catalog(self.path, self.catalog_options, clock=self.time())
 
     def table(self, name: str) -> Table:
-        """Open a table by its full name. Raises ``TableNotFound``, ``CorruptFile`` or ``InvalidOption``."""
+        """Open a table by its full name.
+
+        Raises:
+            TableNotFound: the table does not exist.
+            CorruptFile: a metadata file is damaged.
+            InvalidOption: an option is invalid.
+        """
         return self.catalog().table(name)
 
     def store(self, name: str) -> TableStore:
@@ -138,7 +144,16 @@ class LedgerResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         return WarehouseResource(path=self.path, clock=self.clock, catalog_options=self.catalog_options).store(table)
 
     def entries(self, table: str, limit: int | None = None) -> list[LedgerEntry]:
-        """Return the ledger entries of a table, oldest first. Raises ``CorruptFile`` or ``TableNotFound``."""
+        """Return the ledger entries of a table, oldest first.
+
+        Args:
+            table: full name of the table.
+            limit: most entries to return, or None for all.
+
+        Raises:
+            CorruptFile: an entry is damaged.
+            TableNotFound: the table does not exist.
+        """
         return read_ledger(self._store(table), limit)
 
     def record_failure(self, table: str, run_id: str, plan_hash: str, error: str, action_text: str = "compact") -> str:

@@ -162,7 +162,15 @@ class TableSweep:
     name_check: NameCheck = field(default_factory=NameCheck)
 
     def tick(self, context: dg.SensorEvaluationContext, warehouse: WarehouseResource) -> dg.SensorResult:
-        """Visit as many tables as the time budget allows, at least one, and return runs, events and reasons."""
+        """Visit as many tables as the time budget allows, at least one.
+
+        Args:
+            context: context of the tick.
+            warehouse: the warehouse.
+
+        Returns:
+            Runs to start, events to store, partitions to add, and the reasons of all decisions.
+        """
         cursor = Cursor.read(context.cursor)
         stopped = warehouse.replaying()
         if stopped is None:
@@ -333,7 +341,11 @@ def _skip_tick(context: dg.SensorEvaluationContext, why: str, cursor: Cursor) ->
 
 
 def decision_lines(decisions: Sequence[Decision]) -> list[str]:
-    """Return one line per decision, runs first; beyond 60 declines per table, they are counted by reason."""
+    """Return one line per decision, runs first.
+
+    Returns:
+        The lines; beyond 60 declines per table, declines are counted by reason.
+    """
     runs = [decision.line() for decision in decisions if decision.outcome is Outcome.RUN]
     others = [decision for decision in decisions if decision.outcome is not Outcome.RUN]
     lines = [*runs, *(decision.line() for decision in others[:_LINES_A_TABLE])]

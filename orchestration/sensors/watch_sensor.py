@@ -125,7 +125,15 @@ class Watch:
     _shown: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def tick(self, context: dg.SensorEvaluationContext, warehouse: WarehouseResource) -> dg.SensorResult:
-        """Visit as many tables as the time budget allows, at least one, and send new findings."""
+        """Visit as many tables as the time budget allows, at least one, and send new findings.
+
+        Args:
+            context: context of the tick.
+            warehouse: the warehouse.
+
+        Returns:
+            The findings as lines of the tick, and an observation of each layout whose findings changed.
+        """
         state = _read_channels(context.cursor)
         stopped = warehouse.replaying()
         if stopped is None:

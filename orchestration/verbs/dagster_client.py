@@ -213,7 +213,13 @@ class DagsterClient:
         return [_run(item) for item in answer["results"]]
 
     def check_results(self, asset: Sequence[str], check: str, limit: int = 20) -> list[CheckResult]:
-        """Return the newest evaluations of an asset check, newest first, without planned ones."""
+        """Return the newest evaluations of an asset check, newest first, without planned ones.
+
+        Args:
+            asset: key of the asset.
+            check: name of the check.
+            limit: most evaluations to read.
+        """
         answer = self.query(_CHECKS, {"asset": {"path": list(asset)}, "check": check, "limit": limit})
         return [
             CheckResult(
