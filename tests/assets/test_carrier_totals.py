@@ -144,7 +144,7 @@ def test_a_torn_file_and_a_missing_folder_are_named(warehouse: WarehouseResource
 def test_the_sensor_starts_the_job_once_a_compaction_told_and_the_check_judges(house: House) -> None:
     table = house.warehouse.table(TABLE)
     send(table, 1)
-    assert house.tick(SENSOR).skip_message == f"{TABLE}: no compaction told a change since snapshot 0"
+    assert house.tick(SENSOR).skip_message == f"{TABLE}: no compaction wrote changes since snapshot 0"
     table.compact(full=True)
     Path(house.warehouse.replay_state).write_text("batches 0-4", encoding="utf-8")
     assert house.tick(SENSOR).skip_message == "replay of batches 0-4 in progress"
@@ -158,7 +158,7 @@ def test_the_sensor_starts_the_job_once_a_compaction_told_and_the_check_judges(h
     assert evaluations(result) == {CHECK: (True, said)}
     [made] = result.asset_materializations_for_node("__".join(totals_key(house.warehouse.path).path))
     assert (made.metadata["changes +I"].value, made.metadata["next snapshot"].value) == (3, 4)
-    assert house.tick(SENSOR).skip_message == f"{TABLE}: no compaction told a change since snapshot 3"
+    assert house.tick(SENSOR).skip_message == f"{TABLE}: no compaction wrote changes since snapshot 3"
     path = progress_path(house.warehouse)
     kept = read_progress(path)
     write_progress(path, Progress(kept.totals.slice(1), kept.following))

@@ -77,7 +77,7 @@ def test_the_warehouse_is_ranked_with_next_actions_reasons_and_holders(tmp_path:
         by_table = dict(zip(order, rows, strict=True))
         assert "| compact: 6 sorted runs \\>= 5 | the next tick; overdue: due since " in by_table["shop.busy"]
         assert "(/assets/wh/shop/busy_layout)" in by_table["shop.busy"]
-        assert "| nothing by itself | not while: " in by_table["shop.resting"]
+        assert "| nothing automatic | not while: " in by_table["shop.resting"]
         assert "paused by policy: storage move" in by_table["shop.resting"]
         assert "| none: healthy | - |" in by_table["shop.calm"]
         idle = utc_text(written + 20 * DAY_MS)

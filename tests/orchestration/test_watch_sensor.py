@@ -104,7 +104,7 @@ def test_a_webhook_that_fails_is_tried_again_later_and_the_tick_goes_on(
         assert len(hook.sent) == 2
         assert "1 alerts wait until" in house.lines(house.tick(WATCH))[-1] and len(hook.sent) == 2
         now += 16 * 60_000
-        assert house.lines(house.tick(WATCH))[-1].endswith("tried again in 60 min")
+        assert house.lines(house.tick(WATCH))[-1].endswith("next try in 60 min")
         hook.status, now = 200, now + 61 * 60_000
         assert house.lines(house.tick(WATCH))[-1] == "webhook at 127.0.0.1: sent 1 new, 0 over"
         assert not any("webhook" in line for line in house.lines(house.tick(WATCH)))
@@ -194,7 +194,7 @@ def test_a_mail_server_that_is_down_or_says_nothing_blocks_nobody_and_is_told_la
             lines = house.lines(house.tick(WATCH))[-2:]
             assert "webhook at 127.0.0.1: sent 1 new, 0 over" in lines, "the other channel gets it"
             assert any("e-mail to ann@example.org: not sent: ConnectionRefused" in line for line in lines), lines
-            assert any(line.endswith("tried again in 15 min") for line in lines)
+            assert any(line.endswith("next try in 15 min") for line in lines)
             server = _Post(tls=False)
             monkeypatch.setattr(alert_channels.smtplib, "SMTP", server)
             assert "1 alerts wait until" in house.lines(house.tick(WATCH))[-1] and not server.messages
