@@ -96,7 +96,7 @@ class ChangelogProducer:
         if self._keeps_vectors:
             for hit in hits:
                 self._superseded.setdefault(hit.file.file_name, []).append(DeletionVector.of(hit.positions))
-        asked = np.concatenate([hit.asked for hit in hits])
+        asked = np.concatenate([hit.wanted_rows for hit in hits])
         order = np.argsort(asked)
         if not hits[0].rows.num_columns:
             if self._witness is not None:

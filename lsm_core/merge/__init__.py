@@ -1,4 +1,6 @@
-"""Merging versions of keys as columns: one order, bounded windows, merge functions, digests. No I/O, no clock, no random."""
+"""Merge of the versions of keys, on columns: one order, bounded windows, merge functions, digests. No I/O, clock or
+random.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""What changed, found while compacting: the versions of whole keys in, the merged rows and their changelog out.
+"""Changelog of compactions: from the versions of whole keys to the merged rows and the changes of each key.
 
-`lookup` compares with the row of the levels above 0: the one that takes part in the compaction, else the one looked up above its output.
-`full-compaction` compares with the row of the top level; first-row tables only announce keys that are new. Java:
-`LookupChangelogMergeFunctionWrapper`, `FullChangelogMergeFunctionWrapper`, `FirstRowMergeFunctionWrapper`.
+Producer `lookup` compares with the row of the levels above 0: the one that takes part in the compaction, else the one
+found above its output. `full-compaction` compares with the row of the top level. First-row tables only report new keys.
+
+Source: ``LookupChangelogMergeFunctionWrapper``, ``FullChangelogMergeFunctionWrapper``,
+``FirstRowMergeFunctionWrapper``.
 """
 
 from __future__ import annotations
@@ -36,19 +38,22 @@ _IGNORED: Final = "changelog-producer.row-deduplicate-ignore-fields"
 
 
 class Against(StrEnum):
-    """Which row a compaction compares its merged row with to find the change."""
+    """Row with which a compaction compares its merged row."""
 
     HIGH_LEVELS = "high levels"
-    """The row above level 0, among the versions or looked up: keys without a new version have no change."""
+    """The row above level 0, among the versions or looked up; keys without a new version have no change."""
     TOP_LEVEL = "top level"
     """The row of the top level, to which a full compaction writes."""
 
 
 @dataclass(frozen=True)
 class ChangelogRules:
-    """How a table's compactions produce changelogs: ``produces`` False where they look keys up without one (`force-lookup`, first-row).
+    """Rules for the changelogs of a table's compactions.
 
-    ``compared``: columns that must differ for an update to be in the changelog (None: all updates are).
+    Attributes:
+        against: row with which merged rows are compared.
+        produces: whether a changelog is written; False where compactions only look keys up (`force-lookup`, first-row).
+        compared: columns of which one must differ for an update to be written; None to write all updates.
     """
 
     against: Against
@@ -57,9 +62,10 @@ class ChangelogRules:
 
     @staticmethod
     def of(schema: TableSchema, options: TableOptions) -> ChangelogRules | None:
-        """What the table's options ask for; None where compactions neither look keys up nor produce a changelog.
+        """Return the rules of a table, or None if its compactions neither look keys up nor write a changelog.
 
-        Raises InvalidOption for a column to ignore that the table does not have.
+        Raises:
+            InvalidOption: a column to ignore does not exist.
         """
         producer = options.changelog_producer
         compared = None
@@ -77,17 +83,28 @@ class ChangelogRules:
 
 
 LookUp = Callable[[NormalisedKeys, pa.RecordBatch], tuple[Ints, pa.RecordBatch]]
-"""Ascending keys, each once, and their columns -> which of them lie in the levels above, and their rows there, in that order."""
+"""Ascending distinct keys and their columns -> rows of those keys that exist in the levels above, and their rows, in
+that order.
+"""
 WriteChanges = Callable[[pa.RecordBatch], None]
 
 
 @dataclass
 class ChangelogMerger:
-    """Merges windows of whole keys and writes what changed of each key.
+    """Merge of windows of whole keys that writes the change of each key.
 
-    The rows of ``pieces`` are laid out as the merge's inputs; changes have the same columns, `_VALUE_KIND` being +I, -U, +U or
-    -D. Of the levels above 0 each key has one row at most (the lowest level's: it stands for all older ones), unless the
-    comparison is with the top level, ``max_level``.
+    The rows of ``pieces`` have the columns of the merge's inputs. Changes have the same columns, with +I, -U, +U or -D
+    as `_VALUE_KIND`. Each key has at most one row above level 0 (the lowest level's, which replaces all older ones),
+    unless the comparison is with the top level.
+
+    Attributes:
+        rules: rules of the table's changelog.
+        function: merge function of the table.
+        max_level: highest level of the bucket's tree.
+        look_up: looks keys up in the levels above the output; None if none of them meets the keys.
+        write_changes: writes the changes, in key order.
+        drop_delete: whether deleted rows are left out.
+        counters: counters of the merge.
     """
 
     rules: ChangelogRules
@@ -99,7 +116,7 @@ class ChangelogMerger:
     counters: MergeCounters = field(default_factory=MergeCounters)
 
     def merge(self, pieces: Sequence[Piece]) -> list[pa.RecordBatch]:
-        """The merged rows of all keys of ``pieces``, in key order; their changes are written, in key order too."""
+        """Return the merged rows of all keys of ``pieces``, in key order, and write their changes, in key order too."""
         count = sum(len(piece) for piece in pieces)
         if not count:
             return []
@@ -107,7 +124,7 @@ class ChangelogMerger:
         versions = _Versions.of(pieces, self.function)
         full = self.rules.against is Against.TOP_LEVEL
         if full:
-            merged = self._merged(versions, bypass=True)
+            merged = self._merge_versions(versions, bypass=True)
             before = versions.row_of(versions.levels == self.max_level)
             concerned = ~((before != NO_ROW) & (versions.sizes == 1))
         else:
@@ -115,92 +132,96 @@ class ChangelogMerger:
                 versions = versions.with_lowest_high_only()
             concerned = versions.any(versions.levels <= 0)
             before = versions.row_of(versions.levels > 0)
-            asked, found, rows = self._looked_up(versions, concerned & (before == NO_ROW))
+            wanted, hits, rows = self._look_up_groups(versions, concerned & (before == NO_ROW))
             if isinstance(self.function, FirstRow):
                 known = np.zeros(len(before), np.bool_)
-                known[asked[found]] = True
+                known[wanted[hits]] = True
                 return self._first_rows(versions, concerned & (before == NO_ROW), known, count)
-            if len(found):
-                keys = versions.rows.keys.take(versions.groups.newest[asked[found]])
+            if len(hits):
+                keys = versions.rows.keys.take(versions.groups.newest[wanted[hits]])
                 above = Piece(rows, keys, self.max_level + 1, -1)
                 versions = _Versions.of([above, *versions.rows.pieces], self.function)
-                before = np.where(before == NO_ROW, NO_ROW, before + len(found))
-                before[asked[found]] = np.arange(len(found))
-            merged = self._merged(versions, bypass=False)
+                before = np.where(before == NO_ROW, NO_ROW, before + len(hits))
+                before[wanted[hits]] = np.arange(len(hits))
+            merged = self._merge_versions(versions, bypass=False)
         if self.rules.produces:
             self._write_compared(versions, np.where(concerned, before, NO_ROW), merged, concerned)
         kept = merged.place != NO_ROW
         self.counters.drop(OLDER_VERSION, count - len(kept))
         self.counters.drop(IGNORED_DELETE, int(len(kept) - kept.sum()))
         if self.drop_delete:
-            gone = kept.copy()
-            gone[kept] = retracts(merged.kinds[merged.place[kept]])
-            self.counters.drop(DELETE_AT_BOTTOM, int(gone.sum()))
-            kept &= ~gone
+            deleted = kept.copy()
+            deleted[kept] = retracts(merged.kinds[merged.place[kept]])
+            self.counters.drop(DELETE_AT_BOTTOM, int(deleted.sum()))
+            kept &= ~deleted
         self.counters.rows_out += int(kept.sum())
         return merged.batches(merged.place[kept])
 
-    def _looked_up(self, versions: _Versions, wanted: Mask) -> tuple[Ints, Ints, pa.RecordBatch]:
-        """The groups that are asked for, which of these the levels above have, and their rows there."""
-        asked = np.flatnonzero(wanted)
-        if self.look_up is None or not len(asked):
-            return asked, np.zeros(0, np.int64), versions.rows.pieces[0].batch.slice(0, 0)
-        newest = versions.groups.newest[asked]
+    def _look_up_groups(self, versions: _Versions, wanted: Mask) -> tuple[Ints, Ints, pa.RecordBatch]:
+        """Look up the wanted groups in the levels above.
+
+        Returns:
+            The groups that were looked up, positions among them of those that exist above, and their rows above.
+        """
+        groups = np.flatnonzero(wanted)
+        if self.look_up is None or not len(groups):
+            return groups, np.zeros(0, np.int64), versions.rows.pieces[0].batch.slice(0, 0)
+        newest = versions.groups.newest[groups]
         spec = self.function.key_spec
         columns = [versions.rows.column(name, newest) for name in spec.key_fields(versions.schema)]
         keys = pa.RecordBatch.from_arrays(columns, list(spec.key_columns))
-        return asked, *self.look_up(versions.rows.keys.take(newest), keys)
+        return groups, *self.look_up(versions.rows.keys.take(newest), keys)
 
-    def _merged(self, versions: _Versions, *, bypass: bool) -> _Merged:
+    def _merge_versions(self, versions: _Versions, *, bypass: bool) -> _MergeResult:
         function = self.function
         if isinstance(function, FoldFunction):
             output = function.fold(FoldInput(versions.rows, versions.groups, versions.kinds, bypass=bypass))
             self.counters.keys_folded += output.folded
             self.counters.keys_one_by_one += output.alone
-            return _Merged(
-                _end_to_end([_merged_piece(batch) for batch in output.batches]), np.arange(len(versions.groups))
+            return _MergeResult(
+                _concat_pieces([_merged_piece(batch) for batch in output.batches]), np.arange(len(versions.groups))
             )
         picked = function.pick(versions.groups, versions.kinds, folded=False)
         if not bypass and getattr(function, "ignore_delete", False):
             picked = np.where(retracts(versions.kinds)[picked], NO_ROW, picked)
-        return _Merged(versions.rows, picked)
+        return _MergeResult(versions.rows, picked)
 
     def _first_rows(self, versions: _Versions, new: Mask, known: Mask, count: int) -> list[pa.RecordBatch]:
-        """Keys that are ``known`` above vanish, those that the compaction has above level 0 stay as they are, ``new`` ones are written as +I."""
-        merged = self._merged(versions, bypass=True)
-        there = merged.place != NO_ROW
-        self.counters.drop(OLDER_VERSION, count - len(there))
-        self.counters.drop(IGNORED_DELETE, int((~there).sum()))
-        self.counters.drop(KNOWN_ABOVE, int((there & known).sum()))
-        # Java writes a retract that is alone, and cannot compact it. It takes back nothing, for no older row is known: kept, it would
-        # be the key's first row, and told, a change of a row that never was.
-        lone = there & ~known
-        lone[lone] = retracts(merged.kinds[merged.place[lone]])
-        self.counters.drop(DELETE_AT_BOTTOM, int(lone.sum()))
-        there &= ~lone
+        """Return the first rows of keys that no level above has (``known``), and write ``new`` ones as +I."""
+        merged = self._merge_versions(versions, bypass=True)
+        has_row = merged.place != NO_ROW
+        self.counters.drop(OLDER_VERSION, count - len(has_row))
+        self.counters.drop(IGNORED_DELETE, int((~has_row).sum()))
+        self.counters.drop(KNOWN_ABOVE, int((has_row & known).sum()))
+        # Java writes a lone retract, and cannot compact it. It deletes no row, since no older row exists. If kept, it would
+        # become the key's first row; as a change, it would delete a row that never existed.
+        lone_retracts = has_row & ~known
+        lone_retracts[lone_retracts] = retracts(merged.kinds[merged.place[lone_retracts]])
+        self.counters.drop(DELETE_AT_BOTTOM, int(lone_retracts.sum()))
+        has_row &= ~lone_retracts
         if self.rules.produces:
-            for batch in merged.batches(merged.place[there & new & ~known]):
+            for batch in merged.batches(merged.place[has_row & new & ~known]):
                 self.write_changes(batch)
-        out = merged.place[there & ~known]
-        self.counters.rows_out += len(out)
-        return merged.batches(out)
+        written = merged.place[has_row & ~known]
+        self.counters.rows_out += len(written)
+        return merged.batches(written)
 
-    def _write_compared(self, versions: _Versions, before: Ints, merged: _Merged, concerned: Mask) -> None:
-        """Write each key's change: ``before`` is a row of ``versions``, NO_ROW for none; a retract is no row that was there."""
-        was = before != NO_ROW
-        was &= ~retracts(versions.kinds)[before]
-        listed = concerned & (merged.place != NO_ROW)
-        adds = listed & ~retracts(merged.kinds)[merged.place] if len(merged.kinds) else listed
-        insert, delete, update = adds & ~was, listed & ~adds & was, adds & was
+    def _write_compared(self, versions: _Versions, before: Ints, merged: _MergeResult, concerned: Mask) -> None:
+        """Write each key's change from row ``before`` of ``versions`` (NO_ROW for none; a retract counts as none)."""
+        had_row = before != NO_ROW
+        had_row &= ~retracts(versions.kinds)[before]
+        has_result = concerned & (merged.place != NO_ROW)
+        is_add = has_result & ~retracts(merged.kinds)[merged.place] if len(merged.kinds) else has_result
+        insert, delete, update = is_add & ~had_row, has_result & ~is_add & had_row, is_add & had_row
         if self.rules.compared is not None and update.any():
-            both = np.flatnonzero(update)
-            equal = np.ones(len(both), np.bool_)
+            updated = np.flatnonzero(update)
+            equal = np.ones(len(updated), np.bool_)
             for name in self.rules.compared:
                 if name in versions.schema.names and not name.startswith(KEY_PREFIX) and equal.any():
-                    sides = versions.rows.column(name, before[both]), merged.rows.column(name, merged.place[both])
+                    sides = versions.rows.column(name, before[updated]), merged.rows.column(name, merged.place[updated])
                     code = codes(pa.concat_arrays([plain(side) for side in sides]))  # null equals null
-                    equal &= code[: len(both)] == code[len(both) :]
-            update[both[equal]] = False
+                    equal &= code[: len(updated)] == code[len(updated) :]
+            update[updated[equal]] = False
         old, new = np.flatnonzero(delete | update), np.flatnonzero(insert | update)
         order = np.argsort(np.concatenate((old, new)), kind="stable")
         kinds = np.concatenate(
@@ -210,7 +231,7 @@ class ChangelogMerger:
         if merged.rows is versions.rows:
             batches = emit(versions.rows, np.concatenate((before[old], merged.place[new]))[order])
         else:
-            rows = _end_to_end([*versions.rows.pieces, *merged.rows.pieces])
+            rows = _concat_pieces([*versions.rows.pieces, *merged.rows.pieces])
             batches = emit(rows, np.concatenate((before[old], merged.place[new] + len(versions.rows)))[order])
         done = 0
         for batch in batches:
@@ -221,25 +242,25 @@ class ChangelogMerger:
 
 
 @dataclass(frozen=True, eq=False)
-class _Merged:
-    """The result of each key: the row ``place`` of ``rows``, NO_ROW where it has none."""
+class _MergeResult:
+    """Result of each key: row number ``place`` of ``rows``, or NO_ROW for no result."""
 
     rows: Rows
     place: Ints
 
     @cached_property
     def kinds(self) -> Ints:
-        """The kind of each of ``rows``."""
+        """The row kind of each of ``rows``."""
         return self.rows.integers(VALUE_KIND, np.int8)
 
     def batches(self, chosen: Ints) -> list[pa.RecordBatch]:
-        """The rows numbered ``chosen``, in that order."""
+        """Return the rows numbered ``chosen``, in that order."""
         return emit(self.rows, chosen)
 
 
 @dataclass(frozen=True, eq=False)
 class _Versions:
-    """Rows by key, each key's in merge order, with the level of every row."""
+    """Rows by key, the rows of each key in merge order, with the level of each row."""
 
     rows: Rows
     groups: Groups
@@ -262,31 +283,31 @@ class _Versions:
 
     @cached_property
     def sizes(self) -> Ints:
-        """Rows of each group."""
+        """Number of rows of each group."""
         return self.groups.ends - self.groups.starts
 
     @cached_property
     def group_of(self) -> Ints:
         """The group of each row."""
-        found = np.empty(len(self.groups.order), np.int64)
-        found[self.groups.order] = np.repeat(np.arange(len(self.groups)), self.sizes)
-        return found
+        groups = np.empty(len(self.groups.order), np.int64)
+        groups[self.groups.order] = np.repeat(np.arange(len(self.groups)), self.sizes)
+        return groups
 
     def any(self, wanted: Mask) -> Mask:
-        """Which groups have a row that is ``wanted``."""
-        hit = np.zeros(len(self.groups), np.bool_)
-        hit[self.group_of[wanted]] = True
-        return hit
+        """Return for each group whether a row of it is ``wanted``."""
+        has_wanted = np.zeros(len(self.groups), np.bool_)
+        has_wanted[self.group_of[wanted]] = True
+        return has_wanted
 
     def row_of(self, wanted: Mask) -> Ints:
-        """For each group its row that is ``wanted``, NO_ROW for none."""
-        found = np.full(len(self.groups), NO_ROW, np.int64)
+        """Return for each group its row that is ``wanted``, or NO_ROW."""
+        rows = np.full(len(self.groups), NO_ROW, np.int64)
         chosen = np.flatnonzero(wanted)
-        found[self.group_of[chosen]] = chosen
-        return found
+        rows[self.group_of[chosen]] = chosen
+        return rows
 
     def with_lowest_high_only(self) -> _Versions:
-        """Without the rows above level 0 of which a key has one on a lower level (above 0)."""
+        """Return the versions without rows above level 0 whose key has a row on a lower level above 0."""
         high = np.flatnonzero(self.levels > 0)
         group = self.group_of[high]
         if len(high) == np.count_nonzero(np.bincount(group, minlength=1)):
@@ -304,14 +325,14 @@ class _Versions:
         return _Versions.of(pieces, self.function)
 
 
-def _end_to_end(pieces: Sequence[Piece]) -> Rows:
-    """Pieces end to end, to take rows of them: their keys are not looked at."""
+def _concat_pieces(pieces: Sequence[Piece]) -> Rows:
+    """Join pieces to take rows of them; their keys are not used."""
     sizes = np.array([0, *(len(piece) for piece in pieces)], dtype=np.int64)
     return Rows(tuple(pieces), pieces[0].keys, np.cumsum(sizes))
 
 
 def _merged_piece(batch: pa.RecordBatch) -> Piece:
-    """Merged rows, of which no key is asked for."""
+    """Return merged rows as a piece; their keys are not used."""
     return Piece(batch, IntKeys(np.broadcast_to(np.int64(0), batch.num_rows)), 0, 0)
 
 

@@ -1,4 +1,4 @@
-"""Order-preserving numbers of Arrow columns, exactly as Java compares them: the ground that all sort keys stand on."""
+"""Order-preserving numbers of Arrow columns, exactly as Java compares them; the basis of all sort keys."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SIGN64 = np.uint64(1 << 63)
 
 
 def flat(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """One contiguous array; dictionaries decoded, views and large offsets kept plain."""
+    """Return one contiguous array; dictionaries are decoded, views and large offsets are converted."""
     column = one_array(column)
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
@@ -29,7 +29,7 @@ def flat(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether values are compared as unsigned bytes."""
+    """Return whether values of the type are compared as unsigned bytes."""
     return bool(
         pa.types.is_string(kind)
         or pa.types.is_large_string(kind)
@@ -40,7 +40,11 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def width_of(kind: pa.DataType) -> int | None:
-    """Bytes of the order-preserving number of a fixed-width type, None for text. Raises UnsupportedFeature otherwise."""
+    """Return the bytes of the order-preserving number of a fixed-width type, or None for text.
+
+    Raises:
+        UnsupportedFeature: the type has no order.
+    """
     if is_text(kind):
         return None
     if pa.types.is_boolean(kind):
@@ -55,9 +59,10 @@ def width_of(kind: pa.DataType) -> int | None:
 
 
 def numbers(column: pa.Array) -> Ints:
-    """int64 in the order of the column's values, for types of at most 8 bytes. What lies under nulls is undefined.
+    """Return int64 numbers in the order of the column's values, for types of at most 8 bytes.
 
-    Floats follow Java's compare: -0.0 < 0.0, every NaN equal and greatest. Booleans: false < true.
+    Numbers at null positions are undefined. Floats follow Java's compare: -0.0 < 0.0, every NaN equal and greatest.
+    Booleans: false < true.
     """
     kind = column.type
     if pa.types.is_boolean(kind):
@@ -75,15 +80,17 @@ def numbers(column: pa.Array) -> Ints:
 
 
 def float_order(values: npt.NDArray[Any]) -> Ints:
-    """Numbers in the order of floats as Java compares them."""
+    """Return numbers in the order in which Java compares the floats."""
     bits = values.astype(np.float64).view(np.int64)
     bits = np.where(np.isnan(values), np.int64(0x7FF8000000000000), bits)
-    # IEEE total order: of negative numbers all bits but the sign are turned around
+    # IEEE total order: all bits of negative numbers except the sign are inverted
     return np.asarray(bits ^ ((bits >> np.int64(63)) & np.int64(0x7FFFFFFFFFFFFFFF)), dtype=np.int64)
 
 
 def big_endian(column: pa.Array) -> Bytes:
-    """Matrix of order-preserving big-endian bytes, one row a value, :func:`width_of` columns; zeros under nulls."""
+    """Return a matrix of order-preserving big-endian bytes: one row a value, :func:`width_of` columns, zeros for
+    nulls.
+    """
     width = width_of(column.type)
     assert width is not None
     if width == 16:
@@ -103,5 +110,5 @@ def big_endian(column: pa.Array) -> Bytes:
 
 
 def any_null(columns: Sequence[pa.Array]) -> int | None:
-    """Index of the first column that holds a null, None if none does."""
+    """Return the index of the first column with a null, or None."""
     return next((i for i, column in enumerate(columns) if column.null_count), None)

@@ -1,4 +1,4 @@
-"""V0 of a merge: every row that goes in comes out or is dropped for a named reason."""
+"""Check V0 of a merge: each input row is either returned or dropped for a named reason."""
 
 from __future__ import annotations
 
@@ -15,10 +15,17 @@ KNOWN_ABOVE = "known-above"
 
 @dataclass
 class MergeCounters:
-    """Rows in, rows out, and rows dropped by reason; add merges up by passing the same object to each.
+    """Row counts of a merge; pass the same object to several merges to add them up.
 
-    ``keys_folded``: keys of which several versions became one new row; ``keys_one_by_one``: those among them for which some
-    function went key by key (bitmaps, sketches, decimals near their precision). A key counts once a window that it lies in.
+    A key counts once for each window that contains it.
+
+    Attributes:
+        rows_in: input rows.
+        rows_out: result rows.
+        dropped: dropped rows by reason.
+        keys_folded: keys of which several versions became one new row.
+        keys_one_by_one: those keys for which a function worked key by key (bitmaps, sketches, decimals near their
+            precision).
     """
 
     rows_in: int = 0
@@ -38,7 +45,11 @@ class MergeCounters:
         return sum(self.dropped.values())
 
     def check(self) -> None:
-        """Raise VerificationFailed (V0) unless rows in = rows out + rows dropped. Call it when a merge is done."""
+        """Check that rows in = rows out + rows dropped; call it after a merge.
+
+        Raises:
+            VerificationFailed: the counts differ (V0).
+        """
         if self.rows_in != self.rows_out + self.rows_dropped:
-            story = f"{self.rows_in} rows in, {self.rows_out} out, dropped {self.dropped}"
-            raise VerificationFailed("V0", (story,))
+            detail = f"{self.rows_in} rows in, {self.rows_out} out, dropped {self.dropped}"
+            raise VerificationFailed("V0", (detail,))

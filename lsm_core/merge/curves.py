@@ -1,17 +1,17 @@
-"""Orders for clustering: by columns one after the other, along a z-order curve, along a Hilbert curve; keys that compare as bytes.
+"""Orders for clustering: by columns, along a z-order curve, or along a Hilbert curve, with keys that compare as bytes.
 
-Z-order is laid out as Java's `ZIndexer`: eight bytes a column (text: `zorder.var-length-contribution` bytes of its start), null all
-zeros, bits taken in turn from the first column on, a column that has no bits left is passed over. Equal to Java's bytes for
-TINYINT to BIGINT, DATE, TIME, timestamps of up to 3 digits, text, binary and the upper 31 bits of floats. Not for: lower bits of
-floats and every DECIMAL (Java's bytes are not in the order of the values), `false` (Java does not tell it from null), timestamps
-of more digits (Java cuts them to milliseconds).
-
-Hilbert is Skilling's transform ("Programming the Hilbert curve", AIP 2004), which Java's `HilbertIndexer` uses too, on 64 bits a
-column instead of 63: negative numbers, short texts and nulls keep their order here, which they do not in Java.
-
-Both leave a column without effect whose upper bits vary less than its neighbour's: an INT beside a DOUBLE, small numbers beside
-large ones, addresses that all start alike. So where a sample of the rows is at hand (`Curve.scaled`) curves go over the places of the
-values among the sampled ones, 16 bits a column; rows of the same places follow each other column by column.
+Z-order has the layout of Java's `ZIndexer`: eight bytes a column (text: `zorder.var-length-contribution` bytes of its
+start), null as all zeros. Bits are taken in turn from the first column on; a column without further bits is skipped.
+The bytes equal Java's for TINYINT to BIGINT, DATE, TIME, timestamps of up to 3 digits, text, binary and the upper 31
+bits of floats. They differ for lower bits of floats and every DECIMAL (Java's bytes are not in the order of the
+values), for `false` (Java does not distinguish it from null), and for timestamps of more digits (Java truncates them to
+milliseconds).
+Hilbert is Skilling's transform ("Programming the Hilbert curve", AIP 2004), which Java's `HilbertIndexer` uses too, on
+64 bits a column instead of 63. Negative numbers, short texts and nulls keep their order here; in Java they do not.
+In both curves a column has no effect if its upper bits vary less than those of its neighbour: an INT beside a DOUBLE,
+small numbers beside large ones, addresses with a common start. So where a sample of the rows is available
+(`Curve.scaled`), curves use the places of the values among the sampled ones, 16 bits a column. Rows of the same places
+are ordered column by column.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ STRATEGIES: Final = (ORDER, ZORDER, HILBERT)
 _WORD: Final = 8
 _BITS: Final = 64
 _SIGN: Final = np.uint64(1 << 63)
-_ONE: Final = np.uint64(1)
-_ALL: Final = np.uint64((1 << 64) - 1)
+_BIT: Final = np.uint64(1)
+_ALL_BITS: Final = np.uint64((1 << 64) - 1)
 _FALSE: Final = np.uint64(0x01 << 56)
 _TRUE: Final = np.uint64(0x81 << 56)
 _BLOCK_ROWS: Final = 16_384  # the words of a few columns stay in the processor's second cache
@@ -57,14 +57,17 @@ _PAD: Final = 8
 _PLACE_BITS: Final = 16
 _LAST_PLACE: Final = (1 << _PLACE_BITS) - 1
 _SAMPLED: Final = 4096
-"""Sampled values that are kept of a column."""
+"""Number of sampled values that are kept for each column."""
 
 
 @dataclass(frozen=True, eq=False)
 class Scale:
-    """How the values of a column are spread, by a sample: so many ``nulls``, and ascending ``words`` of the others (4096 at most).
+    """Distribution of a column's values, by a sample.
 
-    ``prefix``: how all sampled texts start; their words come after it.
+    Attributes:
+        nulls: number of nulls in the sample.
+        words: ascending words of the other sampled values, 4,096 at most.
+        prefix: common start of all sampled texts; the words are taken after it.
     """
 
     nulls: int
@@ -73,15 +76,19 @@ class Scale:
 
     @staticmethod
     def of(column: pa.Array) -> Scale:
-        """The scale of sampled values. Raises UnsupportedFeature for a type without order."""
+        """Return the scale of sampled values.
+
+        Raises:
+            UnsupportedFeature: the type has no order.
+        """
         values = flat(column).drop_null()
         prefix = b""
         if is_text(values.type) and len(values):
-            # what all of them start with is what the smallest and the largest start with
+            # the common prefix of all texts is the common prefix of the smallest and the largest
             texts = ByteKeys.of(*text_parts(values))
             order, _ = texts.order(sorted_runs=False)
             low, high = texts.scalar(int(order[0])), texts.scalar(int(order[-1]))
-            differs = (i for i, (one, other) in enumerate(zip(low, high, strict=False)) if one != other)
+            differs = (i for i, (left, right) in enumerate(zip(low, high, strict=False)) if left != right)
             prefix = low[: next(differs, min(len(low), len(high)))]
         words = np.sort(_words_after(values, prefix))
         kept = words[np.linspace(0, len(words) - 1, min(_SAMPLED, len(words))).astype(np.int64)]
@@ -89,7 +96,7 @@ class Scale:
         return Scale(nulls, kept, prefix)
 
     def places(self, column: pa.Array) -> Words:
-        """The share of sampled values below each value, from 0 (null) to 65535."""
+        """Return the share of sampled values below each value, from 0 (null) to 65535."""
         rank = np.searchsorted(self.words, _words_after(column, self.prefix)) + (self.nulls + 1)
         valid = valid_mask(column)
         if valid is not None:
@@ -99,10 +106,13 @@ class Scale:
 
 @dataclass(frozen=True)
 class Curve:
-    """What rows are clustered by: ``columns`` in their order, ``strategy`` one of `STRATEGIES`, ``text_bytes`` of a text that count.
+    """Clustering order of rows; keys of different batches compare with each other, as bytes, nulls first.
 
-    Keys of different batches compare with each other: as bytes, nulls first. ``text_bytes`` matters to z-order alone:
-    order takes whole texts, Hilbert eight bytes. ``scales``: one for each column, or none.
+    Attributes:
+        columns: names of the columns, in order.
+        strategy: one of `STRATEGIES`.
+        text_bytes: bytes of a text that count in z-order; order uses whole texts, Hilbert eight bytes.
+        scales: one scale for each column, or none.
     """
 
     columns: tuple[str, ...]
@@ -111,13 +121,17 @@ class Curve:
     scales: tuple[Scale, ...] = ()
 
     def scaled(self, sample: pa.RecordBatch | pa.Table) -> Curve:
-        """The same curve over places among the sampled rows; the plain order stays as it is."""
+        """Return the same curve over places among the sampled rows; strategy order is unchanged."""
         if self.strategy == ORDER:
             return self
         return replace(self, scales=tuple(Scale.of(flat(sample.column(name))) for name in self.columns))
 
     def keys(self, batch: pa.RecordBatch | pa.Table) -> ByteKeys:
-        """One key a row. Raises UnsupportedFeature for a column whose type has no order."""
+        """Return one key for each row.
+
+        Raises:
+            UnsupportedFeature: the type of a column has no order.
+        """
         columns = [flat(batch.column(name)) for name in self.columns]
         if self.strategy == ORDER:
             return ByteKeys.of(*text_parts(key_bytes(columns)))
@@ -146,7 +160,7 @@ class Curve:
 
 
 def sortable(kind: pa.DataType) -> bool:
-    """Whether rows can be ordered by a column of this type."""
+    """Return whether rows can be ordered by a column of this type."""
     try:
         width_of(kind)
     except UnsupportedFeature:
@@ -155,9 +169,14 @@ def sortable(kind: pa.DataType) -> bool:
 
 
 def ordered_bytes(column: pa.Array, text_bytes: int = _WORD) -> Bytes:
-    """Big-endian bytes in the order of the values, one row a value: 8 columns, ``text_bytes`` for text. A null is all zeros.
+    """Return big-endian bytes in the order of the values, one row a value; a null is all zeros.
 
-    Two values may share their bytes: texts with the same start, decimals beyond 64 bits (clamped), null and the smallest.
+    Different values may have equal bytes: texts with the same start, decimals beyond 64 bits (clamped), null and the
+    smallest value.
+
+    Args:
+        column: the values.
+        text_bytes: bytes of a text; other types have 8.
     """
     if not is_text(column.type):
         return _as_bytes(_words(column), _BITS)
@@ -173,29 +192,38 @@ def ordered_bytes(column: pa.Array, text_bytes: int = _WORD) -> Bytes:
 
 
 def interleaved(parts: Sequence[Bytes]) -> Bytes:
-    """Bits of all parts in turn, most significant first; each part has one row a value and its own number of bytes."""
+    """Return the bits of all parts in turn, most significant first.
+
+    Args:
+        parts: one row a value; each part has its own number of bytes.
+    """
     widths = [part.shape[1] for part in parts]
     result = np.empty((len(parts[0]), sum(widths)), np.uint8)
-    at = 0
+    offset = 0
     for position in range(max(widths)):
-        here = [part[:, position] for part in parts if part.shape[1] > position]
-        share = np.take(_spread(len(here), 0), here[0], axis=0)
-        for place, column in enumerate(here[1:], start=1):
-            share |= np.take(_spread(len(here), place), column, axis=0)
-        result[:, at : at + len(here)] = share
-        at += len(here)
+        parts_with_byte = [part[:, position] for part in parts if part.shape[1] > position]
+        share = np.take(_spread(len(parts_with_byte), 0), parts_with_byte[0], axis=0)
+        for place, column in enumerate(parts_with_byte[1:], start=1):
+            share |= np.take(_spread(len(parts_with_byte), place), column, axis=0)
+        result[:, offset : offset + len(parts_with_byte)] = share
+        offset += len(parts_with_byte)
     return result
 
 
 def hilbert_transposed(axes: Sequence[Words], bits: int = _BITS) -> list[Words]:
-    """Skilling's transform of points with coordinates below 2**``bits``: interleave the results for the distance along the curve."""
-    found = [axis.copy() for axis in axes]
-    first = found[0]
+    """Return Skilling's transform of points; interleaving the results gives the distance along the curve.
+
+    Args:
+        axes: one array for each coordinate, with values below 2**``bits``.
+        bits: bits of a coordinate.
+    """
+    coordinates = [axis.copy() for axis in axes]
+    first = coordinates[0]
     for bit in range(bits - 1, 0, -1):
         shift, low = np.uint64(bit), np.uint64((1 << bit) - 1)
-        for axis in found:
-            # all ones where the bit is set: there the first axis is turned around, elsewhere low bits change places
-            is_set = (axis >> shift) & _ONE
+        for axis in coordinates:
+            # all ones where the bit is set: these points invert the first axis, the others swap low bits
+            is_set = (axis >> shift) & _BIT
             np.negative(is_set, out=is_set)
             is_set &= low
             swap = first ^ axis
@@ -203,12 +231,12 @@ def hilbert_transposed(axes: Sequence[Words], bits: int = _BITS) -> list[Words]:
             axis ^= swap
             swap |= is_set
             first ^= swap
-    for before, axis in pairwise(found):
+    for before, axis in pairwise(coordinates):
         axis ^= before
-    parity = found[-1] >> _ONE
+    parity = coordinates[-1] >> _BIT
     for step in (1, 2, 4, 8, 16, 32):
         parity ^= parity >> np.uint64(step)
-    return [axis ^ parity for axis in found]
+    return [axis ^ parity for axis in coordinates]
 
 
 def _hilbert(axes: Sequence[Words], bits: int) -> Bytes:
@@ -216,17 +244,17 @@ def _hilbert(axes: Sequence[Words], bits: int) -> Bytes:
 
 
 def _as_bytes(words: Words, bits: int) -> Bytes:
-    """The lower ``bits`` of each word, big-endian."""
+    """Return the lower ``bits`` of each word, big-endian."""
     return words.astype(">u8").view(np.uint8).reshape(len(words), _WORD)[:, _WORD - bits // 8 :]
 
 
 def _words(column: pa.Array) -> Words:
-    """Unsigned numbers in the order of the values."""
+    """Return unsigned numbers in the order of the values."""
     kind = column.type
     if pa.types.is_boolean(kind):
         words = np.where(numbers(column) != 0, _TRUE, _FALSE)
     elif pa.types.is_decimal128(kind) and width_of(kind) == 2 * _WORD:
-        # 128-bit numbers as 64-bit ones; what does not fit becomes the largest or the smallest
+        # 128-bit numbers as 64-bit ones; numbers beyond that become the largest or the smallest
         high, low = decimal_limbs(column)
         sign = low.view(np.int64) >> np.int64(63)
         edge = np.where(high < 0, np.int64(-(1 << 63)), np.int64((1 << 63) - 1))
@@ -239,7 +267,10 @@ def _words(column: pa.Array) -> Words:
 
 
 def _words_after(column: pa.Array, prefix: bytes) -> Words:
-    """Words in the order of the values: eight bytes of a text after ``prefix``; of a text that does not start so, an end of the range."""
+    """Return words in the order of the values: of a text the eight bytes after ``prefix``.
+
+    A text without the prefix gets the lowest or the highest word.
+    """
     if not is_text(column.type):
         return _words(column)
     keys = ByteKeys.of(*text_parts(column))
@@ -247,17 +278,17 @@ def _words_after(column: pa.Array, prefix: bytes) -> Words:
     same = np.ones(len(column), np.bool_)
     for position in range(0, len(prefix), _WORD):
         part = prefix[position : position + _WORD]
-        kept = np.uint64(((1 << 8 * len(part)) - 1) << 8 * (_WORD - len(part)))
-        expected, found = np.uint64(int.from_bytes(part.ljust(_WORD, b"\0"), "big")), keys.words(position) & kept
-        result[same & (found < expected)] = 0
-        result[same & (found > expected)] = _ALL
-        same &= found == expected
+        mask = np.uint64(((1 << 8 * len(part)) - 1) << 8 * (_WORD - len(part)))
+        expected, actual = np.uint64(int.from_bytes(part.ljust(_WORD, b"\0"), "big")), keys.words(position) & mask
+        result[same & (actual < expected)] = 0
+        result[same & (actual > expected)] = _ALL_BITS
+        same &= actual == expected
     return result
 
 
 @lru_cache(maxsize=256)
 def _spread(count: int, place: int) -> Bytes:
-    """For each byte the ``count`` bytes that hold its bits ``count`` apart, the first of them at bit ``place``."""
+    """Return for each byte ``count`` bytes that hold its bits ``count`` apart, the first of them at bit ``place``."""
     bits = np.zeros((256, 8 * count), np.uint8)
     bits[:, place::count] = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)
     table = np.packbits(bits, axis=1)

@@ -1,7 +1,8 @@
-"""A digest of what rows say, whatever their order: the sum of 128-bit row hashes, computed over columns.
+"""Digest of the values of rows, independent of their order: the sum of 128-bit row hashes, computed on columns.
 
-Sequence numbers, row kinds, levels and file layout are not in it; the caller leaves deleted rows out. NaNs are one value, -0.0
-and 0.0 are two, null is none of them. It guards against mistakes, not against an attacker: the hash has no secret.
+Sequence numbers, row kinds, levels and file layout are not included; the caller leaves deleted rows out. All NaNs are
+one value, -0.0 and 0.0 are two, and null is distinct from all of them. It detects mistakes, not attacks: the hash has
+no secret.
 """
 
 from __future__ import annotations
@@ -45,31 +46,42 @@ _NULL = np.uint64(0x5851F42D4C957F2D)
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """Number of rows, and the sum of their hashes mod 2^128. Digests of disjoint sets of rows add up."""
+    """Number of rows, and the sum of their hashes mod 2^128; digests of disjoint sets of rows can be added."""
 
     rows: int = 0
     value: int = 0
 
     def add(self, other: Digest) -> Digest:
-        """The digest of both sets of rows together."""
+        """Return the digest of both sets of rows together."""
         return Digest(self.rows + other.rows, (self.value + other.value) % (1 << 128))
 
     def text(self) -> str:
-        """Rows and value as records keep them: `<rows>:<32 hex digits>`."""
+        """Return the digest as records store it: `<rows>:<32 hex digits>`."""
         return f"{self.rows}:{self.value:032x}"
 
     @staticmethod
     def from_text(text: str) -> Digest:
-        """Read what :meth:`text` wrote; ValueError if it is something else."""
+        """Parse the result of :meth:`text`.
+
+        Raises:
+            ValueError: the text is something else.
+        """
         rows, _, value = text.partition(":")
         return Digest(int(rows), int(value, 16))
 
 
 def digest(batch: pa.RecordBatch | pa.Table, columns: Sequence[tuple[int, str]]) -> Digest:
-    """Digest of the rows of ``batch`` over ``columns``, given as (field id, name) in any order.
+    """Return the digest of the rows of ``batch``.
 
-    A value counts with its field id, not with its column's name or place; fields inside a ROW count with their place. The
-    order of a map's entries does not count. Raises UnsupportedFeature for a type without values of its own.
+    A value counts with its field id, not with its column's name or place; fields inside a ROW count with their place.
+    The order of a map's entries does not count.
+
+    Args:
+        batch: the rows.
+        columns: (field id, name) of the columns, in any order.
+
+    Raises:
+        UnsupportedFeature: a type without values of its own.
     """
     ordered = [(field_id, flat(batch.column(name))) for field_id, name in sorted(columns)]
     rows, total = batch.num_rows, Digest()
@@ -82,7 +94,7 @@ def digest(batch: pa.RecordBatch | pa.Table, columns: Sequence[tuple[int, str]])
 
 
 def _block(columns: Sequence[tuple[int, pa.Array]], work: Words) -> Digest:
-    # all in place, here and below: these few arrays stay in the processor's cache, fresh ones would not
+    # all operations are in place, here and below: these few arrays stay in the processor's cache, new ones would not
     first, second, spread, scratch = work
     first.fill(0)
     second.fill(0)
@@ -101,7 +113,7 @@ def _block(columns: Sequence[tuple[int, pa.Array]], work: Words) -> Digest:
             np.add(first, scratch, out=first)
             np.bitwise_xor(second, spread, out=second)
             np.multiply(second, _CHAIN, out=second)
-    # sums of rows must not be linear in their values: else swapping two rows' values would go unseen
+    # row hashes must not be linear in the values, else swapping the values of two rows would not change the sum
     _finish(first, scratch)
     np.add(second, first, out=second)
     _finish(second, scratch)
@@ -113,12 +125,16 @@ def _block(columns: Sequence[tuple[int, pa.Array]], work: Words) -> Digest:
 
 
 def value_hashes(column: pa.Array) -> Words:
-    """A 64-bit hash of each value of ``column``; equal values have equal ones, nulls one of their own. Raises UnsupportedFeature."""
+    """Return a 64-bit hash of each value; equal values have equal hashes, and nulls have their own.
+
+    Raises:
+        UnsupportedFeature: a type without values of its own.
+    """
     return _value_words(flat(column))
 
 
 def _raw_words(column: pa.Array) -> list[Words]:
-    """One or two words of each value; what lies under nulls is undefined."""
+    """Return one or two words of each value; words at null positions are undefined."""
     kind = column.type
     if is_text(kind):
         return [_text_hash(column)]
@@ -136,7 +152,7 @@ def _raw_words(column: pa.Array) -> list[Words]:
 
 
 def _nested_hash(column: pa.Array) -> Words:
-    """A word for each list, map or struct, made from the words of what it holds."""
+    """Return a word for each list, map or struct, computed from the words of its elements."""
     if pa.types.is_struct(column.type):
         total = np.zeros(len(column), np.uint64)
         for child in column.flatten():
@@ -159,7 +175,7 @@ def _nested_hash(column: pa.Array) -> Words:
 
 
 def _value_words(column: pa.Array) -> Words:
-    """One word for each value inside a nested one, nulls too."""
+    """Return one word for each value inside a nested one, nulls too."""
     valid = valid_mask(column)
     total = np.zeros(len(column), np.uint64)
     for raw in _raw_words(column):
@@ -171,7 +187,7 @@ def _value_words(column: pa.Array) -> Words:
 
 
 def _float_bits(column: pa.Array) -> Words:
-    """The bits of each float in Java's order, all NaNs the same; a float32 counts as the float64 of its value."""
+    """Return the bits of each float in Java's order, all NaNs equal; a float32 counts as the float64 of its value."""
     wide = column.type.bit_width == 64
     values = values_of(column, np.float64 if wide else np.float32)
     values = values if wide else values.astype(np.float64)
@@ -188,7 +204,7 @@ def _float_bits(column: pa.Array) -> Words:
 
 
 def _text_hash(column: pa.Array) -> Words:
-    """A word for each text: its length, and every eight bytes times a factor of their position."""
+    """Return a word for each text: its length, and every eight bytes times a factor of their position."""
     raw, starts, lengths = text_parts(column)
     width = int(lengths[0]) if len(lengths) else 0
     if 8 <= width <= _LONG_TEXT and bool((lengths == width).all()):
@@ -204,11 +220,11 @@ def _text_hash(column: pa.Array) -> Words:
 
 
 def _even_text_hash(raw: Bytes, starts: Ints, width: int) -> Words:
-    """The same where all texts are equally long, so that they lie side by side: nothing is copied but the words."""
+    """Return :func:`_text_hash` of texts of equal length, which are contiguous, so only words are copied."""
     result = np.full(len(starts), (width * (_POSITION | 1)) & _MASK, np.uint64)
     words, scratch = np.empty_like(result), np.empty_like(result)
     for position in range(0, width, 8):
-        at = min(position, width - 8)  # the last word reaches back, then lets go of what it has twice
+        at = min(position, width - 8)  # the last word overlaps the one before; a shift drops the repeated bytes
         words[:] = np.ndarray((len(starts),), np.dtype(">u8"), raw, int(starts[0]) + at, (width,))
         if at < position:
             np.left_shift(words, np.uint64(8 * (position - at)), out=words)
@@ -221,7 +237,7 @@ def _even_text_hash(raw: Bytes, starts: Ints, width: int) -> Words:
 
 
 def _add_long(keys: ByteKeys, result: Words) -> None:
-    """Add what lies beyond the first bytes of long values, a bounded number of words at a time."""
+    """Add the bytes beyond `_LONG_TEXT` of long values, a bounded number of words at a time."""
     rows = np.flatnonzero(keys.lengths > _LONG_TEXT)
     counts = (keys.lengths[rows] - _LONG_TEXT + 7) // 8
     ends = np.cumsum(counts)
@@ -242,13 +258,13 @@ def _spread_words(words: Words) -> Words:
 
 
 def _factor(position: Words | np.uint64) -> Words | np.uint64:
-    """An odd number for a byte position, the same for one position as for an array of them."""
+    """Return an odd number for each byte position."""
     with np.errstate(over="ignore"):
         return (position + np.uint64(1)) * np.uint64(_POSITION) | np.uint64(1)
 
 
 def _finish(words: Words, scratch: Words) -> Words:
-    """Splitmix64's finaliser, in place: every bit depends on every bit."""
+    """Apply Splitmix64's finaliser in place: every result bit depends on every input bit."""
     for shift, factor in _FINAL:
         np.right_shift(words, shift, out=scratch)
         np.bitwise_xor(words, scratch, out=words)

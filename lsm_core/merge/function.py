@@ -1,4 +1,4 @@
-"""Which merge function a table has: the factory over merge engines, and what every engine offers."""
+"""Merge function of a table: the factory of merge engines, and the protocols of engines."""
 
 from __future__ import annotations
 
@@ -21,58 +21,61 @@ if TYPE_CHECKING:
     from lsm_core.merge.engines.fold import FoldInput, FoldOutput
 
 _BUILDING: Final = ("partial-update", "aggregation")
-"""Engines that build rows. Their modules are imported when a table has one of them."""
+"""Engines that build rows; their modules are imported only for tables that use them."""
 
 
 class PickFunction(Protocol):
-    """Chooses one of the versions of a key, given in merge order, or none."""
+    """Merge engine that chooses one version of a key, or none; versions are in merge order."""
 
     @property
     def name(self) -> str:
-        """The engine, as option `merge-engine` names it."""
+        """Name of the engine in option `merge-engine`."""
         ...
 
     @property
     def key_spec(self) -> KeySpec:
-        """The columns that order the table's rows: key, sequence fields."""
+        """Columns that order the table's rows: key, sequence fields."""
         ...
 
     def effective_columns(self, read: Sequence[str]) -> tuple[str, ...]:
-        """Value columns that must be read so that merging answers for the columns ``read``."""
+        """Return the value columns that must be read so that merging returns the columns ``read``."""
         ...
 
     def takes_newest(self, kinds: npt.NDArray[np.int64] | None) -> bool:
-        """Whether the newest version of each key is what :meth:`pick` gives, for rows of these kinds."""
+        """Return whether :meth:`pick` returns the newest version of each key, for rows of these kinds."""
         ...
 
     def pick(self, groups: Groups, kinds: npt.NDArray[np.int64] | None, folded: bool) -> Ints:
-        """Row index of each group's result, -1 for none. ``kinds`` None: all rows are adds.
+        """Return the row of each group's result; -1 for none.
 
-        ``folded``: the first group begins with a row that stands for several versions merged earlier.
+        Args:
+            groups: rows of each key.
+            kinds: row kinds; None if all rows are adds.
+            folded: whether the first group begins with a row that represents several versions merged earlier.
         """
         ...
 
 
 @runtime_checkable
 class FoldFunction(Protocol):
-    """Builds a new row from the versions of a key, given in merge order."""
+    """Merge engine that builds a new row from the versions of a key; versions are in merge order."""
 
     @property
     def name(self) -> str:
-        """The engine, as option `merge-engine` names it."""
+        """Name of the engine in option `merge-engine`."""
         ...
 
     @property
     def key_spec(self) -> KeySpec:
-        """The columns that order the table's rows: key, sequence fields."""
+        """Columns that order the table's rows: key, sequence fields."""
         ...
 
     def effective_columns(self, read: Sequence[str]) -> tuple[str, ...]:
-        """Value columns that must be read so that merging answers for the columns ``read``."""
+        """Return the value columns that must be read so that merging returns the columns ``read``."""
         ...
 
     def fold(self, window: FoldInput) -> FoldOutput:
-        """The rows of the keys that are complete, and the one that is not."""
+        """Return the rows of the complete keys, and the open key."""
         ...
 
 
@@ -80,24 +83,32 @@ MergeFunction = PickFunction | FoldFunction
 
 
 def merge_function(schema: TableSchema, options: Mapping[str, str], table: str = "") -> MergeFunction:
-    """The merge function of a table (Java `MergeFunctionFactory`).
+    """Return the merge function of a table.
 
-    Raises InvalidOption for an unknown engine, and for options that contradict each other or the columns they name.
+    Args:
+        schema: schema of the table.
+        options: options of the table.
+        table: name of the table, for errors.
+
+    Raises:
+        InvalidOption: the engine is unknown, or options contradict each other or the columns that they name.
+
+    Source: ``MergeFunctionFactory``.
     """
-    typed = TableOptions(options, table, stored=True)
-    spec = KeySpec.of(schema, typed.sequence_field, typed.sequence_descending, table)
-    engine = typed.merge_engine
+    table_options = TableOptions(options, table, stored=True)
+    spec = KeySpec.of(schema, table_options.sequence_field, table_options.sequence_descending, table)
+    engine = table_options.merge_engine
     if engine == Deduplicate.name:
-        return Deduplicate(spec, typed.ignore_delete)
+        return Deduplicate(spec, table_options.ignore_delete)
     if engine == FirstRow.name:
         if spec.sequence_columns:
             raise InvalidOption("sequence.field", ",".join(spec.sequence_columns), "nothing with first-row", table)
-        return FirstRow(spec, typed.ignore_delete, table)
+        return FirstRow(spec, table_options.ignore_delete, table)
     if engine in _BUILDING:  # most tables have none of these
         from lsm_core.merge.engines.setup import aggregation, partial_update
 
         if engine == "partial-update":
-            return partial_update(schema, typed, spec, table)
-        return aggregation(schema, typed, spec, table)
+            return partial_update(schema, table_options, spec, table)
+        return aggregation(schema, table_options, spec, table)
     known = ", ".join((Deduplicate.name, FirstRow.name, *_BUILDING))
     raise InvalidOption("merge-engine", engine, known, table)

@@ -1,4 +1,4 @@
-"""Keys that sort: int64 values, or byte strings compared eight bytes at a time (never through NumPy's `S` type)."""
+"""Sort keys: int64 values, or byte strings compared eight bytes at a time (never through NumPy's `S` type)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Words = npt.NDArray[np.uint64]
 _WordsOf = Callable[[int, Ints], Words]
 _PAD = 64
 _SIGNED_BITS = 63
-# keeps the first 0..8 bytes of a big-endian word
+# masks of the first 0..8 bytes of a big-endian word
 _KEEP = np.array([0, *(((1 << 64) - 1) ^ ((1 << (64 - 8 * n)) - 1) for n in range(1, 9))], dtype=np.uint64)
 
 
@@ -39,33 +39,34 @@ class IntKeys:
         return len(self.values)
 
     def slice(self, start: int, stop: int) -> IntKeys:
-        """Rows ``start`` to before ``stop``, without copying."""
+        """Return the rows from ``start`` up to, but not including, ``stop``, without copying."""
         return IntKeys(self.values[start:stop])
 
     def take(self, rows: Ints) -> IntKeys:
-        """The keys at ``rows``, in that order."""
+        """Return the keys at ``rows``, in that order."""
         return IntKeys(self.values[rows])
 
     def scalar(self, row: int) -> int:
-        """The key of one row as a value that Python compares."""
+        """Return the key of one row as a value that Python compares."""
         return int(self.values[row])
 
     def bisect(self, key: int | bytes, right: bool) -> int:
-        """Number of rows of these ascending keys below ``key`` (or not above it)."""
+        """Return the number of rows of these ascending keys below ``key``, or not above it if ``right``."""
         return int(np.searchsorted(self.values, np.int64(key), "right" if right else "left"))
 
     def ascending(self) -> bool:
-        """Whether no key is smaller than the one before it."""
+        """Return whether no key is smaller than the one before it."""
         return bool((self.values[1:] >= self.values[:-1]).all())
 
     def climbing(self) -> bool:
-        """Whether every key is larger than the one before it."""
+        """Return whether every key is larger than the one before it."""
         return bool((self.values[1:] > self.values[:-1]).all())
 
     def order(self, sorted_runs: bool = True) -> tuple[Ints, Mask]:
-        """Stable permutation that sorts, and for rows 1.. of it whether the key equals the one before.
+        """Return a stable permutation that sorts, and for its rows 1.. whether the key equals the one before.
 
-        ``sorted_runs``: the rows are a few ascending runs, which a merging sort detects; else any order.
+        Args:
+            sorted_runs: whether the rows are a few ascending runs, which a merging sort detects.
         """
         if (packed := self._with_places()) is not None:
             packed.sort()
@@ -81,9 +82,10 @@ class IntKeys:
         return order, same
 
     def _with_places(self) -> Ints | None:
-        """Each key's distance from the smallest, with its row number in the low bits, if both fit into one number.
+        """Return each key's distance from the smallest with its row number in the low bits, or None if it exceeds 63
+        bits.
 
-        Sorting these numbers is sorting the keys stably, and a processor sorts numbers in half the time of their positions.
+        Sorting these numbers sorts the keys stably, and numbers are sorted in half the time of their positions.
         """
         if not len(self.values):
             return None
@@ -97,13 +99,13 @@ class IntKeys:
 
     @staticmethod
     def concat(parts: Sequence[IntKeys]) -> IntKeys:
-        """All rows, in order."""
+        """Return all rows, in order."""
         return parts[0] if len(parts) == 1 else IntKeys(np.concatenate([part.values for part in parts]))
 
 
 @dataclass(frozen=True, eq=False)
 class Lead:
-    """The eight bytes of each key at ``position``; before that all keys are the same, as far as they go."""
+    """Eight bytes of each key at ``position``; before that, all keys are equal as far as they reach."""
 
     position: int
     words: Words
@@ -111,10 +113,16 @@ class Lead:
 
 @dataclass(frozen=True, eq=False)
 class ByteKeys:
-    """Keys as byte strings: ``data`` (with 64 spare bytes at its end), and where each key starts and how long it is.
+    """Keys as byte strings.
 
-    ``width`` > 0: all keys have this length and lie side by side, which makes reading them several times faster.
-    ``contiguous``: each key starts where the one before it ends. ``known``: a lead found before; reading one costs more than sorting by it, so it goes with the keys.
+    Attributes:
+        data: the bytes, with 64 spare bytes at the end.
+        starts: first byte of each key.
+        lengths: bytes of each key.
+        width: length of all keys if they are equally long and contiguous, which makes reading several times faster;
+            else 0.
+        contiguous: whether each key starts where the one before it ends.
+        known: a lead computed before, which is kept because computing it costs more than sorting by it.
     """
 
     data: Bytes
@@ -126,7 +134,7 @@ class ByteKeys:
 
     @staticmethod
     def of(data: Bytes, starts: Ints, lengths: Ints) -> ByteKeys:
-        """Keys over a copy of the part of ``data`` that they use."""
+        """Return keys over a copy of the part of ``data`` that they use."""
         if len(starts) == 0:
             return ByteKeys(np.zeros(_PAD, np.uint8), starts, lengths)
         contiguous = bool((starts[:-1] + lengths[:-1] == starts[1:]).all())
@@ -145,19 +153,19 @@ class ByteKeys:
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """The part of ``data`` that the keys (at least one) lie in."""
+        """The range of ``data`` that the keys (at least one) use."""
         if self.contiguous:
             return int(self.starts[0]), int(self.starts[-1] + self.lengths[-1])
         return int(self.starts.min()), int((self.starts + self.lengths).max())
 
     def slice(self, start: int, stop: int) -> ByteKeys:
-        """Rows ``start`` to before ``stop``, without copying."""
+        """Return the rows from ``start`` up to, but not including, ``stop``, without copying."""
         lead = self._lead_so_far
         part = None if lead is None else Lead(lead.position, lead.words[start:stop])
         return ByteKeys(self.data, self.starts[start:stop], self.lengths[start:stop], self.width, self.contiguous, part)
 
     def take(self, rows: Ints) -> ByteKeys:
-        """The keys at ``rows``, in that order, over the same bytes."""
+        """Return the keys at ``rows``, in that order, over the same bytes."""
         return ByteKeys(self.data, self.starts[rows], self.lengths[rows])
 
     @property
@@ -166,7 +174,7 @@ class ByteKeys:
 
     @cached_property
     def lead(self) -> Lead:
-        """The first words that differ somewhere."""
+        """The first words that differ between keys."""
         longest = int(self.lengths.max(initial=0))
         if self.known is None and 0 < longest <= _PAD and not self.width:
             return self._lead_of_short(longest)
@@ -177,7 +185,9 @@ class ByteKeys:
         return Lead(position, words)
 
     def _lead_of_short(self, longest: int) -> Lead:
-        """As :attr:`lead`: fetching a whole key costs no more than fetching eight bytes of it."""
+        """Compute :attr:`lead` for short keys, for which reading the whole key costs no more than reading eight
+        bytes.
+        """
         width, shortest = -(-longest // 8) * 8, int(self.lengths.min())
         view = np.ndarray((len(self.data) - width + 1,), f"V{width}", self.data, strides=(1,))
         matrix = view[self.starts].view(np.dtype(">u8")).reshape(len(self), width // 8)
@@ -194,58 +204,65 @@ class ByteKeys:
         return Lead(position, words)
 
     def scalar(self, row: int) -> bytes:
-        """The key of one row as a value that Python compares."""
+        """Return the key of one row as a value that Python compares."""
         start = self.starts[row]
         return self.data[start : start + self.lengths[row]].tobytes()
 
     def bisect(self, key: int | bytes, right: bool) -> int:
-        """Number of rows of these ascending keys below ``key`` (or not above it)."""
+        """Return the number of rows of these ascending keys below ``key``, or not above it if ``right``."""
         low, high = 0, len(self)
         if isinstance(key, bytes) and high:
-            # rows before those with the lead of `key` are smaller, all behind larger
+            # rows before those with the lead of `key` are smaller, all rows after them larger
             position, words = self.lead.position, self.lead.words
-            begins, first = key[:position].ljust(position, b"\0"), self.scalar(0)[:position].ljust(position, b"\0")
-            if begins != first:
-                return 0 if begins < first else len(self)
+            key_prefix, common_prefix = (
+                key[:position].ljust(position, b"\0"),
+                self.scalar(0)[:position].ljust(position, b"\0"),
+            )
+            if key_prefix != common_prefix:
+                return 0 if key_prefix < common_prefix else len(self)
             word = np.uint64(int.from_bytes(key[position : position + 8].ljust(8, b"\0"), "big"))
             low, high = int(np.searchsorted(words, word, "left")), int(np.searchsorted(words, word, "right"))
         return (bisect_right if right else bisect_left)(range(len(self)), key, low, high, key=self.scalar)
 
     def words(self, position: int, rows: Ints | None = None) -> Words:
-        """Bytes ``position`` to ``position + 8`` of each key as big-endian numbers, zeros beyond its end."""
+        """Return bytes ``position`` to ``position + 8`` of each key as big-endian numbers, with zeros beyond its
+        end.
+        """
         if rows is not None:
             return self.words_at(rows, position)
         if not self.width or position + 8 > self.width:
             return self._load(self.starts + position, self.lengths - position)
-        # keys that lie side by side: a strided copy
+        # contiguous keys: a strided copy
         first = int(self.starts[0]) if len(self) else 0
         strided = np.ndarray((len(self),), np.dtype(">u8"), self.data, offset=first + position, strides=(self.width,))
         return strided.astype(np.uint64)
 
     def words_at(self, rows: Ints, positions: Ints | int) -> Words:
-        """As :meth:`words`, with a position for each of the ``rows``."""
+        """Return :meth:`words` with a position for each of the ``rows``."""
         return self._load(self.starts[rows] + positions, self.lengths[rows] - positions)
 
-    def _load(self, at: Ints, left: Ints) -> Words:
-        """Eight bytes at each byte number ``at`` of the data, of which the first ``left`` count."""
+    def _load(self, offsets: Ints, remaining: Ints) -> Words:
+        """Return eight bytes from each of the ``offsets``, with only the first ``remaining`` of them kept."""
         view = np.ndarray((len(self.data) - 7,), np.dtype(">u8"), self.data, strides=(1,))
-        words = view[np.minimum(at, len(self.data) - 8)].astype(np.uint64)
-        if len(left) and left.min() < 8:
-            words &= _KEEP[np.clip(left, 0, 8)]
+        words = view[np.minimum(offsets, len(self.data) - 8)].astype(np.uint64)
+        if len(remaining) and remaining.min() < 8:
+            words &= _KEEP[np.clip(remaining, 0, 8)]
         return words
 
     def ascending(self) -> bool:
-        """Whether no key is smaller than the one before it."""
-        tied = self._tied_with_last()
+        """Return whether no key is smaller than the one before it."""
+        tied = self._rows_tied_with_previous()
         return tied is not None and bool((self.lengths[tied] >= self.lengths[tied - 1]).all())
 
     def climbing(self) -> bool:
-        """Whether every key is larger than the one before it."""
-        tied = self._tied_with_last()
+        """Return whether every key is larger than the one before it."""
+        tied = self._rows_tied_with_previous()
         return tied is not None and bool((self.lengths[tied] > self.lengths[tied - 1]).all())
 
-    def _tied_with_last(self) -> Ints | None:
-        """Rows that say the same as the one before, as far as the shorter of the two goes; None if any is smaller."""
+    def _rows_tied_with_previous(self) -> Ints | None:
+        """Return the rows that equal the one before as far as the shorter of the two reaches, or None if any is
+        smaller.
+        """
         if len(self) < 2:
             return np.zeros(0, np.int64)
         longest = int(self.lengths.max())
@@ -254,14 +271,16 @@ class ByteKeys:
             return None
         tied = np.flatnonzero(words[1:] == words[:-1]) + 1
         while len(tied) and (position := position + 8) < longest:
-            here, before = self.words(position, tied), self.words(position, tied - 1)
-            if (here < before).any():
+            current, before = self.words(position, tied), self.words(position, tied - 1)
+            if (current < before).any():
                 return None
-            tied = tied[here == before]
+            tied = tied[current == before]
         return np.asarray(tied, np.int64)
 
     def order(self, sorted_runs: bool = True) -> tuple[Ints, Mask]:
-        """As :meth:`IntKeys.order`: eight bytes after the shared prefix decide almost all, the rest only repairs ties."""
+        """Sort as :meth:`IntKeys.order`: eight bytes after the common prefix decide almost all rows, later bytes only
+        ties.
+        """
         if len(self) == 0:
             return np.zeros(0, np.int64), np.zeros(0, np.bool_)
         longest = int(self.lengths.max())
@@ -281,7 +300,7 @@ class ByteKeys:
 
     @staticmethod
     def concat(parts: Sequence[ByteKeys]) -> ByteKeys:
-        """All rows, in order; only the bytes in use are copied."""
+        """Return all rows, in order; only the bytes in use are copied."""
         if len(parts) == 1:
             return parts[0]
         blocks, starts, base = [], [], 0
@@ -305,7 +324,7 @@ class ByteKeys:
 
 
 def _joint_lead(parts: Sequence[ByteKeys]) -> Lead | None:
-    """A lead of all parts together, if each has one and they agree on what comes before it."""
+    """Return a common lead of all parts, if each has one and the bytes before it agree."""
     leads = [lead for part in parts if (lead := part._lead_so_far) is not None]
     if not parts or len(leads) < len(parts):
         return None
@@ -330,22 +349,22 @@ def _refine(order: Ints, same: Mask, words_of: _WordsOf, position: int) -> None:
     member = np.zeros(len(order), np.bool_)
     member[1:] |= same
     member[:-1] |= same
-    at = np.flatnonzero(member)
-    rows = order[at]
+    positions = np.flatnonzero(member)
+    rows = order[positions]
     words = words_of(position, rows)
-    tied = np.zeros(len(at), np.bool_)
-    tied[1:] = same[at[1:] - 1]
+    tied = np.zeros(len(positions), np.bool_)
+    tied[1:] = same[positions[1:] - 1]
     if (tied[1:] & (words[1:] < words[:-1])).any():
         group = np.cumsum(~tied)
-        again = np.lexsort((words, group))
-        order[at] = rows[again]
-        words = words[again]
+        reordered = np.lexsort((words, group))
+        order[positions] = rows[reordered]
+        words = words[reordered]
     ties = np.flatnonzero(tied)
-    same[at[ties] - 1] = words[ties] == words[ties - 1]
+    same[positions[ties] - 1] = words[ties] == words[ties - 1]
 
 
 def concat_keys(parts: Sequence[NormalisedKeys]) -> NormalisedKeys:
-    """Keys of all parts, which are of one kind, in order."""
+    """Return the keys of all parts, which are of one kind, in order."""
     first = parts[0]
     if isinstance(first, IntKeys):
         return IntKeys.concat([part for part in parts if isinstance(part, IntKeys)])
@@ -353,16 +372,16 @@ def concat_keys(parts: Sequence[NormalisedKeys]) -> NormalisedKeys:
 
 
 def order_parts(column: pa.Array, descending: bool = False) -> list[Ints]:
-    """Columns of int64, most significant first, that sort as ``column`` does with nulls first in both directions.
+    """Return int64 columns, most significant first, that sort as ``column`` does, with nulls first in both directions.
 
-    Text is ranked within the column, so its numbers mean something only beside each other.
+    Text is ranked within the column, so its numbers compare only with each other.
     """
     valid = valid_mask(column)
     if is_text(column.type):
         order, same = ByteKeys.of(*text_parts(column)).order(sorted_runs=False)
         ranks = np.zeros(len(order), np.int64)
         ranks[order[1:]] = np.cumsum(~same)
-        parts = [ranks]  # what a null gets does not matter
+        parts = [ranks]  # ranks of nulls are replaced below
     elif pa.types.is_decimal128(column.type) and column.type.precision > 18:
         high, low = decimal_limbs(column)
         parts = [high, (low ^ np.uint64(1 << 63)).view(np.int64)]

@@ -1,7 +1,7 @@
-"""The one order of versions of a key, shared by reads, compactions and write buffers.
+"""Order of the versions of a key, used by reads, compactions and write buffers alike.
 
-Rows sort by (key, user sequence fields, sequence number, retracts before adds, higher level first, age). One stable argsort
-of the key does most of it; only groups of several rows that are not ascending already are looked at again.
+Rows sort by (key, user sequence fields, sequence number, retracts before adds, higher level first, age). One stable
+argsort of the key does most of the work; only groups of several rows that are not ascending yet are sorted again.
 """
 
 from __future__ import annotations
@@ -27,13 +27,18 @@ from lsm_core.merge.keys import IntKeys, order_parts
 from lsm_core.merge.rows import Piece, Rows, retracts
 from lsm_core.merge.sort_key import KeySpec
 
-_DENSE: Final = 4
-"""A slot for every number between the smallest and the largest key is worth it up to so many slots a row."""
+_SLOTS_PER_ROW: Final = 4
+"""Largest number of slots a row for which one slot for each number between the smallest and largest key pays off."""
 
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Rows in merge order, grouped by key: group g is ``order[starts[g]:starts[g + 1]]``, its last row the newest."""
+    """Rows in merge order, grouped by key.
+
+    Attributes:
+        order: row numbers; group g is ``order[starts[g]:starts[g + 1]]``, and its last row is the newest.
+        starts: first position of each group.
+    """
 
     order: Ints
     starts: Ints
@@ -43,23 +48,26 @@ class Groups:
 
     @cached_property
     def ends(self) -> Ints:
-        """Position behind the last row of each group."""
+        """The position behind the last row of each group."""
         return np.append(self.starts[1:], len(self.order))
 
     @cached_property
     def newest(self) -> Ints:
-        """Row index of the newest version of each key."""
+        """The row of the newest version of each key."""
         return self.order[self.ends - 1]
 
     @property
     def last_size(self) -> int:
-        """Rows of the last key."""
+        """Number of rows of the last key."""
         return len(self.order) - int(self.starts[-1])
 
 
 @dataclass(frozen=True, eq=False)
 class Newest:
-    """The newest version of each key, in key order, and nothing of the others; ``last_size``: rows of the last key."""
+    """The newest version of each key, in key order, without the other versions.
+
+    ``last_size``: number of rows of the last key.
+    """
 
     newest: Ints
     last_size: int
@@ -69,17 +77,17 @@ class Newest:
 
 
 def newest_versions(rows: Rows, spec: KeySpec) -> Newest | None:
-    """The newest version of each key, found without ordering anything; None where that does not go.
+    """Return the newest version of each key without sorting, at a tenth of the cost, or None where that is impossible.
 
-    It goes where integer keys lie close together and sequence numbers say that versions of a key come one after the other: each
-    row is put into the slot of its key, where only the last one stays, or that with the largest sequence fields (no text).
-    A tenth of what sorting costs.
+    It is possible where integer keys are dense and sequence numbers show that versions of a key come one after the
+    other. Each row is put into the slot of its key, which keeps the last one, or the one with the largest sequence
+    fields (no text).
     """
     if not isinstance(rows.keys, IntKeys):
         return None
     keys = rows.keys.values
     low, high = int(keys.min()), int(keys.max())
-    if high - low >= _DENSE * len(keys) or not _numbered_in_order(rows, int(keys[0]) == low):
+    if high - low >= _SLOTS_PER_ROW * len(keys) or not _numbered_in_order(rows, int(keys[0]) == low):
         return None
     slots = np.full(high - low + 1, -1, np.int32)
     if not spec.sequence_columns:
@@ -88,7 +96,7 @@ def newest_versions(rows: Rows, spec: KeySpec) -> Newest | None:
         return None
     newest: npt.NDArray[Any] = slots[slots >= 0]
     if len(rows.pieces[0]) == 1:
-        # carried over from the window before: the one row that may be newer than what comes after it
+        # the row carried over from the previous window is the only one that may be newer than later rows
         first = np.flatnonzero(keys == np.int64(low))
         _order_versions(rows, spec, first, np.ones(len(first) - 1, np.bool_))
         newest[0] = first[-1]
@@ -96,9 +104,10 @@ def newest_versions(rows: Rows, spec: KeySpec) -> Newest | None:
 
 
 def _keep_largest(slots: npt.NDArray[np.int32], places: Ints, rows: Rows, spec: KeySpec) -> bool:
-    """Put into the slot of each key the row with the largest sequence fields, of equal ones the last; False where that does not go.
+    """Put the row with the largest sequence fields into the slot of each key, the last of equal ones.
 
-    ``places``: the slot of each row. Each piece holds a key once, so a piece at a time is compared with what its slots hold.
+    ``places``: the slot of each row. Each piece has a key once, so one piece at a time is compared with the rows in its
+    slots. Returns False where the fields cannot be compared.
     """
     if not all(rows.has(name) for name in (SEQUENCE_NUMBER, *spec.sequence_columns)):
         return False
@@ -109,21 +118,27 @@ def _keep_largest(slots: npt.NDArray[np.int32], places: Ints, rows: Rows, spec: 
     stop = 0
     for piece in rows.pieces:
         start, stop = stop, stop + len(piece)
-        slot = places[start:stop]
-        held = slots[slot]
-        wins = np.ones(len(piece), np.bool_)
+        slots_of_piece = places[start:stop]
+        current = slots[slots_of_piece]
+        is_larger = np.ones(len(piece), np.bool_)
         for part in reversed(parts):
-            mine, theirs = part[start:stop], part[held]
-            wins &= mine == theirs
-            wins |= mine > theirs
-        wins |= held < 0  # an empty slot, whatever lies at the end of `part`
-        won = np.flatnonzero(wins)
-        slots[slot[won]] = start + won
+            piece_values, current_values = part[start:stop], part[current]
+            is_larger &= piece_values == current_values
+            is_larger |= piece_values > current_values
+        is_larger |= current < 0  # an empty slot; the comparison above read the last value of `part`
+        winners = np.flatnonzero(is_larger)
+        slots[slots_of_piece[winners]] = start + winners
     return True
 
 
 def merge_order(rows: Rows, spec: KeySpec, *, sorted_runs: bool = True) -> Groups:
-    """Order ``rows`` and find the groups of equal keys."""
+    """Return ``rows`` in merge order, grouped by key.
+
+    Args:
+        rows: the rows.
+        spec: columns that order the rows.
+        sorted_runs: whether the rows are a few ascending runs.
+    """
     order, same = rows.keys.order(sorted_runs)
     if same.any():
         _order_versions(rows, spec, order, same)
@@ -132,9 +147,9 @@ def merge_order(rows: Rows, spec: KeySpec, *, sorted_runs: bool = True) -> Group
 
 
 def _order_versions(rows: Rows, spec: KeySpec, order: Ints, same: Mask) -> None:
-    """Bring the versions of each key into order, in place."""
+    """Sort the versions of each key, in place."""
     if not spec.sequence_columns and _numbered_in_order(rows, order[0] == 0):
-        # the argsort was stable, so only the key carried over from the window before can be out of order
+        # the argsort was stable, so only the key carried over from the previous window can be out of order
         first_group = int(np.argmin(np.append(same, False))) + 1
         order, same = order[:first_group], same[: first_group - 1]
         if not len(same):
@@ -142,30 +157,31 @@ def _order_versions(rows: Rows, spec: KeySpec, order: Ints, same: Mask) -> None:
     member = np.zeros(len(order), np.bool_)
     member[1:] |= same
     member[:-1] |= same
-    at = np.flatnonzero(member)
-    within = np.zeros(len(at), np.bool_)
-    within[1:] = same[at[1:] - 1]
-    bad = _descents(rows, spec, order[at], within)
-    if not bad.any():
+    positions = np.flatnonzero(member)
+    within = np.zeros(len(positions), np.bool_)
+    within[1:] = same[positions[1:] - 1]
+    is_descent = _descents(rows, spec, order[positions], within)
+    if not is_descent.any():
         return
     first = np.flatnonzero(~within)
-    sizes = np.diff(np.append(first, len(at)))
+    sizes = np.diff(np.append(first, len(positions)))
     group = np.repeat(np.arange(len(first)), sizes)
-    pair = bad & (sizes[group] == 2)
-    later = np.flatnonzero(pair)
-    order[at[later]], order[at[later - 1]] = order[at[later - 1]], order[at[later]]
+    is_swap = is_descent & (sizes[group] == 2)
+    later = np.flatnonzero(is_swap)
+    order[positions[later]], order[positions[later - 1]] = order[positions[later - 1]], order[positions[later]]
     broken = np.zeros(len(first), np.bool_)
-    broken[group[bad & ~pair]] = True
+    broken[group[is_descent & ~is_swap]] = True
     chosen = broken[group]
-    at, group = at[chosen], group[chosen]
-    if len(at):
-        # parts that say nothing are not worth a sort
-        parts = [part for part in version_parts(rows, spec, order[at]) if (part != part[0]).any()]
-        order[at] = order[at][np.lexsort((*reversed(parts), group))]
+    positions, group = positions[chosen], group[chosen]
+    if len(positions):
+        # parts with only one value do not affect the order
+        parts = [part for part in version_parts(rows, spec, order[positions]) if (part != part[0]).any()]
+        order[positions] = order[positions][np.lexsort((*reversed(parts), group))]
 
 
 def _numbered_in_order(rows: Rows, starts_lowest: bool) -> bool:
-    """Whether versions of a key lie in the order of their sequence numbers as they are, but for one row of the first key.
+    """Return whether versions of a key are already in the order of their sequence numbers, except one row of the first
+    key.
 
     ``starts_lowest``: the first row has the smallest key.
     """
@@ -176,44 +192,46 @@ def _numbered_in_order(rows: Rows, starts_lowest: bool) -> bool:
 
 
 def sequences_climb(pieces: Sequence[Piece]) -> bool:
-    """Whether a later version of a key always has a larger sequence number, going by the range of each piece.
+    """Return whether a later version of a key always has a larger sequence number, by the range of each piece.
 
-    Neighbours that follow each other in key, as batches of one file do, have no key in common: they count as one piece.
+    Neighbours in key order, for example batches of one file, have no key in common, so they count as one piece.
     """
     last_key: int | bytes | None = None
-    before = here = np.iinfo(np.int64).min
+    previous_most = most = np.iinfo(np.int64).min
     for piece in pieces:
         column = piece.batch.column(SEQUENCE_NUMBER)
         if not (piece.climbing or piece.keys.climbing()) or column.null_count:
             return False
         if last_key is None or not last_key < piece.keys.scalar(0):  # type: ignore[operator]
-            before = here
+            previous_most = most
         last_key = piece.keys.scalar(len(piece) - 1)
         numbers = values_of(column, np.int64)
-        if int(numbers.min()) <= before:
+        if int(numbers.min()) <= previous_most:
             return False
-        here = max(here, int(numbers.max()))
+        most = max(most, int(numbers.max()))
     return True
 
 
 def _descents(rows: Rows, spec: KeySpec, chosen: Ints, within: Mask) -> Mask:
-    """Where a version is older than the one before it. Ties alone ask for the next, dearer part of the order."""
-    bad = np.zeros(len(chosen), np.bool_)
+    """Return where a version is older than the one before it; only ties compute the next, more expensive part of the
+    order.
+    """
+    is_descent = np.zeros(len(chosen), np.bool_)
     undecided = within
     for part in version_parts(rows, spec, chosen):
-        bad[1:] |= undecided[1:] & (part[1:] < part[:-1])
+        is_descent[1:] |= undecided[1:] & (part[1:] < part[:-1])
         tied = np.zeros(len(chosen), np.bool_)
         tied[1:] = undecided[1:] & (part[1:] == part[:-1])
         undecided = tied
         if not undecided.any():
             break
-    return bad
+    return is_descent
 
 
 def version_parts(rows: Rows, spec: KeySpec, chosen: Ints) -> Iterator[npt.NDArray[Any]]:
-    """The parts of the order within one key, most significant first, for the ``chosen`` rows.
+    """Yield the parts of the order within one key, most significant first, for the ``chosen`` rows.
 
-    Without a sequence column (files whose ranges are disjoint) level, age and arrival tell the order.
+    Without a sequence column (files with disjoint ranges), level, age and arrival give the order.
     """
     for name in spec.sequence_columns:
         yield from order_parts(rows.column(name, chosen), spec.sequence_descending)
@@ -229,24 +247,24 @@ def version_parts(rows: Rows, spec: KeySpec, chosen: Ints) -> Iterator[npt.NDArr
 
 
 def sequence_part(rows: Rows, chosen: Ints) -> Ints:
-    """Sequence numbers."""
+    """Return the sequence numbers."""
     return rows.integers(SEQUENCE_NUMBER, np.int64)[chosen]
 
 
 def kind_part(rows: Rows, chosen: Ints) -> Ints:
-    """Retracts before adds: 0 and 1."""
+    """Return 0 for retracts and 1 for adds: retracts come first."""
     if not rows.has(VALUE_KIND):
         return np.ones(len(chosen), np.int64)
     return (~retracts(rows.integers(VALUE_KIND, np.int8)[chosen])).astype(np.int64)
 
 
 def level_part(rows: Rows, chosen: Ints) -> Ints:
-    """Higher levels first: they are older."""
+    """Return the negated levels: higher levels come first, because they are older."""
     levels = np.array([-piece.level for piece in rows.pieces], dtype=np.int64)
     return levels[rows.piece_of(chosen)]
 
 
 def age_part(rows: Rows, chosen: Ints) -> Ints:
-    """Ages: larger is newer."""
+    """Return the ages; larger is newer."""
     ages = np.array([piece.age for piece in rows.pieces], dtype=np.int64)
     return ages[rows.piece_of(chosen)]

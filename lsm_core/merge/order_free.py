@@ -1,7 +1,8 @@
-"""Whether a table's answers depend on which of its runs are merged first: if not, any unit may be compacted.
+"""Test whether the results of a table are independent of the order in which runs are merged; then any unit may be
+compacted.
 
-A merged row stands for several versions and meets older rows later. That changes nothing only if folding is associative over
-neighbours in age, and Paimon's engines are not always that (see `Verdict.reasons`).
+A merged row represents several versions and meets older rows later. That changes no result only if folding is
+associative over neighbours in age, which Paimon's engines are not always (see `Verdict.reasons`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 _FLOATS: Final = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 _COMMUTING: Final = frozenset({"sum", "product", "max", "min", "bool_and", "bool_or", "rbm32", "rbm64", "theta_sketch"})
-"""The order of their inputs does not matter, except to sums of floats and products that round."""
+"""Functions whose inputs may come in any order, except sums of floats and products that round."""
 _IN_ARRIVAL_ORDER: Final = frozenset(
     {
         "last_value",
@@ -40,7 +41,7 @@ _IN_ARRIVAL_ORDER: Final = frozenset(
         "nested_partial_update",
     }
 )
-"""Folding neighbours first gives the same, as long as inputs are folded in the order in which they arrive."""
+"""Functions that may fold neighbours first, as long as inputs are folded in arrival order."""
 
 
 _CHOOSING: Final = frozenset(
@@ -55,12 +56,17 @@ _CHOOSING: Final = frozenset(
         "primary-key",
     }
 )
-"""Their result is one of their inputs, or null: a row merged of rows that are not over is not over."""
+"""Functions whose result is an input, or null: a row merged of rows that are not expired is not expired."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``ok``: merging is order-free; otherwise ``reasons`` say what makes it depend on the order."""
+    """Result of the test.
+
+    Attributes:
+        ok: whether merging is independent of the order.
+        reasons: the reasons why it is not.
+    """
 
     ok: bool
     reasons: tuple[str, ...] = ()
@@ -69,96 +75,114 @@ class Verdict:
 def order_free(
     schema: TableSchema, options: Mapping[str, str], has_retracts: bool, table: str = "", has_expired: bool = True
 ) -> Verdict:
-    """Judge a primary-key table by its merge engine, its functions, and whether its files hold retracts or expired rows.
+    """Test a primary-key table by its merge engine, its functions, and whether its files hold retracts or expired rows.
 
-    With record-level expiry a compaction leaves out rows that are over (``has_expired``: some may be), whatever they are:
-    dropped in a part of the runs alone, a newer version or a delete uncovers the older version that it had replaced, over or
-    not, and readers, who expire nothing, see that one until it is compacted too. In a closed unit all versions of a key expire
-    together, so that what is read is the answer of before or the one at the compaction's clock, never a third.
+    With record-level expiry, a compaction drops expired rows, deletes too. If an expired row is dropped in only a part of
+    the runs, the older version that it had replaced becomes visible to readers, who expire no rows, until that version
+    is compacted too. In a closed unit all versions of a key expire together, so reads return the earlier result or the
+    one at the compaction's clock, never a third one.
+    An order-free verdict means that merging neighbouring runs first never changes a result, as long as numbers fit
+    their types: sums and products of integers that raise nowhere, and sums of decimals that do not become null, from
+    which they would start again.
 
-    An order-free verdict promises that merging neighbouring runs first never changes an answer, as long as numbers fit their
-    types: sums and products of integers that do not raise wherever they are met, and sums of decimals that do not become
-    null, from which they begin anew. Raises InvalidOption as `merge_function` does.
+    Args:
+        schema: schema of the table.
+        options: options of the table.
+        has_retracts: whether files hold retracts.
+        table: name of the table, for errors.
+        has_expired: whether some rows may be expired.
+
+    Raises:
+        InvalidOption: as `merge_function` raises it.
     """
     function = merge_function(schema, options, table)
-    reasons = tuple(_reasons(function, RowExpiry.of(schema, options, table), has_retracts, has_expired))
-    return Verdict(not reasons, reasons)
+    reason_texts = tuple(_reasons(function, RowExpiry.of(schema, options, table), has_retracts, has_expired))
+    return Verdict(not reason_texts, reason_texts)
 
 
 def _reasons(function: MergeFunction, expiry: RowExpiry | None, has_retracts: bool, has_expired: bool) -> Iterator[str]:
     functions: Mapping[str, AggregateFunction] = {}
     if not isinstance(function, (Deduplicate, FirstRow)):
-        # Those two take the greatest (smallest) row of one total order, whatever the order of merging. The others' modules are
-        # there already, as one of them is the table's.
+        # Deduplicate and first-row choose the greatest (smallest) row of one total order in any order of merging.
+        # The modules of the other engines are already imported, because the table uses one of them.
         from lsm_core.merge.engines.aggregation import Aggregation
         from lsm_core.merge.engines.partial_update import PartialUpdate
 
         if isinstance(function, PartialUpdate):
             functions = function.functions
-            yield from _of_partial_update(function, has_retracts)
+            yield from _partial_update_reasons(function, has_retracts)
         elif isinstance(function, Aggregation):
             functions = function.functions
-            yield from _of_aggregation(function, has_retracts)
+            yield from _aggregation_reasons(function, has_retracts)
         else:
             yield f"merge engine {function.name} is not known to be order-free"
     if expiry is None:
         return
     if has_expired:
-        yield "record-level expiry: a row that is over, left out alone, uncovers the older version that it replaced"
-    made = functions.get(expiry.field)
-    if made is not None and made.name not in _CHOOSING:
-        yield f"column '{expiry.field}': {made.name} makes times that no row had, and these may be over"
+        yield "record-level expiry: an expired row, dropped alone, uncovers the older version that it replaced"
+    time_function = functions.get(expiry.field)
+    if time_function is not None and time_function.name not in _CHOOSING:
+        yield f"column '{expiry.field}': {time_function.name} creates times that no row had, and these may be expired"
 
 
-def _of_partial_update(function: PartialUpdate, has_retracts: bool) -> Iterator[str]:
+def _partial_update_reasons(function: PartialUpdate, has_retracts: bool) -> Iterator[str]:
     if function.key_spec.sequence_columns:
         fields = ", ".join(function.key_spec.sequence_columns)
         yield f"sequence.field {fields}: a merged row carries values of older rows under its newest sequence"
     if has_retracts and function.remove_on_delete:
         yield "partial-update.remove-record-on-delete: a delete merged with later rows does not reach older rows"
     elif has_retracts:
-        yield "retracts: the first row of a merge starts it with all of its values, and merged rows hide that they retract"
+        yield (
+            "retracts: the first row of a merge starts it with all of its values, "
+            "and merged rows hide that they retract"
+        )
     grouped = {name for group in function.groups for name in group.protected}
     for column, aggregate in function.functions.items():
         if column not in grouped:
             continue
-        yield from _inexact(column, aggregate)
+        yield from _inexact_reasons(column, aggregate)
         # late elements of `collect` are appended like any others
         if aggregate.name not in _COMMUTING | {"last_value", "collect"}:
             yield f"column '{column}': {aggregate.name} in a sequence group folds late rows where they arrive"
 
 
-def _of_aggregation(function: Aggregation, has_retracts: bool) -> Iterator[str]:
+def _aggregation_reasons(function: Aggregation, has_retracts: bool) -> Iterator[str]:
     if has_retracts and function.remove_on_delete:
         yield "aggregation.remove-record-on-delete: a delete merged with later rows does not reach older rows"
     sequences = function.key_spec.sequence_columns
     for column, aggregate in function.functions.items():
-        yield from _inexact(column, aggregate)
+        yield from _inexact_reasons(column, aggregate)
         if aggregate.name not in _COMMUTING | _IN_ARRIVAL_ORDER:
             yield f"column '{column}': {aggregate.name} is not known to be order-free"
         elif sequences and aggregate.name not in _COMMUTING | {"last_value", "primary-key"}:
-            yield f"column '{column}': {aggregate.name} folds by sequence.field, under which a merged row has one place only"
+            yield (
+                f"column '{column}': {aggregate.name} folds by sequence.field, "
+                "under which a merged row has one place only"
+            )
         if aggregate.name == "nested_update" and aggregate.options.text("count-limit") is not None:
-            said = f"column '{column}': {aggregate.name} with count-limit"
+            prefix = f"column '{column}': {aggregate.name} with count-limit"
             if aggregate.options.text("nested-key"):
-                yield f"{said} leaves out updates of keys that only older rows have"
+                yield f"{prefix} leaves out updates of keys that only older rows have"
             elif not aggregate.options.version.at_least(PaimonVersion.V2_0):
-                yield f"{said} counts rows that are null until merging leaves them out (until 2.0)"
+                yield f"{prefix} counts rows that are null until merging leaves them out (until 2.0)"
         if not has_retracts:
             continue
-        # Retracts that are merged before what they take back has arrived are lost.
+        # Retracts that are merged before the rows that they take back are lost.
         if aggregate.ignore_retract:
-            if aggregate.name in {"last_value", "first_value"}:  # nothing but ignored retracts is an insert of null
-                yield f"column '{column}': rows of ignored retracts alone become null, which {aggregate.name} takes for a value"
+            if aggregate.name in {"last_value", "first_value"}:  # only ignored retracts act as an insert of null
+                yield (
+                    f"column '{column}': rows of ignored retracts alone become null, "
+                    f"which {aggregate.name} uses as a value"
+                )
         elif aggregate.supports_retract and aggregate.name not in {"sum", "last_value", "primary-key"}:
             # where retracts are refused no answer can change
             yield f"column '{column}': {aggregate.name} cannot take back what older rows hold"
 
 
-def _inexact(column: str, function: AggregateFunction) -> Iterator[str]:
+def _inexact_reasons(column: str, function: AggregateFunction) -> Iterator[str]:
     if function.name == "sum" and function.type.root in _FLOATS:
         yield f"column '{column}': sums of {function.type} differ in their last bits"
     if function.name == "hll_sketch":
-        yield f"column '{column}': HLL sketches keep size and estimators of what was merged first"
+        yield f"column '{column}': HLL sketches keep size and estimators of the first merged sketch"
     if function.name == "product" and function.type.root in (*_FLOATS, TypeRoot.DECIMAL):
         yield f"column '{column}': products of {function.type} round, and overflow, at other steps"

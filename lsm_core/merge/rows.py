@@ -1,4 +1,4 @@
-"""Rows about to be merged: slices of the inputs side by side, with what ties need and what is gathered late."""
+"""Rows to be merged: slices of the inputs, with the values that decide ties; other columns are gathered late."""
 
 from __future__ import annotations
 
@@ -24,10 +24,15 @@ PART_ROWS = 131_072
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """Some consecutive rows of one input, their normalised keys, and the level and age of the file they come from.
+    """Consecutive rows of one input.
 
-    ``row_bytes``: bytes of a row, on average over the batch that the piece was cut from. ``climbing``: every key is known to be
-    larger than the one before.
+    Attributes:
+        batch: the rows.
+        keys: their normalised keys.
+        level: level of their file.
+        age: age rank of their file; larger is newer.
+        row_bytes: average bytes of a row of the batch that the piece was cut from.
+        climbing: whether every key is known to be larger than the one before.
     """
 
     batch: pa.RecordBatch
@@ -41,14 +46,20 @@ class Piece:
         return len(self.keys)
 
     def slice(self, start: int, stop: int) -> Piece:
-        """Rows ``start`` to before ``stop``, without copying."""
+        """Return the rows from ``start`` up to, but not including, ``stop``, without copying."""
         batch, keys = self.batch.slice(start, stop - start), self.keys.slice(start, stop)
         return Piece(batch, keys, self.level, self.age, self.row_bytes, self.climbing)
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Pieces laid end to end: a row is named by its index in them."""
+    """Pieces joined end to end; a row number counts over all pieces.
+
+    Attributes:
+        pieces: the pieces.
+        keys: keys of all rows.
+        offsets: number of the first row of each piece, and the end.
+    """
 
     pieces: tuple[Piece, ...]
     keys: NormalisedKeys
@@ -56,7 +67,7 @@ class Rows:
 
     @staticmethod
     def of(pieces: Sequence[Piece]) -> Rows:
-        """Rows of all ``pieces`` in order; at least one."""
+        """Return the rows of all ``pieces`` (at least one) in order."""
         sizes = np.array([0, *(len(piece) for piece in pieces)], dtype=np.int64)
         return Rows(tuple(pieces), concat_keys([piece.keys for piece in pieces]), np.cumsum(sizes))
 
@@ -64,11 +75,15 @@ class Rows:
         return int(self.offsets[-1])
 
     def has(self, name: str) -> bool:
-        """Whether the rows carry the column ``name``."""
+        """Return whether the rows have the column ``name``."""
         return bool(self.pieces[0].batch.schema.get_field_index(name) >= 0)
 
     def integers(self, name: str, dtype: npt.DTypeLike) -> npt.NDArray[np.int64]:
-        """A NOT NULL integer system column of all rows."""
+        """Return a NOT NULL integer system column of all rows.
+
+        Raises:
+            InvalidData: the column holds a null.
+        """
         parts = []
         for piece in self.pieces:
             column = piece.batch.column(name)
@@ -78,74 +93,88 @@ class Rows:
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def column(self, name: str, rows: Ints) -> pa.Array:
-        """Values of the column ``name`` of the given rows."""
+        """Return the values of column ``name`` of the given rows.
+
+        Raises:
+            InvalidData: the rows lack the column.
+        """
         if self.pieces[0].batch.schema.get_field_index(name) < 0:
             raise InvalidData("", name, "the batch lacks this sequence column")
         return one_array(self.whole_column(name).take(arrow_array(rows)))
 
     def whole_column(self, name: str) -> pa.ChunkedArray:
-        """The column ``name`` of all rows, a chunk a piece; plain text where only some of the pieces have dictionaries."""
+        """Return column ``name`` of all rows, one chunk a piece; plain text where only some pieces have
+        dictionaries.
+        """
         chunks = [piece.batch.column(name) for piece in self.pieces]
         kinds = {str(chunk.type) for chunk in chunks}
         return pa.chunked_array([plain(chunk) for chunk in chunks] if len(kinds) > 1 else chunks)
 
     def piece_of(self, rows: Ints) -> Ints:
-        """Index of the piece that each of the given rows lies in."""
+        """Return the index of the piece of each of the given rows."""
         return np.asarray(np.searchsorted(self.offsets, rows, side="right") - 1, dtype=np.int64)
 
     def piece_at(self, row: int) -> Piece:
-        """The piece that ``row`` lies in."""
+        """Return the piece of ``row``."""
         return self.pieces[int(self.piece_of(np.array([row], np.int64))[0])]
 
     def span(self, start: int, stop: int) -> list[pa.RecordBatch]:
-        """Rows ``start`` to before ``stop`` where they lie, in batches of at most 131,072 rows."""
-        found = []
+        """Return the rows from ``start`` up to, but not including, ``stop``, in batches of at most 131,072 rows, not
+        copied.
+        """
+        batches = []
         for piece, offset in zip(self.pieces, self.offsets.tolist(), strict=False):
             low, high = max(start - offset, 0), min(stop - offset, len(piece))
-            found += [piece.batch.slice(at, min(OUTPUT_ROWS, high - at)) for at in range(low, high, OUTPUT_ROWS)]
-        return found
+            batches += [
+                piece.batch.slice(first, min(OUTPUT_ROWS, high - first)) for first in range(low, high, OUTPUT_ROWS)
+            ]
+        return batches
 
 
 def retracts(kinds: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """True for row kinds that take back: -U (1) and -D (3)."""
+    """Return a mask of the row kinds that take a row back: -U (1) and -D (3)."""
     return np.asarray((kinds & 1) == 1, dtype=np.bool_)
 
 
 def emit(rows: Rows, picked: Ints) -> list[pa.RecordBatch]:
-    """The ``picked`` rows, in that order, as batches of at most 131,072 rows; a column of dictionaries may come as plain text."""
+    """Return the ``picked`` rows, in that order, as batches of at most 131,072 rows.
+
+    A column of dictionaries may be returned as plain text.
+    """
     if len(picked) == 0:
         return []
     first, last = int(picked[0]), int(picked[-1])
     if len(picked) == last - first + 1 and bool((np.diff(picked) == 1).all()):
         return rows.span(first, last + 1)
-    # half the index is read for every column: windows are far smaller than four billion rows
+    # 32-bit row numbers halve the index, which is read for every column; windows are far below four billion rows
     index = picked.astype(np.uint32, copy=False) if len(rows) < 1 << 32 else picked
-    parts = [arrow_array(index[at : at + OUTPUT_ROWS]) for at in range(0, len(index), OUTPUT_ROWS)]
+    parts = [arrow_array(index[start : start + OUTPUT_ROWS]) for start in range(0, len(index), OUTPUT_ROWS)]
     schema = rows.pieces[0].batch.schema
     columns: list[list[pa.Array]] = []
-    for place in range(len(schema)):
-        # column by column: the copy that lies end to end is gone before the next one is made
-        whole = joined([piece.batch.column(place) for piece in rows.pieces])
+    for column_number in range(len(schema)):
+        # column by column, so that the joined copy of one column is freed before the next one is made
+        whole = joined([piece.batch.column(column_number) for piece in rows.pieces])
         columns.append([taken(whole, part) for part in parts])
     return [batch_of([column[i] for column in columns], schema) for i in range(len(parts))]
 
 
 def window_parts(pieces: Sequence[Piece]) -> deque[list[Piece]]:
-    """A window cut between keys into parts of about :data:`PART_ROWS` rows, which merge within the processor's caches.
+    """Cut a window between keys into parts of about :data:`PART_ROWS` rows, which merge within the processor's caches.
 
-    All rows of a key lie in one part, so only the last part's last key can stay open. An empty window is one empty part.
+    All rows of a key are in one part, so only the last part's last key can stay open. An empty window is one empty
+    part.
     """
     count = -(-sum(len(piece) for piece in pieces) // PART_ROWS)
-    left = list(pieces)
+    remaining = list(pieces)
     parts: deque[list[Piece]] = deque()
     if count > 1:
         lead = max(pieces, key=len).keys
         for bound in [lead.scalar(len(lead) * number // count) for number in range(1, count)]:
-            below = [(piece, piece.keys.bisect(bound, right=False)) for piece in left]
+            below = [(piece, piece.keys.bisect(bound, right=False)) for piece in remaining]
             part = [piece.slice(0, rows) for piece, rows in below if rows]
-            left = [piece.slice(rows, len(piece)) for piece, rows in below if rows < len(piece)]
+            remaining = [piece.slice(rows, len(piece)) for piece, rows in below if rows < len(piece)]
             if part:
                 parts.append(part)
-    if left or not parts:
-        parts.append(left)
+    if remaining or not parts:
+        parts.append(remaining)
     return parts

@@ -1,4 +1,4 @@
-"""Normalised keys: the key columns of a batch as one thing that compares fast and as Java does (int64, else bytes)."""
+"""Normalised keys: the key columns of a batch as one value that compares fast and as in Java (int64, else bytes)."""
 
 from __future__ import annotations
 
@@ -27,9 +27,15 @@ from lsm_core.merge.keys import ByteKeys, IntKeys, NormalisedKeys
 
 @dataclass(frozen=True)
 class KeySpec:
-    """What rows are ordered by: ``key_columns`` (names in the table), the user's ``sequence_columns`` and their direction.
+    """Columns that order the rows of a table.
 
-    A batch holds a key column either as `_KEY_<name>` or, where it was decoded only once, as `<name>`.
+    A batch has a key column as `_KEY_<name>`, or as `<name>` where it was decoded only once.
+
+    Attributes:
+        key_columns: names in the table.
+        sequence_columns: the user's sequence fields.
+        sequence_descending: whether smaller sequence fields are newer.
+        table: name of the table, for errors.
     """
 
     key_columns: tuple[str, ...]
@@ -41,9 +47,11 @@ class KeySpec:
     def of(
         schema: TableSchema, sequence_field: Sequence[str] = (), descending: bool = False, table: str = ""
     ) -> KeySpec:
-        """The order of a primary-key table: its trimmed primary key, then `sequence.field`.
+        """Return the order of a primary-key table: its trimmed primary key, then `sequence.field`.
 
-        Raises InvalidOption for a field that the table does not have: Java stores what was altered by hand, or before checks came.
+        Raises:
+            InvalidOption: a sequence field does not exist. Java stores invalid options if they were edited by hand or
+                before checks existed.
         """
         for name in sequence_field:
             if not schema.has_field(name):
@@ -51,18 +59,26 @@ class KeySpec:
         return KeySpec(schema.trimmed_primary_keys, tuple(sequence_field), descending, table)
 
     def key_fields(self, schema: pa.Schema) -> list[str]:
-        """The column of ``schema`` that holds each key column; raises InvalidData if one is missing."""
+        """Return the column of ``schema`` that holds each key column.
+
+        Raises:
+            InvalidData: a key column is missing.
+        """
         names = set(schema.names)
-        found = []
+        fields = []
         for key in self.key_columns:
             name = KEY_PREFIX + key if KEY_PREFIX + key in names else key
             if name not in names:
                 raise InvalidData(self.table, key, "the batch lacks this key column")
-            found.append(name)
-        return found
+            fields.append(name)
+        return fields
 
     def keys(self, batch: pa.RecordBatch | pa.Table) -> NormalisedKeys:
-        """Normalised keys of the rows of ``batch``; raises InvalidData naming a key column with a null."""
+        """Return the normalised keys of the rows of ``batch``.
+
+        Raises:
+            InvalidData: a key is null; the error names the column.
+        """
         fields = self.key_fields(batch.schema)
         columns = [flat(batch.column(name)) for name in fields]
         null = any_null(columns)
@@ -72,10 +88,10 @@ class KeySpec:
 
 
 def normalise_keys(columns: Sequence[pa.Array]) -> NormalisedKeys:
-    """Keys of rows without nulls, in an order that matches Java's comparison of the key row.
+    """Return keys of rows without nulls that order as Java's comparison of the key row.
 
-    Fixed-width columns of at most 8 bytes together become int64; a single text column is used as it is; anything else
-    becomes bytes that compare as the rows do. The form depends on the types alone, so keys of different batches compare.
+    Fixed-width columns of at most 8 bytes together become int64; a single text column is used unchanged; all other keys
+    become bytes that compare as the rows do. The form depends only on the types, so keys of different batches compare.
     """
     columns = [flat(column) for column in columns]
     if not columns:
@@ -90,14 +106,14 @@ def normalise_keys(columns: Sequence[pa.Array]) -> NormalisedKeys:
     widths = [None if is_text(column.type) else _sort_width(column.type) for column in columns]
     fixed = [width for width in widths if width is not None]
     if len(fixed) < len(columns):
-        return ByteKeys.of(*text_parts(_joined(columns, nulls=False)))
+        return ByteKeys.of(*text_parts(_join_parts(columns, nulls=False)))
     rows, width = len(columns[0]), sum(fixed)
     matrix = np.zeros((rows, max(width, 8)), np.uint8)
-    at = matrix.shape[1] - width
+    offset = matrix.shape[1] - width
     for column in columns:
         part = big_endian(column)
-        matrix[:, at : at + part.shape[1]] = part
-        at += part.shape[1]
+        matrix[:, offset : offset + part.shape[1]] = part
+        offset += part.shape[1]
     if width <= 8:
         return IntKeys(
             (matrix.view(np.dtype(">u8")).reshape(rows) ^ np.uint64(1 << 63)).astype(np.uint64).view(np.int64)
@@ -113,20 +129,24 @@ def _sort_width(kind: pa.DataType) -> int:
 
 
 def key_bytes(columns: Sequence[pa.Array]) -> pa.BinaryArray:
-    """Memcomparable bytes of each row, for smallest and largest keys of files: Python's order of bytes is the keys' order.
+    """Return memcomparable bytes of each row, for smallest and largest keys of files: Python's order of bytes is the
+    keys' order.
 
-    Per column a null byte (nulls first), then big-endian sign-flipped numbers, floats in Java's order, or text escaped
-    (00 -> 00 FF) and terminated (00). Raises UnsupportedFeature for a type without order.
+    For each column these are a null byte (nulls first), then big-endian sign-flipped numbers, floats in Java's order,
+    or text escaped (00 -> 00 FF) and terminated (00).
+
+    Raises:
+        UnsupportedFeature: a type has no order.
     """
-    return _joined([flat(column) for column in columns], nulls=True)
+    return _join_parts([flat(column) for column in columns], nulls=True)
 
 
-def _joined(columns: Sequence[pa.Array], nulls: bool) -> pa.BinaryArray:
-    """Fixed parts and escaped texts side by side. The last text needs no terminator: nothing follows it."""
+def _join_parts(columns: Sequence[pa.Array], nulls: bool) -> pa.BinaryArray:
+    """Join fixed parts and escaped texts; the last text has no terminator, because no part follows it."""
     rows = len(columns[0])
     parts: list[pa.Array] = []
     pending: list[Bytes] = []
-    for at, column in enumerate(columns):
+    for index, column in enumerate(columns):
         if nulls:
             valid = valid_mask(column)
             pending.append(np.ones((rows, 1), np.uint8) if valid is None else valid.astype(np.uint8)[:, None])
@@ -135,19 +155,19 @@ def _joined(columns: Sequence[pa.Array], nulls: bool) -> pa.BinaryArray:
             continue
         if pending:
             parts.append(_fixed_array(np.hstack(pending)))
-        last = at == len(columns) - 1
+        last = index == len(columns) - 1
         parts.append(_text_array(column, escape=not last))
-        # what follows a terminator must stay below FF: the next null byte does, else a second zero
+        # the byte after a terminator must be below FF: the next null byte is, else a second zero is added
         pending = [] if last else [np.zeros((rows, 1 if nulls else 2), np.uint8)]
     if pending:
         parts.append(_fixed_array(np.hstack(pending)))
     if len(parts) == 1:
         return parts[0].cast(pa.binary())
     try:
-        joined = pc.binary_join_element_wise(*parts, arrow_scalar(b""))
+        keys = pc.binary_join_element_wise(*parts, arrow_scalar(b""))
     except pa.ArrowInvalid as error:
         raise InvalidData("", "", f"keys too large to compare: {error}") from error
-    return joined
+    return keys
 
 
 def _fixed_array(matrix: Bytes) -> pa.Array:
@@ -163,5 +183,5 @@ def _text_array(column: pa.Array, escape: bool) -> pa.Array:
     data, starts, lengths = text_parts(raw)
     if not escape or len(raw) == 0:
         return raw
-    used = data[starts[0] : starts[-1] + lengths[-1]]
-    return pc.replace_substring(raw, b"\x00", b"\x00\xff") if (used == 0).any() else raw
+    used_bytes = data[starts[0] : starts[-1] + lengths[-1]]
+    return pc.replace_substring(raw, b"\x00", b"\x00\xff") if (used_bytes == 0).any() else raw

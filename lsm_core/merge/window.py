@@ -1,8 +1,8 @@
-"""Merging sorted inputs in bounded windows: what is safe to merge now is merged, the last key stays open.
+"""Merge of sorted inputs in bounded windows: keys that are complete are merged, the last key stays open.
 
-The cut is the smallest full sort key among the last buffered rows of the inputs that are not at their end: nothing that
-may still arrive is smaller. Rows up to the cut form a window. Its last key may go on in rows to come, so its result so far
-is carried into the next window. Memory is about inputs x batch, whatever the number of rows or of versions of a key.
+The cut is the smallest full sort key among the last buffered rows of the unfinished inputs: no later row is smaller.
+Rows up to the cut form a window. Its last key may have later rows, so its result so far is carried into the next
+window. Memory is about inputs x batch, independent of the number of rows or of versions of a key.
 """
 
 from __future__ import annotations
@@ -27,11 +27,14 @@ from lsm_core.merge.sort_key import KeySpec
 
 Key = int | bytes
 _FEWEST_BYTES: Final = 1 << 16
-"""Of an input's rows, beyond which it need not have `RunInput.at_hand` of them."""
+"""Bytes of an input's rows beyond which it need not have buffered `RunInput.at_hand` rows."""
 
 
 class UnsortedInput(CorruptFile):
-    """Input number ``index`` of a merge is not in key order, or (-1: told by its name) repeats a key out of merge order."""
+    """Input of a merge that is not in key order, or repeats a key out of merge order.
+
+    ``index``: number of the input; -1 if only its name is known.
+    """
 
     def __init__(self, index: int, name: str = "", reason: str = "its rows are not in key order") -> None:
         self.index = index
@@ -40,11 +43,19 @@ class UnsortedInput(CorruptFile):
 
 @dataclass(frozen=True)
 class RunInput:
-    """A stream of KV batches ascending by key; keys may repeat, then in merge order. All inputs of a merge have one schema.
+    """Stream of KV batches ascending by key; versions of a repeated key are in merge order.
 
-    ``level`` and ``age`` (larger = newer) settle ties with other inputs. A stream over several files with levels and ages
-    of their own is made by :meth:`chain`. ``name`` is what errors call it. ``at_hand``: rows that are read before its first ones are
-    merged, though its batches are smaller: a window of a few rows costs as much as one of a thousand.
+    All inputs of a merge have one schema. A stream over several files with their own levels and ages is made by
+    :meth:`chain`.
+
+    Attributes:
+        batches: the rows.
+        level: level of the rows, for ties with other inputs.
+        age: age rank of the rows, for ties; larger is newer.
+        name: name of the input in errors.
+        parts: inputs of a chain.
+        at_hand: rows to read before the first ones are merged, even from smaller batches: a window of a few rows costs
+            as much as one of a thousand.
     """
 
     batches: Iterator[pa.RecordBatch]
@@ -56,18 +67,18 @@ class RunInput:
 
     @staticmethod
     def chain(parts: Sequence[RunInput], name: str = "", at_hand: int = 1) -> RunInput:
-        """One input whose rows are those of ``parts`` one after another, each with its own level and age."""
+        """Return one input with the rows of ``parts`` one after another, each with its own level and age."""
         return RunInput(iter(()), name=name, parts=tuple(parts), at_hand=at_hand)
 
     def tagged(self) -> Iterator[tuple[pa.RecordBatch, int, int]]:
-        """Batches with the level and age of their rows."""
+        """Yield batches with the level and age of their rows."""
         for part in self.parts or (self,):
             for batch in part.batches:
                 yield batch, part.level, part.age
 
 
 class Buffer:
-    """The rows of one input that were read and not yet merged."""
+    """Rows of one input that were read and not yet merged."""
 
     def __init__(self, source: RunInput, index: int, spec: KeySpec) -> None:
         self.index = index
@@ -83,10 +94,11 @@ class Buffer:
         self._last: Key | None = None
 
     def top_up(self, at_least: int | None) -> None:
-        """Read until ``at_least`` rows are here, or the input ends.
+        """Read until ``at_least`` rows are buffered, or the input ends.
 
-        None: until one batch is here, by the rows or the bytes of this input's largest batch, or of `RunInput.at_hand` rows where all are smaller. A
-        reader that cuts batches by bytes thus keeps its bound where rows get wide, and tiny files are not merged one by one.
+        With None it reads one batch, measured by the rows or bytes of this input's largest batch, or `RunInput.at_hand`
+        rows where all batches are smaller. So a reader that cuts batches by bytes keeps its bound for wide rows, and
+        tiny files are not merged one by one.
         """
         while not self.exhausted and not self._full(at_least):
             item = next(self._source, None)
@@ -115,63 +127,65 @@ class Buffer:
 
     @property
     def last_key(self) -> Key:
-        """Key of the last row here."""
+        """Key of the last buffered row."""
         piece = self.pieces[-1]
         return piece.keys.scalar(len(piece) - 1)
 
     def count(self, key: Key | None, *, through: bool) -> int:
-        """Rows here below ``key``, or not above it if ``through``; None = infinity."""
+        """Return the number of buffered rows below ``key`` (None: infinity), or not above it if ``through``."""
         if key is None:
             return self.rows
-        found = 0
-        for piece in self.pieces:  # keys ascend: all pieces behind the first that is not taken whole hold larger ones
+        count = 0
+        for piece in self.pieces:  # keys ascend: all pieces after the first partial one hold larger keys
             inside = piece.keys.bisect(key, through)
-            found += inside
+            count += inside
             if inside < len(piece):
                 break
-        return found
+        return count
 
     def span(self, start: int, stop: int) -> list[Piece]:
-        """Rows ``start`` to before ``stop``, left in place."""
-        found = []
+        """Return the rows from ``start`` up to, but not including, ``stop``, and keep them buffered."""
+        pieces = []
         for piece in self.pieces:
             if stop <= 0:
                 break
             low, high = max(start, 0), min(stop, len(piece))
             if low < high:
-                found.append(piece if high - low == len(piece) else piece.slice(low, high))
+                pieces.append(piece if high - low == len(piece) else piece.slice(low, high))
             start, stop = start - len(piece), stop - len(piece)
-        return found
+        return pieces
 
     def take(self, count: int) -> list[Piece]:
         """Remove and return the first ``count`` rows."""
-        taken = self.span(0, count)
+        pieces = self.span(0, count)
         self.rows -= count
-        self.held = max(0.0, self.held - sum(len(piece) * piece.row_bytes for piece in taken)) if self.rows else 0.0
+        self.held = max(0.0, self.held - sum(len(piece) * piece.row_bytes for piece in pieces)) if self.rows else 0.0
         while self.pieces and count >= len(self.pieces[0]):
             count -= len(self.pieces.popleft())
         if count:
             self.pieces[0] = self.pieces[0].slice(count, len(self.pieces[0]))
-        return taken
+        return pieces
 
 
 def is_ended(buffer: Buffer) -> bool:
-    """Whether nothing more can come from this input: it then sets no bound (its last row counts as +infinity)."""
+    """Return whether the input has no further rows; it then sets no bound (its last row counts as +infinity)."""
     return buffer.exhausted
 
 
 def cut_key(last_keys: Sequence[Key]) -> Key | None:
-    """Key of the cut: the smallest of the last keys of the unfinished inputs; None (infinity) if all are finished."""
+    """Return the key of the cut: the smallest last key of the unfinished inputs; None (infinity) if all are
+    finished.
+    """
     return min(last_keys, default=None)
 
 
 def stays_open(key: Key | None) -> bool:
-    """Whether the last key of a window cut at ``key`` may go on in rows to come."""
+    """Return whether the last key of a window cut at ``key`` may have later rows."""
     return key is not None
 
 
 def take_window(buffers: Sequence[Buffer], spec: KeySpec) -> tuple[list[Piece], bool]:
-    """Remove the rows up to the cut from ``buffers``, oldest input first; and whether their last key stays open."""
+    """Remove the rows up to the cut, oldest input first; also return whether their last key stays open."""
     unfinished = [buffer for buffer in buffers if buffer.rows and not is_ended(buffer)]
     key = cut_key([buffer.last_key for buffer in unfinished])
     counts = [buffer.count(key, through=True) for buffer in buffers]
@@ -183,9 +197,9 @@ def take_window(buffers: Sequence[Buffer], spec: KeySpec) -> tuple[list[Piece], 
 
 
 def take_whole_keys(buffers: Sequence[Buffer]) -> list[Piece]:
-    """Remove the rows below the cut from ``buffers``, oldest input first: no row of their keys is still to come.
+    """Remove the rows below the cut, oldest input first; no further row of their keys will come.
 
-    Inputs are read on where nothing lies below the cut; none is left where all are at their end.
+    Inputs are read further while no row is below the cut. The result is empty when all inputs are at their end.
     """
     while True:
         unfinished = [buffer for buffer in buffers if buffer.rows and not is_ended(buffer)]
@@ -201,10 +215,10 @@ def take_whole_keys(buffers: Sequence[Buffer]) -> list[Piece]:
 def _within_cut(
     buffers: Sequence[Buffer], counts: list[int], key: Key, bounds: Sequence[int], spec: KeySpec
 ) -> list[int]:
-    """Of the rows with the cut's very key, leave those above the full cut, so that versions are folded in order.
+    """Limit the rows with the cut's key to those within the full cut, so that versions are folded in order.
 
-    ``bounds``: the inputs whose last row has that key; the smallest of these rows is the cut. An input that repeats keys
-    out of order gives up its rows through the last one within the cut, so every window makes progress.
+    ``bounds``: the inputs whose last row has that key; the smallest of these rows is the cut. An input that repeats
+    keys out of order is taken up to its last row within the cut, so every window makes progress.
     """
     below = [buffer.count(key, through=False) for buffer in buffers]
     holders = [i for i in range(len(buffers)) if counts[i] > below[i]]
@@ -223,21 +237,21 @@ def _within_cut(
     cut_rank = min(int(rank[last_row[buffer.index]]) for buffer in buffers if buffer.index in bounds)
     kept = list(counts)
     for i in holders:
-        inside = np.flatnonzero(rank[owner == i] <= cut_rank)
-        kept[i] = below[i] + (int(inside[-1]) + 1 if len(inside) else 0)
+        rows_within = np.flatnonzero(rank[owner == i] <= cut_rank)
+        kept[i] = below[i] + (int(rows_within[-1]) + 1 if len(rows_within) else 0)
     return kept
 
 
 @dataclass(frozen=True, eq=False)
 class OpenKey:
-    """The result so far of a key whose rows may go on; ``folded``: it stands for more than one version."""
+    """Result so far of a key that may have later rows; ``folded``: it represents more than one version."""
 
     piece: Piece
     folded: bool
 
 
 def state_first(pieces: list[Piece], spec: KeySpec, state: OpenState | None, sorted_runs: bool) -> tuple[Rows, Groups]:
-    """Rows with the state's as row 0, which comes before all other rows of its key whatever its sequence says."""
+    """Return rows with the state as row 0, before all other rows of its key in any sequence."""
     if state is None:
         rows = Rows.of(pieces)
         return rows, merge_order(rows, spec, sorted_runs=sorted_runs)
@@ -245,17 +259,28 @@ def state_first(pieces: list[Piece], spec: KeySpec, state: OpenState | None, sor
     if not pieces:
         return rows, Groups(np.zeros(1, np.int64), np.zeros(1, np.int64))
     new = Rows.of(pieces)
-    found = merge_order(new, spec, sorted_runs=sorted_runs)
-    order = np.concatenate((np.zeros(1, np.int64), found.order + 1))
-    same = new.keys.scalar(int(found.order[0])) == state.piece.keys.scalar(0)
-    starts = found.starts + 1
+    groups = merge_order(new, spec, sorted_runs=sorted_runs)
+    order = np.concatenate((np.zeros(1, np.int64), groups.order + 1))
+    same = new.keys.scalar(int(groups.order[0])) == state.piece.keys.scalar(0)
+    starts = groups.starts + 1
     starts = np.concatenate((np.zeros(1, np.int64), starts[1:] if same else starts))
     return rows, Groups(order, starts)
 
 
 @dataclass
 class Merger:
-    """Merges windows one after another, carrying the open key between them."""
+    """Merge of windows one after another that carries the open key between them.
+
+    Attributes:
+        function: merge function.
+        spec: columns that order the rows.
+        drop_delete: whether keys whose result is a retract are left out.
+        counters: counters of the merge.
+        carry: open key of engines that choose rows.
+        state: open key of engines that build rows.
+        newest: newest row of the open key, for engines that build rows.
+        names: names of the inputs by level and age, for errors.
+    """
 
     function: MergeFunction
     spec: KeySpec
@@ -267,7 +292,13 @@ class Merger:
     names: Mapping[tuple[int, int], str] = field(default_factory=dict)
 
     def merge(self, pieces: Sequence[Piece], open_end: bool, *, sorted_runs: bool = True) -> list[pa.RecordBatch]:
-        """Merged batches of the keys that are complete, each at most 131,072 rows."""
+        """Return merged batches of the complete keys, each at most 131,072 rows.
+
+        Args:
+            pieces: rows of the window.
+            open_end: whether the last key may have later rows.
+            sorted_runs: whether the rows are a few ascending runs.
+        """
         self.counters.rows_in += sum(len(piece) for piece in pieces)
         if isinstance(self.function, FoldFunction):
             return self._fold(self.function, list(pieces), open_end, sorted_runs)
@@ -278,7 +309,7 @@ class Merger:
         rows = Rows.of(pieces)
         kinds = rows.integers(VALUE_KIND, np.int8) if rows.has(VALUE_KIND) else None
         carry_folded = carry is not None and carry.folded
-        # keys are ordered only where that matters
+        # the full order is computed only where it is needed
         newest = newest_versions(rows, self.spec) if sorted_runs and self.function.takes_newest(kinds) else None
         groups: Groups | Newest
         if newest is not None:
@@ -292,12 +323,12 @@ class Merger:
             last = int(picked[-1]) if picked[-1] >= 0 else int(groups.newest[-1])
             self.carry = OpenKey(self._copy(rows, last), folded)
             picked = picked[:-1]
-        found = picked >= 0
-        if not found.all():
-            self.counters.drop(IGNORED_DELETE, len(picked) - int(found.sum()))
-            picked = picked[found]
-        if self.drop_delete and kinds is not None and (gone := retracts(kinds)).any():
-            kept = picked[~gone[picked]]
+        has_result = picked >= 0
+        if not has_result.all():
+            self.counters.drop(IGNORED_DELETE, len(picked) - int(has_result.sum()))
+            picked = picked[has_result]
+        if self.drop_delete and kinds is not None and (is_deleted := retracts(kinds)).any():
+            kept = picked[~is_deleted[picked]]
             self.counters.drop(DELETE_AT_BOTTOM, len(picked) - len(kept))
             picked = kept
         self.counters.rows_out += len(picked)
@@ -306,7 +337,7 @@ class Merger:
     def _fold(
         self, function: FoldFunction, pieces: list[Piece], open_end: bool, sorted_runs: bool
     ) -> list[pa.RecordBatch]:
-        """As :meth:`merge`, for functions that build rows: the state of the open key goes before its further rows."""
+        """Merge with a function that builds rows; the state of the open key comes before its later rows."""
         state, self.state = self.state, None
         if not pieces and (state is None or open_end):
             self.state = state
@@ -319,7 +350,7 @@ class Merger:
         self.state = output.state
         if output.state is None:
             self.newest = None
-        elif self.newest is None or groups.newest[-1] > 0:  # row 0 alone is the state: what was the newest still is
+        elif self.newest is None or groups.newest[-1] > 0:  # row 0 alone is the state, whose newest row is unchanged
             self.newest = self._copy(rows, int(groups.newest[-1]))
         self.counters.keys_folded += output.folded
         self.counters.keys_one_by_one += output.alone
@@ -334,7 +365,7 @@ class Merger:
         return batches
 
     def _require_newer(self, rows: Rows, groups: Groups) -> None:
-        """An accumulator cannot take back what came after: an input that brings an older version now is out of order."""
+        """Raise UnsortedInput if an input has an older version of the open key: an accumulator cannot insert it."""
         if self.newest is None or int(groups.ends[0]) < 2:
             return
         oldest = self._copy(rows, int(groups.order[1]))
@@ -343,10 +374,10 @@ class Merger:
             raise UnsortedInput(-1, self.names.get((oldest.level, oldest.age), ""), reason)
 
     def _copy(self, rows: Rows, row: int) -> Piece:
-        """One row, copied out, so that it does not keep its whole window alive."""
+        """Copy one row, so that it does not keep its whole window in memory."""
         source = rows.piece_at(row)
-        at = row - int(rows.offsets[rows.piece_of(np.array([row], np.int64))[0]])
-        batch = source.batch if source.batch.num_rows == 1 else source.batch.slice(at, 1).take(arrow_array([0]))
+        index = row - int(rows.offsets[rows.piece_of(np.array([row], np.int64))[0]])
+        batch = source.batch if source.batch.num_rows == 1 else source.batch.slice(index, 1).take(arrow_array([0]))
         return Piece(batch, self.spec.keys(batch), source.level, source.age)
 
 
@@ -362,10 +393,21 @@ def merge_streams(
 ) -> Iterator[pa.RecordBatch]:
     """Merge sorted ``inputs``, oldest first, into KV batches of at most 131,072 rows: keys ascending, each once.
 
-    Batches keep the inputs' schema (`_KEY_*` or key columns, `_SEQUENCE_NUMBER`, `_VALUE_KIND`, values). ``drop_delete``
-    leaves out keys whose result is a retract. Each unfinished input holds at least ``batch_rows`` rows before each cut (None:
-    as many as its largest batch). ``whole_keys`` merges in place of ``function``: it is given all rows of its keys at once, and no
-    input may repeat a key very often. Raises UnsortedInput with the input's index.
+    Batches keep the inputs' schema (`_KEY_*` or key columns, `_SEQUENCE_NUMBER`, `_VALUE_KIND`, values).
+
+    Args:
+        inputs: the inputs.
+        function: merge function.
+        key_spec: columns that order the rows; None for those of ``function``.
+        drop_delete: leave out keys whose result is a retract.
+        batch_rows: rows that each unfinished input must have buffered before each cut; None for as many as its largest
+            batch.
+        counters: counters of the merge; None for new ones.
+        whole_keys: merges instead of ``function`` and receives all rows of its keys at once; no input may then repeat a
+            key very often.
+
+    Raises:
+        UnsortedInput: an input is not in order; the error has its index.
     """
     spec = key_spec or function.key_spec
     buffers = [Buffer(source, index, spec) for index, source in enumerate(inputs)]
@@ -376,7 +418,7 @@ def merge_streams(
             buffer.top_up(batch_rows)
         pieces, open_end = take_window(buffers, spec) if whole_keys is None else (take_whole_keys(buffers), False)
         parts = window_parts(pieces)
-        # a part's memory must be free while the consumer works on its output, so nothing here keeps it
+        # a part's memory must be free while the consumer works on its output, so no variable may keep it
         del pieces
         while parts:
             part = parts.popleft()
@@ -394,9 +436,13 @@ def merge_streams(
 def merge_unsorted(
     table: pa.Table, function: MergeFunction, key_spec: KeySpec | None = None, counters: MergeCounters | None = None
 ) -> pa.Table:
-    """Merge the rows of a write buffer, given in arrival order, into a sorted table with unique keys (same schema).
+    """Merge the rows of a write buffer into a sorted table with unique keys and the same schema; deletes are kept.
 
-    Deletes stay. Rows equal in everything else keep their order of arrival.
+    Args:
+        table: rows in arrival order; rows that are equal otherwise keep this order.
+        function: merge function.
+        key_spec: columns that order the rows; None for those of ``function``.
+        counters: counters of the merge; None for new ones.
     """
     if table.num_rows == 0:
         return table
@@ -408,7 +454,7 @@ def merge_unsorted(
 
 
 def merge_runs(runs: Sequence[pa.RecordBatch], function: MergeFunction, *, drop_delete: bool = False) -> pa.RecordBatch:
-    """Merge whole runs held in memory, oldest first, each ascending by key, into one batch of the same schema."""
+    """Merge whole runs in memory, oldest first, each ascending by key, into one batch of the same schema."""
     if not runs:
         return pa.RecordBatch.from_pylist([])
     inputs = [RunInput(iter((run,)), 0, age) for age, run in enumerate(runs)]

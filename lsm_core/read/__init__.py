@@ -1,4 +1,7 @@
-"""Reading: plan a scan of one snapshot, prune it, and stream merged rows; compactions share the merging streams."""
+"""Reading of tables: plan a scan of one snapshot, prune it, and stream merged rows.
+
+Compactions use the same merging streams.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a batch read answers: the rows of a version, or, where the table's options ask for changes, changed rows without their kinds."""
+"""Rows of a batch read: those of a version, or changed rows without their kinds where the table's options ask for
+changes.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +31,15 @@ def answer_table(
     version: Mapping[str, Any],
     dictionaries: bool = False,
 ) -> pa.Table:
-    """The rows of a read as one table; arguments and errors as for :func:`answer_stream`."""
+    """Return the rows of a read as one table.
+
+    Arguments and errors are those of :func:`answer_stream`.
+    """
     span = _span(store, version)
     if span is None:
         scan = plan_scan(store, columns=columns, filter=filter, limit=limit, dictionaries=dictionaries, **version)
         return to_arrow(scan.store, scan, limit=limit)
-    from lsm_core.read.changes import Choice  # what only reads of changes need
+    from lsm_core.read.changes import Choice  # imported here: only reads of changes need it
 
     choice = Choice.of(store, columns, filter)
     batches = list(_changed_rows(choice, span, limit, dictionaries))
@@ -51,21 +56,21 @@ def answer_stream(
 ) -> tuple[pa.Schema, Batches]:
     """Plan a read and return the schema of its rows and their batches.
 
-    Changed rows come as Java gives them: all rows of delta and changelog files, but no deleted ones of a comparison.
+    Changed rows are the same as in Java: all rows of delta and changelog files, but no deleted rows of a comparison.
 
     Args:
         store: the table.
         columns: names of the columns to read, in this order; None for all.
         filter: condition on the rows, as :func:`parse_filter` takes it.
         limit: largest number of rows; None for all.
-        version: the arguments of :func:`plan_scan` that name a version; they win over the table's options.
+        version: the arguments of :func:`plan_scan` that name a version; they override the table's options.
         dictionaries: return text columns as Arrow dictionaries of int32, each batch with its own.
 
     Returns:
         The Arrow schema and a generator of batches in bounded memory.
 
     Raises:
-        InvalidOption: ``limit`` is no count.
+        InvalidOption: ``limit`` is not a count.
         DredgeError: as :func:`plan_scan` and :func:`incremental` raise it.
     """
     span = _span(store, version)
@@ -78,35 +83,38 @@ def answer_stream(
     return _schema_without_kinds(choice, dictionaries), _changed_rows(choice, span, limit, dictionaries)
 
 
-def fixed_answers(store: TableStore, named: Mapping[str, Any]) -> tuple[TableSchema, Callable[[Any], Any]]:
+def fixed_answers(store: TableStore, version_arguments: Mapping[str, Any]) -> tuple[TableSchema, Callable[[Any], Any]]:
     """Resolve a version once, for many reads of it.
 
     Args:
         store: the table.
-        named: the arguments of :func:`resolve` that name a version; without one the options do, else the newest is meant.
+        version_arguments: the arguments of :func:`resolve` that name a version; without one the table's options choose,
+            else the newest is read.
 
     Returns:
-        The schema of the version, and a function from a question (columns, filter, limit, ...) to the Arrow schema and batches
-        of its rows. Options that ask for changes are resolved with each question.
+        The schema of the version, and a function that maps a read (columns, filter, limit, ...) to the Arrow schema and
+        batches of its rows. Options that ask for changes are resolved again for each read.
 
     Raises:
         SnapshotNotFound: the version does not exist.
         InvalidOption: two versions are named.
     """
-    if _span(store, named) is not None:
+    if _span(store, version_arguments) is not None:
         return store.schema, lambda question: answer_stream(store, *question)
-    version = resolve(store, **named)
+    resolved = resolve(store, **version_arguments)
 
     def answer(question: Any) -> tuple[pa.Schema, Batches]:
         columns, condition, limit = question[:3]
-        scan = plan_version(version, columns=columns, filter=condition, limit=limit)
+        scan = plan_version(resolved, columns=columns, filter=condition, limit=limit)
         return scan.arrow_schema, to_batches(scan.store, scan, limit=limit)
 
-    return version.store.schema, answer
+    return resolved.store.schema, answer
 
 
 def _span(store: TableStore, version: Mapping[str, Any]) -> Span | None:
-    """The changes that the options ask for; None where a version is read: no option says otherwise, or an argument names one."""
+    """Return the changes that the options ask for, or None to read a version: by default, or because an argument names
+    one.
+    """
     return span_of_options(store) if all(value is None for value in version.values()) else None
 
 

@@ -1,4 +1,6 @@
-"""Which tables batch reads see only as far as they were compacted; apart from the scan, since health asks without reading rows."""
+"""Tables of which batch reads see compacted rows only; apart from the scan, because health checks use it without
+reading rows.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,14 @@ from lsm_core.options import TableOptions
 
 
 def compacted_only(store: TableStore) -> bool:
-    """Whether batch reads see only what was compacted: there every key lies once, whatever the level of its file."""
+    """Return whether batch reads see compacted rows only, where each key has one row whatever the level of its file."""
     return store.options.batch_scan_skips_level0
 
 
 def has_unmarked_levels(store: TableStore, entries: pa.Table) -> bool:
-    """Whether a bucket of ``entries`` has several levels above 0 from before `deletion-vectors.enabled` was set.
+    """Return whether a bucket of ``entries`` has several levels above 0 from before `deletion-vectors.enabled` was set.
 
-    Such levels hold versions of one key, and no vector marks the older ones: Java reads these as rows of their own.
+    These levels hold versions of one key, and no vector marks the older ones: Java reads each as a row.
     """
     if not store.has_primary_key or not store.options.deletion_vectors_enabled:
         return False

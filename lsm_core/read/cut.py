@@ -1,4 +1,7 @@
-"""Cut the files of a scan into splits, in columns: a plan of 100,000 files makes no object a file (Java `MergeTreeSplitGenerator`)."""
+"""Cut of a scan's files into splits, on columns: a plan of 100,000 files creates no object for a file.
+
+Source: ``MergeTreeSplitGenerator``.
+"""
 
 from __future__ import annotations
 
@@ -26,17 +29,22 @@ Deletions = Mapping[tuple[bytes, int], Mapping[str, DeletionFile]]
 
 
 def cut(store: TableStore, entries: pa.Table, deletions: Deletions, *, disjoint: bool = False) -> tuple[Split, ...]:
-    """Splits of live files (`ENTRY_SCHEMA`), by partition bytes, bucket and key (append tables: age).
+    """Cut live files into splits, by partition bytes, bucket and key (append tables: age).
 
-    Neighbours go together up to `source.split.target-size`, each counting at least `source.split.open-file-cost`: the same
-    groups that Java makes. Where a bucket needs no merging, files keep the order of ``entries``.
-    ``disjoint``: no two files hold visible rows of one key (deletion vectors without level 0).
+    Neighbours are grouped up to `source.split.target-size`, each counted as at least `source.split.open-file-cost`, as
+    in Java. Where a bucket needs no merging, files keep the order of ``entries``.
+
+    Args:
+        store: the table.
+        entries: live files (`ENTRY_SCHEMA`).
+        deletions: deletion vectors by partition and bucket, then by file name.
+        disjoint: whether no two files hold visible rows of one key (deletion vectors without level 0).
     """
     if not entries.num_rows:
         return ()
     groups = _groups(entries)
     keyed = bool(store.schema.primary_keys)
-    items = _by_key(store, entries, groups, disjoint) if keyed else _by_age(entries, groups)
+    items = _items_by_key(store, entries, groups, disjoint) if keyed else _items_by_age(entries, groups)
     ordered = entries.take(arrow_array(items.order)).combine_chunks()
     maker = _SplitMaker(store, ordered, deletions)
     return tuple(maker.splits(items, groups[items.order]))
@@ -44,9 +52,13 @@ def cut(store: TableStore, entries: pa.Table, deletions: Deletions, *, disjoint:
 
 @dataclass(frozen=True)
 class _Items:
-    """Entries in ``order``, cut into items at ``starts``: an item's files overlap in keys, so they must lie in one split.
+    """Files in split order, grouped into items: the files of an item overlap in keys, so they must be in one split.
 
-    Per item: ``raw``, it is one plain file; ``merge_free``, its whole bucket needs no merging.
+    Attributes:
+        order: positions of the entries.
+        starts: position in ``order`` of each item's first file.
+        raw: per item, whether it is one file without deletes.
+        merge_free: per item, whether its whole bucket needs no merging.
     """
 
     order: Ints
@@ -56,7 +68,7 @@ class _Items:
 
 
 def _groups(entries: pa.Table) -> Ints:
-    """A number per entry, ascending by partition bytes and bucket."""
+    """Return a number for each entry, ascending by partition bytes and bucket."""
     codes = numpy_array(pc.rank(entries.column("partition"), tiebreaker="dense")).astype(np.int64)
     buckets = numpy_array(entries.column("bucket")).astype(np.int64)
     lowest = buckets.min()
@@ -64,19 +76,19 @@ def _groups(entries: pa.Table) -> Ints:
     return combined
 
 
-def _by_age(entries: pa.Table, groups: Ints) -> _Items:
-    """Files of append tables in the order in which they were written, each on its own."""
+def _items_by_age(entries: pa.Table, groups: Ints) -> _Items:
+    """Return the files of append tables in the order in which they were written, each as an item."""
     created = numpy_array(pc.fill_null(entries.column("creation_time_ms"), arrow_scalar(0)))
     order = np.lexsort((created, numpy_array(entries.column("min_sequence_number")), groups))
     every = np.ones(len(order), dtype=np.bool_)
     return _Items(order, np.arange(len(order), dtype=np.int64), every, every)
 
 
-def _by_key(store: TableStore, entries: pa.Table, groups: Ints, disjoint: bool) -> _Items:
-    """Files in key order; those that overlap (directly or through others) are one item, which is raw when it is one plain file.
+def _items_by_key(store: TableStore, entries: pa.Table, groups: Ints, disjoint: bool) -> _Items:
+    """Return files in key order; files that overlap, directly or through others, form one item.
 
-    No item is larger than a file, and every one is raw, where a bucket's files are all on one level above 0 (or
-    ``disjoint``) and hold no deletes. An unknown number of deletes (null) may hide some.
+    Every file is its own raw item where a bucket's files are all on one level above 0 (or ``disjoint``) and hold no
+    deletes. An unknown number of deletes (null) counts as some.
     """
     count = entries.num_rows
     ends = [decode_rows(entries.column(name), list(store.schema.trimmed_key_types)) for name in ("min_key", "max_key")]
@@ -87,21 +99,23 @@ def _by_key(store: TableStore, entries: pa.Table, groups: Ints, disjoint: bool) 
     plain = numpy_array(
         pc.fill_null(pc.equal(entries.column("delete_row_count"), arrow_scalar(0)), arrow_scalar(value=False))
     )
-    merge_free = _merge_free(numpy_array(entries.column("level")), groups, plain, disjoint)
+    merge_free = _merge_free_files(numpy_array(entries.column("level")), groups, plain, disjoint)
     order = np.lexsort((np.where(merge_free, 0, high), np.where(merge_free, 0, low), groups))
     low, high, groups = low[order], high[order], groups[order]
     plain, merge_free = plain[order], merge_free[order]
     step = int(ranks.max()) + 1
-    base = np.cumsum(np.r_[True, groups[1:] != groups[:-1]]) * step  # buckets behind one another on one line of keys
-    reach = np.maximum.accumulate(base + high)
-    begins = merge_free | np.r_[True, (base + low)[1:] > reach[:-1]]
+    offsets = (
+        np.cumsum(np.r_[True, groups[1:] != groups[:-1]]) * step
+    )  # key ranks of consecutive buckets do not overlap
+    highest_so_far = np.maximum.accumulate(offsets + high)
+    begins = merge_free | np.r_[True, (offsets + low)[1:] > highest_so_far[:-1]]
     starts = np.flatnonzero(begins)
     single = np.diff(np.r_[starts, count]) == 1
     return _Items(order, starts, single & plain[starts], merge_free[starts])
 
 
-def _merge_free(levels: Ints, groups: Ints, plain: Bools, disjoint: bool) -> Bools:
-    """Per file, in any order, whether its bucket needs no merging at all."""
+def _merge_free_files(levels: Ints, groups: Ints, plain: Bools, disjoint: bool) -> Bools:
+    """Return, for each file in any order, whether its bucket needs no merging at all."""
     _, bucket = np.unique(groups, return_inverse=True)
     count = int(bucket.max()) + 1
     low, high = np.full(count, np.iinfo(np.int64).max), np.full(count, np.iinfo(np.int64).min)
@@ -113,33 +127,33 @@ def _merge_free(levels: Ints, groups: Ints, plain: Bools, disjoint: bool) -> Boo
 
 
 class _SplitMaker:
-    """Entries in the order of the splits, from which files become objects."""
+    """Maker of splits from entries in split order; file objects are created on demand."""
 
     def __init__(self, store: TableStore, ordered: pa.Table, deletions: Deletions) -> None:
         self._store, self._ordered, self._deletions = store, ordered, deletions
 
     def splits(self, items: _Items, groups: Ints) -> Iterator[Split]:
-        """Neighbouring items of a bucket together up to the target size."""
+        """Yield neighbouring items of a bucket together, up to the target size."""
         options, ordered = self._store.options, self._ordered
         target, cost = options.source_split_target, options.open_file_cost
         sizes, rows = (numpy_array(ordered.column(name)) for name in ("file_size", "row_count"))
         total_size, total_rows = (np.r_[0, np.cumsum(values)].tolist() for values in (sizes, rows))
         weights = np.maximum(np.add.reduceat(sizes, items.starts), cost).tolist()
         starts, raw, merge_free = items.starts.tolist(), items.raw.tolist(), items.merge_free.tolist()
-        of_item = groups[items.starts].tolist()
+        group_of_item = groups[items.starts].tolist()
         partitions, buckets = ordered.column("partition"), ordered.column("bucket")
-        place, at = (b"", 0), None
-        for first, last in _packed(weights, of_item, target):
+        place, current_group = (b"", 0), None
+        for first, last in _pack_items(weights, group_of_item, target):
             begin, end = starts[first], starts[last] if last < len(starts) else len(sizes)
             plain = all(raw[first:last])
             totals = (end - begin, total_size[end] - total_size[begin], total_rows[end] - total_rows[begin])
-            if of_item[first] != at:  # looked up once a bucket: there may be many more splits
-                place, at = (partitions[begin].as_py(), buckets[begin].as_py()), of_item[first]
+            if group_of_item[first] != current_group:  # looked up once a bucket: there may be many more splits
+                place, current_group = (partitions[begin].as_py(), buckets[begin].as_py()), group_of_item[first]
             kinds = (plain, merge_free[first] or (plain and end - begin == 1))
             yield Split.planned(place, kinds, totals, partial(self.load, begin, end, place, plain))
 
     def load(self, begin: int, end: int, place: tuple[bytes, int], raw: bool) -> SplitFiles:
-        """The objects of files ``begin`` to ``end``."""
+        """Return the file objects of entries ``begin`` to ``end`` (exclusive)."""
         files = [entry.file for entry in table_to_entries(self._ordered.slice(begin, end - begin))]
         sections = () if raw else tuple(sections_of(self._store, files))
         if not raw:
@@ -148,8 +162,8 @@ class _SplitMaker:
         return SplitFiles(tuple(files), sections, tuple(known.get(file.file_name) for file in files))
 
 
-def _packed(weights: Sequence[int], groups: Sequence[Any], target: int) -> Iterator[tuple[int, int]]:
-    """Ranges of neighbouring items of one group, each as long as ``target`` allows."""
+def _pack_items(weights: Sequence[int], groups: Sequence[Any], target: int) -> Iterator[tuple[int, int]]:
+    """Yield ranges of neighbouring items of one group, each as long as ``target`` (bytes) allows."""
     first, total = 0, 0
     for item, weight in enumerate(weights):
         if item > first and (groups[item] != groups[first] or total + weight > target):

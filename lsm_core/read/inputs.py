@@ -1,4 +1,4 @@
-"""From the files of a bucket to merge inputs: key-disjoint sections, their ordered streams, and who is older than whom."""
+"""Merge inputs of a bucket's files: key-disjoint sections, their ordered runs, and the age order of files."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ Files = tuple[DataFileMeta, ...]
 
 @dataclass(frozen=True)
 class Section:
-    """Files that overlap in key range, and nothing else of their bucket does with them.
+    """Files that overlap in key range with each other and with no other file of their bucket.
 
-    ``runs``: the fewest streams of key-ordered files; a run may mix levels. ``groups``: the same files by age, oldest
-    first: each level > 0 one group, the highest first, then each level-0 file from the oldest on; a group too is in key order.
+    Attributes:
+        runs: the smallest number of runs of key-ordered files; a run may mix levels.
+        groups: the same files by age, oldest first: each level above 0 is one group, the highest first, then each
+            level-0 file. Groups are in key order too.
     """
 
     runs: tuple[Files, ...]
@@ -38,29 +40,29 @@ class Section:
 
     @property
     def disjoint_sequences(self) -> bool:
-        """Whether no two groups share a sequence number, going by their ranges: then a group's range orders its rows."""
+        """Whether the sequence number ranges of the groups are disjoint, so that a group's range orders its rows."""
         return all(before[1] < after[0] for before, after in pairwise(sorted(map(sequence_range, self.groups))))
 
 
 def sequence_range(files: Files) -> tuple[int, int]:
-    """Smallest and largest sequence number of ``files``."""
+    """Return the smallest and largest sequence number of ``files``."""
     return min(f.min_sequence_number for f in files), max(f.max_sequence_number for f in files)
 
 
 def as_tree(store: TableStore, files: Sequence[DataFileMeta]) -> list[DataFile]:
-    """Files of one bucket as the tree room sees them: keys as order-preserving bytes."""
+    """Return the files of one bucket as the tree package uses them: with keys as order-preserving bytes."""
     return tree_files(store, entries_to_table([ManifestEntry(0, b"", 0, 0, file) for file in files]))
 
 
 class Shapes:
-    """Files of one bucket as the tree room sees them, each worked out once."""
+    """Cache of the files of one bucket as the tree package uses them."""
 
     def __init__(self, store: TableStore) -> None:
         self._store = store
         self._known: dict[tuple[str, int], DataFile] = {}
 
     def of(self, files: Sequence[DataFileMeta]) -> list[DataFile]:
-        """The shapes of ``files``, in their order."""
+        """Return the tree files of ``files``, in their order."""
         new = [file for file in files if (file.file_name, file.level) not in self._known]
         if new:
             self._known.update(((shape.name, shape.level), shape) for shape in as_tree(self._store, new))
@@ -68,7 +70,13 @@ class Shapes:
 
 
 def sections_of(store: TableStore, files: Sequence[DataFileMeta], shapes: Shapes | None = None) -> list[Section]:
-    """Key-disjoint sections of ``files``, in key order."""
+    """Return the key-disjoint sections of ``files``, in key order.
+
+    Args:
+        store: the table.
+        files: files of one bucket.
+        shapes: cache of their tree files; None for a new one.
+    """
     if not files:
         return []
     shapes = shapes or Shapes(store)
@@ -83,7 +91,7 @@ def sections_of(store: TableStore, files: Sequence[DataFileMeta], shapes: Shapes
         groups: list[list[DataFile]] = []
         for level in sorted({file.level for file in inside if file.level > 0}, reverse=True):
             members = sorted((file for file in inside if file.level == level), key=attrgetter("min_key", "max_key"))
-            clean = all(one.max_key < following.min_key for one, following in pairwise(members))
+            clean = all(file.max_key < following.min_key for file, following in pairwise(members))
             groups += [members] if clean else [[file] for file in members]  # a broken level is still merged in order
         level0 = newest_first(file for file in inside if file.level == 0)
         groups += [[file] for file in reversed(level0)]

@@ -1,4 +1,6 @@
-"""A range of keys of one bucket: which files, row groups and rows lie in it. Big sections are compacted range by range."""
+"""Range of keys of one bucket, and the files, row groups and rows in it; large sections are compacted range by
+range.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,12 @@ from lsm_core.types.nesting import refit
 
 @dataclass(frozen=True)
 class KeyRange:
-    """Keys from ``low`` (inclusive) to ``high`` (exclusive), BinaryRows of the trimmed primary key; None: no bound."""
+    """Range of keys, as BinaryRows of the trimmed primary key.
+
+    Attributes:
+        low: smallest key (inclusive); None for no bound.
+        high: end of the range (exclusive); None for no bound.
+    """
 
     low: bytes | None = None
     high: bytes | None = None
@@ -43,7 +50,7 @@ class KeyRange:
 
 
 class _Bound:
-    """One bound in every form that it is compared in."""
+    """One bound in each form in which it is compared."""
 
     def __init__(self, row: bytes, store: TableStore) -> None:
         columns = decode_rows(pa.array([row], pa.binary()), store.schema.trimmed_key_types, "(key range)")
@@ -53,10 +60,14 @@ class _Bound:
 
 
 class KeyBounds:
-    """A :class:`KeyRange` ready to be compared with the files and rows of its table."""
+    """A :class:`KeyRange` prepared for comparison with the files and rows of its table."""
 
     def __init__(self, store: TableStore, chosen: KeyRange) -> None:
-        """Raises :class:`CorruptFile` for bounds that are no keys of the table."""
+        """Decode the bounds of a range.
+
+        Raises:
+            CorruptFile: the bounds are not ascending keys of the table.
+        """
         self._store = store
         self._spec = KeySpec.of(store.schema, table=store.name)
         self._low = None if chosen.low is None else _Bound(chosen.low, store)
@@ -65,25 +76,29 @@ class KeyBounds:
             raise CorruptFile("(key range)", "its bounds do not ascend")
 
     def meets(self, shape: DataFile) -> bool:
-        """Whether a file may hold keys of the range, going by its smallest and largest."""
+        """Return whether a file may hold keys of the range, by its smallest and largest key."""
         return not (
             (self._low is not None and shape.max_key < self._low.key)
             or (self._high is not None and shape.min_key >= self._high.key)
         )
 
     def holds(self, shape: DataFile) -> bool:
-        """Whether all keys of a file lie in the range."""
+        """Return whether all keys of a file are in the range."""
         return not (
             (self._low is not None and shape.min_key < self._low.key)
             or (self._high is not None and shape.max_key >= self._high.key)
         )
 
     def groups(self, meta: DataFileMeta, source: FileSource) -> list[int] | None:
-        """Row groups of a file that may hold keys of the range, going by its footer; None: it does not tell."""
-        found = self._group_bounds(meta, source)
-        if found is None:
+        """Return the row groups of a file that may hold keys of the range, by its footer.
+
+        Returns:
+            Numbers of the row groups, or None if the footer has no usable bounds.
+        """
+        bounds = self._group_bounds(meta, source)
+        if bounds is None:
             return None
-        lows, highs = found
+        lows, highs = bounds
         inside = np.ones(len(lows), np.bool_)
         # Bounds of the first key column alone: a group that shares its value with a bound is read.
         if self._low is not None:
@@ -92,31 +107,31 @@ class KeyBounds:
             alone = len(self._store.schema.trimmed_primary_keys) == 1
             last = self._high.first_column
             inside &= np.array([low < last if alone else low <= last for low in lows], np.bool_)
-        return [int(at) for at in np.flatnonzero(inside)]
+        return [int(group) for group in np.flatnonzero(inside)]
 
     def _group_bounds(self, meta: DataFileMeta, source: FileSource) -> tuple[list[bytes], list[bytes]] | None:
-        """Smallest and largest value of the first key column of every row group, as bytes that compare."""
+        """Return the smallest and largest value of the first key column of each row group, as bytes that compare."""
         key = self._store.schema.field(self._store.schema.trimmed_primary_keys[0])
         written = next((f.name for f in self._store.schema_of(meta.schema_id).fields if f.id == key.id), None)
         if written is None:
             return None
         present = set(source.schema.names)
         name = KEY_PREFIX + written if KEY_PREFIX + written in present else written
-        found = source.group_bounds(name) if name in present else None
-        if found is None:
+        bounds = source.group_bounds(name) if name in present else None
+        if bounds is None:
             return None
         wanted = self._store.schema.arrow_schema.field(key.name).type
         try:
-            lows, highs = (numpy_array(key_bytes([refit(side, wanted)])) for side in found)
+            lows, highs = (numpy_array(key_bytes([refit(side, wanted)])) for side in bounds)
         except (pa.ArrowException, UnsupportedFeature):
-            return None  # bounds that are no keys prove nothing
+            return None  # bounds that cannot be decoded as keys exclude nothing
         return list(lows), list(highs)
 
     def rows(self, batch: pa.RecordBatch) -> tuple[int, int]:
-        """First row of an ascending batch that lies in the range, and the row behind the last one.
+        """Return the first row of an ascending batch in the range, and the end (exclusive) of these rows.
 
-        Looks at the whole batch only where a bound lies inside of it. Rows out of order may be left out: whoever reads all
-        ranges of a file must count them.
+        The whole batch is decoded only where a bound is inside it. Rows out of order may be missed: a caller that reads
+        all ranges of a file must count the rows.
         """
         start, stop = 0, batch.num_rows
         if not stop:
@@ -131,10 +146,13 @@ class KeyBounds:
         return self._spec.keys(batch.slice(row, 1)).scalar(0)
 
     def open(
-        self, store: TableStore, partition: bytes, bucket: int, meta: DataFileMeta, **how: Any
+        self, store: TableStore, partition: bytes, bucket: int, meta: DataFileMeta, **options: Any
     ) -> Iterator[pa.RecordBatch]:
-        """As `files.open_kv` with the arguments ``how``, the rows of the range only; decoding ends where the range does."""
-        batches = open_kv(store, partition, bucket, meta, row_groups=partial(self.groups, meta), **how)
+        """Yield the rows of the range of a file; decoding stops at the end of the range.
+
+        ``options``: further arguments of `files.open_kv`.
+        """
+        batches = open_kv(store, partition, bucket, meta, row_groups=partial(self.groups, meta), **options)
         with closing(batches):  # type: ignore[type-var]
             for batch in batches:
                 start, stop = self.rows(batch)

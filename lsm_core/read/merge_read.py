@@ -1,4 +1,4 @@
-"""Merge-on-read: the files of one bucket as one stream of merged rows; reads and compactions share these very streams."""
+"""Merge-on-read: the files of one bucket as one stream of merged rows, shared by reads and compactions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from lsm_core.read.row_size import decoded_row_bytes, repeating_texts
 from lsm_core.storage.allocator import keep_small_arrays
 from lsm_core.types.dictionaries import SharedDictionaries, batch_of, rows_bytes
 
-if TYPE_CHECKING:  # what looks keys up and tells changes is imported where it is done
+if TYPE_CHECKING:  # imported inside functions: only merges that look keys up need them
     from lsm_core.merge import ChangelogRules
     from lsm_core.merge.changelog import LookUp, WriteChanges
     from lsm_core.read.key_range import KeyBounds
@@ -43,21 +43,23 @@ if TYPE_CHECKING:  # what looks keys up and tells changes is imported where it i
 _MOST_ROWS: Final = 65_536
 _FEWEST_ROWS: Final = 16
 _ROWS_AT_ONCE: Final = 1 << 19
-"""Rows of all inputs of a merge together: windows are long enough then, and come from the same memory again and again."""
-_AT_HAND: Final = 1_024
-"""Rows that each input has at hand, however small its files are."""
-_NAMED: Final = 8
-"""Files of a chain that an error names."""
+"""Rows of all inputs of a merge together: windows are long enough then, and the same memory is reused."""
+_BUFFERED_ROWS: Final = 1_024
+"""Rows that each input has buffered, however small its files are."""
+_NAMED_FILES: Final = 8
+"""Number of a chain's files that an error names."""
 _SMALLEST_ROW_BYTES: Final = 32.0
 _IN_MEMORY_SHARE: Final = 8
-"""Inputs read as a whole, and the outcome of passes before it is spilled, take up to this share of the merge budget."""
+"""Divisor of the merge budget for inputs that are read as a whole, and for results of passes before they are
+spilled.
+"""
 
 Batches = Generator[pa.RecordBatch, None, None]
 
 
 @dataclass(frozen=True)
 class _InMemory:
-    """A merged part that is too small to be worth a file; ``size`` in decoded bytes."""
+    """Merged part that is too small for a spill file; ``size`` is in decoded bytes."""
 
     kept: list[pa.RecordBatch]
     size: int
@@ -65,22 +67,28 @@ class _InMemory:
 
     @property
     def rows(self) -> int:
-        """Rows left."""
+        """Number of rows that were not yet read."""
         return sum(batch.num_rows for batch in self.kept)
 
     def batches(self) -> Batches:
-        """The batches, let go one by one."""
+        """Yield the batches, and release each."""
         while self.kept:
             yield self.kept.pop(0)
 
     def delete(self) -> None:
-        """Let go of what is left."""
+        """Release the remaining batches."""
         self.kept.clear()
 
 
 @dataclass(frozen=True)
 class Parked:
-    """A merged part of a section on the local disk (a small one in memory), with the level and age of its newest rows."""
+    """Merged part of a section on the local disk, or in memory if small.
+
+    Attributes:
+        run: the rows.
+        level: level of the newest rows.
+        age: age rank of the newest rows.
+    """
 
     run: SpilledRun | _InMemory
     level: int
@@ -88,23 +96,28 @@ class Parked:
 
     @property
     def held(self) -> bool:
-        """Whether it lies in memory."""
+        """Whether the rows are in memory."""
         return isinstance(self.run, _InMemory)
 
 
 @dataclass(frozen=True)
 class HighLevels:
-    """The files above level 0 of a table whose compactions look up: ``groups`` from the highest level down, as one input.
+    """Files above level 0 of a table whose compactions look keys up, as one input.
 
-    Such a compaction merges what it finds above its output into it, so of these versions of a key that of the lowest level says
-    everything, and merging the others again would count them twice (Java `LookupMergeFunction`).
+    This compaction merges the rows that it finds above its output into it. So the version of a key on the lowest
+    level is complete, and merging the others again would count them twice.
+
+    Attributes:
+        groups: the files, from the highest level down.
+
+    Source: ``LookupMergeFunction``.
     """
 
     groups: tuple[Files, ...]
 
     @property
     def files(self) -> Files:
-        """The files of all runs."""
+        """Files of all levels."""
         return tuple(file for group in self.groups for file in group)
 
 
@@ -113,10 +126,15 @@ Input = Files | Parked | HighLevels
 
 @dataclass(frozen=True)
 class Changes:
-    """A merge that looks keys up, and writes what changed of them (`merge.changelog`); for whole compaction units alone.
+    """Settings of a merge that looks keys up and writes their changes (`merge.changelog`); for whole compaction units
+    only.
 
-    ``max_level``: of the bucket's tree. ``look_up``: asks the levels above the output, None where none of them meets the unit's keys;
-    its rows have all columns of the merge. ``write_changes`` takes the changes as whole KV batches, by key.
+    Attributes:
+        rules: rules of the changelog producer.
+        max_level: highest level of the bucket's tree.
+        look_up: looks keys up in the levels above the output, with all columns of the merge; None if none of them meets
+            the unit's keys.
+        write_changes: writes the changes as whole KV batches, in key order.
     """
 
     rules: ChangelogRules
@@ -127,16 +145,32 @@ class Changes:
 
 @dataclass
 class Merging:
-    """What merging one bucket needs, made once; ``dropped`` (reason -> rows) and the counts of keys add up over its sections.
+    """Settings and counters of the merge of one bucket.
 
-    ``exact``: real sequence numbers and kinds come out (compaction). Otherwise they are not decoded where file metadata
-    alone orders the rows. ``drop_delete``: deleted rows do not come out. ``seen`` is shown every batch read from a file. At most `sort-spill-threshold` inputs are open.
-    ``living`` keeps those rows of a batch that are not over (record-level expiry), before they are merged; only compactions expire.
-    ``opener`` reads files in place of :func:`open_kv`, with its arguments: a lookup's or a key range's gives some rows only.
-    ``budget``: decoded bytes of all windows together (None: what option `dredge.merge-budget` says).
-    ``dictionaries``: text columns that may come out as Arrow dictionaries of int32: those do whose values repeat in the files, where the
-    engine only chooses rows and never looks at them. A column may be one in some batches and plain in others.
-    ``changes``: keys are looked up, and their changes written.
+    At most `sort-spill-threshold` inputs are open.
+
+    Attributes:
+        store: the table.
+        partition: BinaryRow bytes of the partition.
+        bucket: number of the bucket.
+        columns: value columns to merge; extended by those that the merge engine needs.
+        drop_delete: whether deleted rows are left out.
+        exact: return true sequence numbers and kinds (compaction); otherwise they are decoded only where file metadata
+            does not order the rows.
+        dropped: rows left out by reason, over all sections.
+        keys_folded: keys merged by kernels, over all sections.
+        keys_one_by_one: keys merged one by one, over all sections.
+        seen: callback for each batch that is read from a file.
+        deletions: deletion vectors by file name.
+        living: keeps the rows of a batch that are not expired (record-level expiry), before they are merged; only
+            compactions set it.
+        opener: opens files instead of :func:`open_kv`, with its arguments; lookups and key ranges use it to read fewer
+            rows.
+        budget: decoded bytes of all windows together; None for option `dredge.merge-budget`.
+        dictionaries: text columns that may be returned as Arrow dictionaries of int32. A column is one where its values
+            repeat in the files and the engine only selects rows; it may be plain in other batches.
+        changes: looks keys up and writes their changes; None for neither.
+        row_bytes: largest decoded bytes of a row so far; 0 before the first batch.
     """
 
     store: TableStore
@@ -160,14 +194,14 @@ class Merging:
 
     def __post_init__(self) -> None:
         self.function: MergeFunction = merge_function(self.store.schema, self.store.options.raw, self.store.name)
-        # an engine that builds rows must see all versions of a key at once: passes before only sort them
+        # An engine that builds rows must see all versions of a key at once: earlier passes only sort them.
         folds = isinstance(self.function, FoldFunction)
         self.in_passes: MergeFunction = self.function
         if folds or self.changes is not None:
             from lsm_core.merge.engines.internal import AllVersions
 
             self.in_passes = AllVersions(self.function.key_spec)
-        # Of rows that are chosen by number, not built, the version of the lowest level is the newest one anyway.
+        # Where rows are selected by sequence number, not built, the lowest level has the newest version anyway.
         compares = False
         if self.changes is not None:
             from lsm_core.merge.changelog import Against
@@ -184,17 +218,18 @@ class Merging:
         self.memory: int = self.store.options.merge_budget if self.budget is None else self.budget
 
     def section(self, section: Section) -> Batches:
-        """Merged KV batches of one section, ascending by key, each key once.
+        """Yield merged KV batches of one section, ascending by key, each key once.
 
-        Raises :class:`CorruptFile` naming the file that is damaged or not in key order.
+        Raises:
+            CorruptFile: a file is damaged or not in key order; the error names it.
         """
         reader = _Reader.of(self, section)
         inputs: list[Input] = list(reader.inputs)
         limit = self.memory // _IN_MEMORY_SHARE
         if fits(reader.sizes(inputs), self.threshold, limit):
-            # Columns that repeat in the largest file are carried as dictionaries, unless the engine looks at their values.
-            looked_at = {*self.store.schema.primary_keys, *self.function.key_spec.sequence_columns}
-            names = [name for name in self.columns if name in self.dictionaries and name not in looked_at]
+            # Columns whose values repeat in the largest file are read as dictionaries, unless the engine compares them.
+            compared_columns = {*self.store.schema.primary_keys, *self.function.key_spec.sequence_columns}
+            names = [name for name in self.columns if name in self.dictionaries and name not in compared_columns]
             if names and not isinstance(self.function, FoldFunction):
                 repeating = repeating_texts(self.store, self.partition, self.bucket, section.files, names)
                 reader = replace(reader, dictionaries=frozenset(repeating))
@@ -209,7 +244,7 @@ class Merging:
                     yield self._with_keys(batch)
 
     def _with_keys(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch with its `_KEY_*` columns, which were merged as the value columns that they equal."""
+        """Return the batch with its `_KEY_*` columns, which were merged as the value columns that they equal."""
         layout = kv_read_schema(self.store, self.columns)
         return batch_of([batch.column(self.twins.get(name, name)) for name in layout.names], layout)
 
@@ -219,16 +254,17 @@ class Merging:
             self.dropped[reason] = self.dropped.get(reason, 0) + rows
 
     def _one_pass(self, inputs: list[Input], reader: _Reader, space: SpillSpace, limit: int) -> list[Input]:
-        """Merge neighbours (in age order) into parked runs, deletes kept; the other inputs stay as they are.
+        """Merge neighbours in age order into parked runs, deletes kept; the other inputs stay unchanged.
 
-        Where changes are written so does the oldest one above level 0, whose rows those of the others are compared with.
+        Where changes are written, the oldest input above level 0 stays too: rows of the others are compared with its
+        rows.
         """
         apart = int(self.changes is not None and reader.place(inputs[0])[0] > 0)
         fewer: list[Input] = []
         done = 0
-        rest = inputs[apart:]
-        groups = next_pass(reader.sizes(rest), max(2, self.threshold - apart), limit)
-        for group in groups if len(rest) > 2 else [range(len(rest))]:
+        candidates = inputs[apart:]
+        groups = next_pass(reader.sizes(candidates), max(2, self.threshold - apart), limit)
+        for group in groups if len(candidates) > 2 else [range(len(candidates))]:
             group = range(group.start + apart, group.stop + apart)
             fewer += inputs[done : group.start]
             done = group.stop
@@ -236,13 +272,15 @@ class Merging:
                 fewer.append(inputs[group.start])
                 continue
             chosen = inputs[group.start : group.stop]
-            held = sum(one.run.size for one in (*fewer, *inputs[group.start :]) if isinstance(one, Parked) and one.held)
+            held_bytes = sum(
+                part.run.size for part in (*fewer, *inputs[group.start :]) if isinstance(part, Parked) and part.held
+            )
             level, age = reader.place(chosen[-1])
             with closing(self._merge(chosen, reader, self.in_passes, drop_delete=False)) as merged:
-                fewer.append(Parked(_park(merged, reader.schema, space, limit - held), level, age))
-            for one in chosen:
-                if isinstance(one, Parked):
-                    one.run.delete()
+                fewer.append(Parked(_park(merged, reader.schema, space, limit - held_bytes), level, age))
+            for merge_input in chosen:
+                if isinstance(merge_input, Parked):
+                    merge_input.run.delete()
         return [*fewer, *inputs[done:]]
 
     def _merge(
@@ -254,7 +292,7 @@ class Merging:
         changes: Changes | None = None,
     ) -> Batches:
         whole = in_memory(reader.sizes(inputs), self.threshold)
-        streams = [reader.stream(one, whole=place in whole) for place, one in enumerate(inputs)]
+        streams = [reader.stream(source, whole=place in whole) for place, source in enumerate(inputs)]
         counters = MergeCounters()
         whole_keys = None
         if changes is not None:
@@ -262,16 +300,16 @@ class Merging:
 
             look_up, write_changes, names = changes.look_up, changes.write_changes, reader.schema.names
 
-            def found(keys: NormalisedKeys, columns: pa.RecordBatch) -> tuple[Ints, pa.RecordBatch]:
+            def look_up_rows(keys: NormalisedKeys, columns: pa.RecordBatch) -> tuple[Ints, pa.RecordBatch]:
                 assert look_up is not None
-                which, rows = look_up(keys, columns)
-                return which, rows.select(names) if len(which) and rows.num_columns else rows
+                key_rows, rows = look_up(keys, columns)
+                return key_rows, rows.select(names) if len(key_rows) and rows.num_columns else rows
 
             whole_keys = ChangelogMerger(
                 changes.rules,
                 function,
                 changes.max_level,
-                None if look_up is None else found,
+                None if look_up is None else look_up_rows,
                 lambda batch: write_changes(self._with_keys(batch)),
                 drop_delete,
                 counters,
@@ -291,7 +329,17 @@ class Merging:
 
 @dataclass(frozen=True)
 class _Reader:
-    """Opens the inputs of one section: how they are cut, how old each file is, and which columns decide nothing."""
+    """Opener of the inputs of one section.
+
+    Attributes:
+        merging: settings of the merge.
+        inputs: groups or runs of files.
+        ages: level and age rank of each file, by name.
+        batch_rows: rows of a batch.
+        need_sequence: whether sequence numbers must be decoded.
+        need_kind: whether row kinds must be decoded.
+        dictionaries: columns to read as Arrow dictionaries.
+    """
 
     merging: Merging
     inputs: tuple[Input, ...]
@@ -303,10 +351,11 @@ class _Reader:
 
     @staticmethod
     def of(merging: Merging, section: Section) -> _Reader:
-        """Groups of one age each where they may all be open at once, else the fewest runs.
+        """Choose the inputs of a section: groups of one age each where all may be open at once, else the fewest runs.
 
-        More inputs are merged in passes. These take neighbours in age, so they need groups too, unless no two groups
-        share a sequence number: then numbers alone decide. Where numbers need not be decoded the groups' ranges do.
+        More inputs are merged in passes. Passes merge neighbours in age, so they need groups too, unless no two groups
+        share a sequence number: then the numbers decide. Where sequence numbers need not be decoded, the groups' ranges
+        decide.
         """
         disjoint = section.disjoint_sequences
         in_passes = min(len(section.runs), len(section.groups)) > merging.threshold
@@ -331,7 +380,7 @@ class _Reader:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """Schema of all inputs and of what is merged from them: keys that are among the columns are not there twice."""
+        """Schema of all inputs and of the merged rows; keys that are among the columns are not included twice."""
         merging = self.merging
         full = kv_read_schema(
             merging.store,
@@ -342,54 +391,58 @@ class _Reader:
         )
         return pa.schema([field for field in full if field.name not in merging.twins])
 
-    def place(self, one: Input) -> tuple[int, int]:
-        """Level and age of the newest rows of an input."""
-        if isinstance(one, Parked):
-            return one.level, one.age
-        return self.ages[(one.files if isinstance(one, HighLevels) else one)[-1].file_name]
+    def place(self, source: Input) -> tuple[int, int]:
+        """Return level and age of the newest rows of an input."""
+        if isinstance(source, Parked):
+            return source.level, source.age
+        return self.ages[(source.files if isinstance(source, HighLevels) else source)[-1].file_name]
 
     def sizes(self, inputs: Sequence[Input]) -> list[float]:
-        """Decoded bytes of each input, about; those in memory already cost nothing more."""
+        """Return the approximate decoded bytes of each input; inputs in memory count as 0."""
         sizes = []
-        for one in inputs:
-            files = () if isinstance(one, Parked) else one.files if isinstance(one, HighLevels) else one
-            rows = one.run.rows if isinstance(one, Parked) else sum(file.row_count for file in files)
-            sizes.append(0.0 if isinstance(one, Parked) and one.held else rows * self.merging.row_bytes)
+        for source in inputs:
+            files = () if isinstance(source, Parked) else source.files if isinstance(source, HighLevels) else source
+            rows = source.run.rows if isinstance(source, Parked) else sum(file.row_count for file in files)
+            sizes.append(0.0 if isinstance(source, Parked) and source.held else rows * self.merging.row_bytes)
         return sizes
 
-    def stream(self, one: Input, *, whole: bool) -> RunInput:
-        """The rows of an input with their levels and ages; files open when they are reached.
+    def stream(self, source: Input, *, whole: bool) -> RunInput:
+        """Return the rows of an input with their levels and ages; files are opened when they are reached.
 
-        ``whole``: an input is read to its end, and closed, when its first rows are wanted.
+        ``whole``: read the input to its end, and close it, when its first rows are needed.
         """
-        if isinstance(one, Parked):
-            batches = one.run.batches()
+        if isinstance(source, Parked):
+            batches = source.run.batches()
             return RunInput(
-                _read_ahead(batches) if whole else batches, one.level, one.age, one.run.path, at_hand=self._at_hand
+                _read_ahead(batches) if whole else batches,
+                source.level,
+                source.age,
+                source.run.path,
+                at_hand=self._buffered_rows,
             )
-        if isinstance(one, HighLevels):
-            lowest = self._lowest(one)
+        if isinstance(source, HighLevels):
+            lowest = self._lowest(source)
             return RunInput(
                 _read_ahead(lowest) if whole else lowest,
-                *self.place(one),
+                *self.place(source),
                 "the levels above 0",
-                at_hand=self._at_hand,
+                at_hand=self._buffered_rows,
             )
         parts = []
-        for file in one:
+        for file in source:
             path = self.merging.store.data_path(self.merging.partition, self.merging.bucket, file)
             rows = self._open(file)
             ahead = _read_ahead(rows) if whole else rows
-            parts.append(RunInput(ahead, *self.ages[file.file_name], path, at_hand=self._at_hand))
-        return parts[0] if len(parts) == 1 else RunInput.chain(parts, _either(parts), self._at_hand)
+            parts.append(RunInput(ahead, *self.ages[file.file_name], path, at_hand=self._buffered_rows))
+        return parts[0] if len(parts) == 1 else RunInput.chain(parts, _chain_name(parts), self._buffered_rows)
 
     @property
-    def _at_hand(self) -> int:
-        """Of the rows that the budget allows to each open input as many as make a window worth its while."""
-        return min(self.batch_rows, _AT_HAND)
+    def _buffered_rows(self) -> int:
+        """Number of rows to buffer for each input: as many as make a window efficient, within the budget."""
+        return min(self.batch_rows, _BUFFERED_ROWS)
 
     def _lowest(self, high: HighLevels) -> Batches:
-        """Of each key the version of the lowest level."""
+        """Yield for each key the version of the lowest level."""
         streams = [self.stream(group, whole=False) for group in high.groups]
         counters = MergeCounters()
         try:
@@ -402,7 +455,7 @@ class _Reader:
 
     def _open(self, file: DataFileMeta) -> Batches:
         merging = self.merging
-        gone = merging.deletions.get(file.file_name)
+        vector = merging.deletions.get(file.file_name)
         opened = merging.opener or open_kv
         coded: dict[str, Any] = {"dictionaries": self.dictionaries} if self.dictionaries else {}
         batches = opened(
@@ -414,11 +467,11 @@ class _Reader:
             need_sequence=self.need_sequence,
             need_kind=self.need_kind,
             batch_rows=self.batch_rows,
-            deleted=None if gone is None else read_vector(merging.store, gone, file.row_count),
+            deleted=None if vector is None else read_vector(merging.store, vector, file.row_count),
             **coded,
         )
         schema = self.schema
-        # Readers look every value up once, for texts: that is cheaper than one dictionary of all files, which a writer needs.
+        # Reads decode each dictionary value once: cheaper than one dictionary for all files, which only writers need.
         shared = merging.shared.reader() if merging.exact and self.dictionaries else None
         with closing(batches):  # type: ignore[type-var]
             for batch in batches:
@@ -426,23 +479,23 @@ class _Reader:
                 if merging.seen is not None:
                     merging.seen(file, batch)
                 if merging.living is not None:
-                    left = merging.living(batch)
-                    if over := batch.num_rows - left.num_rows:
+                    kept = merging.living(batch)
+                    if over := batch.num_rows - kept.num_rows:
                         merging.dropped[EXPIRED] = merging.dropped.get(EXPIRED, 0) + over
-                    batch = left
+                    batch = kept
                 chosen = batch.select(schema.names)
                 yield chosen if shared is None else shared(chosen)
 
 
-def _either(parts: Sequence[RunInput]) -> str:
-    """What errors call a chain of files: all of them, or of many the first few."""
-    names = [part.name for part in parts[:_NAMED]]
-    more = [f"one of {len(parts) - _NAMED} more files"] if len(parts) > _NAMED else []
+def _chain_name(parts: Sequence[RunInput]) -> str:
+    """Return the name of a chain of files for errors: all of them, or the first few of many."""
+    names = [part.name for part in parts[:_NAMED_FILES]]
+    more = [f"one of {len(parts) - _NAMED_FILES} more files"] if len(parts) > _NAMED_FILES else []
     return " or ".join([*names, *more])
 
 
 def _read_ahead(batches: Iterator[pa.RecordBatch]) -> Batches:
-    """All batches, read before the first one goes out."""
+    """Read all batches before the first one is returned."""
     with closing(batches):  # type: ignore[type-var]
         held = list(batches)
     while held:
@@ -450,7 +503,7 @@ def _read_ahead(batches: Iterator[pa.RecordBatch]) -> Batches:
 
 
 def _park(merged: Batches, schema: pa.Schema, space: SpillSpace, limit: int) -> SpilledRun | _InMemory:
-    """Keep up to ``limit`` decoded bytes in memory, else write everything to ``space``."""
+    """Keep up to ``limit`` decoded bytes in memory, else write all batches to ``space``."""
     kept: list[pa.RecordBatch] = []
     size = 0
     for batch in merged:
@@ -462,7 +515,7 @@ def _park(merged: Batches, schema: pa.Schema, space: SpillSpace, limit: int) -> 
 
 
 def _batch_rows(merging: Merging, files: Files, open_inputs: int) -> int:
-    """Rows per input batch: the budget holds two batches of every open input (kernels.md note 1)."""
+    """Return the rows of an input batch: the budget holds two batches of each open input (kernels.md note 1)."""
     if not merging.row_bytes:
         merging.row_bytes = max(
             _SMALLEST_ROW_BYTES,
@@ -489,14 +542,27 @@ def read_bucket_merged(
     within: KeyBounds | None = None,
     seen: Callable[[DataFileMeta, pa.RecordBatch], None] | None = None,
 ) -> Batches:
-    """The merged rows of ``files`` of one bucket, in key order, each key once.
+    """Yield the merged rows of ``files`` of one bucket, in key order, each key once.
 
-    Yields ``columns`` (None: all) in that order, or with ``keep_system`` whole KV batches (`_KEY_*`, `_SEQUENCE_NUMBER`,
-    `_VALUE_KIND`, then at least ``columns``) with true sequence numbers. ``keep_deletes`` lets deleted rows through.
-    ``deletions``: by file name, the vectors of rows that are gone whatever the merge says. ``living``: rows that it leaves
-    out are not there at all, as a compaction at its clock would see it (never set by reads). ``within``: of these keys alone.
-    ``budget``, ``dictionaries``, ``seen``: see :class:`Merging`.
-    Raises :class:`CorruptFile` naming the file that is damaged or not in key order.
+    Args:
+        store: the table.
+        partition: BinaryRow bytes of the partition.
+        bucket: number of the bucket.
+        files: the files.
+        columns: columns to return, in this order; None for all.
+        keep_deletes: return deleted rows too.
+        keep_system: return whole KV batches (`_KEY_*`, `_SEQUENCE_NUMBER`, `_VALUE_KIND`, then at least ``columns``)
+            with true sequence numbers.
+        sections: key-disjoint sections of the files; None to compute them.
+        deletions: by file name, vectors of rows that are deleted whatever the merge decides.
+        budget: see :class:`Merging`.
+        living: keeps rows that are not expired, as a compaction at its clock does; reads never set it.
+        dictionaries: see :class:`Merging`.
+        within: range of keys to read; None for all keys.
+        seen: see :class:`Merging`.
+
+    Raises:
+        CorruptFile: a file is damaged or not in key order; the error names it.
     """
     names = tuple(store.schema.field_names if columns is None else columns)
     keep_small_arrays()

@@ -1,6 +1,6 @@
-"""Several splits read at once on threads, their rows handed out in the splits' order, with a bound on what waits.
+"""Several splits read at once on threads, with their rows returned in the splits' order and a bound on waiting batches.
 
-Decoding and merging leave Python's lock to each other, so threads scale; processes would have to copy every batch.
+Decoding and merging release Python's lock, so threads scale; processes would have to copy every batch.
 """
 
 from __future__ import annotations
@@ -18,23 +18,28 @@ import pyarrow as pa
 Batches = Generator[pa.RecordBatch, None, None]
 Job = Callable[[], Batches]
 _AHEAD: Final = 4
-"""Jobs per worker that may be begun before the first of them is handed out."""
+"""Jobs per worker that may start before the first of them is returned."""
 
 
 def usable_cores() -> int:
-    """Processors that this process may use."""
+    """Return the number of processors that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on this system
+    except AttributeError:  # not available on this system
         return os.cpu_count() or 1
 
 
 def in_order(jobs: Sequence[Job], workers: int, most_bytes: int | None) -> Batches:
-    """The batches of ``jobs``, one job after the other, while up to ``workers`` of them run.
+    """Yield the batches of ``jobs``, one job after the other, while up to ``workers`` of them run.
 
-    At most about ``most_bytes`` (None: no bound) of batches wait to be handed out, one more of the job whose turn it is, so that it
-    always goes on, and one batch a worker. What a job raises
-    is raised at its place. Closing the generator stops all workers; none outlives it.
+    About ``most_bytes`` of batches wait to be returned. In addition, the current job may have one batch waiting, so
+    that it always makes progress, and each worker one. An error of a job is raised at its place. Closing the generator
+    stops all workers and waits for them.
+
+    Args:
+        jobs: functions that return batches.
+        workers: threads to use; less than 2 runs the jobs on this thread.
+        most_bytes: bytes of batches that may wait; None for no bound.
     """
     if workers < 2 or len(jobs) < 2:
         for job in jobs:
@@ -51,7 +56,7 @@ def in_order(jobs: Sequence[Job], workers: int, most_bytes: int | None) -> Batch
 
 @dataclass(eq=False)
 class _Lane:
-    """Batches of one job that wait to be handed out, in order, and how the job ended."""
+    """Batches of one job that wait to be returned, in order, and the end of the job."""
 
     batches: deque[pa.RecordBatch] = field(default_factory=deque)
     done: bool = False
@@ -59,7 +64,7 @@ class _Lane:
 
 
 class _Reading:
-    """The workers, the lanes of the jobs begun, and whose turn it is. Everything shared is touched under ``_changed``."""
+    """Workers, lanes of the started jobs, and the current job; all shared state is guarded by ``_changed``."""
 
     def __init__(self, jobs: Sequence[Job], workers: int, most_bytes: int | None) -> None:
         self._jobs, self._most, self._ahead = jobs, most_bytes, _AHEAD * workers
@@ -73,7 +78,7 @@ class _Reading:
             thread.start()
 
     def of(self, number: int) -> Batches:
-        """The batches of one job; jobs are asked for in order."""
+        """Yield the batches of one job; jobs are read in order."""
         with self._changed:
             self._head = number
             self._changed.notify_all()
@@ -84,7 +89,7 @@ class _Reading:
             raise lane.error
 
     def stop(self) -> None:
-        """End all workers and wait for them."""
+        """Stop all workers and wait for them."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
@@ -93,7 +98,7 @@ class _Reading:
         self._lanes.clear()
 
     def _take(self, number: int) -> pa.RecordBatch | None:
-        """The job's next batch, None at its end."""
+        """Return the job's next batch, or None at its end."""
         with self._changed:
             while True:
                 lane = self._lanes.get(number)
@@ -114,7 +119,7 @@ class _Reading:
                     for batch in batches:
                         if not self._put(number, lane, batch):
                             return
-            except BaseException as error:  # noqa: BLE001 - whatever it is, the reader gets it
+            except BaseException as error:  # noqa: BLE001 - every error is raised again in the reader
                 lane.error = error
             finally:
                 with self._changed:
@@ -122,7 +127,7 @@ class _Reading:
                     self._changed.notify_all()
 
     def _begin(self) -> int | None:
-        """The next job's number, None when there is none left."""
+        """Return the next job's number, or None when all jobs have started."""
         with self._changed:
             while not self._stopped and self._head + self._ahead <= self._next < len(self._jobs):
                 self._changed.wait()
@@ -133,9 +138,9 @@ class _Reading:
             return number
 
     def _put(self, number: int, lane: _Lane, batch: pa.RecordBatch) -> bool:
-        """Let a batch wait for its turn; False when nobody wants it any more."""
+        """Add a batch to the job's lane when the bound allows it; return False when the reading was stopped."""
         with self._changed:
-            # The job whose turn it is goes on as long as none of its own batches waits, however much the others hold.
+            # The current job continues while none of its own batches waits, however much the others hold.
             while (
                 not self._stopped
                 and (self._most is not None and self._held >= self._most)

@@ -1,4 +1,6 @@
-"""Which partitions of a table a procedure or a compaction is about: those named, those of a condition on their columns, those long unchanged."""
+"""Partitions that a procedure or compaction applies to: named ones, those that match a condition, those long
+unchanged.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +22,26 @@ from lsm_core.read.sql_text import condition_groups
 
 
 def without_null_name(store: TableStore, spec: Mapping[str, str]) -> dict[str, str | None]:
-    """The partition with null where its text is the name of null."""
+    """Replace the name of the null partition by None."""
     null = store.options.partition_default_name
     return {key: None if value == null else value for key, value in spec.items()}
 
 
-def chosen_partitions(store: TableStore, given: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-    """The table's partitions that `partitions` or `where` chooses, as typed values; None: all, without a choice.
+def chosen_partitions(store: TableStore, arguments: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """Return the partitions that `partitions` or `where` select, as typed values.
 
-    Raises InvalidOption for `partitions` beside `where` and for a table without partitions, InvalidFilter for a condition that is not on
-    partition columns.
+    Args:
+        store: the table.
+        arguments: arguments of a procedure; only `partitions` and `where` are used.
+
+    Returns:
+        One mapping of column to value for each partition; None for all partitions, without a selection.
+
+    Raises:
+        InvalidOption: both are given, or the table has no partitions.
+        InvalidFilter: the condition is not on partition columns.
     """
-    specs, where = given.get("partitions"), given.get("where")
+    specs, where = arguments.get("partitions"), arguments.get("where")
     if specs is None and where is None:
         return None
     if specs is not None and where is not None:
@@ -43,11 +53,11 @@ def chosen_partitions(store: TableStore, given: Mapping[str, Any]) -> list[dict[
     snapshot = snapshots.latest(store)
     if snapshot is None:
         return []
-    found = totals(store, snapshot, ("partition",), waiting=True)
-    groups = condition_groups(str(where), store.name) if specs is None else [_equal_to(store, one) for one in specs]
-    groups = [[_typed_test(store, test) for test in group] for group in groups]
-    found = prune_partitions(store.schema, found, parse_filter(groups, store.schema, store.name))
-    return [partition_values(store.schema, one) for one in found.column("partition").to_pylist()]
+    candidates = totals(store, snapshot, ("partition",), waiting=True)
+    groups = condition_groups(str(where), store.name) if specs is None else [_equal_to(store, spec) for spec in specs]
+    groups = [[_convert_test(store, test) for test in group] for group in groups]
+    candidates = prune_partitions(store.schema, candidates, parse_filter(groups, store.schema, store.name))
+    return [partition_values(store.schema, partition) for partition in candidates.column("partition").to_pylist()]
 
 
 def idle_partitions(store: TableStore, snapshot: Snapshot, idle_ms: int, now_ms: int) -> list[bytes]:
@@ -65,19 +75,22 @@ def _equal_to(store: TableStore, spec: Mapping[str, str]) -> list[tuple[str, str
     return [(key, "is null" if value is None else "=", value) for key, value in without_null_name(store, spec).items()]
 
 
-def _typed_test(store: TableStore, test: tuple[str, str, Any]) -> tuple[str, str, Any]:
-    """A test with texts as the column's own values. Raises InvalidFilter."""
+def _convert_test(store: TableStore, test: tuple[str, str, Any]) -> tuple[str, str, Any]:
+    """Return a test with its texts as values of the column's type; raise InvalidFilter for other columns."""
     column, operator, value = test
-    keys, of = store.schema.partition_keys, f"table {store.name}: "
-    named = next((key for key in keys if key == column), None) or next(
+    keys, error_prefix = store.schema.partition_keys, f"table {store.name}: "
+    name = next((key for key in keys if key == column), None) or next(
         (key for key in keys if key.lower() == column.lower()), None
     )
-    if named is None:
-        raise InvalidFilter(f"{of}'{column}' is no partition column; they are {', '.join(keys)}")
-    kind = store.schema.partition_types[keys.index(named)]
+    if name is None:
+        raise InvalidFilter(f"{error_prefix}'{column}' is no partition column; they are {', '.join(keys)}")
+    kind = store.schema.partition_types[keys.index(name)]
     several = isinstance(value, Sequence) and not isinstance(value, str)
-    values = [one if one is None else partition_value(named, one, kind, of) for one in (value if several else [value])]
-    return named, operator, values if several else values[0]
+    values = [
+        operand if operand is None else partition_value(name, operand, kind, error_prefix)
+        for operand in (value if several else [value])
+    ]
+    return name, operator, values if several else values[0]
 
 
 __all__ = ["chosen_partitions", "idle_partitions", "without_null_name"]

@@ -1,4 +1,6 @@
-"""How more inputs than may be open at once are merged: which are read into memory first, and which in passes before."""
+"""Merge of more inputs than may be open at once: which are read into memory first, and which are merged in earlier
+passes.
+"""
 
 from __future__ import annotations
 
@@ -6,34 +8,50 @@ from collections.abc import Sequence
 from typing import Final
 
 MOST_IN_MEMORY: Final = 1_024
-"""Inputs held in memory at once: every one costs a little whatever its size."""
+"""Largest number of inputs held in memory at once: each has a fixed cost whatever its size."""
 
 
 def in_memory(sizes: Sequence[float], threshold: int) -> set[int]:
-    """Positions of the inputs that are read as a whole before merging: the smallest ones beyond ``threshold``.
+    """Return the positions of the inputs that are read as a whole before merging: the smallest ones beyond
+    ``threshold``.
 
-    One of the places stays free for reading them, one after another.
+    One place stays free for reading them, one after another.
+
+    Args:
+        sizes: decoded bytes of each input.
+        threshold: inputs that may be open at once.
     """
     excess = len(sizes) - threshold + 1 if len(sizes) > threshold else 0
-    return set(sorted(range(len(sizes)), key=lambda at: sizes[at])[:excess])
+    return set(sorted(range(len(sizes)), key=lambda position: sizes[position])[:excess])
 
 
 def fits(sizes: Sequence[float], threshold: int, limit: float) -> bool:
-    """Whether all inputs merge at once: at most ``threshold`` open, the others together at most ``limit`` decoded bytes."""
+    """Return whether all inputs can be merged at once.
+
+    Args:
+        sizes: decoded bytes of each input.
+        threshold: inputs that may be open at once.
+        limit: decoded bytes that the other inputs may take together.
+    """
     chosen = in_memory(sizes, threshold)
-    return len(chosen) <= MOST_IN_MEMORY and sum(sizes[at] for at in chosen) <= limit
+    return len(chosen) <= MOST_IN_MEMORY and sum(sizes[position] for position in chosen) <= limit
 
 
 def next_pass(sizes: Sequence[float], threshold: int, limit: float) -> list[range]:
-    """Neighbours (ranges of positions) to merge into one input each, in order.
+    """Return ranges of neighbouring inputs to merge into one input each, in order.
 
-    A little more than ``threshold`` inputs: only the cheapest neighbours that make up for the excess. Very many: all of
-    them, in groups that fit, so that every input is read only about log(n) / log(threshold) times.
+    For slightly more than ``threshold`` inputs, only the cheapest neighbours that remove the excess are merged. For
+    very many, all inputs are merged in groups that fit, so each is read only about log(n) / log(threshold) times.
+
+    Args:
+        sizes: decoded bytes of each input.
+        threshold: inputs that may be open at once.
+        limit: decoded bytes of inputs in memory.
     """
     count = len(sizes)
     if count <= threshold * threshold:
         width = min(threshold, count - threshold + 1)
-        start = min(range(count - width + 1), key=lambda at: sum(sizes[at : at + width]))
+        start = min(range(count - width + 1), key=lambda position: sum(sizes[position : position + width]))
         return [range(start, start + width)]
     groups: list[range] = []
     start = 0

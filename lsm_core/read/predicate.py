@@ -1,4 +1,4 @@
-"""Filters as callers write them, turned into one Arrow expression that both pruning and row filtering understand."""
+"""Filters of callers, parsed into one Arrow expression that both pruning and row filtering evaluate."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from lsm_core.arrays import arrow_array, arrow_scalar, empty_table
 from lsm_core.errors import ColumnNotFound, InvalidFilter
 from lsm_core.format.schema import TableSchema
-from lsm_core.read.sql_text import MOST_TESTS, OPPOSITES, Condition, Joined, groups_of, parse_condition
+from lsm_core.read.sql_text import MOST_TESTS, OPPOSITES, CompoundCondition, Condition, groups_of, parse_condition
 
 _COMPARISONS: Final = {"=": "equal", "==": "equal", "!=": "not_equal", "<>": "not_equal"} | {
     "<": "less",
@@ -46,9 +46,14 @@ _NEVER: Final = pc.scalar(arrow_scalar(value=False))
 
 @dataclass(frozen=True)
 class Conjunct:
-    """One test `column op value`; ``value`` is an Arrow scalar, an Arrow array (in, not in) or None (tests for null and NaN).
+    """One test `column op value`.
 
-    ``others``: values of an `in` that the column's type cannot hold exactly, compared one by one; ``value`` is None then.
+    Attributes:
+        column: name of the column.
+        op: the operator.
+        value: Arrow scalar, Arrow array (in, not in), or None (tests for null and NaN).
+        others: values of an `in` that the column's type cannot hold exactly, compared one by one; ``value`` is None
+            then.
     """
 
     column: str
@@ -62,10 +67,13 @@ Groups = tuple[tuple[Conjunct, ...], ...]
 
 @dataclass(frozen=True)
 class Predicate:
-    """A parsed filter.
+    """Parsed filter.
 
-    ``expression`` is what rows are tested with; ``columns`` are the columns it may read, in table order; ``groups`` is
-    the or-ed list of and-ed conjuncts when the filter was given as tuples, None for a bare Arrow expression. ``by_position``: an expression that names columns by number, so batches must hold all.
+    Attributes:
+        expression: the condition on rows.
+        columns: the columns that it may read, in table order.
+        groups: the or-ed list of and-ed tests of a filter of tuples; None for an Arrow expression.
+        by_position: whether the expression names columns by number, so that batches must hold all columns.
     """
 
     expression: pc.Expression
@@ -74,10 +82,14 @@ class Predicate:
     by_position: bool = False
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of ``batch`` (it holds :attr:`columns`) for which the filter is true; null is not true."""
+        """Return the rows of ``batch`` for which the filter is true; null is not true.
+
+        Args:
+            batch: rows with at least :attr:`columns`.
+        """
         if self.groups is None:
             return batch.filter(self.expression)
-        # The same tests without Arrow's plan of operators, whose import takes a third of a second and whose set-up each batch.
+        # Evaluated by kernels: importing Arrow's query engine takes a third of a second, and it is slower for a batch.
         if not all(self.groups):  # a group without tests is true
             return batch
         groups = (reduce(pc.and_kleene, [_mask(test, batch) for test in group]) for group in self.groups)
@@ -86,7 +98,7 @@ class Predicate:
 
 @dataclass(frozen=True)
 class ComputedPredicate(Predicate):
-    """A filter that a function evaluates, such as a condition with subqueries.
+    """Filter that a function evaluates, for example a condition with subqueries.
 
     Attributes:
         compute: returns one boolean for each row of a batch that holds `columns`; null is not true.
@@ -103,10 +115,7 @@ class ComputedPredicate(Predicate):
         Args:
             compute: the function.
             columns: columns that it needs.
-            necessary: tests that are true for every row for which the function is; they prune files and partitions.
-
-        Returns:
-            The filter.
+            necessary: tests that are true for each row for which the function is true; they prune files and partitions.
         """
         groups = ((),) if necessary is None or necessary.groups is None else necessary.groups
         needed = (*columns, *(() if necessary is None else necessary.columns))
@@ -120,12 +129,13 @@ class ComputedPredicate(Predicate):
 def parse_filter(condition: object, schema: TableSchema, table: str) -> Predicate | None:
     """Parse a filter of engine.md.
 
-    Floating point compares as in Arrow and SQL on IEEE numbers: NaN is neither equal, less nor greater, -0.0 equals 0.0 (Java
-    orders NaN above all and -0.0 below 0.0; keys and partitions are told apart that way here, too).
+    Floating point values compare as in Arrow and in SQL on IEEE numbers: NaN is neither equal, less nor greater, and
+    -0.0 equals 0.0. Java orders NaN above all and -0.0 below 0.0; keys and partitions are distinguished that way here,
+    too.
 
     Args:
-        condition: a tuple (column, operator, value), a list of and-ed tuples, a list of or-ed lists, SQL text, an Arrow expression,
-            or a filter that is parsed already.
+        condition: a tuple (column, operator, value), a list of and-ed tuples, a list of or-ed lists, SQL text, an Arrow
+            expression, or a parsed filter.
         schema: schema of the table.
         table: name of the table, for errors.
 
@@ -133,7 +143,7 @@ def parse_filter(condition: object, schema: TableSchema, table: str) -> Predicat
         The filter; None without a condition, and for an empty list.
 
     Raises:
-        InvalidFilter: a part is not understood.
+        InvalidFilter: a part of the filter is not understood.
         ColumnNotFound: a column does not exist.
     """
     if condition is None:
@@ -141,36 +151,40 @@ def parse_filter(condition: object, schema: TableSchema, table: str) -> Predicat
     if isinstance(condition, Predicate):
         return condition
     if isinstance(condition, pc.Expression):
-        return _from_expression(condition, schema, table)
+        return _check_expression(condition, schema, table)
     if isinstance(condition, str):
-        return _from_text(condition, schema, table)
-    groups = tuple(tuple(_conjunct(item, schema, table) for item in group) for group in _groups(condition, table))
+        return _parse_text(condition, schema, table)
+    groups = tuple(
+        tuple(_parse_test(item, schema, table) for item in group) for group in _split_groups(condition, table)
+    )
     if not groups:
         return None
-    groups = _fewer_groups(groups, schema)
+    groups = _merge_groups(groups, schema)
     tests = sum(max(1, len(test.others)) for group in groups for test in group)
     if tests > MOST_TESTS:
         raise InvalidFilter(
             f"table {table}: {tests} tests in one filter, more than {MOST_TESTS}; use 'in' for long lists"
         )
-    expression = _fold([_fold([_expression(c) for c in group], "and") for group in groups], "or")
+    expression = _fold_balanced([_fold_balanced([_expression(c) for c in group], "and") for group in groups], "or")
     used = {conjunct.column for group in groups for conjunct in group}
     return Predicate(expression, tuple(name for name in schema.field_names if name in used), groups)
 
 
-def _from_text(text: str, schema: TableSchema, table: str) -> Predicate | None:
-    """Understand a condition in SQL; columns are matched in any case where none has exactly that name."""
-    condition = _resolved(parse_condition(text, table), schema, table)
+def _parse_text(text: str, schema: TableSchema, table: str) -> Predicate | None:
+    """Parse a condition in SQL; column names match in any case where no column has exactly that name."""
+    condition = _resolve_names(parse_condition(text, table), schema, table)
     if not _needs_expression(condition):
         return parse_filter(groups_of(condition, table), schema, table)
     expression, columns = _condition_expression(condition, schema, table)
     return Predicate(expression, tuple(name for name in schema.field_names if name in columns), None)
 
 
-def _resolved(condition: Condition, schema: TableSchema, table: str) -> Condition:
-    """Return the condition in the table's own column names, with the operators of filters where they mean the same."""
-    if isinstance(condition, Joined):
-        return Joined(condition.word, tuple(_resolved(part, schema, table) for part in condition.parts))
+def _resolve_names(condition: Condition, schema: TableSchema, table: str) -> Condition:
+    """Return the condition with the table's own column names, and with operators of filters where they mean the
+    same.
+    """
+    if isinstance(condition, CompoundCondition):
+        return CompoundCondition(condition.word, tuple(_resolve_names(part, schema, table) for part in condition.parts))
     name, op, value = condition
     if not schema.has_field(name):
         same = [known for known in schema.field_names if known.lower() == name.lower()]
@@ -181,11 +195,11 @@ def _resolved(condition: Condition, schema: TableSchema, table: str) -> Conditio
     floating = pa.types.is_floating(kind)
     if floating:
         value = [_as_float(item) for item in value] if isinstance(value, list) else _as_float(value)
-    else:  # of floating point a NaN is neither below nor above a number
+    else:  # not for floating point: NaN is neither below nor above a number
         op = OPPOSITES.get(op, op)
     if op in ("like", "not like"):
         if not pa.types.is_string(kind):
-            raise InvalidFilter(f"table {table}, column '{name}': LIKE needs a text column, and this one is {kind}")
+            raise InvalidFilter(f"table {table}, column '{name}': LIKE needs a text column, but its type is {kind}")
         prefix = value.removesuffix("%")
         if not _WILD.search(prefix) and (op == "like" or prefix == value):
             op = {"like": "=", "not like": "!="}[op] if prefix == value else "starts with"
@@ -194,7 +208,9 @@ def _resolved(condition: Condition, schema: TableSchema, table: str) -> Conditio
 
 
 def _as_float(value: Any) -> Any:
-    """Return a number of a SQL text as a float; one beyond the range of DOUBLE stays as it is, and compares with no column."""
+    """Return a number of a SQL text as a float; a number beyond the range of DOUBLE stays unchanged and equals no
+    value.
+    """
     if isinstance(value, bool) or not isinstance(value, (decimal.Decimal, int)):
         return value
     try:
@@ -205,14 +221,14 @@ def _as_float(value: Any) -> Any:
 
 
 def _needs_expression(condition: Condition) -> bool:
-    """Return whether comparisons have no operator of their own, or the alternatives are too many to list."""
-    if isinstance(condition, Joined):
+    """Return whether a comparison has no operator of filters, or the alternatives are too many to list."""
+    if isinstance(condition, CompoundCondition):
         return any(map(_needs_expression, condition.parts)) or _alternatives(condition) > MOST_TESTS
     return condition[1] not in _OPERATORS
 
 
 def _alternatives(condition: Condition) -> int:
-    if not isinstance(condition, Joined):
+    if not isinstance(condition, CompoundCondition):
         return 1
     counts = [_alternatives(part) for part in condition.parts]
     return sum(counts) if condition.word == "OR" else math.prod(counts) * len(counts)
@@ -220,42 +236,45 @@ def _alternatives(condition: Condition) -> int:
 
 def _condition_expression(condition: Condition, schema: TableSchema, table: str) -> tuple[pc.Expression, set[str]]:
     """Return a condition as an Arrow expression, and the columns that it reads."""
-    if isinstance(condition, Joined):
+    if isinstance(condition, CompoundCondition):
         parts = [_condition_expression(part, schema, table) for part in condition.parts]
-        joined = _fold([part for part, _ in parts], condition.word.lower())
-        return joined, set().union(*(columns for _, columns in parts))
+        combined = _fold_balanced([part for part, _ in parts], condition.word.lower())
+        return combined, set().union(*(columns for _, columns in parts))
     name, op, value = condition
     if op in ("like", "not like"):
         matches = pc.match_like(pc.field(name), pattern=value)
         return matches if op == "like" else ~matches, {name}
     negated = op in OPPOSITES
-    test = _conjunct((name, op.removeprefix("not ") if negated else op, value), schema, table)
+    test = _parse_test((name, op.removeprefix("not ") if negated else op, value), schema, table)
     if negated and isinstance(test.value, pa.Scalar) and test.value.is_valid:
         return ~_expression(test), {name}
     return _NEVER if negated else _expression(test), {name}
 
 
-def _fewer_groups(groups: Groups, schema: TableSchema) -> Groups:
-    """The same filter with groups that are one `=` each joined into one `in` a column, as Arrow evaluates long lists fast."""
-    listed: dict[str, list[pa.Scalar]] = {}
+def _merge_groups(groups: Groups, schema: TableSchema) -> Groups:
+    """Return the same filter with groups of a single `=` merged into one `in` for each column, which Arrow evaluates
+    fast.
+    """
+    values_by_column: dict[str, list[pa.Scalar]] = {}
     others = []
     for group in groups:
-        (test, *more) = group or (None,)
-        if more or test is None or test.op not in ("=", "==") or not isinstance(test.value, pa.Scalar):
+        (test, *further_tests) = group or (None,)
+        if further_tests or test is None or test.op not in ("=", "==") or not isinstance(test.value, pa.Scalar):
             others.append(group)
         elif test.value.is_valid:  # `= null` is never true
-            listed.setdefault(test.column, []).append(test.value)
-    if sum(map(len, listed.values())) < 2:
+            values_by_column.setdefault(test.column, []).append(test.value)
+    if sum(map(len, values_by_column.values())) < 2:
         return groups
     kinds = schema.arrow_schema
-    joined = [(_listed(name, "in", values, kinds.field(name).type),) for name, values in listed.items()]
-    return (*joined, *others)
+    in_tests = [(_in_test(name, "in", values, kinds.field(name).type),) for name, values in values_by_column.items()]
+    return (*in_tests, *others)
 
 
-def _groups(condition: object, table: str) -> list[list[Any]]:
+def _split_groups(condition: object, table: str) -> list[list[Any]]:
     if not isinstance(condition, (list, tuple)):
         raise InvalidFilter(
-            f"table {table}: a filter is a list of tuples, SQL text or an Arrow expression, not {type(condition).__name__}"
+            f"table {table}: a filter is a list of tuples, SQL text or an Arrow expression, "
+            f"not {type(condition).__name__}"
         )
     if isinstance(condition, tuple) and condition and isinstance(condition[0], str):
         return [[condition]]
@@ -266,7 +285,7 @@ def _groups(condition: object, table: str) -> list[list[Any]]:
     raise InvalidFilter(f"table {table}: a filter mixes tuples and lists: {condition!r}")
 
 
-def _conjunct(item: object, schema: TableSchema, table: str) -> Conjunct:
+def _parse_test(item: object, schema: TableSchema, table: str) -> Conjunct:
     if not isinstance(item, tuple) or not 2 <= len(item) <= 3 or not all(isinstance(part, str) for part in item[:2]):
         raise InvalidFilter(f"table {table}: {item!r} is not (column, operator, value)")
     name, op = item[0], " ".join(item[1].lower().split())
@@ -291,48 +310,48 @@ def _conjunct(item: object, schema: TableSchema, table: str) -> Conjunct:
         if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
             raise InvalidFilter(f"table {table}, column '{name}': '{op}' needs a list, not {value!r}")
         values = list(value)
-        scalars = [_scalar(v, kind, name, table) for v in values if v is not None]
+        scalars = [_parse_value(v, kind, name, table) for v in values if v is not None]
         if op == "not in" and len(scalars) < len(values):
-            return Conjunct(name, "=", arrow_scalar(None, kind))  # nothing is known to differ from null (Java `NotIn`)
-        return _listed(name, op, scalars, kind)
+            return Conjunct(name, "=", arrow_scalar(None, kind))  # no value is known to differ from null (Java `NotIn`)
+        return _in_test(name, op, scalars, kind)
     if op == "starts with" and not (isinstance(value, str) and pa.types.is_string(kind)):
         raise InvalidFilter(
             f"table {table}, column '{name}': 'starts with' needs a text column and a text, not {value!r}"
         )
-    return Conjunct(name, op, _scalar(value, kind, name, table))
+    return Conjunct(name, op, _parse_value(value, kind, name, table))
 
 
-def _scalar(value: object, kind: pa.DataType, name: str, table: str) -> pa.Scalar:
-    """``value`` as a scalar of the column's own type where it fits exactly, else of a type that compares with it."""
+def _parse_value(value: object, kind: pa.DataType, name: str, table: str) -> pa.Scalar:
+    """Return ``value`` as a scalar of the column's type if it fits exactly, else of a type that compares with it."""
     if value is None:
         return arrow_scalar(None, kind)
     plain = value.as_py() if isinstance(value, pa.Scalar) else value
     if hasattr(plain, "item") and not isinstance(plain, (dt.date, dt.time)):
         plain = plain.item()  # a NumPy scalar
-    plain = _temporal(plain, kind)
+    plain = _parse_temporal(plain, kind)
     try:
-        return _exact(plain, kind)
+        return _exact_scalar(plain, kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         pass
-    wide = _comparable(plain, kind)
+    wide = _comparable_scalar(plain, kind)
     if wide is None:
         raise InvalidFilter(f"table {table}, column '{name}': {value!r} cannot be compared with {kind}")
     return wide
 
 
-def _exact(value: Any, kind: pa.DataType) -> pa.Scalar:
+def _exact_scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
     if pa.types.is_boolean(kind) is not isinstance(value, bool):
         raise TypeError("booleans compare with booleans only")
-    made = arrow_scalar(value, kind)
-    if isinstance(value, (int, float, decimal.Decimal)) and not math.isnan(value) and made.as_py() != value:
+    scalar = arrow_scalar(value, kind)
+    if isinstance(value, (int, float, decimal.Decimal)) and not math.isnan(value) and scalar.as_py() != value:
         raise ValueError("not exact")
-    if isinstance(value, dt.date) and made.as_py() != value:  # Arrow cuts off the time of day and small fractions
+    if isinstance(value, dt.date) and scalar.as_py() != value:  # Arrow truncates the time of day and small fractions
         raise ValueError("not exact")
-    return made
+    return scalar
 
 
-def _temporal(value: Any, kind: pa.DataType) -> Any:
-    """ISO texts and dates for temporal columns; anything else unchanged."""
+def _parse_temporal(value: Any, kind: pa.DataType) -> Any:
+    """Parse ISO texts for temporal columns and numbers for decimal columns; return other values unchanged."""
     try:
         if isinstance(value, str) and pa.types.is_date(kind):
             return dt.date.fromisoformat(value)
@@ -355,8 +374,10 @@ def _temporal(value: Any, kind: pa.DataType) -> Any:
     return value
 
 
-def _comparable(value: Any, kind: pa.DataType) -> pa.Scalar | None:
-    """A scalar of another type with the same order: 3.5 against an INT column, a long against a TINYINT."""
+def _comparable_scalar(value: Any, kind: pa.DataType) -> pa.Scalar | None:
+    """Return a scalar of another type with the same order, for example 3.5 for an INT column or a long for a
+    TINYINT.
+    """
     if isinstance(value, bool):
         return None
     try:
@@ -376,11 +397,13 @@ def _comparable(value: Any, kind: pa.DataType) -> pa.Scalar | None:
     return None
 
 
-def _listed(name: str, op: str, scalars: list[pa.Scalar], kind: pa.DataType) -> Conjunct:
-    """An `in` that means "equal to one of them", as `=` does; nulls are gone already since `= null` never matches."""
+def _in_test(name: str, op: str, scalars: list[pa.Scalar], kind: pa.DataType) -> Conjunct:
+    """Return an `in` test that means "equal to one of the values"; nulls are left out, because `= null` is never
+    true.
+    """
     fitting = [scalar for scalar in scalars if scalar.type == kind]
     values = arrow_array([scalar.as_py() if not hasattr(scalar, "value") else scalar.value for scalar in fitting], kind)
-    if pa.types.is_floating(kind):  # Arrow's is_in goes by identity: NaN would be found, the other zero would not
+    if pa.types.is_floating(kind):  # Arrow's is_in compares bits: NaN would match, and the zero of the other sign not
         values = values.filter(pc.invert(pc.is_nan(values)))
         if pc.any(pc.equal(values, arrow_scalar(0))).as_py():
             values = pa.concat_arrays([values, arrow_array([0.0, -0.0]).cast(kind)])
@@ -399,7 +422,7 @@ def _expression(test: Conjunct) -> pc.Expression:
     if test.op in _NAN_TESTS:
         return pc.is_nan(column) if test.op == "is nan" else ~pc.is_nan(column)
     if test.op in ("in", "not in"):
-        inside = _fold([column == o for o in test.others], "or") if test.others else column.isin(test.value)
+        inside = _fold_balanced([column == o for o in test.others], "or") if test.others else column.isin(test.value)
         return inside if test.op == "in" else column.is_valid() & ~inside
     assert isinstance(test.value, pa.Scalar)
     if not test.value.is_valid:
@@ -407,14 +430,14 @@ def _expression(test: Conjunct) -> pc.Expression:
     if test.op == "starts with":
         prefix = test.value.as_py()
         starts, end = pc.starts_with(column, pattern=prefix), prefix_end(prefix)
-        # Beside the exact test the range that it implies, which pruning understands.
+        # The range that the test implies is added, because pruning understands only ranges.
         return starts if end is None else starts & (column >= arrow_scalar(prefix)) & (column < arrow_scalar(end))
     compared: pc.Expression = _COMPARE[_COMPARISONS[test.op]](column, test.value)
     return compared
 
 
 def _mask(test: Conjunct, batch: pa.RecordBatch) -> pa.Array:
-    """One boolean a row for one test, as :func:`_expression` evaluates it; null where it is unknown."""
+    """Return one boolean for each row for one test, equal to :func:`_expression`; null where it is unknown."""
     column = batch.column(test.column)
     if test.op == "is null":
         return pc.is_null(column)
@@ -438,7 +461,7 @@ def _mask(test: Conjunct, batch: pa.RecordBatch) -> pa.Array:
 
 
 def prefix_end(prefix: str) -> str | None:
-    """The smallest text above all that start with ``prefix``; None when there is none."""
+    """Return the smallest text above all texts that start with ``prefix``, or None if none exists."""
     for length in range(len(prefix), 0, -1):
         last = prefix[length - 1]
         if last != _HIGHEST:
@@ -447,25 +470,27 @@ def prefix_end(prefix: str) -> str | None:
     return None
 
 
-def _fold(parts: Sequence[pc.Expression], how: str) -> pc.Expression:
-    """All parts joined, by halves: Arrow walks expressions recursively, and a chain of thousands would end the process."""
+def _fold_balanced(parts: Sequence[pc.Expression], operator_name: str) -> pc.Expression:
+    """Join all parts as a balanced tree: Arrow walks expressions recursively, and a chain of thousands would end the
+    process.
+    """
     if len(parts) < 2:
         return parts[0] if parts else ALWAYS
     half = len(parts) // 2
-    left, right = _fold(parts[:half], how), _fold(parts[half:], how)
-    return left & right if how == "and" else left | right
+    left, right = _fold_balanced(parts[:half], operator_name), _fold_balanced(parts[half:], operator_name)
+    return left & right if operator_name == "and" else left | right
 
 
-def _from_expression(expression: pc.Expression, schema: TableSchema, table: str) -> Predicate:
-    """Check an Arrow expression against the schema and learn (a superset of) the columns it reads from its text."""
+def _check_expression(expression: pc.Expression, schema: TableSchema, table: str) -> Predicate:
+    """Check an Arrow expression against the schema and derive (a superset of) its columns from its text."""
     try:
         empty_table(schema.arrow_schema).filter(expression)
     except (pa.ArrowException, KeyError, TypeError) as error:
-        first = str(error).splitlines()[0]
-        missing = re.search(r"FieldRef\.Name\((.*?)\)", first)
+        reason = str(error).splitlines()[0]
+        missing = re.search(r"FieldRef\.Name\((.*?)\)", reason)
         if missing:
             raise ColumnNotFound(table, missing.group(1), schema.field_names) from error
-        raise InvalidFilter(f"table {table}: {first}") from error
+        raise InvalidFilter(f"table {table}: {reason}") from error
     text = str(expression)
     by_position = "FieldPath(" in text or "FieldRef." in text
     used = tuple(name for name in schema.field_names if by_position or name in text)

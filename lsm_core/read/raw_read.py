@@ -1,4 +1,4 @@
-"""Files whose rows are the answer as they stand: value columns straight from the file reader."""
+"""Read of files whose rows need no merging: value columns straight from the file reader."""
 
 from __future__ import annotations
 
@@ -25,17 +25,26 @@ def read_raw(
     predicate: Predicate | None = None,
     dictionaries: Sequence[str] = (),
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Value ``columns`` of the files of a raw split (append files, or key-value files without deletes), one after the other.
+    """Yield value columns of the files of a raw split, one file after the other.
 
-    Text columns among ``dictionaries`` that repeat in a file come as Arrow dictionaries of int32. Rows that a deletion vector marks do not
-    come, nor those of which an index of their file proves that ``predicate`` is not true; files without other rows are not opened.
-    Raises :class:`CorruptFile` naming the file that is missing, damaged or not what its manifest entry says.
+    A raw split has append files, or key-value files without deletes. Rows that a deletion vector marks are left out,
+    and rows that an index of their file excludes under ``predicate``. Files without other rows are not opened.
+
+    Args:
+        store: the table.
+        split: the split.
+        columns: columns to return, in this order.
+        predicate: filter for file indexes; rows are not filtered by it.
+        dictionaries: text columns to return as Arrow dictionaries of int32 if their values repeat in a file.
+
+    Raises:
+        CorruptFile: a file is missing, damaged or differs from its manifest entry; the error names it.
     """
-    for file, gone in zip(split.files, split.deletions, strict=True):
+    for file, vector in zip(split.files, split.deletions, strict=True):
         passing = None if predicate is None else passing_rows(store, split.partition, split.bucket, file, predicate)
         if passing is not None and not passing.any():
             continue
-        deleted = None if gone is None else read_vector(store, gone, file.row_count)
+        deleted = None if vector is None else read_vector(store, vector, file.row_count)
         unwanted = None if passing is None else Unwanted(~passing, deleted)
         place = split.partition, split.bucket
         coded = repeating_texts(store, *place, [file], dictionaries)

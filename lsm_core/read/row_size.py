@@ -1,4 +1,4 @@
-"""How many bytes a row takes once decoded: what batches are cut by, known before anything large is decoded."""
+"""Decoded bytes of a row, from which batch sizes are computed before anything large is decoded."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from lsm_core.types.dictionaries import as_dictionaries
 _FILES: Final = 2
 _PROBE_ROWS: Final = 256
 _SYSTEM_BYTES: Final = 9.0
-"""Sequence number and row kind."""
-_KEPT: Final = "text bytes"
-_REPEATING: Final = "repeating texts"
+"""Bytes of the sequence number and row kind."""
+_TEXT_BYTES_KEY: Final = "text bytes"
+_REPEATING_KEY: Final = "repeating texts"
 _KEPT_BYTES: Final = 256
 
 
 def decoded_row_bytes(
     store: TableStore, partition: bytes, bucket: int, files: Sequence[DataFileMeta], columns: Sequence[str]
 ) -> float:
-    """Average decoded bytes of a row of ``columns``, from those of ``files`` with the largest rows on disk.
+    """Return the average decoded bytes of a row of ``columns``, from the files with the largest rows on disk.
 
-    Fixed-width columns are counted by type. Text is taken from the footer where it is stored plain; where it is stored
-    as a dictionary the file's size says nothing, so the first rows of these columns are decoded.
+    Fixed-width columns are counted by type. The size of text comes from the footer where it is stored plain. Where text
+    is stored as a dictionary, the file's size does not show it, so the first rows of these columns are decoded.
     """
     schema = store.schema.arrow_schema
     fixed = _SYSTEM_BYTES + sum(_width(schema.field(name).type) for name in columns)
@@ -45,25 +45,25 @@ def decoded_row_bytes(
 def repeating_texts(
     store: TableStore, partition: bytes, bucket: int, files: Sequence[DataFileMeta], names: Sequence[str]
 ) -> list[str]:
-    """Those of the columns ``names`` that are text and whose values repeat in the largest of ``files``, going by its footer."""
+    """Return those of ``names`` that are text and whose values repeat in the largest of ``files``, by its footer."""
     texts = [name for name in names if pa.types.is_string(store.schema.arrow_schema.field(name).type)]
     if not texts or not files:
         return []
     file = max(files, key=lambda f: f.file_size)
-    kept_as = (_REPEATING, store.schema.id, file.file_name, *texts)
-    known: list[str] | None = store.kept.get(kept_as)
-    if known is None:
+    cache_key = (_REPEATING_KEY, store.schema.id, file.file_name, *texts)
+    repeating: list[str] | None = store.kept.get(cache_key)
+    if repeating is None:
         with closing(open_source(store, partition, bucket, file)) as source:
             target = pa.schema([store.schema.arrow_schema.field(name) for name in texts])
             evolution = Evolution.of(store, file, source.schema, as_dictionaries(target, texts), source.path)
             stored = set(source.repeating_texts(evolution.dictionaries))
-        known = [column.field.name for column in evolution.columns if column.stored in stored]
-        store.kept.put(kept_as, known, _KEPT_BYTES)
-    return known
+        repeating = [column.field.name for column in evolution.columns if column.stored in stored]
+        store.kept.put(cache_key, repeating, _KEPT_BYTES)
+    return repeating
 
 
 def _width(kind: pa.DataType) -> float:
-    """Bytes of a value, 0 for types of variable length."""
+    """Return the bytes of a value, or 0 for types of variable length."""
     try:
         return float(kind.bit_width) / 8
     except ValueError:
@@ -71,11 +71,11 @@ def _width(kind: pa.DataType) -> float:
 
 
 def _text_bytes(store: TableStore, partition: bytes, bucket: int, file: DataFileMeta, texts: list[str]) -> float:
-    """Average decoded bytes of the columns ``texts`` of a file together; kept with the table."""
-    kept_as = (_KEPT, store.schema.id, file.file_name, *texts)
-    known: float | None = store.kept.get(kept_as)
-    if known is not None:
-        return known
+    """Return the average decoded bytes of the columns ``texts`` of a row together; cached with the table."""
+    cache_key = (_TEXT_BYTES_KEY, store.schema.id, file.file_name, *texts)
+    cached: float | None = store.kept.get(cache_key)
+    if cached is not None:
+        return cached
     with closing(open_source(store, partition, bucket, file)) as source:
         plain = source.value_bytes(texts)
     total = sum(plain.values())
@@ -85,5 +85,5 @@ def _text_bytes(store: TableStore, partition: bytes, bucket: int, file: DataFile
         with closing(rows):  # type: ignore[type-var]
             batch = next(rows, None)
         total += 0.0 if batch is None else batch.nbytes / max(1, batch.num_rows)
-    store.kept.put(kept_as, total, _KEPT_BYTES)
+    store.kept.put(cache_key, total, _KEPT_BYTES)
     return total

@@ -1,4 +1,4 @@
-"""Plan a read and run it: snapshot, pruned entries, splits, then batches of merged rows."""
+"""Plan of a read and its execution: snapshot, pruned entries, splits, then batches of merged rows."""
 
 from __future__ import annotations
 
@@ -31,15 +31,21 @@ from lsm_core.read.predicate import Predicate, parse_filter
 from lsm_core.read.prune import combinations, manifest_chooser, prune_buckets, prune_files, prune_partitions
 from lsm_core.read.raw_read import read_raw
 from lsm_core.read.splits import Split
-from lsm_core.read.table_versions import Version, require_told, resolve
+from lsm_core.read.table_versions import Version, require_same_columns, resolve
 from lsm_core.types.dictionaries import as_dictionaries, distinct, plain
 
 
 @dataclass(frozen=True)
 class Scan:
-    """A planned read: ``snapshot`` None means an empty table; ``columns`` in output order; ``filter`` after the merge.
+    """Planned read.
 
-    ``dictionaries``: text columns come as Arrow dictionaries of int32, each batch with its own. ``store`` is the table as of the schema that the version is read with.
+    Attributes:
+        snapshot: the version; None for an empty table.
+        splits: the splits to read.
+        store: the table as of the schema that the version is read with.
+        columns: columns to return, in output order.
+        filter: filter on merged rows; None for all rows.
+        dictionaries: whether text columns are returned as Arrow dictionaries of int32, each batch with its own.
     """
 
     snapshot: Snapshot | None
@@ -56,7 +62,7 @@ class Scan:
 
     @property
     def arrow_schema(self) -> pa.Schema:
-        """Schema of the batches that the scan gives."""
+        """Schema of the batches that the scan returns."""
         return _output_schema(self.schema, self.columns, self.dictionaries)
 
 
@@ -74,16 +80,32 @@ def plan_scan(
     limit: int | None = None,
     dictionaries: bool = False,
 ) -> Scan:
-    """Plan reading ``columns`` (None: all) of the rows for which ``filter`` is true; reads metadata only.
+    """Plan a read of one version; reads metadata only.
 
-    ``partitions`` are whole partitions or prefixes of some of their columns, or-ed. ``levels``: only what files on these
-    levels hold. The version is the newest, or the one that ``snapshot_id``, ``tag``, ``timestamp_ms`` or ``watermark``
-    names, with the schema of its time (`resolve`). ``limit``: rows that will be read; without a filter no more splits are
-    planned than hold as many, if those need no merging. ``dictionaries``: see :class:`Scan`.
     Tables that track rows have `_ROW_ID` and `_SEQUENCE_NUMBER` too, where ``columns`` or ``filter`` name them.
-    Raises :class:`UnsupportedFeature`, :class:`SnapshotNotFound`, :class:`ColumnNotFound`, :class:`InvalidFilter`,
-    :class:`InvalidOption`, :class:`CorruptFile`, :class:`InvalidSchema` for a column that was
-    dropped and added again since the table was opened.
+
+    Args:
+        store: the table.
+        snapshot_id: id of the snapshot to read, with the schema of its time (:func:`resolve`).
+        columns: columns to return, in this order; None for all.
+        filter: condition on the rows, as :func:`parse_filter` takes it.
+        partitions: partitions to read, or-ed: values of all or some of the partition columns; None for all.
+        levels: levels of the files to read; None for all.
+        tag: tag to read.
+        timestamp_ms: read the newest snapshot at or before this time (epoch ms).
+        watermark: read the oldest snapshot that has reached this watermark (ms).
+        limit: rows that will be read. Without a filter, no more splits are planned than hold as many rows, if those
+            need no merging.
+        dictionaries: see :class:`Scan`.
+
+    Raises:
+        UnsupportedFeature: the table or an option is not supported.
+        SnapshotNotFound: the version does not exist.
+        ColumnNotFound: a column does not exist.
+        InvalidFilter: the filter is not understood.
+        InvalidOption: arguments or options contradict each other.
+        CorruptFile: a metadata file is missing or damaged.
+        InvalidSchema: a column was dropped and added again since the table was opened.
     """
     version = resolve(store, snapshot_id, tag=tag, timestamp_ms=timestamp_ms, watermark=watermark)
     return plan_version(
@@ -108,23 +130,33 @@ def plan_version(
     limit: int | None = None,
     dictionaries: bool = False,
 ) -> Scan:
-    """:func:`plan_scan` of a version already found.
+    """Plan a read of a version, as :func:`plan_scan`.
 
-    ``level_0``: whether files that wait for a compaction are seen (None: as the table's kind of reads does).
+    Args:
+        version: the version.
+        columns: see :func:`plan_scan`.
+        filter: see :func:`plan_scan`.
+        partitions: see :func:`plan_scan`.
+        levels: see :func:`plan_scan`.
+        level_0: whether files that wait for a compaction are read; None for the table's default.
+        limit: see :func:`plan_scan`.
+        dictionaries: see :func:`plan_scan`.
     """
     store, snapshot = version.store, version.snapshot
     if tracks_rows(store):
         with_ids = with_row_ids(store)
-        asked = parse_filter(filter, with_ids.schema, store.name)
+        predicate_with_ids = parse_filter(filter, with_ids.schema, store.name)
         columns = store.schema.field_names if columns is None else columns
-        if {*columns, *(() if asked is None else asked.columns)}.intersection(row_tracking.COLUMNS):
+        if {*columns, *(() if predicate_with_ids is None else predicate_with_ids.columns)}.intersection(
+            row_tracking.COLUMNS
+        ):
             store = with_ids
     schema = store.schema
     chosen = chosen_columns(store, columns)
     predicate = parse_filter(filter, schema, store.name)
     positions = predicate is not None and predicate.by_position
-    looked_at = (*chosen, *(() if predicate is None else predicate.columns))
-    require_readable(version.store, snapshot, None if positions else looked_at)
+    used_columns = (*chosen, *(() if predicate is None else predicate.columns))
+    require_readable(version.store, snapshot, None if positions else used_columns)
     wanted, chooser = _partitions(store, partitions)
     if snapshot is None:
         return Scan(None, (), store, chosen, predicate, dictionaries)
@@ -140,9 +172,9 @@ def plan_version(
         choose=manifest_chooser(schema, chooser, predicate),
         keep=partial(visible, store, hidden),
     )
-    named = [name for name in looked_at if schema.has_field(name)]
+    existing_columns = [name for name in used_columns if schema.has_field(name)]
     require_declared_places(store, entries)
-    require_told(store, pc.unique(entries.column("schema_id")).to_pylist(), named)
+    require_same_columns(store, pc.unique(entries.column("schema_id")).to_pylist(), existing_columns)
     entries = _created_since(store, entries)
     entries = prune_partitions(schema, prune_partitions(schema, entries, chooser), predicate)
     entries = prune_buckets(schema, entries, predicate, store.options.bucket_function)
@@ -159,9 +191,9 @@ def plan_version(
 def _first_splits(
     splits: tuple[Split, ...], limit: int, with_deletions: Collection[tuple[bytes, int]]
 ) -> tuple[Split, ...]:
-    """The first raw splits without deleted rows that together hold ``limit`` rows; all splits when they do not.
+    """Return the first raw splits without deleted rows that together hold ``limit`` rows, or all splits.
 
-    Source class: ``DataTableBatchScan`` (limit push-down).
+    Source: ``DataTableBatchScan`` (limit push-down).
     """
     chosen: list[Split] = []
     rows = 0
@@ -175,7 +207,9 @@ def _first_splits(
 
 
 def _created_since(store: TableStore, entries: pa.Table) -> pa.Table:
-    """Only files created at `scan.file-creation-time-millis` or later (files that do not say count as such), where it is set."""
+    """Return the files created at `scan.file-creation-time-millis` or later, if set; files without a creation time are
+    kept.
+    """
     since = store.options.get("scan.file-creation-time-millis")
     if since is None:
         return entries
@@ -184,7 +218,7 @@ def _created_since(store: TableStore, entries: pa.Table) -> pa.Table:
 
 
 def visible(store: TableStore, compacted: bool, entries: pa.Table) -> pa.Table:
-    """Entries that batch reads see: no postponed rows, and only ``compacted`` ones where asked."""
+    """Return the entries that batch reads see: no postponed rows, and no level 0 if ``compacted``."""
     if not store.schema.primary_keys:
         return entries
     if compacted:
@@ -197,18 +231,35 @@ def visible(store: TableStore, compacted: bool, entries: pa.Table) -> pa.Table:
 def to_batches(
     store: TableStore, scan: Scan, splits: Sequence[Split] | None = None, *, limit: int | None = None
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Run a scan (or some of its splits): batches of `scan.arrow_schema`, bounded memory, at most ``limit`` rows.
+    """Run a scan in bounded memory.
 
-    Splits are read on `dredge.read.threads` threads (with a limit: on the caller's), and come in their order. Raises
-    InvalidOption at once for a ``limit`` that is no count.
+    Splits are read on `dredge.read.threads` threads (with a limit: on the caller's thread) and returned in order.
+
+    Args:
+        store: the table, for errors.
+        scan: the scan.
+        splits: splits to read; None for all of the scan.
+        limit: largest number of rows; None for all.
+
+    Returns:
+        Batches of `scan.arrow_schema`.
+
+    Raises:
+        InvalidOption: ``limit`` is not a count; raised at once.
     """
-    left = None if limit is None else whole_number(limit, "limit", store.name, least=0)
+    max_rows = None if limit is None else whole_number(limit, "limit", store.name, least=0)
     chosen = scan.splits if splits is None else splits
-    return _read_all(scan, chosen, scan.store.options.merge_budget) if left is None else _read_up_to(scan, chosen, left)
+    return (
+        _read_all(scan, chosen, scan.store.options.merge_budget)
+        if max_rows is None
+        else _read_up_to(scan, chosen, max_rows)
+    )
 
 
 def _read_all(scan: Scan, splits: Sequence[Split], most_bytes: int | None) -> Generator[pa.RecordBatch, None, None]:
-    """All rows of ``splits``, on `dredge.read.threads` threads; at most ``most_bytes`` of batches wait for their turn (None: any)."""
+    """Return all rows of ``splits``, read on `dredge.read.threads` threads; at most ``most_bytes`` of batches wait
+    (None: any).
+    """
     workers = min(scan.store.options.read_threads or usable_cores(), max(1, len(splits)))
     budget = scan.store.options.merge_budget // workers
     coded = {"dictionaries": True} if scan.dictionaries else {}
@@ -218,24 +269,30 @@ def _read_all(scan: Scan, splits: Sequence[Split], most_bytes: int | None) -> Ge
     return in_order(jobs, workers, most_bytes)
 
 
-def _read_up_to(scan: Scan, splits: Sequence[Split], left: int) -> Generator[pa.RecordBatch, None, None]:
-    """The first ``left`` rows of ``splits``, on this thread."""
+def _read_up_to(scan: Scan, splits: Sequence[Split], remaining: int) -> Generator[pa.RecordBatch, None, None]:
+    """Yield the first ``remaining`` rows of ``splits``, read on this thread."""
     for split in splits:
-        if left <= 0:
+        if remaining <= 0:
             return
         rows = read_split(scan.store, split, scan.columns, scan.filter, dictionaries=scan.dictionaries)
         with closing(rows) as batches:
             for batch in batches:
-                if batch.num_rows >= left:
-                    yield batch.slice(0, left)
+                if batch.num_rows >= remaining:
+                    yield batch.slice(0, remaining)
                     return
-                left -= batch.num_rows
+                remaining -= batch.num_rows
                 yield batch
 
 
 def to_arrow(store: TableStore, scan: Scan, *, limit: int | None = None) -> pa.Table:
-    """The whole answer as one table of `scan.arrow_schema`."""
-    # All of it is held in the end, so nothing waits for its turn.
+    """Return all rows of a scan as one table of `scan.arrow_schema`.
+
+    Args:
+        store: the table, for errors.
+        scan: the scan.
+        limit: largest number of rows; None for all.
+    """
+    # All batches are held at the end anyway, so waiting batches need no bound.
     batches = _read_all(scan, scan.splits, None) if limit is None else to_batches(store, scan, limit=limit)
     return pa.Table.from_batches(list(batches), scan.arrow_schema)
 
@@ -249,13 +306,19 @@ def read_split(
     budget: int | None = None,
     dictionaries: bool = False,
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Rows of one split: ``columns`` in that order, after merging, for which ``predicate`` is true; ``store`` is the scan's.
+    """Yield the merged and filtered rows of one split.
 
-    ``budget``: decoded bytes of the merge's windows (None: what option `dredge.merge-budget` says). ``dictionaries``: see :class:`Scan`.
+    Args:
+        store: the table of the scan.
+        split: the split.
+        columns: columns to return, in this order.
+        predicate: filter on merged rows; None for all rows.
+        budget: decoded bytes of the merge's windows; None for option `dredge.merge-budget`.
+        dictionaries: see :class:`Scan`.
     """
     needed = list(columns)
-    looked_at = () if predicate is None else predicate.columns
-    texts = [name for name in columns if name not in looked_at]
+    filter_columns = () if predicate is None else predicate.columns
+    texts = [name for name in columns if name not in filter_columns]
     if predicate is not None:
         needed += [name for name in predicate.columns if name not in needed]
         if predicate.by_position:
@@ -291,7 +354,10 @@ def _output_schema(schema: TableSchema, columns: Sequence[str], dictionaries: bo
 
 
 def as_schema(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
-    """The columns of ``target`` (the table's own schema: files carry field ids in theirs), texts as dictionaries where it has those."""
+    """Return the columns of ``target``, with texts as dictionaries where it has those.
+
+    ``target`` is a schema of the table; batches of files carry field ids in theirs.
+    """
     if not len(target):
         return batch.select([])
     columns = []
@@ -305,7 +371,16 @@ def as_schema(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
 
 
 def chosen_columns(store: TableStore, columns: Sequence[str] | None) -> tuple[str, ...]:
-    """The columns asked for (None: all). Raises ColumnNotFound, and InvalidFilter for one chosen twice."""
+    """Return the names of the chosen columns.
+
+    Args:
+        store: the table.
+        columns: names of the columns; None for all.
+
+    Raises:
+        ColumnNotFound: a column does not exist.
+        InvalidFilter: a column is chosen twice.
+    """
     known = store.schema.field_names
     if isinstance(columns, str):
         raise InvalidFilter(f"table {store.name}: columns are a list of names, not the text {columns!r}")
@@ -321,7 +396,7 @@ def chosen_columns(store: TableStore, columns: Sequence[str] | None) -> tuple[st
 def _partitions(
     store: TableStore, partitions: Sequence[Mapping[str, Any]] | None
 ) -> tuple[list[bytes] | None, Predicate | None]:
-    """The partitions asked for: as bytes when all are whole, else as a filter on partition columns."""
+    """Return the chosen partitions as bytes when all their columns are named, else as a filter on partition columns."""
     if partitions is None:
         return None, None
     keys = store.schema.partition_keys
@@ -340,7 +415,9 @@ def _partitions(
 
 
 def _exact_partitions(schema: TableSchema, predicate: Predicate | None) -> list[bytes] | None:
-    """Whole partitions that a filter pins down by equality, so that manifests can be pruned before they are read."""
+    """Return the partitions to which equality tests restrict a filter, so that manifests are pruned before they are
+    read.
+    """
     if predicate is None or not schema.partition_keys:
         return None
     columns = combinations(schema, predicate, schema.partition_keys)

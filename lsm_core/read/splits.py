@@ -1,4 +1,4 @@
-"""A split: a share of a scan inside one bucket, and how it travels to another process."""
+"""Split: a part of a scan inside one bucket, and its serialised form for other processes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,13 @@ _VERSION: Final = 3
 
 @dataclass(frozen=True)
 class SplitFiles:
-    """What a split reads: ``sections`` only where rows have to be merged, ``deletions`` one a file (None: no row is deleted)."""
+    """Files of a split.
+
+    Attributes:
+        files: the files.
+        sections: key-disjoint sections; empty where rows need no merging.
+        deletions: the deletion vector of each file; None where no row is deleted.
+    """
 
     files: tuple[DataFileMeta, ...]
     sections: tuple[Section, ...] = ()
@@ -29,13 +35,18 @@ class SplitFiles:
 
 
 class Split:
-    """A share of a scan inside one bucket, readable on its own; immutable.
+    """Part of a scan inside one bucket, readable independently; immutable.
 
-    ``raw``: the rows of ``files``, one file after the other, are the answer. Otherwise the answer is the merge of each
-    of ``sections`` (in key order) without deleted rows; ``files`` then lists the same files once. ``raw_convertible``: raw by
-    Paimon's stricter rule, which other engines know (a split of several key-disjoint files is raw here, there only where the
-    whole bucket needs no merging). ``size``: bytes on disk.
-    ``row_count``: rows stored in the files, exact for raw splits without deletions, an upper bound otherwise.
+    Attributes:
+        partition: BinaryRow bytes of the partition.
+        bucket: number of the bucket.
+        raw: whether the rows of ``files``, one file after the other, are the result. Otherwise the result is the merge
+            of each of ``sections``, in key order, without deleted rows; ``files`` lists the same files once.
+        raw_convertible: whether the split is raw by Paimon's stricter rule, which other engines use. A split of several
+            key-disjoint files is raw here, but in Paimon only where the whole bucket needs no merging.
+        file_count: number of files.
+        size: bytes on disk.
+        row_count: rows stored in the files: exact for raw splits without deletions, an upper bound otherwise.
     """
 
     __slots__ = ("_load", "_parts", "bucket", "file_count", "partition", "raw", "raw_convertible", "row_count", "size")
@@ -67,71 +78,79 @@ class Split:
         totals: tuple[int, int, int],
         load: Callable[[], SplitFiles],
     ) -> Split:
-        """A split of a plan, whose files are made into objects when they are asked for: a plan may list a million.
+        """Return a split of a plan whose file objects are created on demand: a plan may list a million files.
 
-        ``place``: partition and bucket; ``raw``: raw, and raw by Paimon's rule; ``totals``: files, bytes and rows.
+        Args:
+            place: partition and bucket.
+            raw: whether it is raw, and raw by Paimon's rule.
+            totals: number of files, bytes and rows.
+            load: creates the file objects.
         """
-        made = cls.__new__(cls)
-        made.partition, made.bucket = place
-        made.file_count, made.size, made.row_count = totals
-        made.raw, made.raw_convertible = raw
-        made._parts, made._load = None, load
-        return made
+        split = cls.__new__(cls)
+        split.partition, split.bucket = place
+        split.file_count, split.size, split.row_count = totals
+        split.raw, split.raw_convertible = raw
+        split._parts, split._load = None, load
+        return split
 
     @property
     def files(self) -> tuple[DataFileMeta, ...]:
         """The files, each once."""
-        return self._loaded().files
+        return self._load_parts().files
 
     @property
     def sections(self) -> tuple[Section, ...]:
         """Key-disjoint sections to merge; empty for raw splits."""
-        return self._loaded().sections
+        return self._load_parts().sections
 
     @property
     def deletions(self) -> tuple[DeletionFile | None, ...]:
         """The deletion vector (index file, offset, length) of each file; None for a file without one."""
-        return self._loaded().deletions
+        return self._load_parts().deletions
 
-    def _loaded(self) -> SplitFiles:
+    def _load_parts(self) -> SplitFiles:
         if self._parts is None:
             assert self._load is not None
             self._parts, self._load = self._load(), None
         return self._parts
 
     def to_bytes(self) -> bytes:
-        """Bytes for a worker of another process (no pickle)."""
-        parts = self._loaded()
+        """Return the split as bytes for a worker of another process (no pickle)."""
+        parts = self._load_parts()
         places = {file.file_name: place for place, file in enumerate(parts.files)}
         shape = [
             [[[places[file.file_name] for file in part] for part in side] for side in (section.runs, section.groups)]
             for section in parts.sections
         ]
-        vectors = [None if one is None else astuple(one) for one in parts.deletions]
+        vectors = [None if vector is None else astuple(vector) for vector in parts.deletions]
         kinds = {"raw": self.raw, "raw_convertible": self.raw_convertible}
         head = json.dumps({"version": _VERSION, **kinds, "sections": shape, "deletions": vectors}).encode()
         return head + b"\n" + CommitMessage(self.partition, self.bucket, 0, new_files=parts.files).to_bytes()
 
     @staticmethod
     def from_bytes(data: bytes) -> Split:
-        """Inverse of :meth:`to_bytes`; raises :class:`CorruptFile` on anything else."""
-        head, _, rest = data.partition(b"\n")
+        """Return the split of :meth:`to_bytes`.
+
+        Raises:
+            CorruptFile: the bytes are something else.
+        """
+        head, _, message_bytes = data.partition(b"\n")
         try:
             shape = parse_json(head)
-            message = CommitMessage.from_bytes(rest)
+            message = CommitMessage.from_bytes(message_bytes)
             files = message.new_files
             sections = [
                 Section(*(tuple(tuple(files[i] for i in part) for part in side) for side in section))
                 for section in shape["sections"]
             ]
-            vectors = [None if one is None else DeletionFile(*one) for one in shape["deletions"]]
-            raw, strictly = bool(shape["raw"]), bool(shape["raw_convertible"])
-            return Split(message.partition, message.bucket, files, raw, sections, vectors, strictly)
+            vectors = [None if fields is None else DeletionFile(*fields) for fields in shape["deletions"]]
+            raw, raw_convertible = bool(shape["raw"]), bool(shape["raw_convertible"])
+            return Split(message.partition, message.bucket, files, raw, sections, vectors, raw_convertible)
         except (KeyError, IndexError, TypeError, ValueError, pa.ArrowException) as error:
             raise CorruptFile("<split>", f"unreadable: {error!r}") from error
 
     def __reduce__(self) -> tuple[Any, ...]:
-        parts = self._loaded()
+        parts = self._load_parts()
         return Split, (
             self.partition,
             self.bucket,
@@ -146,7 +165,7 @@ class Split:
         if not isinstance(other, Split):
             return NotImplemented
         mine, theirs = ((s.partition, s.bucket, s.raw, s.size, s.row_count) for s in (self, other))
-        return mine == theirs and self._loaded() == other._loaded()
+        return mine == theirs and self._load_parts() == other._load_parts()
 
     def __hash__(self) -> int:
         return hash((self.partition, self.bucket, self.raw, self.size, self.row_count))

@@ -1,7 +1,7 @@
-"""Literals and conditions as SQL writes them, and nothing that would have to be evaluated.
+"""Parser of SQL literals and conditions; it evaluates no expression.
 
-Literals are texts, numbers, true, false, null, `TIMESTAMP '...'`, `map('key', 'value', ...)` and `array(...)`, as in Spark SQL. Conditions
-(`condition_groups`) compare columns with literals.
+Literals are texts, numbers, true, false, null, `TIMESTAMP '...'`, `map('key', 'value', ...)` and `array(...)`, as in
+Spark SQL. Conditions (`condition_groups`) compare columns with literals.
 """
 
 from __future__ import annotations
@@ -49,25 +49,25 @@ _NEGATED: Final = {
     "is not nan": "is nan",
 }
 OPPOSITES: Final = {"not <": ">=", "not <=": ">", "not >": "<=", "not >=": "<"}
-"""Negated comparisons by the ones that mean the same where no value is NaN."""
-_DEEPEST: Final = 100
+"""Negated comparisons, each with the comparison that means the same where no value is NaN."""
+_MOST_NESTING: Final = 100
 MOST_TESTS: Final = 2_000
-"""Tests in one filter: Arrow walks them recursively, and tens of thousands end the process."""
-_MOST: Final = 65_536
-"""Characters of a text."""
+"""Largest number of tests in one filter: Arrow walks them recursively, and tens of thousands end the process."""
+_MOST_CHARACTERS: Final = 65_536
+"""Largest number of characters of a text."""
 
 
 EXACT_TYPES: Final = frozenset(
     {TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT, TypeRoot.VARCHAR, TypeRoot.DATE}
 )
-"""Types whose values the literals of SQL say, and compare, as a table does."""
+"""Types whose values SQL literals express exactly, and compare as a table does."""
 
-Condition: TypeAlias = "tuple[str, str, Any] | Joined"
-"""A comparison (column, operator, value), or several that are joined."""
+Condition: TypeAlias = "tuple[str, str, Any] | CompoundCondition"
+"""A comparison (column, operator, value), or several comparisons joined by AND or OR."""
 
 
 @dataclass(frozen=True)
-class Joined:
+class CompoundCondition:
     """Conditions joined by one word.
 
     Attributes:
@@ -81,21 +81,27 @@ class Joined:
 
 @dataclass(frozen=True)
 class Token:
-    """A piece of a text: its ``kind`` (text, number, name, sign; other, end), and where it begins."""
+    """Piece of a text.
+
+    Attributes:
+        kind: text, number, name or sign; "other" for text that is no token; "end" behind the last one.
+        text: its characters.
+        at: position of its first character.
+    """
 
     kind: str
     text: str
     at: int
 
 
-def parse_condition(text: str, table: str = "", what: str = "filter") -> Condition:
-    """Parse a condition such as ``(dt > '2024-01-01' OR h IN (1, 2)) AND NOT name LIKE 'a%'``.
+def parse_condition(text: str, table: str = "", argument: str = "filter") -> Condition:
+    """Parse a condition, for example ``(dt > '2024-01-01' OR h IN (1, 2)) AND NOT name LIKE 'a%'``.
 
     Args:
-        text: comparisons of a column with a literal (=, ==, !=, <>, <, <=, >, >=, [NOT] IN, [NOT] BETWEEN, [NOT] LIKE, IS [NOT] NULL, IS [NOT] NAN),
-            joined by AND, OR, NOT and parentheses.
+        text: comparisons of a column with a literal (=, ==, !=, <>, <, <=, >, >=, [NOT] IN, [NOT] BETWEEN, [NOT] LIKE,
+            IS [NOT] NULL, IS [NOT] NAN), joined by AND, OR, NOT and parentheses.
         table: name of the table, for errors.
-        what: name of the argument that holds the text, for errors.
+        argument: name of the argument that holds the text, for errors.
 
     Returns:
         The condition without NOT: each negation is moved into the comparisons.
@@ -104,7 +110,7 @@ def parse_condition(text: str, table: str = "", what: str = "filter") -> Conditi
         InvalidFilter: the text is something else, or deeper than 100 parentheses.
     """
     try:
-        reader = SqlReader(text, what)
+        reader = SqlReader(text, argument)
         condition = reader.alternatives()
         reader.end()
     except InvalidOption as error:
@@ -112,26 +118,35 @@ def parse_condition(text: str, table: str = "", what: str = "filter") -> Conditi
     return condition
 
 
-def condition_groups(text: str, table: str = "", what: str = "where") -> list[Group]:
+def condition_groups(text: str, table: str = "", argument: str = "where") -> list[Group]:
     """Parse a condition into the or-ed groups of a filter (`parse_filter`).
 
     Args:
         text: a condition as :func:`parse_condition` takes it.
         table: name of the table, for errors.
-        what: name of the argument that holds the text, for errors.
+        argument: name of the argument that holds the text, for errors.
 
     Returns:
         One list of and-ed comparisons for each alternative.
 
     Raises:
-        InvalidFilter: the text is no such condition, or has more than 2,000 comparisons once it is written as alternatives.
+        InvalidFilter: the text is not a condition, or has more than 2,000 comparisons once it is written as
+            alternatives.
     """
-    groups = groups_of(parse_condition(text, table, what), table)
+    groups = groups_of(parse_condition(text, table, argument), table)
     return [[(column, OPPOSITES.get(op, op), value) for column, op, value in group] for group in groups]
 
 
 def groups_of(condition: Condition, table: str = "") -> list[Group]:
-    """Write a condition as or-ed groups of and-ed comparisons. Raises InvalidFilter for more than 2,000 of them."""
+    """Return a condition as or-ed groups of and-ed comparisons.
+
+    Args:
+        condition: the condition.
+        table: name of the table, for errors.
+
+    Raises:
+        InvalidFilter: the groups have more than 2,000 comparisons.
+    """
     if isinstance(condition, tuple):
         return [[condition]]
     parts = [groups_of(part, table) for part in condition.parts]
@@ -148,142 +163,161 @@ def groups_of(condition: Condition, table: str = "") -> list[Group]:
 
 
 def tokens(text: str, *, stop_early: bool = False) -> Iterator[Token]:
-    """The pieces of a text in order, blanks and comments left out.
+    """Yield the tokens of a text in order, without blanks and comments.
 
     Args:
         text: the text.
-        stop_early: what is no such piece is the last one, with all that follows it, of the kind "other".
-
-    Yields:
-        The pieces.
+        stop_early: end at text that is no token, with a last token of kind "other" that holds the remaining text.
 
     Raises:
         InvalidOption: the text has something else in it, and ``stop_early`` is false.
     """
-    at = 0
-    while at < len(text):
-        match = _TOKEN.match(text, at)
+    position = 0
+    while position < len(text):
+        match = _TOKEN.match(text, position)
         if match is None:
             if stop_early:
-                yield Token("other", text[at:], at)
+                yield Token("other", text[position:], position)
                 return
-            raise InvalidOption("SQL", text[at : at + 40], f"literals, names and signs only (character {at + 1})")
+            raise InvalidOption(
+                "SQL", text[position : position + 40], f"literals, names and signs only (character {position + 1})"
+            )
         if match.lastgroup != "blank":
-            yield Token(str(match.lastgroup), match.group(), at)
-        at = match.end()
+            yield Token(str(match.lastgroup), match.group(), position)
+        position = match.end()
 
 
-def unquoted(text: str) -> str:
-    """The value of a text in quotes: a backslash escapes, a doubled quotation mark stands for one."""
+def unquote(text: str) -> str:
+    """Return the value of a text in quotes: a backslash escapes, and a doubled quotation mark means one."""
     quote, inner = text[0], text[1:-1]
     return re.sub(
         rf"\\(.)|{quote}{quote}",
-        lambda found: quote if found[1] is None else _ESCAPES.get(found[1], found[1]),
+        lambda match: quote if match[1] is None else _ESCAPES.get(match[1], match[1]),
         inner,
         flags=re.DOTALL,
     )
 
 
 class SqlReader:
-    """Takes tokens one by one; ``what`` is how its errors call the text."""
+    """Reader of tokens one by one; ``argument`` is the name of the text in errors."""
 
-    longest = _MOST
-    """Characters of a text at most."""
+    longest = _MOST_CHARACTERS
+    """Largest number of characters of a text."""
 
-    def __init__(self, text: str, what: str) -> None:
+    def __init__(self, text: str, argument: str) -> None:
         if not isinstance(text, str) or len(text) > self.longest:
             shown = text[:40] if isinstance(text, str) else text
-            raise InvalidOption(what, shown, f"a text of at most {self.longest} characters")
-        self._what, self._text = what, text
+            raise InvalidOption(argument, shown, f"a text of at most {self.longest} characters")
+        self._argument, self._text = argument, text
         self._tokens, self._at = list(self._pieces(text)), 0
 
     def _pieces(self, text: str) -> Iterator[Token]:
         return tokens(text)
 
     def peek(self, ahead: int = 0) -> Token:
-        """The next token, or one behind it; of the kind "end" behind the last one."""
+        """Return the next token, or one ``ahead`` of it; of kind "end" behind the last one."""
         place = self._at + ahead
         return self._tokens[place] if place < len(self._tokens) else Token("end", "", len(self._text))
 
     def take(self) -> Token:
-        """The next token, which is then behind."""
+        """Return the next token and move behind it."""
         token = self.peek()
         self._at += 1
         return token
 
     def word(self) -> str:
-        """The next token as a key word."""
+        """Return the next token as an upper-case keyword, or an empty text if it is no name."""
         return self.peek().text.upper() if self.peek().kind == "name" else ""
 
     def accept(self, sign: str) -> bool:
-        """Take the next token where it is this sign."""
-        found = self.peek().kind == "sign" and self.peek().text == sign
-        self._at += found
-        return found
+        """Take the next token if it is this sign; return whether it was."""
+        is_next = self.peek().kind == "sign" and self.peek().text == sign
+        self._at += is_next
+        return is_next
 
     def expect(self, sign: str) -> None:
-        """Take this sign. Raises InvalidOption."""
+        """Take this sign.
+
+        Raises:
+            InvalidOption: the next token is another one.
+        """
         if not self.accept(sign):
             raise self.wrong(self.peek(), f"'{sign}' was expected")
 
     def name(self) -> str:
-        """Take a name, out of its back-quotes. Raises InvalidOption."""
+        """Take a name and remove its back-quotes.
+
+        Raises:
+            InvalidOption: the next token is no name.
+        """
         token = self.take()
         if token.kind != "name":
             raise self.wrong(token, "a name was expected")
         return token.text[1:-1].replace("``", "`") if token.text[0] == "`" else token.text
 
     def literal(self) -> Literal:
-        """Take a literal. Raises InvalidOption."""
+        """Take a literal.
+
+        Raises:
+            InvalidOption: the next token starts no literal.
+        """
         token = self.take()
         if token.kind == "text":
-            return unquoted(token.text)
+            return unquote(token.text)
         if token.kind == "number":
             try:
-                return _number(token.text)
+                return _parse_number(token.text)
             except (ValueError, ArithmeticError) as error:
                 raise self.wrong(token, "the number is too long") from error
         word = token.text.lower() if token.kind == "name" else ""
         if word in _WORDS:
             return _WORDS[word]
         if word in ("timestamp", "timestamp_ntz", "date") and self.peek().kind == "text":
-            return unquoted(self.take().text)
+            return unquote(self.take().text)
         if word in ("map", "array") and self.accept("("):
-            return self._several(token, word == "map")
+            return self._literals(token, word == "map")
         raise self.wrong(token, "a literal was expected (a text, a number, true, false, null, map(...) or array(...))")
 
-    def _several(self, token: Token, pairs: bool) -> Literal:
-        found: list[Literal] = []
+    def _literals(self, token: Token, pairs: bool) -> Literal:
+        literals: list[Literal] = []
         while not self.accept(")"):
-            if found:
+            if literals:
                 self.expect(",")
-            found.append(self.literal())
+            literals.append(self.literal())
         if not pairs:
-            return tuple(found)
-        if len(found) % 2 or not all(isinstance(key, str) for key in found[::2]):
+            return tuple(literals)
+        if len(literals) % 2 or not all(isinstance(key, str) for key in literals[::2]):
             raise self.wrong(token, "map(...) takes keys, which are texts, and values in turn")
-        return dict(zip(map(str, found[::2]), found[1::2], strict=True))
+        return dict(zip(map(str, literals[::2]), literals[1::2], strict=True))
 
     def alternatives(self, *, negated: bool = False, depth: int = 0) -> Condition:
-        """Take conditions joined by OR; ``negated``: take their negation. Raises InvalidOption."""
-        return self._joined("OR", negated, depth)
+        """Take conditions joined by OR.
 
-    def _joined(self, word: str, negated: bool, depth: int) -> Condition:
-        """Take what ``word`` joins: AND binds tighter than OR."""
+        Args:
+            negated: return their negation.
+            depth: number of enclosing parentheses and NOTs.
+
+        Raises:
+            InvalidOption: the text is not a condition.
+        """
+        return self._compound("OR", negated, depth)
+
+    def _compound(self, word: str, negated: bool, depth: int) -> Condition:
+        """Take the conditions that ``word`` joins: AND binds tighter than OR."""
         parts: list[Condition] = []
         while True:
-            parts.append(self._joined("AND", negated, depth) if word == "OR" else self._factor(negated, depth))
+            parts.append(self._compound("AND", negated, depth) if word == "OR" else self._factor(negated, depth))
             if self.word() != word:
                 break
             self.take()
         if len(parts) == 1:
             return parts[0]
-        return Joined(word if not negated else "AND" if word == "OR" else "OR", tuple(parts))
+        return CompoundCondition(word if not negated else "AND" if word == "OR" else "OR", tuple(parts))
 
     def _factor(self, negated: bool, depth: int) -> Condition:
         """Take a comparison, or a condition in parentheses or behind NOT."""
-        if depth > _DEEPEST:
-            raise self.wrong(self.peek(), f"at most {_DEEPEST} parentheses and NOTs inside each other are taken")
+        if depth > _MOST_NESTING:
+            raise self.wrong(self.peek(), f"at most {_MOST_NESTING} parentheses and NOTs inside each other are taken")
         if self.word() == "NOT":
             self.take()
             return self._factor(not negated, depth + 1)
@@ -295,21 +329,25 @@ class SqlReader:
         if operator == "between":
             low, high = value
             return (
-                Joined("OR", ((column, "not >=", low), (column, "not <=", high)))
+                CompoundCondition("OR", ((column, "not >=", low), (column, "not <=", high)))
                 if negated
-                else Joined("AND", ((column, ">=", low), (column, "<=", high)))
+                else CompoundCondition("AND", ((column, ">=", low), (column, "<=", high)))
             )
         if operator == "not between":
             low, high = value
             return (
-                Joined("AND", ((column, ">=", low), (column, "<=", high)))
+                CompoundCondition("AND", ((column, ">=", low), (column, "<=", high)))
                 if negated
-                else Joined("OR", ((column, "not >=", low), (column, "not <=", high)))
+                else CompoundCondition("OR", ((column, "not >=", low), (column, "not <=", high)))
             )
         return (column, _NEGATED[operator] if negated else operator, value)
 
     def condition(self) -> tuple[str, str, Any]:
-        """Take one comparison of a column with a literal. Raises InvalidOption."""
+        """Take one comparison of a column with a literal.
+
+        Raises:
+            InvalidOption: the text is not a comparison.
+        """
         column = self.name()
         token = self.take()
         word = token.text.upper() if token.kind == "name" else ""
@@ -320,7 +358,8 @@ class SqlReader:
             word = self.word()
             self.take()
         if word == "IN" and self.accept("("):
-            return column, "not in" if negated else "in", list(self._several(token, pairs=False) or ())  # type: ignore[arg-type]
+            literals = self._literals(token, pairs=False)
+            return column, "not in" if negated else "in", list(literals or ())  # type: ignore[arg-type]
         if word == "LIKE":
             pattern = self.literal()
             if not isinstance(pattern, str):
@@ -336,25 +375,30 @@ class SqlReader:
             negated = self.word() == "NOT"
             self._at += negated
             if self.word() in ("NULL", "NAN"):
-                what = self.take().text.lower()
-                return column, f"is not {what}" if negated else f"is {what}", None
+                null_or_nan = self.take().text.lower()
+                return column, f"is not {null_or_nan}" if negated else f"is {null_or_nan}", None
         raise self.wrong(
             token,
-            "a comparison was expected: =, !=, <, <=, >, >=, [NOT] IN, [NOT] BETWEEN, [NOT] LIKE, IS [NOT] NULL, IS [NOT] NAN",
+            "a comparison was expected: =, !=, <, <=, >, >=, [NOT] IN, [NOT] BETWEEN, [NOT] LIKE, "
+            "IS [NOT] NULL, IS [NOT] NAN",
         )
 
     def end(self) -> None:
-        """There is nothing left. Raises InvalidOption."""
+        """Check that no token is left.
+
+        Raises:
+            InvalidOption: a token is left.
+        """
         if self.peek().kind != "end":
             raise self.wrong(self.peek(), "the end was expected")
 
     def wrong(self, token: Token, reason: str) -> InvalidOption:
-        """The error that names the place of ``token``."""
+        """Return the error for ``token``, with its place in the text."""
         shown = self._text[token.at : token.at + 40] or "the end"
-        return InvalidOption(self._what, shown, f"{reason} (character {token.at + 1})")
+        return InvalidOption(self._argument, shown, f"{reason} (character {token.at + 1})")
 
 
-def _number(text: str) -> int | Decimal:
+def _parse_number(text: str) -> int | Decimal:
     plain = text.upper().removesuffix("BD").rstrip("LSYDF")
     return int(plain) if plain.lstrip("+-").isdigit() else Decimal(plain)
 
@@ -363,9 +407,9 @@ __all__ = [
     "EXACT_TYPES",
     "MOST_TESTS",
     "OPPOSITES",
+    "CompoundCondition",
     "Condition",
     "Group",
-    "Joined",
     "Literal",
     "SqlReader",
     "Token",
@@ -373,5 +417,5 @@ __all__ = [
     "groups_of",
     "parse_condition",
     "tokens",
-    "unquoted",
+    "unquote",
 ]

@@ -1,4 +1,6 @@
-"""Which version of a table a read is about: by its arguments, or by the table's options (`scan.*`), with the schema of its time."""
+"""Version of a table that a read uses: by its arguments or by the table's options (`scan.*`), with the schema of its
+time.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,10 @@ from lsm_core.options.paimon_version import KEY as PAIMON_VERSION
 
 
 class Mode(StrEnum):
-    """The kinds of start that values of `scan.mode` mean. Source class: ``CoreOptions.StartupMode``."""
+    """Kinds of start that values of `scan.mode` mean.
+
+    Source: ``CoreOptions.StartupMode``.
+    """
 
     LATEST_FULL = "latest-full"
     LATEST = "latest"
@@ -36,34 +41,34 @@ class Mode(StrEnum):
 _ZONE: Final = re.compile(r"(Z|[+-]\d\d(:?\d\d)?)$")
 _DAY_LENGTH: Final = len("2024-01-31")
 _DIGITS_OF_SECONDS: Final = 12
-_OF_SNAPSHOT: Final = ("scan.snapshot-id", "scan.tag-name", "scan.watermark", "scan.version")
-_OF_TIME: Final = ("scan.timestamp-millis", "scan.timestamp")
-_OF_FILES: Final = ("scan.file-creation-time-millis",)
-_OF_CREATION: Final = ("scan.creation-time-millis",)
+_SNAPSHOT_KEYS: Final = ("scan.snapshot-id", "scan.tag-name", "scan.watermark", "scan.version")
+_TIME_KEYS: Final = ("scan.timestamp-millis", "scan.timestamp")
+_FILE_KEYS: Final = ("scan.file-creation-time-millis",)
+_CREATION_KEYS: Final = ("scan.creation-time-millis",)
 BETWEEN: Final = "incremental-between"
 TIMES: Final = "incremental-between-timestamp"
-_OF_CHANGES: Final = (BETWEEN, TIMES, "incremental-to-auto-tag")
-# Which keys go with which mode. A mode without keys stands alone.
+_CHANGE_KEYS: Final = (BETWEEN, TIMES, "incremental-to-auto-tag")
+# Option keys that each mode accepts. A mode without keys takes none.
 _KEYS: Final = {
     Mode.LATEST_FULL: (),
     Mode.LATEST: (),
     Mode.COMPACTED_FULL: (),
-    Mode.FROM_TIMESTAMP: _OF_TIME,
-    Mode.FROM_SNAPSHOT: _OF_SNAPSHOT,
+    Mode.FROM_TIMESTAMP: _TIME_KEYS,
+    Mode.FROM_SNAPSHOT: _SNAPSHOT_KEYS,
     Mode.FROM_SNAPSHOT_FULL: ("scan.snapshot-id",),
-    Mode.FROM_FILE_CREATION: _OF_FILES,
-    Mode.FROM_CREATION: _OF_CREATION,
-    Mode.INCREMENTAL: _OF_CHANGES,
+    Mode.FROM_FILE_CREATION: _FILE_KEYS,
+    Mode.FROM_CREATION: _CREATION_KEYS,
+    Mode.INCREMENTAL: _CHANGE_KEYS,
     Mode.LATEST_DELTA: (),
 }
-_ALL: Final = (*_OF_SNAPSHOT, *_OF_TIME, *_OF_FILES, *_OF_CREATION, *_OF_CHANGES)
-# What `scan.mode` = default stands for when one of these keys is there, else the newest version in full.
+_ALL_KEYS: Final = (*_SNAPSHOT_KEYS, *_TIME_KEYS, *_FILE_KEYS, *_CREATION_KEYS, *_CHANGE_KEYS)
+# Mode that `scan.mode` = default means when one of these keys is set; without one it is the newest version in full.
 _DEFAULTS: Final = {
-    **dict.fromkeys(_OF_TIME, Mode.FROM_TIMESTAMP),
-    **dict.fromkeys(_OF_SNAPSHOT, Mode.FROM_SNAPSHOT),
-    **dict.fromkeys(_OF_FILES, Mode.FROM_FILE_CREATION),
-    **dict.fromkeys(_OF_CREATION, Mode.FROM_CREATION),
-    **dict.fromkeys(_OF_CHANGES, Mode.INCREMENTAL),
+    **dict.fromkeys(_TIME_KEYS, Mode.FROM_TIMESTAMP),
+    **dict.fromkeys(_SNAPSHOT_KEYS, Mode.FROM_SNAPSHOT),
+    **dict.fromkeys(_FILE_KEYS, Mode.FROM_FILE_CREATION),
+    **dict.fromkeys(_CREATION_KEYS, Mode.FROM_CREATION),
+    **dict.fromkeys(_CHANGE_KEYS, Mode.INCREMENTAL),
 }
 _ALIASES: Final = {"full": Mode.LATEST_FULL}
 _DEFAULT: Final = "default"
@@ -71,7 +76,13 @@ _DEFAULT: Final = "default"
 
 @dataclass(frozen=True)
 class Startup:
-    """The mode, and the one key with its value that it goes by (None where it needs none)."""
+    """Start of a read that the options describe.
+
+    Attributes:
+        mode: the mode.
+        key: the option that it uses; None where it needs none.
+        value: the option's value.
+    """
 
     mode: Mode
     key: str | None = None
@@ -79,12 +90,17 @@ class Startup:
 
     @property
     def changes(self) -> bool:
-        """Whether a set of changes is asked for, not a version."""
+        """Whether the read is of changes, not of a version."""
         return self.mode in (Mode.INCREMENTAL, Mode.LATEST_DELTA)
 
 
 def startup(store: TableStore) -> Startup:
-    """What the options of ``store`` ask for. Raises as :func:`startup_of` does, and InvalidOption for a mode of a later version."""
+    """Return the start that the options of ``store`` describe.
+
+    Raises:
+        InvalidOption: options contradict each other, or the mode is newer than the Paimon version of the table.
+        UnsupportedFeature: a way to start that is not known.
+    """
     start = startup_of(store.options, store.name)
     if start.mode is Mode.LATEST_DELTA:
         _require_known(start, paimon_version.followed(store.file_io, store.snapshot_dir, store.options), store.name)
@@ -92,22 +108,30 @@ def startup(store: TableStore) -> Startup:
 
 
 def _require_known(start: Startup, version: PaimonVersion, table: str) -> None:
-    """Readers of the version that the table follows could not even open it with a mode that is younger."""
+    """Raise InvalidOption for a mode that readers of the table's Paimon version cannot parse: they could not open the
+    table.
+    """
     if start.mode is Mode.LATEST_DELTA and not version.at_least(PaimonVersion.V2_1):
-        accepted = f"a mode of Paimon {version}, which the table follows; this one is known since 2.1 ('{PAIMON_VERSION}' = '2.1')"
+        accepted = (
+            f"a mode of Paimon {version}, which the table follows; this one is known since 2.1 "
+            f"('{PAIMON_VERSION}' = '2.1')"
+        )
         raise InvalidOption("scan.mode", str(start.mode), accepted, table)
 
 
 def startup_of(options: TableOptions, table: str) -> Startup:
-    """What ``options`` ask for.
+    """Return the start that ``options`` describe.
 
-    Raises InvalidOption for keys that contradict each other or the mode, UnsupportedFeature for ways to start that are not
-    known: ignoring one would answer another question than the one asked.
+    Unknown ways to start are an error: ignoring one would read another version than the one asked for.
+
+    Raises:
+        InvalidOption: keys contradict each other or the mode.
+        UnsupportedFeature: a way to start that is not known.
     """
     if options.get("scan.bucket") is not None:
         raise UnsupportedFeature("read option 'scan.bucket'", table)
     text = str(options.get("scan.mode")).lower()
-    present = [key for key in _ALL if options.get(key) is not None]
+    present = [key for key in _ALL_KEYS if options.get(key) is not None]
     if len(present) > 1:
         raise InvalidOption(present[1], options.get(present[1]), f"only one of {', '.join(present)}", table)
     key = present[0] if present else None
@@ -117,7 +141,7 @@ def startup_of(options: TableOptions, table: str) -> Startup:
     if mode is None:
         raise UnsupportedFeature(f"read option 'scan.mode' = '{text}'", table)
     if key is not None and key not in _KEYS[mode]:
-        fitting = ", ".join(sorted(one for one, keys in _KEYS.items() if key in keys))
+        fitting = ", ".join(sorted(candidate for candidate, keys in _KEYS.items() if key in keys))
         raise InvalidOption("scan.mode", text, f"{fitting} together with {key}", table)
     if key is None and _KEYS[mode]:
         raise InvalidOption("scan.mode", text, f"one of {', '.join(_KEYS[mode])} with it", table)
@@ -125,9 +149,15 @@ def startup_of(options: TableOptions, table: str) -> Startup:
 
 
 def millis(table: str, key: str, value: Any) -> int:
-    """Epoch ms of a number, or of a time of day in this machine's zone, as Java understands `scan.timestamp`.
+    """Return the epoch ms of a number, or of a local time in this machine's zone, as Java reads `scan.timestamp`.
 
-    Raises InvalidOption naming ``key``.
+    Args:
+        table: name of the table, for errors.
+        key: name of the option, for errors.
+        value: epoch ms or an ISO time.
+
+    Raises:
+        InvalidOption: the value is no time.
     """
     if isinstance(value, int):
         return value
@@ -142,7 +172,7 @@ def moment_ms(table: str, key: str, text: str) -> int:
 
     Args:
         table: Name of the table, for errors.
-        key: What the moment was given as, for errors.
+        key: Name of the option or clause, for errors.
         text: Whole seconds since 1970, or a day or time, in UTC unless it names a zone.
 
     Returns:
@@ -160,7 +190,11 @@ def moment_ms(table: str, key: str, text: str) -> int:
 
 
 def pair_of(table: str, key: str, text: str) -> tuple[str, str]:
-    """The two ends of a span. Raises InvalidOption naming ``key``."""
+    """Return the two ends of a span, written with a comma between them.
+
+    Raises:
+        InvalidOption: the text is something else; the error names ``key``.
+    """
     parts = [part.strip() for part in text.split(",")]
     if len(parts) != 2 or not all(parts):
         raise InvalidOption(key, text, "a start (exclusive) and an end (inclusive) with a comma between", table)
@@ -168,10 +202,14 @@ def pair_of(table: str, key: str, text: str) -> tuple[str, str]:
 
 
 def times_of(table: str, key: str, text: str) -> tuple[int, int]:
-    """The two ends of a span as epoch ms. Raises InvalidOption naming ``key``."""
+    """Return the two ends of a span as epoch ms.
+
+    Raises:
+        InvalidOption: an end is no time, or the start is after the end; the error names ``key``.
+    """
     since, until = (
-        millis(table, key, one) if (number := parse_digits(one) if one.isdigit() else None) is None else number
-        for one in pair_of(table, key, text)
+        millis(table, key, moment) if (number := parse_digits(moment) if moment.isdigit() else None) is None else number
+        for moment in pair_of(table, key, text)
     )
     if since > until:
         raise InvalidOption(key, text, "a start that is not after its end", table)
@@ -179,11 +217,18 @@ def times_of(table: str, key: str, text: str) -> tuple[int, int]:
 
 
 def check_reading(options: TableOptions, table: str, followed: PaimonVersion | None = None) -> None:
-    """Refuse `scan.*` and `incremental-*` options with which every read would fail, whatever was committed.
+    """Reject `scan.*` and `incremental-*` options with which every read would fail, whatever is committed.
 
-    ``followed``: the version of Paimon that the table follows, where ``options`` alone do not tell.
-    Raises InvalidOption for such that contradict each other and for values that name no version, UnsupportedFeature for ways to read
-    that are not known here. Source class: ``SchemaValidation`` (``validateStartupMode``).
+    Args:
+        options: options of the table.
+        table: name of the table, for errors.
+        followed: the Paimon version that the table follows; None to read it from the options.
+
+    Raises:
+        InvalidOption: options contradict each other, or a value names no version.
+        UnsupportedFeature: a way to read that is not known.
+
+    Source: ``SchemaValidation`` (``validateStartupMode``).
     """
     start = startup_of(options, table)
     _require_known(start, followed or options.paimon_version, table)
@@ -203,10 +248,14 @@ _BY_WATERMARK: Final = "watermark-"
 
 @dataclass(frozen=True)
 class Version:
-    """A version of a table: its snapshot (None: nothing was committed) and the table as of the schema it is read with.
+    """Version of a table.
 
-    Like Java, a version that was asked for is read with the schema that was the newest when it was committed, the newest
-    version with the table's schema of today.
+    As in Java, a version that is named is read with the schema that was the newest at its commit, and the newest
+    version with the table's current schema.
+
+    Attributes:
+        snapshot: the snapshot; None if nothing was committed.
+        store: the table as of the schema that it is read with.
     """
 
     snapshot: Snapshot | None
@@ -221,41 +270,56 @@ def resolve(
     timestamp_ms: int | None = None,
     watermark: int | None = None,
 ) -> Version:
-    """The version asked for: by the arguments (at most one), else by the options, else the newest.
+    """Return the version that the arguments name, else the one that the options name, else the newest.
 
-    ``timestamp_ms``: the newest snapshot not younger than this (epoch ms); ``watermark``: the oldest that has reached it.
-    Raises :class:`SnapshotNotFound` when there is none such (``expired`` set when it once existed), :class:`TableNotFound`
-    when the whole table is gone, :class:`InvalidOption` for contradicting wishes, :class:`UnsupportedFeature` for reads of changes.
-    Source classes: ``CoreOptions.startupMode`` for batch reads, ``TimeTravelUtil``.
+    Args:
+        store: the table.
+        snapshot_id: id of the snapshot.
+        tag: name of the tag.
+        timestamp_ms: choose the newest snapshot at or before this time (epoch ms).
+        watermark: choose the oldest snapshot that has reached this watermark (ms).
+
+    Raises:
+        SnapshotNotFound: the version does not exist (``expired`` is set when it once existed).
+        TableNotFound: the table no longer exists.
+        InvalidOption: more than one argument is set, or the options contradict each other.
+        UnsupportedFeature: the options ask for changes.
+
+    Source: ``CoreOptions.startupMode`` for batch reads, ``TimeTravelUtil``.
     """
     arguments = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
-    named = [name for name, value in arguments.items() if value is not None]
-    if len(named) > 1:
-        raise InvalidOption(named[1], arguments[named[1]], f"only one of {', '.join(named)}", store.name)
+    named_arguments = [name for name, value in arguments.items() if value is not None]
+    if len(named_arguments) > 1:
+        raise InvalidOption(
+            named_arguments[1], arguments[named_arguments[1]], f"only one of {', '.join(named_arguments)}", store.name
+        )
     if tag is not None:
-        found = tags.read_tag(store, tag)
+        snapshot = tags.read_tag(store, tag)
     elif snapshot_id is not None:
-        found = snapshots.read(store, whole_number(snapshot_id, "snapshot_id", store.name))
+        snapshot = snapshots.read(store, whole_number(snapshot_id, "snapshot_id", store.name))
     elif timestamp_ms is not None:
-        found = _at_time(store, whole_number(timestamp_ms, "timestamp_ms", store.name))
+        snapshot = _snapshot_at_time(store, whole_number(timestamp_ms, "timestamp_ms", store.name))
     elif watermark is not None:
-        found = _at_watermark(store, whole_number(watermark, "watermark", store.name))
+        snapshot = _snapshot_at_watermark(store, whole_number(watermark, "watermark", store.name))
     else:
-        pinned = _of_options(store)
+        pinned = _pinned_snapshot(store)
         if pinned is None:
             compacted = str(store.options.get("scan.mode")).lower() == Mode.COMPACTED_FULL
             newest = (newest_compacted(store) if compacted else None) or snapshots.latest(store)
             if newest is None and not schemas.list_schema_ids(store.file_io, store.root, store.branch):
                 raise TableNotFound(f"table {store.name} was dropped or renamed since it was opened")
             return Version(newest, store)
-        found = pinned
-    return Version(found, with_schema(store, found.schema_id))
+        snapshot = pinned
+    return Version(snapshot, with_schema(store, snapshot.schema_id))
 
 
 def with_schema(store: TableStore, schema_id: int) -> TableStore:
-    """The same table as of another of its schemas, dynamic options kept. Raises CorruptFile when that schema is missing.
+    """Return the same table as of another of its schemas, with its dynamic options.
 
-    Where the options of that schema cannot be used, which was repaired since, those in force count.
+    If the options of that schema cannot be used (and were repaired since), the current options are used.
+
+    Raises:
+        CorruptFile: the schema is missing.
     """
     if schema_id == store.schema.id:
         return store
@@ -267,9 +331,18 @@ def with_schema(store: TableStore, schema_id: int) -> TableStore:
 
 
 def replaced_column(store: TableStore, schema_id: int, columns: Iterable[str]) -> str | None:
-    """What became of the first of ``columns`` that was dropped and added again by a newer schema: the table as it was opened would take all of its values for null; None of none.
+    """Return a text about the first of ``columns`` that a newer schema dropped and added again, or None.
 
-    A column that is gone is null, as Java reads it. Raises CorruptFile when that schema is missing.
+    The table as it was opened would read all values of this column as null. A column that was only dropped is null, as
+    in Java.
+
+    Args:
+        store: the table as it was opened.
+        schema_id: id of the newer schema.
+        columns: names of the columns.
+
+    Raises:
+        CorruptFile: the schema is missing.
     """
     if schema_id <= store.schema.id:
         return None
@@ -281,19 +354,24 @@ def replaced_column(store: TableStore, schema_id: int, columns: Iterable[str]) -
     return None
 
 
-def require_told(store: TableStore, schema_ids: Iterable[int], columns: Iterable[str]) -> None:
-    """Raise InvalidSchema, naming the column, where the schema of ``store`` cannot tell ``columns`` of files with these schemas."""
+def require_same_columns(store: TableStore, schema_ids: Iterable[int], columns: Iterable[str]) -> None:
+    """Check that the schema of ``store`` can read ``columns`` of files with these schemas.
+
+    Raises:
+        InvalidSchema: a column was dropped and added again; the error names it.
+    """
     names = list(columns)
     for schema_id in schema_ids:
         replaced = replaced_column(store, schema_id, names)
         if replaced is not None:
             raise InvalidSchema(
-                f"table {store.name}: {replaced} after the table was opened (with schema {store.schema.id}): open it again before reading it"
+                f"table {store.name}: {replaced} after the table was opened (with schema {store.schema.id}): "
+                "open it again before reading it"
             )
 
 
-def _of_options(store: TableStore) -> Snapshot | None:
-    """The snapshot that options pin, None for the newest."""
+def _pinned_snapshot(store: TableStore) -> Snapshot | None:
+    """Return the snapshot that the options name, or None for the newest."""
     start = startup(store)
     key, value = start.key, start.value
     if start.changes or start.mode is Mode.FROM_CREATION:
@@ -305,69 +383,81 @@ def _of_options(store: TableStore) -> Snapshot | None:
     if key == "scan.tag-name":
         return tags.read_tag(store, str(value))
     if key == "scan.watermark":
-        return _at_watermark(store, int(value))
+        return _snapshot_at_watermark(store, int(value))
     if key == "scan.version":
-        return _of_version(store, str(value))
-    return _at_time(store, millis(store.name, key, value))
+        return _snapshot_of_version(store, str(value))
+    return _snapshot_at_time(store, millis(store.name, key, value))
 
 
-def _of_version(store: TableStore, version: str) -> Snapshot:
-    """A tag of that name, else `watermark-N`, else a snapshot's number."""
+def _snapshot_of_version(store: TableStore, version: str) -> Snapshot:
+    """Return the snapshot of a tag of that name, else of `watermark-N`, else of a snapshot id."""
     if store.file_io.exists(tags.tag_path(store, version)):
         return tags.read_tag(store, version)
     digits = version.removeprefix(_BY_WATERMARK)
     if digits.isascii() and digits.isdigit():
         number = int(digits)
-        return snapshots.read(store, number) if digits == version else _at_watermark(store, number)
+        return snapshots.read(store, number) if digits == version else _snapshot_at_watermark(store, number)
     return tags.read_tag(store, version)
 
 
-def _at_time(store: TableStore, timestamp_ms: int) -> Snapshot:
-    """The newest snapshot that was committed at ``timestamp_ms`` or before."""
+def _snapshot_at_time(store: TableStore, timestamp_ms: int) -> Snapshot:
+    """Return the newest snapshot that was committed at ``timestamp_ms`` or before."""
     ids = snapshots.list_ids(store)
-    at = bisect_right(ids, timestamp_ms, key=lambda number: snapshots.read(store, number).time_millis)
-    if at == 0:
+    position = bisect_right(ids, timestamp_ms, key=lambda number: snapshots.read(store, number).time_millis)
+    if position == 0:
         since = (
             f"the earliest is of {snapshots.read(store, ids[0]).time_millis}" if ids else "nothing was committed yet"
         )
         raise SnapshotNotFound(f"table {store.name} has no snapshot as old as timestamp {timestamp_ms} (ms): {since}")
-    return snapshots.read(store, ids[at - 1])
+    return snapshots.read(store, ids[position - 1])
 
 
-def _at_watermark(store: TableStore, watermark: int) -> Snapshot:
-    """The oldest snapshot whose watermark is ``watermark`` or more; watermarks never go back, the first snapshots have none."""
-    ids = snapshots.list_ids(store)
+def _snapshot_at_watermark(store: TableStore, watermark: int) -> Snapshot:
+    """Return the oldest snapshot whose watermark is ``watermark`` or more.
 
-    def reached(number: int) -> bool:
-        found = snapshots.read(store, number).watermark
-        return found is not None and found >= watermark
-
-    at = bisect_left(ids, x=True, key=reached)  # False sorts before True
-    if at == len(ids):
-        raise SnapshotNotFound(f"table {store.name} has no snapshot that has reached watermark {watermark}")
-    return snapshots.read(store, ids[at])
-
-
-def newest_of_watermark(store: TableStore, watermark: int) -> Snapshot:
-    """The newest snapshot whose watermark is ``watermark`` (epoch ms) or less: all that came later may belong to a later time.
-
-    Raises SnapshotNotFound where there is none, which are also those that have none. Source: ``SnapshotManager.earlierOrEqualWatermark``.
+    Watermarks never decrease, and the first snapshots have none.
     """
     ids = snapshots.list_ids(store)
 
-    def beyond(number: int) -> bool:
-        found = snapshots.read(store, number).watermark
-        return found is not None and found > watermark
+    def has_reached(number: int) -> bool:
+        current = snapshots.read(store, number).watermark
+        return current is not None and current >= watermark
 
-    at = bisect_left(ids, x=True, key=beyond)
-    found = snapshots.read(store, ids[at - 1]) if at else None
-    if found is None or found.watermark is None:
+    position = bisect_left(ids, x=True, key=has_reached)  # False sorts before True
+    if position == len(ids):
+        raise SnapshotNotFound(f"table {store.name} has no snapshot that has reached watermark {watermark}")
+    return snapshots.read(store, ids[position])
+
+
+def newest_of_watermark(store: TableStore, watermark: int) -> Snapshot:
+    """Return the newest snapshot whose watermark is ``watermark`` (epoch ms) or less.
+
+    All later snapshots may belong to a later time.
+
+    Args:
+        store: the table.
+        watermark: epoch ms.
+
+    Raises:
+        SnapshotNotFound: no snapshot has a watermark that low; snapshots without a watermark do not count.
+
+    Source: ``SnapshotManager.earlierOrEqualWatermark``.
+    """
+    ids = snapshots.list_ids(store)
+
+    def is_beyond(number: int) -> bool:
+        current = snapshots.read(store, number).watermark
+        return current is not None and current > watermark
+
+    position = bisect_left(ids, x=True, key=is_beyond)
+    snapshot = snapshots.read(store, ids[position - 1]) if position else None
+    if snapshot is None or snapshot.watermark is None:
         raise SnapshotNotFound(f"table {store.name} has no snapshot with a watermark of {watermark} or less")
-    return found
+    return snapshot
 
 
 def newest_compacted(store: TableStore) -> Snapshot | None:
-    """The newest COMPACT snapshot; where full compactions are made every so many commits, the newest of those."""
+    """Return the newest COMPACT snapshot; with periodic full compactions, the newest of those. None without one."""
     options = store.options
     every = options.get("full-compaction.delta-commits")
     periodic = every is not None or options.changelog_producer == "full-compaction"

@@ -34,7 +34,7 @@ from lsm_core.options import memory_size, parse_digits
 from lsm_core.read import Split
 from lsm_core.read.changes.changed_rows import Choice, Rows, file_rows, split_rows
 from lsm_core.read.changes.spans import earliest_kept, expiry_named, next_snapshot
-from lsm_core.read.changes.stream import Beginning, Follower, ends_stream, too_young
+from lsm_core.read.changes.stream import Beginning, Follower, ends_stream, is_too_young
 from lsm_core.spark.spark_columns import fields_of, require_schema, spark_arrow_schema, spark_ddl, to_spark
 from lsm_core.spark.spark_tasks import OfOneRelease, noted, tells
 from lsm_core.types import is_retract, kinds_to_text
@@ -297,7 +297,7 @@ class StreamReader(OfOneRelease, DataSourceStreamReader, SupportsTriggerAvailabl
     def _begin(self) -> StreamOffset | None:
         """Where the options say that the stream begins; None while nothing is committed that it could begin with."""
         store, beginning = self._store, self._beginning()
-        named, first = beginning.named(), earliest_kept(store)
+        named, first = beginning.first_snapshot_id(), earliest_kept(store)
         if named is not None and first is not None and max(named, 1) < first:
             who = "" if beginning.consumer_id is None else f" (consumer '{beginning.consumer_id}')"
             why = f"a stream of table {store.name}{who} cannot begin at snapshot {named}, which has expired: the table keeps {first} and later"
@@ -347,7 +347,7 @@ class StreamReader(OfOneRelease, DataSourceStreamReader, SupportsTriggerAvailabl
             return offset.snapshot - 1
         for number in range(offset.snapshot, newest + 1):
             found = next_snapshot(store, number)
-            if found is None or ends_stream(store, found) or too_young(store, found):
+            if found is None or ends_stream(store, found) or is_too_young(store, found):
                 return number - 1
         return newest
 
@@ -383,7 +383,7 @@ class StreamReader(OfOneRelease, DataSourceStreamReader, SupportsTriggerAvailabl
                 raise SnapshotNotFound(
                     f"table {store.name} has no snapshot {number} any more: it was rolled back or made anew"
                 )
-            told = _Told(snapshot, follower.files(snapshot), follower.replaces(snapshot))
+            told = _Told(snapshot, follower.files(snapshot), follower.is_read_overwrite(snapshot))
         if offset is not None and offset.files and not offset.initial and offset.snapshot == number:
             self._require_plan(offset, told.plan)
         return told

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from lsm_core.errors import UnsupportedFeature
 from lsm_core.format.schema import DataField
-from lsm_core.read.sql_text import Literal, unquoted
+from lsm_core.read.sql_text import Literal, unquote
 from lsm_core.sql.call_statement import CallStatement
 from lsm_core.sql.column_types import read_type
 from lsm_core.sql.reading import StatementReader, require_unique
@@ -236,7 +236,7 @@ def default_text(reader: StatementReader) -> str | None:
     """Take the default of a column as the text that the table keeps; None for null. Raises InvalidOption for what is no literal."""
     token = reader.peek()
     if token.kind == "text":
-        return unquoted(reader.take().text)
+        return unquote(reader.take().text)
     if token.kind == "number":
         return reader.plain_text()
     if reader.accept_words("NULL"):

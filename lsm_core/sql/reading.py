@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from lsm_core.errors import InvalidOption, TableNotFound
-from lsm_core.read.sql_text import Literal, SqlReader, Token, tokens, unquoted
+from lsm_core.read.sql_text import Literal, SqlReader, Token, tokens, unquote
 
 CATALOGS: Final = frozenset({"paimon", "dredge"})
 """First parts of a name of three parts that are understood: all mean the catalog at hand."""
@@ -61,7 +61,7 @@ class StatementReader(SqlReader):
         token = self.take()
         if token.kind != "text":
             raise self.wrong(token, "a text in quotes was expected")
-        return unquoted(token.text)
+        return unquote(token.text)
 
     def dotted(self) -> tuple[str, ...]:
         """Take names with dots between them. Raises InvalidOption."""

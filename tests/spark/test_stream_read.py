@@ -234,7 +234,7 @@ def test_a_file_that_expired_is_named_as_an_expiry_and_one_that_is_lost_as_damag
     table = a_life(tmp_path, "none")
     source = reader(table, **start)
     end, *_ = epochs(source)
-    monkeypatch.setattr(spans, "_ASKED_AGAIN_S", 0.0)
+    monkeypatch.setattr(spans, "_RETRY_SECONDS", 0.0)
     parts = source.partitions(*end)
     lost = parts[0].value[0][2]
     assert lost == (2 if start else 8)

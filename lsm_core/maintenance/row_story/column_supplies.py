@@ -114,7 +114,7 @@ def _one_input(
     values = versions.batch.column(function.field)
     initial = values.slice(base, 1) if base is not None else pa.nulls(1, values.type)
     filled = np.array([base is not None and values[base].is_valid])
-    folding = function.prepared(values, np.array([0, len(values)]), ops)
+    folding = function.prepare(values, np.array([0, len(values)]), ops)
     picks, _ = function.pick(folding, filled, np.array([begun]), initial)
     pick = int(picks[0])
     if pick >= 0:

@@ -1,1 +1,1 @@
-"""Merge engines: what the versions of one key become. Deduplicate and first-row choose a version, the others build a row."""
+"""Merge engines: deduplicate and first-row choose one version of a key, the others build a new row."""

@@ -1,4 +1,7 @@
-"""Merge engine aggregation: every column has a function of its own (Java `AggregateMergeFunction`)."""
+"""Merge engine aggregation: each column has a function of its own.
+
+Source: ``AggregateMergeFunction``.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from lsm_core.arrays import arrow_array, offsets_from
 from lsm_core.format.schema import TableSchema
 from lsm_core.merge.comparable import Ints, Mask
 from lsm_core.merge.engines.errors import named_error
-from lsm_core.merge.engines.fold import DELETE, INSERT, NO_ROW, Answer, FoldInput, FoldOutput, GroupRows, finish
+from lsm_core.merge.engines.fold import DELETE, INSERT, NO_ROW, FoldInput, FoldOutput, GroupRows, ResultColumns, finish
 from lsm_core.merge.functions import (
     AGG,
     KEEP,
@@ -36,7 +39,17 @@ _FUNCTION: Final = "aggregate-function"
 def functions_of(
     schema: TableSchema, options: Mapping[str, str], sequence_fields: Sequence[str], table: str = ""
 ) -> dict[str, AggregateFunction]:
-    """The function of every column. Raises InvalidOption for an unknown one, or one that does not take the column's type."""
+    """Return the aggregate function of every column.
+
+    Args:
+        schema: schema of the table.
+        options: options of the table.
+        sequence_fields: columns of `sequence.field`, which keep the last value.
+        table: name of the table, for errors.
+
+    Raises:
+        InvalidOption: a function is unknown, or does not accept the column's type.
+    """
     chosen = {}
     for column in schema.fields:
         name = options.get(
@@ -46,7 +59,7 @@ def functions_of(
             name = "last_value"
         if column.name in schema.primary_keys:
             name = "primary-key"
-        # `count` is kept in the files as a sum; writing turned its inputs into 1, 0 and -1
+        # `count` is stored in the files as a sum; writing converted its inputs to 1, 0 and -1
         name = "sum" if name == "count" else name
         chosen[column.name] = aggregate_function(name, column.type, column.name, options, table)
     return chosen
@@ -54,9 +67,13 @@ def functions_of(
 
 @dataclass(frozen=True)
 class Aggregation:
-    """Folds every column with its own function. A lone row passes as it is, even a retract.
+    """Merge engine that folds every column with its own function; a lone row is returned unchanged, even a retract.
 
-    ``remove_on_delete``: a -D resets the row to its values, and is the result if nothing follows.
+    Attributes:
+        key_spec: columns that order the table's rows.
+        functions: function of each column.
+        remove_on_delete: whether a -D resets the row to its values, and is the result if no row follows.
+        table: name of the table, for errors.
     """
 
     name: ClassVar[str] = "aggregation"
@@ -66,91 +83,107 @@ class Aggregation:
     table: str = ""
 
     def effective_columns(self, read: Sequence[str]) -> tuple[str, ...]:
-        """The columns read, and the user's sequence fields, which decide the order."""
+        """Return the columns read, and the sequence fields, which decide the order."""
         return (*read, *(column for column in self.key_spec.sequence_columns if column not in read))
 
     def fold(self, window: FoldInput) -> FoldOutput:
-        """One row a key. Raises RetractNotSupported, ArithmeticOverflow naming table, column and key."""
+        """Return one row for each key.
+
+        Raises:
+            RetractNotSupported: a function cannot take a row back.
+            ArithmeticOverflow: a result leaves the range of its type.
+        """
         inputs = window.inputs
-        if not len(inputs.rows):  # nothing to fold: at most an accumulator that is complete now
+        if not len(inputs.rows):  # no row to fold: at most an accumulator that is complete now
             kinds = np.full(len(inputs), INSERT, np.int8)
             flags = window.state.flags if window.accumulated and window.state is not None else {}
             kinds[:1] = DELETE if flags.get("deleted") else INSERT
-            return finish(Answer(window, kinds, dict(flags)))
+            return finish(ResultColumns(window, kinds, dict(flags)))
         reset = _Reset.of(inputs) if self.remove_on_delete else None
         deleted = np.zeros(len(inputs), np.bool_) if reset is None else reset.is_last
         if window.accumulated and window.state is not None and reset is not None and not inputs.sizes[0]:
             deleted[0] = window.state.flags["deleted"]
-        answer = Answer(window, np.where(deleted, DELETE, INSERT).astype(np.int8))
+        result = ResultColumns(window, np.where(deleted, DELETE, INSERT).astype(np.int8))
         seen = {}
         for name in window.rows.pieces[0].batch.schema.names:
             if name in self.functions:
-                seen[name] = bool(self._column(answer, inputs, reset, name)[-1])
-        answer.flags = {"seen": seen, "deleted": bool(deleted[-1])}
-        return finish(answer)
+                seen[name] = bool(self._column(result, inputs, reset, name)[-1])
+        result.flags = {"seen": seen, "deleted": bool(deleted[-1])}
+        return finish(result)
 
-    def _column(self, answer: Answer, inputs: GroupRows, reset: _Reset | None, name: str) -> Mask:
-        """Answer for one column; returns whether its function was given something, for each group."""
-        function, window = self.functions[name], answer.window
+    def _column(self, result: ResultColumns, inputs: GroupRows, reset: _Reset | None, name: str) -> Mask:
+        """Set the result of one column; return for each group whether its function received an input."""
+        function, window = self.functions[name], result.window
         seen = np.zeros(len(inputs), np.bool_)
         if inputs.begun and window.state is not None:
             seen[0] = window.state.flags["seen"][name]
-        back = (inputs.kinds & 1) == 1
-        ops = np.where(back, RETRACT, AGG).astype(np.int8) if back.any() else None
+        is_retract = (inputs.kinds & 1) == 1
+        ops = np.where(is_retract, RETRACT, AGG).astype(np.int8) if is_retract.any() else None
         before = inputs.before
         if reset is not None:
-            # what came before the last -D is gone; only that the function was called stays
-            seen |= reset.began
-            ops = np.where(reset.gone, SKIP, AGG if ops is None else ops).astype(np.int8) if reset.gone.any() else ops
+            # rows before the last -D are discarded; only the fact that the function was called is kept
+            seen |= reset.has_called
+            ops = (
+                np.where(reset.discarded, SKIP, AGG if ops is None else ops).astype(np.int8)
+                if reset.discarded.any()
+                else ops
+            )
             before = np.where(reset.last >= 0, inputs.rows[reset.last], before)
         if ops is None and (
-            takes_newest(function, window.valid(name)) or answer.fold_plain(name, function.fold_layers)
+            takes_newest(function, window.valid(name)) or result.fold_plain(name, function.fold_layers)
         ):
             return seen | (inputs.sizes > 0)
         try:
             if isinstance(function, PickAggregate) and not function.computes:
-                return _picked(answer, inputs, function, ops, before, seen)
+                return _pick_rows(result, inputs, function, ops, before, seen)
             initial = pc.take(window.whole(name), arrow_array(before, mask=before < 0), boundscheck=False)
-            values = window.taken(name, inputs.rows)
+            values = window.take(name, inputs.rows)
             folded = function.fold_ops(values, inputs.offsets, ops, Accumulators(initial, seen))
         except GroupError as error:
             raise named_error(error, self.table, name, window, inputs, self.key_spec) from error
-        answer.compute(name, folded.values, folded.alone)
+        result.compute(name, folded.values, folded.alone)
         return folded.seen
 
 
-def _picked(
-    answer: Answer, inputs: GroupRows, function: PickAggregate, ops: Operations | None, before: Ints, seen: Mask
+def _pick_rows(
+    result: ResultColumns, inputs: GroupRows, function: PickAggregate, ops: Operations | None, before: Ints, seen: Mask
 ) -> Mask:
-    """Choose the row that supplies each group's value; most functions only look at which values are null."""
-    window, name = answer.window, function.field
+    """Choose the row that supplies each group's value; most functions only check which values are null."""
+    window, name = result.window, function.field
     valid = window.valid(name)
     initial = None
     if function.needs_values:
-        present, filled = (
-            window.taken(name, inputs.rows),
+        present, has_value = (
+            window.take(name, inputs.rows),
             before >= 0 if valid is None else (before >= 0) & valid[before],
         )
-        initial = window.taken(name, np.maximum(before, 0)) if filled.any() else None
+        initial = window.take(name, np.maximum(before, 0)) if has_value.any() else None
     elif valid is None:
-        present, filled = arrow_array(np.zeros(len(inputs.rows), np.int8)), before >= 0
+        present, has_value = arrow_array(np.zeros(len(inputs.rows), np.int8)), before >= 0
     else:
         present = arrow_array(np.zeros(len(inputs.rows), np.int8), mask=~valid[inputs.rows])
-        filled = (before >= 0) & valid[before]
-    folding = function.prepared(present, inputs.offsets, ops)
-    picks, seen = function.pick(folding, filled, seen, initial)
+        has_value = (before >= 0) & valid[before]
+    folding = function.prepare(present, inputs.offsets, ops)
+    picks, seen = function.pick(folding, has_value, seen, initial)
     rows = inputs.rows[folding.original(np.maximum(picks, 0))] if len(folding.values) else picks
-    answer.pick(name, np.where(picks >= 0, rows, np.where(picks == KEEP, before, NO_ROW)))
+    result.pick(name, np.where(picks >= 0, rows, np.where(picks == KEEP, before, NO_ROW)))
     return seen
 
 
 @dataclass(frozen=True, eq=False)
 class _Reset:
-    """Where rows of each group were reset by a -D: ``last`` is the place of the last one among the rows, -1 for none."""
+    """Effect of -D rows on each group.
+
+    Attributes:
+        last: place of the last -D among the rows; -1 for none.
+        discarded: per row, whether it is the last -D or before it.
+        has_called: per group, whether the function received an input before the last -D.
+        is_last: per group, whether its last row is a -D.
+    """
 
     last: Ints
-    gone: Mask
-    began: Mask
+    discarded: Mask
+    has_called: Mask
     is_last: Mask
 
     @staticmethod
@@ -159,7 +192,7 @@ class _Reset:
         number = np.concatenate((np.full(1, -1), np.where(inputs.kinds == DELETE, place, -1)))
         last = np.maximum.accumulate(number)[inputs.offsets[1:]]
         last = np.where(last >= inputs.offsets[:-1], last, -1)
-        gone = place <= last[inputs.group_of] if len(place) else np.zeros(0, np.bool_)
+        discarded = place <= last[inputs.group_of] if len(place) else np.zeros(0, np.bool_)
         shown = offsets_from(inputs.kinds != DELETE)
-        began = (last >= 0) & (shown[np.maximum(last, 0)] > shown[inputs.offsets[:-1]])
-        return _Reset(last, gone, began, (last >= 0) & (last == inputs.offsets[1:] - 1))
+        has_called = (last >= 0) & (shown[np.maximum(last, 0)] > shown[inputs.offsets[:-1]])
+        return _Reset(last, discarded, has_called, (last >= 0) & (last == inputs.offsets[1:] - 1))

@@ -1,4 +1,7 @@
-"""Merge engine deduplicate: the newest version of a key wins, deletes included (Java `DeduplicateMergeFunction`)."""
+"""Merge engine deduplicate: the newest version of a key is the result, deletes included.
+
+Source: ``DeduplicateMergeFunction``.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,13 @@ from lsm_core.merge.sort_key import KeySpec
 
 @dataclass(frozen=True)
 class Deduplicate:
-    """The last row of each key in merge order.
+    """Merge engine that returns the last row of each key in merge order.
 
-    ``ignore_delete``: retracts of keys with several versions are passed over; a key that has nothing else vanishes. A lone
-    row passes as it is, even a delete, because Java does not ask the merge function about single rows.
+    A lone row is returned unchanged, even a delete, because Java does not call the merge function for single rows.
+
+    Attributes:
+        key_spec: columns that order the table's rows.
+        ignore_delete: whether retracts of keys with several versions are ignored; a key of retracts only has no result.
     """
 
     name: ClassVar[str] = "deduplicate"
@@ -28,16 +34,16 @@ class Deduplicate:
     ignore_delete: bool = False
 
     def effective_columns(self, read: Sequence[str]) -> tuple[str, ...]:
-        """The columns read, and the user's sequence fields, which decide who wins."""
+        """Return the columns read, and the sequence fields, which decide the newest version."""
         missing = [column for column in self.key_spec.sequence_columns if column not in read]
         return (*read, *missing)
 
     def takes_newest(self, kinds: npt.NDArray[np.int64] | None) -> bool:
-        """Whether the newest version of each key is all that :meth:`pick` would look at."""
+        """Return whether :meth:`pick` returns the newest version of each key for rows of these kinds."""
         return not self.ignore_delete or kinds is None or not retracts(kinds).any()
 
     def pick(self, groups: Groups, kinds: npt.NDArray[np.int64] | None, folded: bool) -> Ints:
-        """Row index of each group's newest version, or of its newest add under ``ignore_delete``; -1 for none."""
+        """Return the row of each group's newest version, or of its newest add under ``ignore_delete``; -1 for none."""
         newest = groups.newest
         if not self.ignore_delete or kinds is None or len(groups) == 0:
             return newest

@@ -1,4 +1,4 @@
-"""What a key that cannot be folded is called in errors."""
+"""Errors of keys that cannot be folded."""
 
 from __future__ import annotations
 
@@ -12,16 +12,25 @@ from lsm_core.merge.sort_key import KeySpec
 
 
 def key_of(window: FoldInput, inputs: GroupRows, group: int, spec: KeySpec) -> dict[str, Any]:
-    """The key of group number ``group`` of ``inputs``, by column."""
+    """Return the key of group number ``group`` of ``inputs``, by column."""
     first = window.groups.order[window.groups.starts[inputs.groups[group : group + 1]]]
     stored = spec.key_fields(window.rows.pieces[0].batch.schema)
-    return {name: window.taken(held, first)[0].as_py() for name, held in zip(spec.key_columns, stored, strict=True)}
+    return {name: window.take(held, first)[0].as_py() for name, held in zip(spec.key_columns, stored, strict=True)}
 
 
 def named_error(
     error: GroupError, table: str, column: str, window: FoldInput, inputs: GroupRows, spec: KeySpec
 ) -> DredgeError:
-    """The typed error for a group that cannot be folded, with table, column and key."""
+    """Return the typed error for a group that cannot be folded, with table, column and key.
+
+    Args:
+        error: the error of the function.
+        table: name of the table.
+        column: name of the column.
+        window: the window of rows.
+        inputs: the groups of the window to which the error's group number refers.
+        spec: key columns of the table.
+    """
     key = key_of(window, inputs, error.group, spec)
     text = f"table {table}, column '{column}', key {key}: {error.reason}"
     if error.kind == OVERFLOW:

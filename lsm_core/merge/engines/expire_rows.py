@@ -1,6 +1,9 @@
-"""Record-level expiry: rows whose time is over are left out before they are merged (Java `RecordLevelExpire`).
+"""Record-level expiry: expired rows are left out before they are merged.
 
-Only compactions do this, at their plan's clock. An older version of a key with a later time survives a newer one that expired.
+Only compactions expire rows, at their plan's clock. An older version of a key with a later time outlives a newer one
+that expired.
+
+Source: ``RecordLevelExpire``.
 """
 
 from __future__ import annotations
@@ -25,26 +28,35 @@ from lsm_core.types import TypeRoot
 _TIME: Final = "record-level.expire-time"
 _FIELD: Final = "record-level.time-field"
 _MILLISECONDS_FROM: Final = 10**12
-"""A BIGINT from here on counts milliseconds, below it seconds."""
+"""BIGINT values from here on are milliseconds, smaller ones are seconds."""
 _PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _ROOTS: Final = (TypeRoot.INT, TypeRoot.BIGINT, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
 
 
 @dataclass(frozen=True)
 class RowExpiry:
-    """Rows expire ``after`` seconds, counted from the time in column ``field``."""
+    """Rule by which rows expire.
+
+    Attributes:
+        field: name of the time column.
+        after: seconds from the time in ``field`` until a row expires.
+    """
 
     field: str
     after: int
 
     @staticmethod
     def of(schema: TableSchema, options: Mapping[str, str], table: str = "") -> RowExpiry | None:
-        """The expiry that the table's options set; None without `record-level.expire-time`. Raises InvalidOption."""
-        typed = TableOptions(options, table, stored=True)
-        duration = typed.get(_TIME)
+        """Return the expiry that the table's options set, or None without `record-level.expire-time`.
+
+        Raises:
+            InvalidOption: the time field is missing or of another type.
+        """
+        table_options = TableOptions(options, table, stored=True)
+        duration = table_options.get(_TIME)
         if duration is None:
             return None
-        name = typed.get(_FIELD)
+        name = table_options.get(_FIELD)
         if not name:
             raise InvalidOption(_FIELD, "", f"a column, as {_TIME} is set", table)
         if not schema.has_field(name):
@@ -55,25 +67,25 @@ class RowExpiry:
         return RowExpiry(str(name), int(duration) // 1000)
 
     def expired(self, times: pa.Array, now_ms: int) -> Mask:
-        """Which rows are over at epoch ms ``now_ms``, by their values of the time column; null never is."""
-        seconds = numbers(times)  # since the epoch, fractions cut off towards the past
+        """Return a mask of the rows that are expired at ``now_ms`` (epoch ms), by their times; null never expires."""
+        seconds = numbers(times)  # since the epoch, rounded down
         if pa.types.is_timestamp(times.type):
             seconds = seconds // _PER_SECOND[times.type.unit]
         elif pa.types.is_int64(times.type):
             seconds = np.where(seconds >= _MILLISECONDS_FROM, seconds // 1000, seconds)
-        over = seconds + self.after < now_ms // 1000
+        is_expired = seconds + self.after < now_ms // 1000
         valid = valid_mask(times)
-        return np.asarray(over if valid is None else over & valid, np.bool_)
+        return np.asarray(is_expired if valid is None else is_expired & valid, np.bool_)
 
     def living(self, now_ms: int) -> Living:
-        """A filter of batches that leaves out what is over at epoch ms ``now_ms``, deletes like all others."""
+        """Return a function that drops the rows of a batch that are expired at ``now_ms`` (epoch ms), deletes too."""
 
         def keep(batch: pa.RecordBatch) -> pa.RecordBatch:
-            over = self.expired(batch.column(self.field), now_ms)
-            return batch.filter(pa.array(~over)) if over.any() else batch
+            expired = self.expired(batch.column(self.field), now_ms)
+            return batch.filter(pa.array(~expired)) if expired.any() else batch
 
         return keep
 
 
 Living = Callable[[pa.RecordBatch], pa.RecordBatch]
-"""Takes a batch with the table's columns and gives back those of its rows that are not over."""
+"""Returns the rows of a batch that are not expired; the batch has the table's columns."""

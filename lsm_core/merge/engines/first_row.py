@@ -1,4 +1,7 @@
-"""Merge engine first-row: the oldest version of a key stays (Java `FirstRowMergeFunction`)."""
+"""Merge engine first-row: the oldest version of a key is the result.
+
+Source: ``FirstRowMergeFunction``.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +23,14 @@ REFUSAL: Final = "first-row does not take -U or -D; 'ignore-delete' = 'true' let
 
 @dataclass(frozen=True)
 class FirstRow:
-    """The first row of each key in merge order. Retracts are refused, or passed over with ``ignore_delete``.
+    """Merge engine that returns the first row of each key in merge order.
 
-    A lone row passes as it is, because Java does not ask the merge function about single rows.
+    A lone row is returned unchanged, because Java does not call the merge function for single rows.
+
+    Attributes:
+        key_spec: columns that order the table's rows.
+        ignore_delete: whether retracts are ignored; otherwise they are an error.
+        table: name of the table, for errors.
     """
 
     name: ClassVar[str] = "first-row"
@@ -31,28 +39,32 @@ class FirstRow:
     table: str = ""
 
     def effective_columns(self, read: Sequence[str]) -> tuple[str, ...]:
-        """The columns read: sequence numbers alone decide."""
+        """Return the columns read: only sequence numbers decide the order."""
         return tuple(read)
 
     def takes_newest(self, kinds: npt.NDArray[np.int64] | None) -> bool:
-        """Never: the oldest stays."""
+        """Return False: the result is the oldest version."""
         return False
 
     def pick(self, groups: Groups, kinds: npt.NDArray[np.int64] | None, folded: bool) -> Ints:
-        """Row index of each group's oldest version that is no retract; -1 for none. Raises RetractNotSupported."""
+        """Return the row of each group's oldest version that is no retract; -1 for none.
+
+        Raises:
+            RetractNotSupported: a key with several versions has a retract.
+        """
         oldest = groups.order[groups.starts]
         if kinds is None or len(groups) == 0:
             return np.asarray(oldest, np.int64)
-        back = retracts(kinds)[groups.order]
-        if not back.any():
+        is_retract = retracts(kinds)[groups.order]
+        if not is_retract.any():
             return np.asarray(oldest, np.int64)
         versions = groups.ends - groups.starts
         versions[0] += folded
-        shown = np.where(back, len(back), np.arange(len(back)))
-        first = np.minimum.reduceat(shown, groups.starts)
+        add_places = np.where(is_retract, len(is_retract), np.arange(len(is_retract)))
+        first = np.minimum.reduceat(add_places, groups.starts)
         several = versions > 1
-        if not self.ignore_delete and np.logical_or.reduceat(back, groups.starts)[several].any():
+        if not self.ignore_delete and np.logical_or.reduceat(is_retract, groups.starts)[several].any():
             raise RetractNotSupported(f"table {self.table}: {REFUSAL}")
-        found = first < len(back)
-        picked = np.where(found, groups.order[np.minimum(first, len(back) - 1)], -1)
+        has_add = first < len(is_retract)
+        picked = np.where(has_add, groups.order[np.minimum(first, len(is_retract) - 1)], -1)
         return np.where(several, picked, oldest)

@@ -1,7 +1,7 @@
-"""What engines that build a new row from several versions share: a window of keys in, one row a key out, late.
+"""Common parts of merge engines that build a new row from several versions: from a window of keys to one row a key.
 
-Only keys with two or more versions are computed. Everything else, and every column whose answer is one of the inputs, is
-named by row index and taken once at the end.
+Only keys with two or more versions are computed. All other keys, and columns whose result is one of the inputs, are
+kept as row numbers and taken once at the end.
 """
 
 from __future__ import annotations
@@ -29,15 +29,17 @@ NO_ROW: Final = -1
 INSERT: Final = 0
 DELETE: Final = 3
 _MOST_LAYERS: Final = 64
-"""Versions of a key up to which all keys are folded together, one version at a time."""
+"""Largest number of versions of a key for which all keys are folded together, one version at a time."""
 
 
 @dataclass(frozen=True, eq=False)
 class OpenState:
-    """The result so far of a key whose rows may go on.
+    """Result so far of a key that may have further rows.
 
-    ``piece``: one row. With ``versions`` = 1 it is the row itself, untouched; with more its columns are accumulators and
-    ``flags`` is what the engine must remember besides them.
+    Attributes:
+        piece: one row: the only version unchanged, or with more versions the accumulators.
+        versions: number of versions so far.
+        flags: further values that the engine must keep.
     """
 
     piece: Piece
@@ -47,11 +49,16 @@ class OpenState:
 
 @dataclass(frozen=True, eq=False)
 class FoldInput:
-    """Keys to fold: group g of ``groups`` is a key, its rows in merge order.
+    """Keys to fold; group g of ``groups`` is one key, its rows in merge order.
 
-    With ``state`` row 0 of ``rows`` is the state's, and the first row of the first group. ``kinds`` None: all rows are +I.
-    ``open_end``: the last group may go on in rows to come. ``bypass``: a key with one version comes out as that version, as
-    Java's readers do; its lookups ask the engine about these too.
+    Attributes:
+        rows: all rows; with ``state``, row 0 is the state's and the first row of the first group.
+        groups: rows of each key.
+        kinds: row kinds; None if all rows are +I.
+        state: open key of the previous window; None for none.
+        open_end: whether the last group may have further rows.
+        bypass: whether a key with one version returns that version unchanged, as Java's readers do; its lookups call
+            the engine for these too.
     """
 
     rows: Rows
@@ -64,7 +71,7 @@ class FoldInput:
     _kept: list[tuple[str, pa.Array, Mask | None]] = field(default_factory=list)
 
     def whole(self, name: str) -> pa.Array:
-        """A column of all rows end to end. Only the last one asked for is kept: no two copies live at a time."""
+        """Return a column of all rows; only the last one is cached, so that two copies never exist at a time."""
         return self._column(name)[1]
 
     def _column(self, name: str) -> tuple[str, pa.Array, Mask | None]:
@@ -75,12 +82,18 @@ class FoldInput:
             self._kept.append((name, whole, valid_mask(whole)))
         return self._kept[0]
 
-    def taken(self, name: str, chosen: Ints) -> pa.Array:
-        """Values of column ``name`` of the ``chosen`` rows."""
+    def take(self, name: str, chosen: Ints) -> pa.Array:
+        """Return the values of column ``name`` of the ``chosen`` rows."""
         return pc.take(self.whole(name), arrow_array(chosen), boundscheck=False)
 
-    def picked(self, name: str, rows: Ints, some_null: bool = False) -> pa.Array:
-        """As :meth:`taken`, in much less time where values are numbers; ``some_null``: NO_ROW among ``rows`` gives null."""
+    def take_fast(self, name: str, rows: Ints, some_null: bool = False) -> pa.Array:
+        """Return the same as :meth:`take`, but much faster for numbers.
+
+        Args:
+            name: name of the column.
+            rows: row numbers.
+            some_null: whether NO_ROW among ``rows`` gives null.
+        """
         _, whole, valid = self._column(name)
         kind = whole.type
         fixed = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_temporal(kind)
@@ -94,7 +107,7 @@ class FoldInput:
         return pa.Array.from_buffers(kind, len(rows), [bits, pa.py_buffer(values)])
 
     def valid(self, name: str) -> Mask | None:
-        """Which rows hold a value in column ``name``; None: all do."""
+        """Return a mask of the rows with a value in column ``name``, or None if all have one."""
         return self._column(name)[2]
 
     @property
@@ -104,7 +117,7 @@ class FoldInput:
 
     @cached_property
     def multiple(self) -> Mask:
-        """Groups of two or more versions, and all others too that the engine is to be asked about."""
+        """Groups of two or more versions, and without ``bypass`` all others too."""
         if not self.bypass:
             return np.ones(len(self.groups), np.bool_)
         several = self.groups.ends - self.groups.starts > 1
@@ -114,7 +127,7 @@ class FoldInput:
 
     @cached_property
     def inputs(self) -> GroupRows:
-        """The versions of the groups with several of them; an accumulator is not among them."""
+        """The versions of the groups with several of them; an accumulator is not included."""
         groups = np.flatnonzero(self.multiple)
         starts, ends = self.groups.starts[groups].copy(), self.groups.ends[groups]
         if self.accumulated:
@@ -127,9 +140,14 @@ class FoldInput:
 
 @dataclass(frozen=True, eq=False)
 class GroupRows:
-    """Rows of some groups: group ``groups[i]`` has ``rows[offsets[i]:offsets[i + 1]]``, their kinds beside them.
+    """Rows of some groups.
 
-    ``begun``: the first group goes on from row 0, an accumulator.
+    Attributes:
+        groups: numbers of the groups.
+        rows: row numbers; group ``groups[i]`` has ``rows[offsets[i]:offsets[i + 1]]``.
+        offsets: first row of each group, and the end.
+        kinds: row kind of each row.
+        begun: whether the first group continues from row 0, an accumulator.
     """
 
     groups: Ints
@@ -143,12 +161,12 @@ class GroupRows:
 
     @cached_property
     def sizes(self) -> Ints:
-        """Rows of each group."""
+        """Number of rows of each group."""
         return np.diff(self.offsets)
 
     @cached_property
     def places(self) -> Ints:
-        """The number of each row."""
+        """The position of each row."""
         return np.arange(len(self.rows))
 
     @cached_property
@@ -163,7 +181,7 @@ class GroupRows:
 
     @cached_property
     def layers(self) -> Layers | None:
-        """The rows by their place in their group, an accumulator first; None where some group is too long for that."""
+        """The rows by their place in their group, an accumulator first; None where a group is too long."""
         sizes = self.sizes.copy()
         sizes[: int(self.begun)] += 1
         if not len(sizes) or not sizes.all() or int(sizes.max()) > _MOST_LAYERS:
@@ -184,7 +202,7 @@ class GroupRows:
 
     @cached_property
     def _from_newest(self) -> Layers | None:
-        """The rows by their place from the end of their group; None where some group is too long for that."""
+        """The rows by their place from the end of their group; None where a group is too long."""
         if not len(self) or int(self.sizes.max()) > _MOST_LAYERS:
             return None
         largest_first = np.argsort(-self.sizes.astype(np.int16), kind="stable")
@@ -193,27 +211,31 @@ class GroupRows:
         return Layers(largest_first, tuple(self.rows[last[:count] - place] for place, count in enumerate(counts)))
 
     def newest_with(self, valid: Mask) -> Ints | None:
-        """The newest row of each group that is ``valid``, where none is any other or NO_ROW; None if some group is very long."""
+        """Return the newest ``valid`` row of each group, any other or NO_ROW where none is valid.
+
+        Returns:
+            The rows, or None if a group is very long.
+        """
         layers = self._from_newest
         if layers is None:
             return None
-        found = np.full(len(self), NO_ROW, np.int64)
+        rows_by_group = np.full(len(self), NO_ROW, np.int64)
         undecided = np.arange(len(self))
         for rows in layers.rows:
             undecided = undecided[: int(np.searchsorted(undecided, len(rows)))]
-            here = rows if len(undecided) == len(rows) else rows[undecided]
-            missing = ~valid[here]
-            found[undecided] = here  # a later round replaces what holds nothing
+            candidates = rows if len(undecided) == len(rows) else rows[undecided]
+            missing = ~valid[candidates]
+            rows_by_group[undecided] = candidates  # a later round replaces rows without a value
             undecided = undecided[missing]
             if not len(undecided):
                 break
         result = np.empty(len(self), np.int64)
-        result[layers.groups] = found
+        result[layers.groups] = rows_by_group
         return result
 
     @property
     def before(self) -> Ints:
-        """The row that each group goes on from: row 0 for one that has begun, NO_ROW for the others."""
+        """The row from which each group continues: row 0 for a group that has begun, NO_ROW for the others."""
         rows = np.full(len(self), NO_ROW, np.int64)
         rows[: int(self.begun)] = 0
         return rows
@@ -221,18 +243,28 @@ class GroupRows:
 
 @dataclass(frozen=True, eq=False)
 class Layers:
-    """Groups in the order of ``groups``, largest first: ``rows[k]`` are the k-th rows of all groups that have so many."""
+    """Rows of groups by place.
+
+    Attributes:
+        groups: the groups, largest first.
+        rows: ``rows[k]`` are the k-th rows of all groups that have more than k rows.
+    """
 
     groups: Ints
     rows: tuple[Ints, ...]
 
 
 @dataclass(eq=False)
-class Answer:
-    """The answer of every group, built column by column.
+class ResultColumns:
+    """Result of every group, built column by column.
 
-    Columns that are neither picked nor computed come from the newest version. ``kinds``: of the groups with several versions.
-    ``flags``: what the open key needs besides its accumulators. ``alone``: which of these groups some function folded by itself.
+    Columns that are neither picked nor computed come from the newest version.
+
+    Attributes:
+        window: the keys to fold.
+        kinds: row kind of each group with several versions.
+        flags: values that the open key needs besides its accumulators.
+        alone: mask of the groups that some function folded one by one; None for none.
     """
 
     window: FoldInput
@@ -242,13 +274,19 @@ class Answer:
     _columns: dict[str, pa.Array] = field(default_factory=dict)
 
     def pick(self, name: str, rows: Ints) -> None:
-        """``rows``: for each group with several versions the row that supplies its value (NO_ROW: null)."""
+        """Set a column from the row that supplies the value of each group with several versions (NO_ROW: null)."""
         index = self.window.groups.newest.copy()
         index[self.window.inputs.groups] = rows
-        self._columns[name] = self.window.picked(name, index, bool((rows < 0).any()))
+        self._columns[name] = self.window.take_fast(name, index, bool((rows < 0).any()))
 
     def compute(self, name: str, values: pa.Array, alone: Mask | None = None) -> None:
-        """``values``: one for each group with several versions; ``alone``: those folded one after another (None: none)."""
+        """Set a column from one value for each group with several versions.
+
+        Args:
+            name: name of the column.
+            values: the values.
+            alone: mask of the groups that were folded one by one; None for none.
+        """
         if alone is not None:
             self.alone = alone if self.alone is None else self.alone | alone
         whole, window = self.window.whole(name), self.window
@@ -264,9 +302,10 @@ class Answer:
     def fold_plain(
         self, name: str, fold: Callable[[npt.NDArray[Any], Sequence[Ints]], npt.NDArray[Any] | None]
     ) -> bool:
-        """Compute a column of plain numbers without nulls by ``fold``, which is given all of them and the layers' rows.
+        """Set a column of plain numbers without nulls by ``fold``, which receives all numbers and the layers' rows.
 
-        False where that is not possible, or ``fold`` declines.
+        Returns:
+            False if the column has nulls or another type, or ``fold`` returns None.
         """
         layers, whole = self.window.inputs.layers, self.window.whole(name)
         if layers is None or not _plain(whole):
@@ -281,10 +320,10 @@ class Answer:
         return True
 
     def column(self, name: str) -> pa.Array:
-        """The finished column."""
+        """Return the finished column."""
         if name in self._columns:
             return self._columns.pop(name)
-        newest = self.window.picked(name, self.window.groups.newest)
+        newest = self.window.take_fast(name, self.window.groups.newest)
         if name != VALUE_KIND:
             return newest
         kinds = numpy_array(newest).copy()
@@ -294,9 +333,13 @@ class Answer:
 
 @dataclass(frozen=True, eq=False)
 class FoldOutput:
-    """Rows of the keys that are complete, in key order, and the key that stays open.
+    """Rows of the complete keys, in key order, and the open key.
 
-    ``folded``: keys with several versions; ``alone``: those of them that some function folded by itself.
+    Attributes:
+        batches: the rows.
+        state: the open key; None for none.
+        folded: number of keys with several versions.
+        alone: number of those that some function folded one by one.
     """
 
     batches: list[pa.RecordBatch]
@@ -305,20 +348,20 @@ class FoldOutput:
     alone: int = 0
 
 
-def finish(answer: Answer) -> FoldOutput:
-    """Put the columns together: complete keys as batches of at most 131,072 rows, the open one as a state."""
-    window = answer.window
+def finish(result: ResultColumns) -> FoldOutput:
+    """Build the output: complete keys as batches of at most 131,072 rows, the open key as a state."""
+    window = result.window
     schema = window.rows.pieces[0].batch.schema
-    batch = pa.RecordBatch.from_arrays([answer.column(name) for name in schema.names], schema=schema)
+    batch = pa.RecordBatch.from_arrays([result.column(name) for name in schema.names], schema=schema)
     closed = len(window.groups) - window.open_end
     batches = [batch.slice(at, min(OUTPUT_ROWS, closed - at)) for at in range(0, closed, OUTPUT_ROWS)]
-    state = _open_state(answer, batch.slice(closed, 1)) if window.open_end else None
+    state = _open_state(result, batch.slice(closed, 1)) if window.open_end else None
     folded = int((window.inputs.sizes > 0).sum())
-    return FoldOutput(batches, state, folded, 0 if answer.alone is None else int(answer.alone.sum()))
+    return FoldOutput(batches, state, folded, 0 if result.alone is None else int(result.alone.sum()))
 
 
 def _plain(values: pa.Array) -> bool:
-    """Whether values lie in memory as NumPy has them."""
+    """Return whether values have NumPy's memory layout, without nulls."""
     kind = values.type
     return not values.null_count and (
         pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind)
@@ -329,20 +372,20 @@ def _take(whole: pa.Array, index: Ints, some_null: bool = False) -> pa.Array:
     return pc.take(whole, arrow_array(index, mask=index < 0 if some_null else None), boundscheck=False)
 
 
-def _open_state(answer: Answer, row: pa.RecordBatch) -> OpenState:
-    window = answer.window
+def _open_state(result: ResultColumns, row: pa.RecordBatch) -> OpenState:
+    window = result.window
     newest = int(window.groups.newest[-1])
     place = window.rows.piece_at(newest)
     versions = len(window.groups.order) - int(window.groups.starts[-1])
     if len(window.groups) == 1 and window.state is not None:
         versions += window.state.versions - 1
-    # a copy: a slice would keep its whole window in memory
+    # copied: a slice would keep its whole window in memory
     copies = [pa.concat_arrays([column.take(arrow_array([0]))]) for column in row.columns]
     own = pa.RecordBatch.from_arrays(copies, schema=row.schema)
     offset = int(window.rows.offsets[int(window.rows.piece_of(np.array([newest], np.int64))[0])])
     keys = place.keys.slice(newest - offset, newest - offset + 1)
     piece = Piece(own, keys, place.level, place.age, float(own.nbytes))
-    return OpenState(piece, versions, answer.flags if versions > 1 else {})
+    return OpenState(piece, versions, result.flags if versions > 1 else {})
 
 
-__all__ = ["DELETE", "INSERT", "NO_ROW", "Answer", "FoldInput", "FoldOutput", "GroupRows", "OpenState", "finish"]
+__all__ = ["DELETE", "INSERT", "NO_ROW", "FoldInput", "FoldOutput", "GroupRows", "OpenState", "ResultColumns", "finish"]

@@ -1,4 +1,6 @@
-"""Merges that no table asks for: every version in order, for passes and write buffers, and the keys on which two answers differ."""
+"""Merge engines without an option: all versions in order, for passes and write buffers, and keys on which two inputs
+differ.
+"""
 
 from __future__ import annotations
 
@@ -19,23 +21,27 @@ _NOT_VALUES = frozenset({SEQUENCE_NUMBER, VALUE_KIND, LEVEL})
 
 @dataclass(frozen=True)
 class AllVersions:
-    """Passes every row on. Folding some runs of a key first can change what engines that build rows make of it."""
+    """Merge engine that returns every row.
+
+    Folding some runs of a key first could change the result of engines that build rows.
+    """
 
     name: ClassVar[str] = "all-versions"
     key_spec: KeySpec
 
     def effective_columns(self, read: Sequence[str]) -> tuple[str, ...]:
-        """The columns read, and the user's sequence fields, which decide the order."""
+        """Return the columns read, and the sequence fields, which decide the order."""
         return (*read, *(column for column in self.key_spec.sequence_columns if column not in read))
 
     def fold(self, window: FoldInput) -> FoldOutput:
-        """All rows in merge order; no key stays open, as windows give the versions of a key in order."""
+        """Return all rows in merge order; no key stays open, because windows have the versions of a key in order."""
         return FoldOutput(emit(window.rows, window.groups.order), None)
 
 
 @dataclass(frozen=True)
 class Differences:
-    """Merges two inputs without repeated keys; a key comes out, once, if their rows differ in a value column.
+    """Merge engine for two inputs without repeated keys that returns each key once if its rows differ in a value
+    column.
 
     Sequence numbers and kinds are no values; null equals null and NaN equals NaN.
     """
@@ -44,12 +50,12 @@ class Differences:
     key_spec: KeySpec
 
     def effective_columns(self, read: Sequence[str]) -> tuple[str, ...]:
-        """Just the columns read."""
+        """Return the columns read."""
         return tuple(read)
 
     def fold(self, window: FoldInput) -> FoldOutput:
-        """The newest row of every key that differs. A key that may go on is kept as it is."""
-        from lsm_core.merge.functions.elements import codes  # reads and compactions, who import this, need none of it
+        """Return the newest row of every key that differs; a key that may have a further row stays open."""
+        from lsm_core.merge.functions.elements import codes  # imported here: reads and compactions do not need it
 
         groups, rows = window.groups, window.rows
         pairs = np.flatnonzero(groups.ends - groups.starts == 2)
@@ -59,11 +65,11 @@ class Differences:
         for name in rows.pieces[0].batch.schema.names:
             if name in _NOT_VALUES or name.startswith(KEY_PREFIX):
                 continue
-            code = codes(window.taken(name, np.concatenate((older, newer))))
+            code = codes(window.take(name, np.concatenate((older, newer))))
             same &= code[: len(pairs)] == code[len(pairs) :]
         differs[pairs] = ~same
         state = None
-        # one row so far: the other answer's may follow; two rows: all there will be
+        # after one row the other input's row may follow; after two rows the key is complete
         if window.open_end and int(groups.ends[-1] - groups.starts[-1]) == 1:
             differs[-1] = False
             row = int(groups.newest[-1])

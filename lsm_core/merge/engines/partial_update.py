@@ -1,4 +1,7 @@
-"""Merge engine partial-update: later versions fill in or replace single fields (Java `PartialUpdateMergeFunction`)."""
+"""Merge engine partial-update: later versions fill in or replace single fields.
+
+Source: ``PartialUpdateMergeFunction``.
+"""
 
 from __future__ import annotations
 
@@ -21,19 +24,19 @@ from lsm_core.merge.engines.fold import (
     DELETE,
     INSERT,
     NO_ROW,
-    Answer,
     FoldInput,
     FoldOutput,
     GroupRows,
+    ResultColumns,
     finish,
 )
 from lsm_core.merge.engines.sequence_group import (
     Segment,
     SequenceGroup,
-    accepted,
+    accept_rows,
+    apply_removals,
     last_place,
     newest_of_inserts,
-    removed,
 )
 from lsm_core.merge.functions import AGG, LATE, RETRACT, SKIP, Accumulators, AggregateFunction, GroupError
 from lsm_core.merge.sort_key import KeySpec
@@ -46,10 +49,19 @@ REFUSAL: Final = (
 
 @dataclass(frozen=True)
 class PartialUpdate:
-    """Fields outside sequence groups keep their last value that is not null; groups see :mod:`sequence_group`.
+    """Merge engine in which fields outside sequence groups keep their last value that is not null.
 
-    ``functions``: aggregates of protected fields. ``ignore_delete``, ``remove_on_delete``: what -U and -D do where there are
-    no groups; otherwise they are refused. A retract that is the first version of a key starts the row with its values.
+    Sequence groups: see :mod:`sequence_group`. A retract that is the first version of a key starts the row with its
+    values.
+
+    Attributes:
+        key_spec: columns that order the table's rows.
+        groups: sequence groups.
+        functions: aggregate functions of protected fields.
+        ignore_delete: without groups, whether -U and -D are ignored.
+        remove_on_delete: without groups, whether -D deletes the row; if neither is set, -U and -D are an error.
+        required: columns that are NOT NULL, without the primary key.
+        table: name of the table, for errors.
     """
 
     name: ClassVar[str] = "partial-update"
@@ -67,7 +79,9 @@ class PartialUpdate:
         return {name: group for group in self.groups for name in (*group.ordering, *group.protected)}
 
     def effective_columns(self, read: Sequence[str]) -> tuple[str, ...]:
-        """The columns read, the ordering fields of their groups and of those that delete rows, the user's sequence fields."""
+        """Return the columns read, the ordering fields of their groups and of groups that delete rows, and the sequence
+        fields.
+        """
         removing = [name for group in self.groups if group.removes for name in group.ordering]
         needed = [name for column in read if column in self.group_of for name in self.group_of[column].ordering]
         needed += removing
@@ -75,34 +89,42 @@ class PartialUpdate:
         return (*read, *(name for name in extra if name not in read))
 
     def fold(self, window: FoldInput) -> FoldOutput:
-        """One row a key. Raises RetractNotSupported, ArithmeticOverflow, InvalidData naming table, column and key."""
+        """Return one row for each key.
+
+        Raises:
+            RetractNotSupported: a row cannot be taken back.
+            ArithmeticOverflow: a result leaves the range of its type.
+            InvalidData: a NOT NULL column is null, or a column is missing; each error names table, column and key.
+        """
         inputs = window.inputs
         flags = window.state.flags if window.accumulated and window.state is not None else {}
-        if not len(inputs.rows):  # nothing to fold: at most an accumulator that is complete now
-            gone = bool(flags) and (flags["deleted"] or not flags["met_insert"])
-            return finish(Answer(window, np.full(len(inputs), DELETE if gone else INSERT, np.int8), dict(flags)))
+        if not len(inputs.rows):  # no row to fold: at most an accumulator that is complete now
+            is_deleted = bool(flags) and (flags["deleted"] or not flags["met_insert"])
+            return finish(
+                ResultColumns(window, np.full(len(inputs), DELETE if is_deleted else INSERT, np.int8), dict(flags))
+            )
         backs = (inputs.kinds & 1) == 1
         segment, deleted = self._segments(window, inputs, backs)
         if inputs.begun and not inputs.sizes[0]:
             deleted[0] = flags["deleted"]
-        met = last_place(inputs, ~backs) >= 0
-        met[0] |= flags.get("met_insert", False)
-        answer = Answer(window, np.where(deleted | ~met, DELETE, INSERT).astype(np.int8))
+        has_insert = last_place(inputs, ~backs) >= 0
+        has_insert[0] |= flags.get("met_insert", False)
+        result = ResultColumns(window, np.where(deleted | ~has_insert, DELETE, INSERT).astype(np.int8))
         seen: dict[str, bool] = {}
         if self.ignore_delete and backs.any() and window.rows.has(SEQUENCE_NUMBER):
-            # ignored deletes do not lend the row their sequence number; a key of nothing else has 0, as in Java
+            # the row does not get the sequence number of ignored deletes; a key of only these has 0, as in Java
             numbers = np.asarray(window.rows.integers(SEQUENCE_NUMBER, np.int64))
             last = last_place(inputs, ~backs)
             source = np.where(last >= 0, inputs.rows[last], inputs.before)
-            answer.compute(SEQUENCE_NUMBER, pa.array(np.where(source >= 0, numbers[source], 0), pa.int64()))
-        self._loose(answer, inputs, segment, ~backs)
+            result.compute(SEQUENCE_NUMBER, pa.array(np.where(source >= 0, numbers[source], 0), pa.int64()))
+        self._ungrouped_fields(result, inputs, segment, ~backs)
         for group in self.groups:
-            seen |= self._group(answer, inputs, segment, backs, group, flags.get("seen", {}))
-        answer.flags = {"deleted": bool(deleted[-1]), "met_insert": bool(met[-1]), "seen": seen}
-        return finish(answer)
+            seen |= self._group_fields(result, inputs, segment, backs, group, flags.get("seen", {}))
+        result.flags = {"deleted": bool(deleted[-1]), "met_insert": bool(has_insert[-1]), "seen": seen}
+        return finish(result)
 
     def _segments(self, window: FoldInput, inputs: GroupRows, backs: Mask) -> tuple[Segment, Mask]:
-        """From which row and place on each key counts, and whether its last row deleted it."""
+        """Return the row and place from which each key counts, and whether its last row deleted it."""
         base, begin = inputs.before, inputs.offsets[:-1].copy()
         none = np.zeros(len(inputs), np.bool_)
         if not backs.any():
@@ -115,7 +137,7 @@ class PartialUpdate:
         if self.groups:
             removing = [group for group in self.groups if group.removes]
             segment = Segment(base, begin)
-            return removed(removing, window, inputs, segment) if removing else (segment, none)
+            return apply_removals(removing, window, inputs, segment) if removing else (segment, none)
         if not self.remove_on_delete:
             key = key_of(window, inputs, int(inputs.group_of[int(np.argmax(backs))]), self.key_spec)
             raise RetractNotSupported(f"table {self.table}, key {key}: {REFUSAL}")
@@ -124,9 +146,9 @@ class PartialUpdate:
         base[hit], begin[hit] = inputs.rows[last[hit]], last[hit] + 1
         return Segment(base, begin), hit & (begin == inputs.offsets[1:])
 
-    def _loose(self, answer: Answer, inputs: GroupRows, segment: Segment, adds: Mask) -> None:
-        """Fields outside all groups: the last add that is not null, else what the key began with."""
-        window = answer.window
+    def _ungrouped_fields(self, result: ResultColumns, inputs: GroupRows, segment: Segment, adds: Mask) -> None:
+        """Set the fields outside all groups: the last add that is not null, else the value with which the key began."""
+        window = result.window
         shown = adds & segment.counts(inputs)
         everything = bool(shown.all()) and not inputs.begun
         keys = self.key_spec.key_columns
@@ -143,71 +165,71 @@ class PartialUpdate:
                     raise InvalidData(self.table, name, f"null in a NOT NULL column, key {key}")
             newest = inputs.newest_with(valid) if everything and valid is not None else None
             if newest is not None:
-                answer.pick(name, newest)
+                result.pick(name, newest)
                 continue
             last = last_place(inputs, shown if valid is None else shown & valid[inputs.rows])
-            answer.pick(name, np.where(last >= 0, inputs.rows[last], segment.base))
+            result.pick(name, np.where(last >= 0, inputs.rows[last], segment.base))
 
-    def _group(
+    def _group_fields(
         self,
-        answer: Answer,
+        result: ResultColumns,
         inputs: GroupRows,
         segment: Segment,
         backs: Mask,
         group: SequenceGroup,
         seen: Mapping[str, bool],
     ) -> dict[str, bool]:
-        """The fields of one group; returns whether the functions of the last key were given something."""
-        window = answer.window
-        here = set(window.rows.pieces[0].batch.schema.names)
-        fields = [name for name in (*group.ordering, *group.protected) if name in here]
+        """Set the fields of one group; return whether each function received an input for the last key."""
+        window = result.window
+        present = set(window.rows.pieces[0].batch.schema.names)
+        fields = [name for name in (*group.ordering, *group.protected) if name in present]
         if not fields:
             return {}
-        missing = [name for name in group.ordering if name not in here]
+        missing = [name for name in group.ordering if name not in present]
         if missing:
             raise InvalidData(self.table, missing[0], f"is needed to merge column '{fields[0]}' of its sequence group")
         aggregated = [name for name in fields if name in self.functions]
         simple = not aggregated and not backs.any()
         last = newest_of_inserts(group, window, inputs) if simple else None
-        took = passed = np.zeros(0, np.bool_)
+        is_accepted = is_skipped = np.zeros(0, np.bool_)
         if last is None:
-            took, passed = accepted(group, window, inputs, segment, backs if self.ignore_delete else None)
-            last = last_place(inputs, took)
+            is_accepted, is_skipped = accept_rows(group, window, inputs, segment, backs if self.ignore_delete else None)
+            last = last_place(inputs, is_accepted)
         rows = np.where(last >= 0, inputs.rows[last], segment.base)
         nulled = (last >= 0) & backs[last] if backs.any() else np.zeros(len(last), np.bool_)
         for name in fields:
             if name not in self.functions:
-                answer.pick(name, rows if name in group.ordering else np.where(nulled, NO_ROW, rows))
+                result.pick(name, rows if name in group.ordering else np.where(nulled, NO_ROW, rows))
         if not aggregated:
             return {}
-        ops = np.where(backs, RETRACT, np.where(took, AGG, LATE))
-        ops = np.where(passed, SKIP, ops).astype(np.int8)
+        ops = np.where(backs, RETRACT, np.where(is_accepted, AGG, LATE))
+        ops = np.where(is_skipped, SKIP, ops).astype(np.int8)
         begun = {name: self._begun(window, inputs, segment, group, name, seen) for name in aggregated}
-        return {name: self._aggregate(answer, inputs, segment, ops, name, begun[name]) for name in aggregated}
+        return {name: self._aggregate(result, inputs, segment, ops, name, begun[name]) for name in aggregated}
 
     def _aggregate(
         self,
-        answer: Answer,
+        result: ResultColumns,
         inputs: GroupRows,
         segment: Segment,
         ops: npt.NDArray[np.int8],
         name: str,
         begun: Mask,
     ) -> bool:
-        window = answer.window
+        window = result.window
         initial = self._initial(window, segment, name)
         try:
-            values = window.taken(name, inputs.rows)
+            values = window.take(name, inputs.rows)
             folded = self.functions[name].fold_ops(values, inputs.offsets, ops, Accumulators(initial, begun))
         except GroupError as error:
             raise named_error(error, self.table, name, window, inputs, self.key_spec) from error
-        answer.compute(name, folded.values, folded.alone)
+        result.compute(name, folded.values, folded.alone)
         return bool(folded.seen[-1])
 
     @staticmethod
     def _initial(window: FoldInput, segment: Segment, name: str) -> pa.Array:
-        nothing = segment.base == NO_ROW
-        return pc.take(window.whole(name), pa.array(segment.base, mask=nothing), boundscheck=False)
+        no_row = segment.base == NO_ROW
+        return pc.take(window.whole(name), pa.array(segment.base, mask=no_row), boundscheck=False)
 
     def _begun(
         self,
@@ -218,20 +240,20 @@ class PartialUpdate:
         name: str,
         seen: Mapping[str, bool],
     ) -> Mask:
-        """Whether a function was given something before: it remembers that across rows that deleted everything."""
+        """Return whether a function received an input before; it remembers that across rows that deleted everything."""
         begun = np.zeros(len(inputs), np.bool_)
         begun[0] = inputs.begun and seen.get(name, False)
         function = self.functions[name]
         if not segment.past or not function.remembers:
             return begun
         backs = (inputs.kinds & 1) == 1
-        values = window.taken(name, inputs.rows)
+        values = window.take(name, inputs.rows)
         for before, after in pairwise((*segment.past, segment)):
-            took, passed = accepted(group, window, inputs, before)
-            gone = backs | passed | (inputs.places >= (after.begin - 1)[inputs.group_of])
-            ops = np.where(gone, SKIP, np.where(took, AGG, LATE)).astype(np.int8)
-            given = Accumulators(self._initial(window, before, name), begun)
-            begun = function.fold_ops(values, inputs.offsets, ops, given).seen
+            is_accepted, is_skipped = accept_rows(group, window, inputs, before)
+            is_hidden = backs | is_skipped | (inputs.places >= (after.begin - 1)[inputs.group_of])
+            ops = np.where(is_hidden, SKIP, np.where(is_accepted, AGG, LATE)).astype(np.int8)
+            initial = Accumulators(self._initial(window, before, name), begun)
+            begun = function.fold_ops(values, inputs.offsets, ops, initial).seen
         return begun
 
 

@@ -1,7 +1,9 @@
-"""What a table's merge engine cannot take, told of rows before they are written: retracts, and bytes that are no bitmap or sketch.
+"""Rows that a table's merge engine cannot merge, rejected before they are written: retracts, and invalid bitmaps or
+sketches.
 
-Merged with another row of its key such a row raises, in every read and compaction from then on; alone for its key it passes,
-because single rows bypass the merge function. Java refuses it only where two rows of the key meet in one flush.
+Merged with another row of its key, this row would raise in every later read and compaction. Alone for its key it
+causes no error, because single rows bypass the merge function. Java rejects it only where two rows of the key are in
+one flush.
 """
 
 from __future__ import annotations
@@ -29,11 +31,16 @@ from lsm_core.types import RowKind, is_retract
 
 @dataclass(frozen=True)
 class RefusedRetracts:
-    """-U rows, and -D rows if ``deletes``, that no row of their key can be merged with, for ``reason``.
+    """Retracts that no row of their key can be merged with: -U rows, and maybe -D rows.
 
-    ``column``: whose function is at fault, if it is one's. ``ordering``: only rows with a value in one of these fields, because
-    a sequence group passes the others over. ``removing``: ordering fields of groups, each of which may accept a -D with a
-    value there, and then the whole row is removed: such a -D is not among them.
+    Attributes:
+        reason: the reason, for the error.
+        column: column whose function is the cause; empty for none.
+        deletes: whether -D rows are rejected too.
+        ordering: ordering fields of a sequence group: only rows with a value in one of them are rejected, because the
+            group skips the others.
+        removing: ordering fields of groups that delete rows: a -D with a value in one of them may delete the whole row,
+            so it is not rejected.
     """
 
     reason: str
@@ -43,7 +50,12 @@ class RefusedRetracts:
     removing: tuple[tuple[str, ...], ...] = ()
 
     def among(self, rows: pa.Table, kinds: np.ndarray[Any, Any]) -> Mask:
-        """Which of ``rows``, all of them retracts, are refused."""
+        """Return a mask of the rejected ``rows``.
+
+        Args:
+            rows: retracts.
+            kinds: row kind of each row.
+        """
         is_delete = kinds == RowKind.DELETE
         refused = np.ones(len(kinds), np.bool_) if self.deletes else ~is_delete
         if self.ordering:
@@ -55,7 +67,14 @@ class RefusedRetracts:
 
 @dataclass(frozen=True)
 class Refusals:
-    """What one table refuses; decided once, from its merge function."""
+    """Rows that one table rejects, derived once from its merge function.
+
+    Attributes:
+        retracts: rules for retracts.
+        decoded: functions whose values must be decodable.
+        keys: columns of the primary key, for errors.
+        table: name of the table, for errors.
+    """
 
     retracts: tuple[RefusedRetracts, ...]
     decoded: tuple[OneByOne, ...]
@@ -64,54 +83,69 @@ class Refusals:
 
     @staticmethod
     def of(function: MergeFunction, schema: TableSchema, table: str) -> Refusals:
-        """Of a primary-key table."""
+        """Return the rules of a primary-key table."""
         aggregates = function.functions.values() if isinstance(function, (Aggregation, PartialUpdate)) else ()
         decoded = tuple(aggregate for aggregate in aggregates if isinstance(aggregate, OneByOne))
-        return Refusals(tuple(_refused(function)), decoded, tuple(schema.primary_keys), table)
+        return Refusals(tuple(_retract_rules(function)), decoded, tuple(schema.primary_keys), table)
 
     def require_mergeable(self, rows: pa.Table, kinds: pa.Array) -> None:
-        """Raise RetractNotSupported, naming table, column and key, for the first retract that cannot be merged.
+        """Check that all retracts among the rows can be merged.
 
-        ``rows``: columns of the table; ``kinds``: int8, one a row.
+        Args:
+            rows: columns of the table.
+            kinds: row kind of each row, int8.
+
+        Raises:
+            RetractNotSupported: a retract cannot be merged; the error names table, column and key of the first.
         """
         if not self.retracts:
             return
         places = np.flatnonzero(is_retract(kinds))
         if not len(places):
             return
-        found = numpy_array(kinds)[places]
+        retract_kinds = numpy_array(kinds)[places]
         needed = [name for rule in self.retracts for group in (rule.ordering, *rule.removing) for name in group]
-        given = rows.select(list(dict.fromkeys([*self.keys, *needed]))).take(pa.array(places))
+        retract_rows = rows.select(list(dict.fromkeys([*self.keys, *needed]))).take(pa.array(places))
         for rule in self.retracts:
-            refused = rule.among(given, found)
+            refused = rule.among(retract_rows, retract_kinds)
             if refused.any():
                 first = int(np.argmax(refused))
                 column = f", column '{rule.column}'" if rule.column else ""
-                what = f"a {RowKind(int(found[first])).text} row: {rule.reason}"
-                raise RetractNotSupported(f"table {self.table}{column}, key {self._key(given, first)}: {what}")
+                description = f"a {RowKind(int(retract_kinds[first])).text} row: {rule.reason}"
+                raise RetractNotSupported(
+                    f"table {self.table}{column}, key {self._key(retract_rows, first)}: {description}"
+                )
 
     def require_readable(self, rows: pa.Table, ignored: Mask | None, row_name: Callable[[int], str]) -> None:
-        """Raise InvalidData, naming column, row and key, for bytes that are not what the column's function merges.
+        """Check that all bitmaps and sketches can be decoded; each distinct value is decoded, as merging would do.
 
-        Every distinct value of rows that are not ``ignored`` is decoded, as merging would. ``row_name``: what a row is called.
+        Args:
+            rows: columns of the table.
+            ignored: mask of rows to skip; None for none.
+            row_name: returns the name of a row for errors.
+
+        Raises:
+            InvalidData: a value cannot be decoded; the error names column, row and key.
         """
         for function in self.decoded:
             column = rows.column(function.field)
             if ignored is not None:
                 column = pc.if_else(pa.array(ignored), pa.scalar(None, column.type), column)
-            found = function.unreadable(column.unique())
-            if found is not None:
-                value, reason = found
+            unreadable = function.unreadable(column.unique())
+            if unreadable is not None:
+                value, reason = unreadable
                 row = int(pc.index(column, value).as_py())
-                said = f"{row_name(row)}, key {self._key(rows, row)}: {reason}"
-                raise InvalidData(self.table, function.field, said)
+                message = f"{row_name(row)}, key {self._key(rows, row)}: {reason}"
+                raise InvalidData(self.table, function.field, message)
 
     def _key(self, rows: pa.Table, row: int) -> dict[str, Any]:
         return {name: rows.column(name)[row].as_py() for name in self.keys}
 
 
-def _refused(function: MergeFunction) -> Iterator[RefusedRetracts]:
-    """What the table's merge engine cannot take back; of a sequence group the first function that cannot speaks for it."""
+def _retract_rules(function: MergeFunction) -> Iterator[RefusedRetracts]:
+    """Yield the retracts that the merge engine cannot merge; of a sequence group, the rule of its first function that
+    cannot.
+    """
     if isinstance(function, FirstRow) and not function.ignore_delete:
         yield RefusedRetracts(first_row.REFUSAL)
     if isinstance(function, Aggregation):
@@ -125,8 +159,8 @@ def _refused(function: MergeFunction) -> Iterator[RefusedRetracts]:
         removing = tuple(group.ordering for group in function.groups if group.removes)
         for group in function.groups:
             aggregates = ((name, function.functions.get(name)) for name in group.protected)
-            found = ((name, aggregate.refusal) for name, aggregate in aggregates if aggregate is not None)
-            name, reason = next(((name, reason) for name, reason in found if reason is not None), ("", ""))
+            refusals = ((name, aggregate.refusal) for name, aggregate in aggregates if aggregate is not None)
+            name, reason = next(((name, reason) for name, reason in refusals if reason is not None), ("", ""))
             if reason:
                 yield RefusedRetracts(reason, name, ordering=group.ordering, removing=removing)
 

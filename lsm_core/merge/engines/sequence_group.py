@@ -1,7 +1,9 @@
-"""Sequence groups of partial-update: fields that are replaced together, by whoever has the newest ordering fields.
+"""Sequence groups of partial-update: fields that are replaced together, by the row with the newest ordering fields.
 
-Within a key a row is *accepted* by a group if its ordering fields are not all null and not below those in force; nothing is
-sorted again. Ordering compares field by field, nulls first (Java `PartialUpdateMergeFunction`, `fieldSeqComparators`).
+Within a key, a group *accepts* a row if its ordering fields are not all null and not below the current ones; rows are
+not sorted again. Ordering compares field by field, nulls first.
+
+Source: ``PartialUpdateMergeFunction`` (``fieldSeqComparators``).
 """
 
 from __future__ import annotations
@@ -24,13 +26,19 @@ from lsm_core.merge.functions.elements import dense
 from lsm_core.merge.keys import order_parts
 
 _LOWEST: Final = np.iinfo(np.int64).min
-_LOOKS_BACK: Final = 6
-"""Rows of a group that are looked at one by one before all of them are."""
+_MOST_LOOKBACKS: Final = 6
+"""Number of a group's last rows that are checked one by one before all rows are."""
 
 
 @dataclass(frozen=True)
 class SequenceGroup:
-    """``ordering`` fields decide about themselves and the ``protected`` fields. ``removes``: an accepted -D deletes the row."""
+    """Sequence group of a table.
+
+    Attributes:
+        ordering: ordering fields; they decide about themselves and the protected fields.
+        protected: the other fields of the group.
+        removes: whether an accepted -D deletes the whole row.
+    """
 
     ordering: tuple[str, ...]
     protected: tuple[str, ...]
@@ -39,56 +47,67 @@ class SequenceGroup:
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """What of each group still counts: the row it goes on from (NO_ROW: none) and the place of its first row after that."""
+    """Part of each key that still counts.
+
+    Attributes:
+        base: the row from which each key continues; NO_ROW for none.
+        begin: the place of its first row after that.
+        past: the segments before rows that deleted everything, oldest first.
+    """
 
     base: Ints
     begin: Ints
     past: tuple[Segment, ...] = ()
-    """What each group went on from before rows that deleted everything, oldest first."""
 
     def counts(self, inputs: GroupRows) -> Mask:
-        """Which rows still count."""
+        """Return a mask of the rows that still count."""
         return np.asarray(inputs.places >= self.begin[inputs.group_of], np.bool_)
 
 
-def accepted(
+def accept_rows(
     group: SequenceGroup, window: FoldInput, inputs: GroupRows, segment: Segment, ignored: Mask | None = None
 ) -> tuple[Mask, Mask]:
-    """Which rows a group accepts, and which it passes over (all ordering fields null, before the segment, or ``ignored``)."""
+    """Return which rows a group accepts, and which it skips.
+
+    It skips rows whose ordering fields are all null, rows before the segment, and ``ignored`` rows.
+    """
     count = len(inputs)
-    # each group's row to go on from stands before its rows
+    # each group's base row is placed before its rows
     offsets = inputs.offsets + np.arange(count + 1)
     place = np.empty(len(inputs.rows) + count, np.int64)
     first = np.zeros(len(place), np.bool_)
     first[offsets[:-1]] = True
     place[first], place[~first] = segment.base, inputs.rows
-    columns = [_at(window.whole(name), place) for name in group.ordering]
+    columns = [_take_or_null(window.whole(name), place) for name in group.ordering]
     empty = np.logical_and.reduce([np.asarray(column.is_null()) for column in columns])
-    passed = empty[~first] | ~segment.counts(inputs)
+    is_skipped = empty[~first] | ~segment.counts(inputs)
     if ignored is not None:
-        passed |= ignored
+        is_skipped |= ignored
     hidden = empty.copy()
-    hidden[~first] = passed
+    hidden[~first] = is_skipped
     ranks = np.where(hidden, -1, dense([part for column in columns for part in order_parts(column)]))
-    # ranks of later groups lie above all of earlier ones: one running maximum serves all groups
+    # ranks of later groups are above all ranks of earlier ones, so one running maximum serves all groups
     ranks += np.repeat(np.arange(count) * (int(ranks.max(initial=0)) + 2), np.diff(offsets))
-    so_far = np.maximum.accumulate(ranks)
-    return (ranks[1:] >= so_far[:-1])[~first[1:]] & ~passed, passed
+    running_max = np.maximum.accumulate(ranks)
+    return (ranks[1:] >= running_max[:-1])[~first[1:]] & ~is_skipped, is_skipped
 
 
 def newest_of_inserts(group: SequenceGroup, window: FoldInput, inputs: GroupRows) -> Ints | None:
-    """The place of the last row that holds each group's greatest ordering value, -1 for none; only adds, from nothing.
+    """Return the place of the last row with each group's greatest ordering value; -1 for none.
 
-    None where this shortcut does not apply: several ordering fields, or one wider than eight bytes.
+    All rows must be adds of keys without an accumulator.
+
+    Returns:
+        The places, or None for several ordering fields, or one wider than eight bytes.
     """
     if len(group.ordering) > 1 or inputs.begun:
         return None
-    column = _at(window.whole(group.ordering[0]), inputs.rows)
+    column = _take_or_null(window.whole(group.ordering[0]), inputs.rows)
     kind = column.type
     fixed = pa.types.is_integer(kind) or pa.types.is_temporal(kind) or pa.types.is_floating(kind)
     if not column.null_count:
         parts = order_parts(column)
-    else:  # `numbers` says nothing of a null, and has only types of a fixed width of up to eight bytes
+    else:  # `numbers` is undefined for nulls, and supports only types of a fixed width of up to eight bytes
         parts = [numbers(column)] if fixed and not pa.types.is_float16(kind) else []
     if len(parts) != 1:
         return None
@@ -100,13 +119,13 @@ def newest_of_inserts(group: SequenceGroup, window: FoldInput, inputs: GroupRows
 
 
 def last_place(inputs: GroupRows, wanted: Mask) -> Ints:
-    """The last place of each group for which ``wanted`` is true, -1 for none.
+    """Return the last place of each group for which ``wanted`` is true; -1 for none.
 
-    Most groups are answered by their last rows, so looking there costs less than a pass over all of them.
+    Most groups are decided by their last rows, so checking those first costs less than a pass over all rows.
     """
     begin, last = inputs.offsets[:-1], inputs.offsets[1:] - 1
     undecided = np.arange(len(last))
-    for _ in range(_LOOKS_BACK):
+    for _ in range(_MOST_LOOKBACKS):
         inside = last[undecided] >= begin[undecided]
         last[undecided[~inside]] = -1
         undecided = undecided[inside]
@@ -120,13 +139,15 @@ def last_place(inputs: GroupRows, wanted: Mask) -> Ints:
     return last
 
 
-def removed(
+def apply_removals(
     groups: list[SequenceGroup], window: FoldInput, inputs: GroupRows, segment: Segment
 ) -> tuple[Segment, Mask]:
-    """Follow the -D rows that delete the whole row: each starts its key anew from its own values.
+    """Apply the -D rows that delete the whole row: each restarts its key from its own values.
 
-    Whether a -D is accepted depends on those before it, so every round settles the next one of all keys together. Returns
-    what is left of each group, and whether its very last row was such a -D.
+    Whether a -D is accepted depends on those before it, so each round handles the next one of all keys together.
+
+    Returns:
+        The remaining segment of each key, and whether its last row was a deleting -D.
     """
     deletes = inputs.kinds == DELETE
     base, begin = segment.base, segment.begin
@@ -135,22 +156,22 @@ def removed(
         current = Segment(base, begin)
         hits = np.zeros(len(inputs.rows), np.bool_)
         for group in groups:
-            hits |= accepted(group, window, inputs, current)[0]
+            hits |= accept_rows(group, window, inputs, current)[0]
         hits &= deletes & current.counts(inputs)
         number = np.append(np.where(hits, np.arange(len(hits)), len(hits)), len(hits))
         soonest = np.minimum.accumulate(number[::-1])[::-1][inputs.offsets[:-1]]
-        found = np.flatnonzero(soonest < inputs.offsets[1:])
-        if not len(found):
+        deleting = np.flatnonzero(soonest < inputs.offsets[1:])
+        if not len(deleting):
             break
         past.append(current)
         base, begin = base.copy(), begin.copy()
-        base[found], begin[found] = inputs.rows[soonest[found]], soonest[found] + 1
+        base[deleting], begin[deleting] = inputs.rows[soonest[deleting]], soonest[deleting] + 1
     return Segment(base, begin, tuple(past)), (begin > segment.begin) & (begin == inputs.offsets[1:])
 
 
-def _at(whole: pa.Array, rows: Ints) -> pa.Array:
-    nothing = rows == NO_ROW
-    return pc.take(whole, pa.array(rows, mask=nothing if nothing.any() else None), boundscheck=False)
+def _take_or_null(whole: pa.Array, rows: Ints) -> pa.Array:
+    is_missing = rows == NO_ROW
+    return pc.take(whole, pa.array(rows, mask=is_missing if is_missing.any() else None), boundscheck=False)
 
 
-__all__ = ["Segment", "SequenceGroup", "accepted", "last_place", "newest_of_inserts", "removed"]
+__all__ = ["Segment", "SequenceGroup", "accept_rows", "apply_removals", "last_place", "newest_of_inserts"]

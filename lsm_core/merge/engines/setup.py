@@ -1,4 +1,4 @@
-"""From a table's options to its merge engine; what contradicts itself is refused with option, column and what is allowed."""
+"""Merge engine from a table's options; contradictions are errors that name option, column and accepted values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,11 @@ _LAST_NON_NULL: Final = "last_non_null_value"
 
 
 def partial_update(schema: TableSchema, options: TableOptions, spec: KeySpec, table: str) -> PartialUpdate:
-    """The engine of a partial-update table. Raises InvalidOption naming option and column."""
+    """Return the engine of a partial-update table.
+
+    Raises:
+        InvalidOption: options contradict each other; the error names option and column.
+    """
     raw = options.raw
     removing = _names(raw.get(_REMOVE_ON_GROUP, ""))
     groups = _groups(schema, raw, removing, table)
@@ -33,9 +37,9 @@ def partial_update(schema: TableSchema, options: TableOptions, spec: KeySpec, ta
         if name not in ordering:
             raise InvalidOption(_REMOVE_ON_GROUP, name, "ordering fields of sequence groups", table)
     remove = _flag(raw, _REMOVE_ON_DELETE, table)
-    for other, what in ((options.ignore_delete, "ignore-delete"), (bool(groups), "sequence groups")):
-        if remove and other:
-            raise InvalidOption(_REMOVE_ON_DELETE, "true", f"false together with {what}", table)
+    for is_set, conflict in ((options.ignore_delete, "ignore-delete"), (bool(groups), "sequence groups")):
+        if remove and is_set:
+            raise InvalidOption(_REMOVE_ON_DELETE, "true", f"false together with {conflict}", table)
     if removing and options.ignore_delete:
         raise InvalidOption(_REMOVE_ON_GROUP, ",".join(removing), "nothing together with ignore-delete", table)
     required = frozenset(f.name for f in schema.fields if not f.type.nullable) - set(schema.primary_keys)
@@ -44,7 +48,11 @@ def partial_update(schema: TableSchema, options: TableOptions, spec: KeySpec, ta
 
 
 def aggregation(schema: TableSchema, options: TableOptions, spec: KeySpec, table: str) -> Aggregation:
-    """The engine of an aggregation table. Raises InvalidOption naming option and column."""
+    """Return the engine of an aggregation table.
+
+    Raises:
+        InvalidOption: options contradict each other; the error names option and column.
+    """
     raw = options.raw
     functions = functions_of(schema, raw, spec.sequence_columns, table)
     for name in spec.sequence_columns:
@@ -80,8 +88,8 @@ def _groups(schema: TableSchema, raw: Mapping[str, str], removing: list[str], ta
                 raise InvalidOption(f"fields.{name}.aggregate-function", raw[f"fields.{name}.aggregate-function"],
                                     "no function: the column orders a sequence group", table)  # fmt: skip
         removes = any(name in removing for name in ordering)
-        rest = tuple(name for name in dict.fromkeys(protected) if name not in ordering)
-        groups.append(SequenceGroup(tuple(ordering), rest, removes))
+        other_fields = tuple(name for name in dict.fromkeys(protected) if name not in ordering)
+        groups.append(SequenceGroup(tuple(ordering), other_fields, removes))
     return tuple(groups)
 
 

@@ -1,8 +1,9 @@
-"""Aggregate functions of single fields: what values of one column become when the versions of a key are merged.
+"""Aggregate functions of single fields: the values of one column, merged with the versions of a key.
 
-`base` is what they share: a fold over many groups at once. `boundary` picks an input, `numeric` computes; the others build
-texts, collections, maps, nested tables, bitmaps and sketches. A module of functions is imported when a table names one of them:
-most name none, and the libraries of bitmaps and sketches alone take a tenth of what a short command takes.
+`base` has the common fold over many groups at once. `boundary` picks an input, `numeric` computes; the others build
+texts, collections, maps, nested tables, bitmaps and sketches. A module is imported when a table names one of its
+functions: most tables name none, and the libraries of bitmaps and sketches alone take a tenth of the time of a short
+command.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from lsm_core.merge.functions.boundary import KEEP, NULL, PickAggregate, takes_n
 from lsm_core.types import DataType, parse
 
 ENTRY_POINTS: Final = "dredge.aggregate_functions"
-"""Entry-point group of custom functions: each gives a callable (DataType, FieldOptions) -> AggregateFunction."""
+"""Entry-point group of custom functions; each entry is a callable (DataType, FieldOptions) -> AggregateFunction."""
 
 Factory = Callable[[DataType, FieldOptions], AggregateFunction]
 BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
@@ -49,13 +50,13 @@ BUILT_IN: Final[Mapping[str, tuple[str, ...]]] = {
     "bitmaps": ("rbm32", "rbm64"),
     "sketches": ("hll_sketch", "theta_sketch"),
 }
-"""The names of each module here; its `FUNCTIONS` holds a :data:`Factory` for each."""
+"""Function names by module; the module's `FUNCTIONS` holds a :data:`Factory` for each name."""
 _MODULE_OF: Final = {name: module for module, names in BUILT_IN.items() for name in names}
 
 
 def function_names() -> list[str]:
-    """Names that option `fields.<field>.aggregate-function` may have, custom ones too, sorted."""
-    from importlib.metadata import entry_points  # slow to import, and most tables name no function of others
+    """Return the accepted names of option `fields.<field>.aggregate-function`, custom ones too, sorted."""
+    from importlib.metadata import entry_points  # slow to import, and most tables name no custom function
 
     return sorted({*_MODULE_OF, *(point.name for point in entry_points(group=ENTRY_POINTS))})
 
@@ -67,9 +68,17 @@ def aggregate_function(
     options: Mapping[str, str] | None = None,
     table: str = "",
 ) -> AggregateFunction:
-    """The aggregate function ``name`` for a field of ``type``, set up by the options `fields.<field>.*`.
+    """Return the aggregate function ``name`` of a field.
 
-    Raises InvalidOption for an unknown name, a type that the function does not take, or options that contradict each other.
+    Args:
+        name: name of the function.
+        type: type of the field.
+        field: name of the field.
+        options: options of the table; `fields.<field>.*` configure the function.
+        table: name of the table, for errors.
+
+    Raises:
+        InvalidOption: the name is unknown, the type is not accepted, or options contradict each other.
     """
     kind = parse(type) if isinstance(type, str) else type
     own = FieldOptions(field, options or {}, table)

@@ -1,7 +1,9 @@
-"""What every aggregate function of a field offers: one fold over many groups at once, and what follows from it.
+"""Common interface of aggregate functions: one fold over many groups at once, and the operations derived from it.
 
-A group holds the inputs of one key in arrival order. Each input has an operation: it is aggregated, aggregated as late data
-(the arguments change places), retracted, or not shown to the function (Java `FieldAggregator`: agg, aggReversed, retract).
+A group holds the inputs of one key in arrival order. Each input has an operation: it is aggregated, aggregated as late
+data (the arguments are swapped), retracted, or hidden from the function.
+
+Source: ``FieldAggregator`` (agg, aggReversed, retract).
 """
 
 from __future__ import annotations
@@ -34,7 +36,10 @@ Operations = npt.NDArray[np.int8]
 
 
 class GroupError(Exception):
-    """Group number ``group`` cannot be folded. The caller knows table and key, and raises ``kind`` with them."""
+    """Error of a group that cannot be folded.
+
+    The caller adds table and key. ``kind`` decides the class of the final error; ``group`` is the group's number.
+    """
 
     def __init__(self, kind: str, group: int, reason: str) -> None:
         self.kind, self.group, self.reason = kind, group, reason
@@ -48,9 +53,12 @@ INVALID: Final = "invalid"
 
 @dataclass(frozen=True, eq=False)
 class Accumulators:
-    """One accumulator a group, and whether the function was given an input for it already.
+    """One accumulator for each group.
 
-    ``alone``: which groups were folded by themselves, one after another; None = none of them.
+    Attributes:
+        values: the accumulators.
+        seen: whether the function has received an input for the group.
+        alone: mask of the groups that were folded one by one; None for none.
     """
 
     values: pa.Array
@@ -60,7 +68,13 @@ class Accumulators:
 
 @dataclass(frozen=True)
 class FieldOptions:
-    """The options `fields.<field>.*` of a table."""
+    """Options `fields.<field>.*` of a table.
+
+    Attributes:
+        field: name of the field.
+        options: options of the table.
+        table: name of the table, for errors.
+    """
 
     field: str
     options: Mapping[str, str]
@@ -68,21 +82,25 @@ class FieldOptions:
 
     @property
     def version(self) -> PaimonVersion:
-        """Whose answers are given, where versions of Paimon differ."""
+        """The Paimon version whose results are used where versions differ."""
         return TableOptions(
             {PAIMON_VERSION: self.options.get(PAIMON_VERSION, PaimonVersion.V1_4)}, self.table
         ).paimon_version
 
     def key(self, name: str) -> str:
-        """The full name of an option of this field."""
+        """Return the full name of an option of this field."""
         return f"fields.{self.field}.{name}"
 
     def text(self, name: str, default: str | None = None) -> str | None:
-        """The value as it stands, or the default."""
+        """Return the unparsed value, or the default."""
         return self.options.get(self.key(name), default)
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """A boolean. Raises InvalidOption."""
+        """Return a boolean option.
+
+        Raises:
+            InvalidOption: the value is neither true nor false.
+        """
         value = self.text(name)
         if value is None:
             return default
@@ -93,9 +111,13 @@ class FieldOptions:
 
 @dataclass(frozen=True, eq=False)
 class Folding:
-    """Inputs of many groups without those that are not shown: group g is rows ``offsets[g]`` to before ``offsets[g + 1]``.
+    """Inputs of many groups, without hidden ones.
 
-    ``source``: where each row stood before. ``ops`` None: all are plainly aggregated.
+    Attributes:
+        values: the inputs; group g has rows ``offsets[g]`` up to, but not including, ``offsets[g + 1]``.
+        offsets: first row of each group, and the end.
+        ops: operation of each input; None if all are aggregated.
+        source: the caller's row number of each input; None if unchanged.
     """
 
     values: pa.Array
@@ -108,7 +130,7 @@ class Folding:
 
     @cached_property
     def sizes(self) -> Ints:
-        """Inputs of each group."""
+        """Number of inputs of each group."""
         return np.diff(self.offsets)
 
     @cached_property
@@ -117,11 +139,11 @@ class Folding:
         return np.repeat(np.arange(len(self)), self.sizes)
 
     def original(self, rows: Ints) -> Ints:
-        """Row numbers as the caller counts them."""
+        """Return the caller's row numbers."""
         return rows if self.source is None else self.source[rows]
 
     def only(self, keep: Mask) -> Folding:
-        """Without the rows for which ``keep`` is false; groups may become empty."""
+        """Return the rows for which ``keep`` is true; groups may become empty."""
         if keep.all():
             return self
         kept = np.flatnonzero(keep)
@@ -130,18 +152,18 @@ class Folding:
         return Folding(self.values.take(arrow_array(kept)), offsets.astype(np.int64), ops, self.original(kept))
 
     def valid(self) -> Mask:
-        """Which inputs are not null."""
+        """Return a mask of the inputs that are not null."""
         mask = valid_mask(self.values)
         return np.ones(len(self.values), np.bool_) if mask is None else mask
 
 
 def steps(offsets: Ints) -> Iterator[tuple[Ints, Ints]]:
-    """The first rows of all groups, then the second ones ...: each time the groups that have one, and these rows.
+    """Yield the first rows of all groups, then the second rows, and so on, each with the groups that have one.
 
     A left fold over every group takes as many rounds as the longest group has rows.
     """
     sizes = np.diff(offsets)
-    # sixteen bits sort by radix, in a fraction of the time
+    # 16-bit numbers are sorted by radix, in a fraction of the time
     short = np.minimum(sizes, np.iinfo(np.int16).max).astype(np.int16)
     by_size = np.argsort(-short, kind="stable")
     if len(short) and int(short.max()) == np.iinfo(np.int16).max:
@@ -153,12 +175,12 @@ def steps(offsets: Ints) -> Iterator[tuple[Ints, Ints]]:
 
 
 class AggregateFunction(ABC):
-    """The aggregate function of one field. Immutable; folds many groups at a time."""
+    """Aggregate function of one field; immutable, folds many groups at a time."""
 
     name: ClassVar[str]
     supports_retract: ClassVar[bool] = False
     remembers: ClassVar[bool] = False
-    """Whether :attr:`Accumulators.seen` matters: what comes next depends on more than the accumulator."""
+    """Whether :attr:`Accumulators.seen` matters: later results depend on more than the accumulator."""
 
     def __init__(self, kind: DataType, options: FieldOptions) -> None:
         self.type, self.options, self.field = kind, options, options.field
@@ -168,73 +190,88 @@ class AggregateFunction(ABC):
     def fold_ops(
         self, values: pa.Array, offsets: Ints, ops: Operations | None = None, initial: Accumulators | None = None
     ) -> Accumulators:
-        """Fold the inputs of each group, in order, onto its initial accumulator (none: null, nothing seen).
+        """Fold the inputs of each group, in order, onto its initial accumulator.
 
-        ``values``: inputs of all groups side by side, in the field's Arrow type; group g is ``values[offsets[g]:offsets[g + 1]]``;
-        ``ops``: int8 an input, None = all AGG. Raises :class:`GroupError` for a retract or value that the function cannot take.
+        Args:
+            values: inputs of all groups, in the field's Arrow type; group g is ``values[offsets[g]:offsets[g + 1]]``.
+            offsets: first input of each group, and the end.
+            ops: operation of each input (int8); None if all are AGG.
+            initial: initial accumulators; None for null ones that have received no input.
+
+        Raises:
+            GroupError: the function cannot take a retract or value.
         """
-        folding = self.prepared(values, offsets, ops)
+        folding = self.prepare(values, offsets, ops)
         if initial is None:
             count = len(folding)
             initial = Accumulators(pa.nulls(count, self.arrow_type), np.zeros(count, np.bool_))
         return self._fold(folding, initial)
 
-    def prepared(self, values: pa.Array, offsets: Ints, ops: Operations | None) -> Folding:
-        """The inputs that the function is shown. Raises :class:`GroupError` on a retract it does not support."""
+    def prepare(self, values: pa.Array, offsets: Ints, ops: Operations | None) -> Folding:
+        """Return the inputs without those that are hidden from the function.
+
+        Raises:
+            GroupError: a retract is not supported.
+        """
         folding = Folding(values, np.asarray(offsets, np.int64), ops, None)
         if ops is None or not ops.any():
             return Folding(values, folding.offsets, None, None)
-        hidden = ops == SKIP
+        is_hidden = ops == SKIP
         if self.ignore_retract:
-            hidden |= ops == RETRACT
-        if hidden.any():
-            folding = folding.only(~hidden)
+            is_hidden |= ops == RETRACT
+        if is_hidden.any():
+            folding = folding.only(~is_hidden)
         if folding.ops is not None and not folding.ops.any():
             return Folding(folding.values, folding.offsets, None, folding.source)
-        if not self.supports_retract and folding.ops is not None and (refused := folding.ops == RETRACT).any():
-            group = int(folding.groups[int(np.argmax(refused))])
+        if not self.supports_retract and folding.ops is not None and (is_refused := folding.ops == RETRACT).any():
+            group = int(folding.groups[int(np.argmax(is_refused))])
             raise GroupError(RETRACT_REFUSED, group, str(self.refusal))
         return folding
 
     @property
     def refusal(self) -> str | None:
-        """Why no retract can be folded, and what would allow it; None: they can be, or are ignored."""
+        """Why no retract can be folded, with the option that ignores them; None if they can be, or are ignored."""
         if self.supports_retract or self.ignore_retract:
             return None
         reason = f"aggregate function '{self.name}' of column '{self.field}' does not take back (-U, -D)"
         return f"{reason}; '{self.options.key('ignore-retract')}' = 'true' lets it ignore them"
 
     def fold_layers(self, values: npt.NDArray[Any], layers: Sequence[Ints]) -> npt.NDArray[Any] | None:
-        """Plain aggregation of numbers without nulls: ``layers[k]`` holds the rows of the k-th inputs, of the largest groups first.
+        """Aggregate numbers without nulls, retracts or late inputs, of many groups at once.
 
-        One answer a group of ``layers[0]``; None where the function (or these values) need more care.
+        Args:
+            values: the numbers.
+            layers: ``layers[k]`` has the rows of the k-th inputs, those of the largest groups first.
+
+        Returns:
+            One result for each group of ``layers[0]``, or None where the function cannot fold these values this way.
         """
         return None
 
     @abstractmethod
     def _fold(self, folding: Folding, initial: Accumulators) -> Accumulators:
-        """:meth:`fold_ops` of inputs that are all shown."""
+        """Fold inputs as :meth:`fold_ops` does, after hidden ones were removed."""
 
-    # -- what follows from it --------------------------------------------------------------------------------------
+    # -- derived operations ----------------------------------------------------------------------------------------
 
     def agg(self, accumulator: pa.Array, value: pa.Array) -> pa.Array:
-        """What each pair of an accumulator and an input becomes."""
-        return self._pairs(accumulator, value, AGG)
+        """Return each accumulator after one input."""
+        return self._fold_pairs(accumulator, value, AGG)
 
     def agg_reversed(self, accumulator: pa.Array, value: pa.Array) -> pa.Array:
-        """What late input makes of each accumulator."""
-        return self._pairs(accumulator, value, LATE)
+        """Return each accumulator after one late input."""
+        return self._fold_pairs(accumulator, value, LATE)
 
     def retract(self, accumulator: pa.Array, value: pa.Array) -> pa.Array:
-        """Each accumulator with the input taken back."""
-        return self._pairs(accumulator, value, RETRACT)
+        """Return each accumulator after one input is taken back."""
+        return self._fold_pairs(accumulator, value, RETRACT)
 
     def fold(self, values: pa.Array, group_offsets: Ints, kinds: npt.NDArray[np.int8] | None = None) -> pa.Array:
-        """Fold each group from nothing; -U (1) and -D (3) among ``kinds`` retract."""
+        """Fold each group from an empty accumulator; -U (1) and -D (3) among ``kinds`` retract."""
         ops = None if kinds is None else np.where((np.asarray(kinds) & 1) == 1, RETRACT, AGG).astype(np.int8)
         return self.fold_ops(values, np.asarray(group_offsets, np.int64), ops).values
 
-    def _pairs(self, accumulator: pa.Array, value: pa.Array, op: int) -> pa.Array:
+    def _fold_pairs(self, accumulator: pa.Array, value: pa.Array, op: int) -> pa.Array:
         seen = numpy_array(accumulator.is_valid())
         offsets = np.arange(len(value) + 1, dtype=np.int64)
         ops = np.full(len(value), op, np.int8)

@@ -1,8 +1,10 @@
-"""rbm32 and rbm64: unions of roaring bitmaps (Java `FieldRoaringBitmap32Agg`, `FieldRoaringBitmap64Agg`).
+"""rbm32 and rbm64: unions of roaring bitmaps.
 
-rbm32 values are in the portable layout, rbm64 values in that of :mod:`roaring64`. What is written depends on the set alone, so
-that merging in any order gives the same bytes. Java's may differ from them where a container is about as large as runs and as
-an array, and in the order of the 64-bit containers: it goes by what was merged first.
+rbm32 values are in the portable layout, rbm64 values in that of :mod:`roaring64`. The written bytes depend only on the
+set, so merging in any order gives the same bytes. Java's bytes depend on the order of merging: they may differ where a
+container is about as large as runs and as an array, and in the order of the 64-bit containers.
+
+Source: ``FieldRoaringBitmap32Agg``, ``FieldRoaringBitmap64Agg``.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ _WHERE: Final = "RoaringBitmap"
 
 
 class Bitmap32Union(OneByOne):
-    """Sets of 32-bit integers."""
+    """Union of sets of 32-bit integers."""
 
     name: ClassVar[str] = "rbm32"
 
@@ -31,11 +33,11 @@ class Bitmap32Union(OneByOne):
         return total | value
 
     def _write(self, total: BitMap) -> bytes:
-        return roaring64.settled(total)
+        return roaring64.canonical_bytes(total)
 
 
 class Bitmap64Union(OneByOne):
-    """Sets of 64-bit integers."""
+    """Union of sets of 64-bit integers."""
 
     name: ClassVar[str] = "rbm64"
 

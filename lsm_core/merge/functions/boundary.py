@@ -1,7 +1,8 @@
-"""Functions whose answer is one of the inputs: first, last, smallest, greatest. They find a row; its value is taken late.
+"""Functions whose result is one of the inputs: first, last, smallest, greatest; they pick a row, and its value is taken
+late.
 
-Java: `FieldLastValueAgg`, `FieldLastNonNullValueAgg`, `FieldFirstValueAgg`, `FieldFirstNonNullValueAgg`, `FieldMaxAgg`,
-`FieldMinAgg`, `FieldBoolAndAgg`, `FieldBoolOrAgg`, `FieldPrimaryKeyAgg`.
+Source: ``FieldLastValueAgg``, ``FieldLastNonNullValueAgg``, ``FieldFirstValueAgg``, ``FieldFirstNonNullValueAgg``,
+``FieldMaxAgg``, ``FieldMinAgg``, ``FieldBoolAndAgg``, ``FieldBoolOrAgg``, ``FieldPrimaryKeyAgg``.
 """
 
 from __future__ import annotations
@@ -39,27 +40,35 @@ from lsm_core.types import DataType, TypeRoot
 
 NULL: Final = -1
 KEEP: Final = -2
-"""The accumulator stays what it was before the first input."""
+"""The accumulator keeps its initial value."""
 
 
 class PickAggregate(AggregateFunction):
-    """A function whose result is an input, null, or the accumulator it began with."""
+    """Function whose result is an input, null, or the initial accumulator."""
 
     needs_values: ClassVar[bool] = False
-    """Whether picking looks at values, or only at which of them are null."""
+    """Whether picking reads values, or only which of them are null."""
 
     @property
     def computes(self) -> bool:
-        """Whether values are found faster than the rows that hold them."""
+        """Whether computing values is faster than picking their rows."""
         return False
 
     def pick(
         self, folding: Folding, initial_valid: Mask, seen: Mask, initial: pa.Array | None = None
     ) -> tuple[Ints, Mask]:
-        """For each group the row of ``folding`` that supplies the answer (or NULL, KEEP), and what it has seen then."""
+        """Return for each group the row of ``folding`` with the result (or NULL, KEEP), and whether it has received an
+        input.
+
+        Args:
+            folding: inputs of all groups.
+            initial_valid: whether each initial accumulator is not null.
+            seen: whether each group has received an input.
+            initial: initial accumulators, for functions that need values.
+        """
         if folding.ops is None:
-            return self._plain(folding, initial_valid, seen, initial)
-        return self._stepwise(folding, initial_valid, seen)
+            return self._pick_plain(folding, initial_valid, seen, initial)
+        return self._pick_stepwise(folding, initial_valid, seen)
 
     def _fold(self, folding: Folding, initial: Accumulators) -> Accumulators:
         before = valid_mask(initial.values)
@@ -67,40 +76,40 @@ class PickAggregate(AggregateFunction):
         picks, seen = self.pick(folding, valid, initial.seen, initial.values)
         count = len(folding.values)
         index = np.where(picks == KEEP, count + np.arange(len(picks)), picks)
-        taken = pa.concat_arrays([folding.values, initial.values]).take(pa.array(index, mask=index < 0))
-        return Accumulators(taken, seen)
+        values = pa.concat_arrays([folding.values, initial.values]).take(pa.array(index, mask=index < 0))
+        return Accumulators(values, seen)
 
     @abstractmethod
-    def _plain(
+    def _pick_plain(
         self, folding: Folding, initial_valid: Mask, seen: Mask, initial: pa.Array | None
     ) -> tuple[Ints, Mask]: ...
 
-    def _stepwise(self, folding: Folding, initial_valid: Mask, seen: Mask) -> tuple[Ints, Mask]:
-        """One operation of every group at a time."""
+    def _pick_stepwise(self, folding: Folding, initial_valid: Mask, seen: Mask) -> tuple[Ints, Mask]:
+        """Apply one operation of every group at a time."""
         assert folding.ops is not None
         picks = np.full(len(folding), KEEP, np.int64)
-        seen, filled, valid = seen.copy(), initial_valid.copy(), folding.valid()
+        seen, has_value, valid = seen.copy(), initial_valid.copy(), folding.valid()
         for groups, rows in steps(folding.offsets):
-            before = filled[groups]
+            before = has_value[groups]
             chosen = self._step(picks[groups], before, seen[groups], rows, valid[rows], folding.ops[rows])
             picks[groups] = chosen
-            # a row that holds null is as good as none
-            filled[groups] = np.where(
+            # a row with null counts as no row
+            has_value[groups] = np.where(
                 chosen >= 0, valid[np.maximum(chosen, 0)], (chosen == KEEP) & initial_valid[groups]
             )
             seen[groups] |= self._sees(valid[rows], folding.ops[rows], before)
         return picks, seen
 
-    def _step(self, picks: Ints, filled: Mask, seen: Mask, rows: Ints, valid: Mask, ops: Operations) -> Ints:
-        """The picks after one more input each; ``filled``: the accumulator is not null."""
+    def _step(self, picks: Ints, has_value: Mask, seen: Mask, rows: Ints, valid: Mask, ops: Operations) -> Ints:
+        """Return the picks after one more input for each group; ``has_value``: the accumulator is not null."""
         raise AssertionError(f"{self.name} needs no steps")
 
-    def _sees(self, valid: Mask, ops: Operations, filled: Mask) -> Mask:
+    def _sees(self, valid: Mask, ops: Operations, has_value: Mask) -> Mask:
         return np.ones(len(valid), np.bool_)
 
 
-def _last(folding: Folding, counts: Mask | None = None) -> Ints:
-    """The last row (that counts) of each group, KEEP where there is none."""
+def _last_rows(folding: Folding, counts: Mask | None = None) -> Ints:
+    """Return the last row of each group (of those that count); KEEP for none."""
     if counts is None:
         return np.where(folding.sizes > 0, folding.offsets[1:] - 1, KEEP)
     number = np.concatenate((np.full(1, KEEP), np.where(counts, np.arange(len(counts)), KEEP)))
@@ -108,8 +117,8 @@ def _last(folding: Folding, counts: Mask | None = None) -> Ints:
     return np.where(latest >= folding.offsets[:-1], latest, KEEP)
 
 
-def _first(folding: Folding, counts: Mask | None = None) -> Ints:
-    """The first row (that counts) of each group, KEEP where there is none."""
+def _first_rows(folding: Folding, counts: Mask | None = None) -> Ints:
+    """Return the first row of each group (of those that count); KEEP for none."""
     if counts is None:
         return np.where(folding.sizes > 0, folding.offsets[:-1], KEEP)
     total = len(counts)
@@ -119,25 +128,27 @@ def _first(folding: Folding, counts: Mask | None = None) -> Ints:
 
 
 class LastValue(PickAggregate):
-    """The newest input, null or not; a retract leaves null, late input nothing."""
+    """The newest input, null or not; a retract leaves null, late input is ignored."""
 
     name: ClassVar[str] = "last_value"
     supports_retract: ClassVar[bool] = True
     retract_leaves_null: ClassVar[bool] = True
 
-    def _plain(self, folding: Folding, initial_valid: Mask, seen: Mask, initial: pa.Array | None) -> tuple[Ints, Mask]:
-        return _last(folding), seen | (folding.sizes > 0)
+    def _pick_plain(
+        self, folding: Folding, initial_valid: Mask, seen: Mask, initial: pa.Array | None
+    ) -> tuple[Ints, Mask]:
+        return _last_rows(folding), seen | (folding.sizes > 0)
 
-    def _stepwise(self, folding: Folding, initial_valid: Mask, seen: Mask) -> tuple[Ints, Mask]:
+    def _pick_stepwise(self, folding: Folding, initial_valid: Mask, seen: Mask) -> tuple[Ints, Mask]:
         assert folding.ops is not None
-        picks = _last(folding, folding.ops != LATE)
-        taken_back = (picks >= 0) & (folding.ops[np.maximum(picks, 0)] == RETRACT) if len(folding.ops) else picks >= 0
-        picks = np.where(taken_back, NULL, picks) if self.retract_leaves_null else picks
+        picks = _last_rows(folding, folding.ops != LATE)
+        is_retracted = (picks >= 0) & (folding.ops[np.maximum(picks, 0)] == RETRACT) if len(folding.ops) else picks >= 0
+        picks = np.where(is_retracted, NULL, picks) if self.retract_leaves_null else picks
         return picks, seen | (folding.sizes > 0)
 
 
 class PrimaryKey(LastValue):
-    """A key column, or one that orders versions: always the input's value."""
+    """Value of a key column, or of a column that orders versions: always the input's value."""
 
     name: ClassVar[str] = "primary-key"
     retract_leaves_null: ClassVar[bool] = False
@@ -149,103 +160,119 @@ class LastNonNullValue(PickAggregate):
     name: ClassVar[str] = "last_non_null_value"
     supports_retract: ClassVar[bool] = True
 
-    def _plain(self, folding: Folding, initial_valid: Mask, seen: Mask, initial: pa.Array | None) -> tuple[Ints, Mask]:
-        return _last(folding, folding.valid()), seen | (folding.sizes > 0)
+    def _pick_plain(
+        self, folding: Folding, initial_valid: Mask, seen: Mask, initial: pa.Array | None
+    ) -> tuple[Ints, Mask]:
+        return _last_rows(folding, folding.valid()), seen | (folding.sizes > 0)
 
-    def _step(self, picks: Ints, filled: Mask, seen: Mask, rows: Ints, valid: Mask, ops: Operations) -> Ints:
-        takes = valid & ((ops == AGG) | ((ops == LATE) & ~filled))
+    def _step(self, picks: Ints, has_value: Mask, seen: Mask, rows: Ints, valid: Mask, ops: Operations) -> Ints:
+        takes = valid & ((ops == AGG) | ((ops == LATE) & ~has_value))
         return np.where(takes, rows, np.where(valid & (ops == RETRACT), NULL, picks))
 
 
 def takes_newest(function: AggregateFunction, valid: Mask | None) -> bool:
-    """Whether plain aggregation always gives what the newest version holds; ``valid``: which rows have a value."""
+    """Return whether plain aggregation always returns the newest version's value.
+
+    Args:
+        function: the function.
+        valid: mask of the rows with a value; None if all have one.
+    """
     return isinstance(function, LastValue) or (isinstance(function, LastNonNullValue) and valid is None)
 
 
 class FirstValue(PickAggregate):
-    """The first input, null or not. Late input then replaces it, as in Java, which only remembers that it has begun."""
+    """The first input, null or not.
+
+    Late input then replaces it, as in Java, which remembers only that the fold has begun.
+    """
 
     name: ClassVar[str] = "first_value"
     remembers: ClassVar[bool] = True
 
-    def _plain(self, folding: Folding, initial_valid: Mask, seen: Mask, initial: pa.Array | None) -> tuple[Ints, Mask]:
-        return np.where(seen, KEEP, _first(folding)), seen | (folding.sizes > 0)
+    def _pick_plain(
+        self, folding: Folding, initial_valid: Mask, seen: Mask, initial: pa.Array | None
+    ) -> tuple[Ints, Mask]:
+        return np.where(seen, KEEP, _first_rows(folding)), seen | (folding.sizes > 0)
 
-    def _step(self, picks: Ints, filled: Mask, seen: Mask, rows: Ints, valid: Mask, ops: Operations) -> Ints:
+    def _step(self, picks: Ints, has_value: Mask, seen: Mask, rows: Ints, valid: Mask, ops: Operations) -> Ints:
         return np.where((ops == LATE) == seen, rows, picks)
 
 
 class FirstNonNullValue(PickAggregate):
-    """The first input that is not null. Late input replaces it, even with null, as in Java."""
+    """The first input that is not null; late input replaces it, even with null, as in Java."""
 
     name: ClassVar[str] = "first_non_null_value"
     remembers: ClassVar[bool] = True
 
-    def _plain(self, folding: Folding, initial_valid: Mask, seen: Mask, initial: pa.Array | None) -> tuple[Ints, Mask]:
-        found = np.where(seen, KEEP, _first(folding, folding.valid()))
-        return found, seen | (found >= 0)
+    def _pick_plain(
+        self, folding: Folding, initial_valid: Mask, seen: Mask, initial: pa.Array | None
+    ) -> tuple[Ints, Mask]:
+        picks = np.where(seen, KEEP, _first_rows(folding, folding.valid()))
+        return picks, seen | (picks >= 0)
 
-    def _step(self, picks: Ints, filled: Mask, seen: Mask, rows: Ints, valid: Mask, ops: Operations) -> Ints:
-        late = (ops == LATE) & (seen | ~filled)
+    def _step(self, picks: Ints, has_value: Mask, seen: Mask, rows: Ints, valid: Mask, ops: Operations) -> Ints:
+        late = (ops == LATE) & (seen | ~has_value)
         return np.where(late | ((ops == AGG) & ~seen & valid), rows, picks)
 
-    def _sees(self, valid: Mask, ops: Operations, filled: Mask) -> Mask:
-        # with the arguments exchanged it is the accumulator that counts as the first value
-        return np.where(ops == LATE, filled, valid)
+    def _sees(self, valid: Mask, ops: Operations, has_value: Mask) -> Mask:
+        # late input swaps the arguments, so the accumulator counts as the first value
+        return np.where(ops == LATE, has_value, valid)
 
 
 class _Extreme(PickAggregate):
-    """The greatest or smallest input that is not null; order as Java compares, so NaN is greatest and -0.0 < 0.0."""
+    """The greatest or smallest input that is not null, in Java's order: NaN is greatest and -0.0 < 0.0."""
 
     needs_values: ClassVar[bool] = True
     greatest: ClassVar[bool]
 
     @property
     def computes(self) -> bool:
-        """Numbers: their order is a number too, from which the value comes back."""
+        """Whether the type is a number whose order is a number too, from which the value is restored."""
         kind = self.arrow_type
         return bool(pa.types.is_integer(kind) or pa.types.is_float64(kind))
 
     def fold_layers(self, values: npt.NDArray[Any], layers: Sequence[Ints]) -> npt.NDArray[Any] | None:
-        """As in the base class, for integers and doubles."""
+        """Fold integers and doubles as the base class describes."""
         if not self.computes:
             return None
         extreme, is_float = np.maximum if self.greatest else np.minimum, pa.types.is_floating(self.arrow_type)
         best = float_order(values[layers[0]]) if is_float else values[layers[0]]
         for rows in layers[1:]:
-            given = float_order(values[rows]) if is_float else values[rows]
-            extreme(best[: len(rows)], given, out=best[: len(rows)])
+            candidates = float_order(values[rows]) if is_float else values[rows]
+            extreme(best[: len(rows)], candidates, out=best[: len(rows)])
         return _from_order(best) if is_float else best
 
     def _fold(self, folding: Folding, initial: Accumulators) -> Accumulators:
         if not self.computes:
             return super()._fold(folding, initial)
         seen = initial.seen | (folding.sizes > 0)
-        given = folding.only(folding.valid())
+        non_null = folding.only(folding.valid())
         before = valid_mask(initial.values)
-        begun = np.ones(len(folding), np.bool_) if before is None else before
+        is_set = np.ones(len(folding), np.bool_) if before is None else before
         extreme = np.maximum if self.greatest else np.minimum
-        best, some = numbers(initial.values).copy(), given.sizes > 0
-        if some.any():
-            found = extreme.reduceat(numbers(given.values), given.offsets[:-1][some])
-            best[some] = np.where(begun[some], extreme(best[some], found), found)
+        best, has_input = numbers(initial.values).copy(), non_null.sizes > 0
+        if has_input.any():
+            group_extremes = extreme.reduceat(numbers(non_null.values), non_null.offsets[:-1][has_input])
+            best[has_input] = np.where(is_set[has_input], extreme(best[has_input], group_extremes), group_extremes)
         if pa.types.is_floating(self.arrow_type):
-            return Accumulators(pa.array(_from_order(best), mask=~(begun | some)), seen)
-        return Accumulators(pa.array(best, mask=~(begun | some)).cast(self.arrow_type), seen)
+            return Accumulators(pa.array(_from_order(best), mask=~(is_set | has_input)), seen)
+        return Accumulators(pa.array(best, mask=~(is_set | has_input)).cast(self.arrow_type), seen)
 
     def pick(
         self, folding: Folding, initial_valid: Mask, seen: Mask, initial: pa.Array | None = None
     ) -> tuple[Ints, Mask]:
-        # the order of arguments does not matter to an extreme: late input is input
-        return self._plain(folding, initial_valid, seen, initial)
+        # the order of arguments does not change an extreme, so late input is ordinary input
+        return self._pick_plain(folding, initial_valid, seen, initial)
 
-    def _plain(self, folding: Folding, initial_valid: Mask, seen: Mask, initial: pa.Array | None) -> tuple[Ints, Mask]:
+    def _pick_plain(
+        self, folding: Folding, initial_valid: Mask, seen: Mask, initial: pa.Array | None
+    ) -> tuple[Ints, Mask]:
         after = seen | (folding.sizes > 0)
-        given = folding.only(folding.valid())
-        groups = given.groups
-        values, sources = given.values, np.arange(len(given.values))
-        if given is not folding:
-            sources = given.original(sources)
+        non_null = folding.only(folding.valid())
+        groups = non_null.groups
+        values, sources = non_null.values, np.arange(len(non_null.values))
+        if non_null is not folding:
+            sources = non_null.original(sources)
             sources = sources if folding.source is None else np.searchsorted(folding.source, sources)
         if initial is not None and initial_valid.any():
             begun = np.flatnonzero(initial_valid)
@@ -256,18 +283,18 @@ class _Extreme(PickAggregate):
             values, groups, sources = values.take(pa.array(order)), groups[order], sources[order]
         picks = np.full(len(folding), KEEP, np.int64)
         if len(values):
-            winners = _greatest([part if self.greatest else ~part for part in order_parts(values)], groups)
+            winners = _greatest_rows([part if self.greatest else ~part for part in order_parts(values)], groups)
             picks[groups[winners]] = sources[winners]
         return picks, after
 
 
 def _from_order(numbers: Ints) -> npt.NDArray[np.float64]:
-    """The doubles of these orders: the way back is the way there."""
+    """Return the doubles of these order numbers; the conversion is its own inverse."""
     return (numbers ^ ((numbers >> np.int64(63)) & np.int64(0x7FFFFFFFFFFFFFFF))).view(np.float64)
 
 
-def _greatest(parts: list[Ints], groups: Ints) -> Ints:
-    """The first row of each group that no other of its group exceeds; rows lie group by group."""
+def _greatest_rows(parts: list[Ints], groups: Ints) -> Ints:
+    """Return the first row of each group that no other row of its group exceeds; rows are grouped."""
     starts = np.flatnonzero(np.concatenate((np.ones(1, np.bool_), groups[1:] != groups[:-1])))
     sizes = np.diff(np.append(starts, len(groups)))
     if len(parts) == 1:
@@ -277,7 +304,7 @@ def _greatest(parts: list[Ints], groups: Ints) -> Ints:
     candidate = np.ones(len(groups), np.bool_)
     lowest = np.iinfo(np.int64).min
     for part in parts:
-        # rows that an earlier part ruled out must not win; what they tie with then is no less than them
+        # rows that an earlier part excluded must not win; the lowest number never exceeds another row
         limited = np.where(candidate, part, lowest)
         candidate &= limited == np.repeat(np.maximum.reduceat(limited, starts), sizes)
     number = np.where(candidate, np.arange(len(groups)), len(groups))
@@ -299,13 +326,13 @@ class Min(_Extreme):
 
 
 class BoolAnd(Min):
-    """Whether all inputs are true: false is smaller."""
+    """Whether all inputs are true: the smallest, since false < true."""
 
     name: ClassVar[str] = "bool_and"
 
 
 class BoolOr(Max):
-    """Whether an input is true."""
+    """Whether any input is true."""
 
     name: ClassVar[str] = "bool_or"
 
@@ -325,7 +352,7 @@ _NOT_COMPARABLE = {
 _COMPARABLE: Final = "a type with an order (not nested, VARIANT, BLOB or GEO)"
 
 
-def _extreme(function: type[_Extreme], refused: AbstractSet[TypeRoot], accepted: str) -> object:
+def _extreme_factory(function: type[_Extreme], refused: AbstractSet[TypeRoot], accepted: str) -> object:
     def make(kind: DataType, options: FieldOptions) -> AggregateFunction:
         if kind.root in refused:
             key, value = options.key("aggregate-function"), f"{function.name} on type {kind}"
@@ -342,8 +369,8 @@ FUNCTIONS = {
     "first_non_null_value": FirstNonNullValue,
     "first_not_null_value": FirstNonNullValue,
     "primary-key": PrimaryKey,
-    "max": _extreme(Max, _NOT_COMPARABLE, _COMPARABLE),
-    "min": _extreme(Min, _NOT_COMPARABLE, _COMPARABLE),
-    "bool_and": _extreme(BoolAnd, set(TypeRoot) - {TypeRoot.BOOLEAN}, "BOOLEAN"),
-    "bool_or": _extreme(BoolOr, set(TypeRoot) - {TypeRoot.BOOLEAN}, "BOOLEAN"),
+    "max": _extreme_factory(Max, _NOT_COMPARABLE, _COMPARABLE),
+    "min": _extreme_factory(Min, _NOT_COMPARABLE, _COMPARABLE),
+    "bool_and": _extreme_factory(BoolAnd, set(TypeRoot) - {TypeRoot.BOOLEAN}, "BOOLEAN"),
+    "bool_or": _extreme_factory(BoolOr, set(TypeRoot) - {TypeRoot.BOOLEAN}, "BOOLEAN"),
 }

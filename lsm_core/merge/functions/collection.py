@@ -1,4 +1,7 @@
-"""collect: arrays put one behind the other, or as sets; and listagg: texts joined (Java `FieldCollectAgg`, `FieldListaggAgg`)."""
+"""collect: concatenation of arrays, or of arrays as sets; and listagg: concatenation of texts.
+
+Source: ``FieldCollectAgg``, ``FieldListaggAgg``.
+"""
 
 from __future__ import annotations
 
@@ -15,24 +18,27 @@ from lsm_core.merge.comparable import (
     Mask,
 )
 from lsm_core.merge.functions.base import AggregateFunction, FieldOptions
-from lsm_core.merge.functions.elements import Chains, Flat, ListFold, _valid, codes, flattened, rebuilt
+from lsm_core.merge.functions.elements import Chains, Flat, ListFold, _valid, codes, flatten_lists, rebuild_lists
 from lsm_core.options import PaimonVersion
 from lsm_core.types import DataType, TypeRoot
 from lsm_core.types.data_type import MAX_LENGTH
 
-_WHITESPACE: Final = " \t\n\x0b\x0c\r\x1c\x1d\x1e\x1f\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2008\u2009\u200a\u2028\u2029\u205f\u3000"
-"""Java's `Character.isWhitespace`: spaces that break, in every script."""
+_WHITESPACE: Final = (
+    " \t\n\x0b\x0c\r\x1c\x1d\x1e\x1f\u1680"
+    "\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2008\u2009\u200a\u2028\u2029\u205f\u3000"
+)
+"""Characters of Java's `Character.isWhitespace`: breaking spaces of every script."""
 
 
 def _all_null(lists: pa.Array, bounds: Ints) -> Mask:
-    """Groups that hold nothing but null."""
+    """Return the groups whose lists are all null."""
     valid = valid_mask(lists)
     counts = np.arange(len(lists) + 1) if valid is None else offsets_from(valid)
     return np.asarray(counts[bounds[1:]] == counts[bounds[:-1]], np.bool_)
 
 
 class Collect(ListFold):
-    """All elements in the order of arrival; with `distinct` each only once. Late input is input like any other."""
+    """All elements in the order of arrival, with `distinct` each only once; late input is ordinary input."""
 
     name: ClassVar[str] = "collect"
     supports_retract: ClassVar[bool] = True
@@ -43,31 +49,32 @@ class Collect(ListFold):
         self.distinct = options.flag("distinct")
 
     def _join(self, lists: pa.Array, bounds: Ints, groups: Ints) -> pa.Array:
-        flat = flattened(lists, bounds)
+        flat = flatten_lists(lists, bounds)
         if self.distinct:
             flat = flat.only(np.sort(Chains.of(flat.group, codes(flat.elements)).first))
-        return rebuilt(flat, self.arrow_type, _all_null(lists, bounds))
+        return rebuild_lists(flat, self.arrow_type, _all_null(lists, bounds))
 
-    def _take_back(self, before: pa.Array, taken: pa.Array, bounds: Ints) -> pa.Array:
-        """One occurrence goes for each element taken back, the foremost first."""
-        held = flattened(before, np.arange(len(before) + 1))
-        back = flattened(taken, bounds)
+    def _take_back(self, before: pa.Array, retracted: pa.Array, bounds: Ints) -> pa.Array:
+        """Remove one occurrence for each element taken back, the first one first."""
+        held = flatten_lists(before, np.arange(len(before) + 1))
+        back = flatten_lists(retracted, bounds)
         code = codes(pa.concat_arrays([held.elements, back.elements]))
         count = len(held.group)
         number = Chains.of(held.group, code[:count]).number
-        # how often the same element of the same group is taken back
+        # number of times that the same element of the same group is taken back
         pair = np.concatenate((held.group, back.group)) * (int(code.max(initial=0)) + 1) + code
         distinct, place = np.unique(pair, return_inverse=True)
         times = np.bincount(place[count:], minlength=len(distinct))
         kept = np.flatnonzero(number >= times[place[:count]])
-        return rebuilt(held.only(kept), self.arrow_type, ~_valid(before))
+        return rebuild_lists(held.only(kept), self.arrow_type, ~_valid(before))
 
 
 class ListAggregate(ListFold):
-    """Texts joined by a delimiter. Null and empty ones (since 2.0 blank ones too) are left out.
+    """Texts joined by a delimiter, without null and empty ones (since 2.0 also without blank ones).
 
-    Where there is nothing else, the accumulator stays; until 2.0 a null one gives way to the first text, blank or not.
-    `distinct`: inputs are split at the delimiter, and only parts that are not there yet are added; the first text stays as it is.
+    Without any text the accumulator is unchanged; until 2.0 a null accumulator is replaced by the first text, blank or
+    not. With `distinct`, inputs are split at the delimiter, and only parts that are new are added; the first text is
+    unchanged.
     """
 
     name: ClassVar[str] = "listagg"
@@ -78,41 +85,41 @@ class ListAggregate(ListFold):
         self.distinct = options.flag("distinct")
         self.trims = options.version.at_least(PaimonVersion.V2_0)
 
-    def _filled(self, texts: pa.Array) -> Mask:
-        """Which texts have something to add."""
+    def _has_text(self, texts: pa.Array) -> Mask:
+        """Return a mask of the texts that add characters to the result."""
         return np.asarray(pc.binary_length(pc.utf8_trim(texts, _WHITESPACE) if self.trims else texts)) > 0
 
     def _join(self, lists: pa.Array, bounds: Ints, groups: Ints) -> pa.Array:
         count = len(bounds) - 1
         owner = np.repeat(np.arange(count), np.diff(bounds))
         texts = pc.fill_null(lists, "")
-        filled = self._filled(texts)
-        given = np.flatnonzero(filled)
-        parts = Flat(texts.take(pa.array(given)), owner[given], given, count)
+        has_text = self._has_text(texts)
+        text_rows = np.flatnonzero(has_text)
+        parts = Flat(texts.take(pa.array(text_rows)), owner[text_rows], text_rows, count)
         if self.distinct:
             parts = self._new_parts(parts)
         lists_of = pa.ListArray.from_arrays(parts.offsets(), parts.elements)
-        joined = pc.binary_join(lists_of, self.delimiter)
-        some = np.bincount(owner[given], minlength=count) > 0
+        joined_texts = pc.binary_join(lists_of, self.delimiter)
+        has_any = np.bincount(owner[text_rows], minlength=count) > 0
         if self.trims:
-            return pc.if_else(pa.array(some), joined, lists.take(pa.array(bounds[:-1])))
+            return pc.if_else(pa.array(has_any), joined_texts, lists.take(pa.array(bounds[:-1])))
         valid = _valid(lists)
         number = np.append(np.where(valid, np.arange(len(valid)), len(valid)), len(valid))
         soonest = np.minimum.accumulate(number[::-1])[::-1][bounds[:-1]]
         none = soonest >= bounds[1:]
         blank = lists.take(pa.array(np.where(none, 0, soonest), mask=none))
-        return pc.if_else(pa.array(some), joined, blank)
+        return pc.if_else(pa.array(has_any), joined_texts, blank)
 
     def _new_parts(self, texts: Flat) -> Flat:
-        """Split every text but the first of a group; keep of each part the first."""
+        """Split every text but the first of a group, and keep the first occurrence of each part."""
         first = np.ones(len(texts.group), np.bool_)
         first[1:] = texts.group[1:] != texts.group[:-1]
         split = pc.split_pattern(texts.elements, self.delimiter)
         lengths = np.asarray(pc.list_value_length(split), np.int64)
         text = np.repeat(np.arange(len(texts.group)), lengths)
         parts = split.flatten()
-        # of a first text all parts are known, but it goes out whole: its first part stands for it
-        filled = self._filled(parts)
+        # all parts of a first text count as known, but the text itself is kept whole, represented by its first part
+        filled = self._has_text(parts)
         chains = Chains.of(texts.group[text], codes(parts))
         new = np.zeros(len(parts), np.bool_)
         new[chains.first] = True

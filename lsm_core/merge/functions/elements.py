@@ -1,4 +1,4 @@
-"""Lists and maps of many groups laid flat: which elements are equal, which group each belongs to, and the way back."""
+"""Lists and maps of many groups as flat arrays: equality of elements, group of each element, and conversion back."""
 
 from __future__ import annotations
 
@@ -21,9 +21,13 @@ from lsm_core.merge.keys import order_parts
 
 @dataclass(frozen=True, eq=False)
 class Flat:
-    """The elements of many lists (or entries of many maps) side by side: ``group`` is the one each belongs to.
+    """Elements of many lists (or entries of many maps), group by group, in order.
 
-    ``source``: which list of the group's it came from, ascending. Elements of a group stand together, in order.
+    Attributes:
+        elements: the elements.
+        group: the group of each element.
+        source: the list from which each element comes; ascending.
+        groups: number of groups.
     """
 
     elements: pa.Array
@@ -32,28 +36,33 @@ class Flat:
     groups: int
 
     def only(self, rows: Ints) -> Flat:
-        """Some of the elements, in the order of ``rows`` (which keeps groups together)."""
+        """Return some of the elements, in the order of ``rows``, which must keep groups together."""
         return Flat(self.elements.take(pa.array(rows)), self.group[rows], self.source[rows], self.groups)
 
     def offsets(self) -> pa.Array:
-        """Where the elements of each group begin, and the end."""
+        """Return the first element of each group, and the end."""
         counts = np.bincount(self.group, minlength=self.groups)
         return pa.array(offsets_from(counts), pa.int32())
 
 
-def flattened(lists: pa.Array, bounds: Ints) -> Flat:
-    """The elements of ``lists``: group g has ``lists[bounds[g]:bounds[g + 1]]``. Maps give structs of key and value."""
+def flatten_lists(lists: pa.Array, bounds: Ints) -> Flat:
+    """Return the elements of ``lists`` group by group; entries of maps as structs of key and value.
+
+    Args:
+        lists: lists or maps of all groups.
+        bounds: group g has ``lists[bounds[g]:bounds[g + 1]]``.
+    """
     lengths, elements = list_parts(lists)
     owner = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
     return Flat(elements, np.repeat(owner, lengths), np.repeat(np.arange(len(lists)), lengths), len(bounds) - 1)
 
 
 def list_parts(lists: pa.Array) -> tuple[Ints, pa.Array]:
-    """Length of each list (null: 0), and all elements; entries of maps as structs."""
+    """Return the length of each list (null: 0), and all elements; entries of maps as structs."""
     if pa.types.is_map(lists.type):
         whole = lists.take(
             pa.array(np.arange(len(lists)))
-        )  # a copy that is no slice: its keys and items are all its own
+        )  # copied, because keys and items of a slice would include the elements outside of it
         entries = pa.StructArray.from_arrays(
             [whole.keys, whole.items], fields=[lists.type.key_field, lists.type.item_field]
         )
@@ -62,9 +71,9 @@ def list_parts(lists: pa.Array) -> tuple[Ints, pa.Array]:
     return lengths, lists.flatten()
 
 
-def rebuilt(flat: Flat, kind: pa.DataType, nothing: Mask) -> pa.Array:
-    """One list or map a group; null where ``nothing`` is true."""
-    mask = pa.array(nothing) if nothing.any() else None
+def rebuild_lists(flat: Flat, kind: pa.DataType, is_null: Mask) -> pa.Array:
+    """Return one list or map for each group; null where ``is_null`` is true."""
+    mask = pa.array(is_null) if is_null.any() else None
     if pa.types.is_map(kind):
         keys, items = flat.elements.field(0), flat.elements.field(1)
         return pa.MapArray.from_arrays(flat.offsets(), keys, items, type=kind, mask=mask)
@@ -72,7 +81,10 @@ def rebuilt(flat: Flat, kind: pa.DataType, nothing: Mask) -> pa.Array:
 
 
 def codes(values: pa.Array) -> Ints:
-    """Numbers that are equal where values are; nulls equal each other. Maps are equal whatever the order of their entries."""
+    """Return numbers that are equal where values are equal; nulls equal each other.
+
+    Maps are equal in any order of their entries.
+    """
     kind = values.type
     if pa.types.is_struct(kind):
         valid = _valid(values)
@@ -88,14 +100,14 @@ def codes(values: pa.Array) -> Ints:
     code = dense([_valid(values).astype(np.int64), lengths])
     for position in range(int(lengths.max(initial=0))):
         longer = lengths > position
-        here = np.full(len(values), -1, np.int64)
-        here[longer] = inner[starts[longer] + position]
-        code = dense([code, here])
+        codes_at_position = np.full(len(values), -1, np.int64)
+        codes_at_position[longer] = inner[starts[longer] + position]
+        code = dense([code, codes_at_position])
     return code
 
 
 def dense(parts: Sequence[Ints]) -> Ints:
-    """Ranks of rows by all ``parts``; equal rows have one rank."""
+    """Return ranks of rows by all ``parts``; equal rows have equal ranks."""
     if not len(parts[0]):
         return np.zeros(0, np.int64)
     order = np.lexsort(tuple(parts)[::-1])
@@ -115,7 +127,7 @@ def _valid(values: pa.Array) -> Mask:
 
 @dataclass(frozen=True, eq=False)
 class Chains:
-    """Equal elements of one group, in their order: chain c is ``order[starts[c]:ends[c]]``."""
+    """Equal elements of one group, in their order; chain c is ``order[starts[c]:ends[c]]``."""
 
     order: Ints
     starts: Ints
@@ -123,8 +135,8 @@ class Chains:
 
     @staticmethod
     def of(group: Ints, code: Ints) -> Chains:
-        """Chains of elements with the same group and code."""
-        order = np.lexsort((code, group))  # stable: within a chain elements keep their order
+        """Return the chains of elements with the same group and code."""
+        order = np.lexsort((code, group))  # stable: elements of a chain keep their order
         if not len(order):
             return Chains(order, order, order)
         ranked = group[order], code[order]
@@ -149,21 +161,21 @@ class Chains:
 
     @property
     def chain_of(self) -> Ints:
-        """For each place of ``order`` its chain."""
+        """For each position of ``order`` its chain."""
         return np.repeat(np.arange(len(self)), self.ends - self.starts)
 
     @property
     def number(self) -> Ints:
-        """For each element how many of its chain come before it."""
+        """For each element the number of elements of its chain before it."""
         number = np.empty(len(self.order), np.int64)
         number[self.order] = places_within(self.ends - self.starts)
         return number
 
 
 class ListFold(AggregateFunction):
-    """A function over lists, maps or texts: inputs of one operation in a row are folded at once.
+    """Function over lists, maps or texts that folds consecutive inputs of one operation at once.
 
-    Late input is the accumulator's place and the accumulator its input, so a row of late inputs comes first, newest foremost.
+    Late input swaps accumulator and input, so consecutive late inputs come first, the newest before the others.
     """
 
     def _fold(self, folding: Folding, initial: Accumulators) -> Accumulators:
@@ -171,7 +183,7 @@ class ListFold(AggregateFunction):
         result = initial.values
         for groups, starts, ends, op in _rounds(folding, self._late_is_input, self._late_one_by_one):
             before = result.take(pa.array(groups))
-            after = self._round(folding, before, starts, ends, op, groups)
+            after = self._fold_round(folding, before, starts, ends, op, groups)
             if len(groups) == len(result):
                 result = after
             else:
@@ -181,11 +193,13 @@ class ListFold(AggregateFunction):
         return Accumulators(result, seen)
 
     _late_is_input = False
-    """Whether the function treats late input like any other."""
+    """Whether late input is treated as ordinary input."""
     _late_one_by_one = False
-    """Whether two late inputs must not be joined before the accumulator is: what the first one loses stays lost."""
+    """Whether two late inputs must not be joined with each other first: elements that the first one loses stay lost."""
 
-    def _round(self, folding: Folding, before: pa.Array, starts: Ints, ends: Ints, op: int, groups: Ints) -> pa.Array:
+    def _fold_round(
+        self, folding: Folding, before: pa.Array, starts: Ints, ends: Ints, op: int, groups: Ints
+    ) -> pa.Array:
         sizes = ends - starts
         offsets = offsets_from(sizes)
         rows = slice_places(starts, sizes)
@@ -206,17 +220,21 @@ class ListFold(AggregateFunction):
 
     @abstractmethod
     def _join(self, lists: pa.Array, bounds: Ints, groups: Ints) -> pa.Array:
-        """Fold ``lists[bounds[g]:bounds[g + 1]]``, accumulators among them, into one a group; ``groups`` are for errors."""
+        """Fold ``lists[bounds[g]:bounds[g + 1]]``, with the accumulator among them, into one for each group.
 
-    def _take_back(self, before: pa.Array, taken: pa.Array, bounds: Ints) -> pa.Array:
-        """Each accumulator of ``before`` without what ``taken[bounds[g]:bounds[g + 1]]`` take back."""
+        ``groups`` are the group numbers for errors.
+        """
+
+    def _take_back(self, before: pa.Array, retracted: pa.Array, bounds: Ints) -> pa.Array:
+        """Return each accumulator of ``before`` without the elements of ``retracted[bounds[g]:bounds[g + 1]]``."""
         raise AssertionError(f"{self.name} takes nothing back")
 
 
 def _rounds(folding: Folding, late_is_input: bool, late_one_by_one: bool) -> Iterator[tuple[Ints, Ints, Ints, int]]:
-    """Rows of one operation side by side: of all groups the first such stretch, then the second ...
+    """Yield stretches of one operation: the first stretch of all groups, then the second, and so on.
 
-    Gives groups, first rows, ends, and the operation.
+    Yields:
+        Groups, first rows, ends, and the operation.
     """
     count = len(folding.values)
     if not count:
@@ -240,4 +258,4 @@ def _rounds(folding: Folding, late_is_input: bool, late_one_by_one: bool) -> Ite
                 yield owner[chosen], starts[chosen], ends[chosen], op
 
 
-__all__ = ["Chains", "Flat", "ListFold", "codes", "dense", "flattened", "list_parts", "rebuilt"]
+__all__ = ["Chains", "Flat", "ListFold", "codes", "dense", "flatten_lists", "list_parts", "rebuild_lists"]

@@ -1,6 +1,7 @@
-"""Maps and nested tables: entries with a key of their own, of which the newest stays.
+"""Maps and nested tables: entries with keys, of which the newest is kept.
 
-Java: `FieldMergeMapAgg`, `FieldMergeMapWithKeyTimeAgg`, `FieldNestedUpdateAgg`, `FieldNestedPartialUpdateAgg`.
+Source: ``FieldMergeMapAgg``, ``FieldMergeMapWithKeyTimeAgg``, ``FieldNestedUpdateAgg``,
+``FieldNestedPartialUpdateAgg``.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from lsm_core.errors import InvalidOption
 from lsm_core.merge.comparable import Ints, Mask
 from lsm_core.merge.functions.base import INVALID, AggregateFunction, FieldOptions, GroupError
 from lsm_core.merge.functions.collection import Collect, _all_null
-from lsm_core.merge.functions.elements import Chains, Flat, ListFold, _valid, codes, dense, flattened, rebuilt
+from lsm_core.merge.functions.elements import Chains, Flat, ListFold, _valid, codes, dense, flatten_lists, rebuild_lists
 from lsm_core.merge.keys import order_parts
 from lsm_core.options import PaimonVersion
 from lsm_core.types import DataType, TypeRoot
@@ -24,64 +25,66 @@ from lsm_core.types import DataType, TypeRoot
 _STRATEGIES: Final = ("merge", "ignore", "error")
 _UNLIMITED: Final = 2**31 - 1
 _FIRST_WINDOW: Final = 4
-"""Inputs of a group that are looked at together at first."""
+"""Number of inputs of a group that are processed together in the first round."""
 
 
 def _last_places(chains: Chains, wanted: Mask) -> Ints:
-    """The last element of each chain for which ``wanted`` is true, -1 for none."""
+    """Return the last element of each chain for which ``wanted`` is true; -1 for none."""
     place = np.concatenate((np.full(1, -1), np.where(wanted[chains.order], np.arange(len(chains.order)), -1)))
     latest = np.maximum.accumulate(place)[chains.ends]
-    found = latest >= chains.starts
-    return np.where(found, chains.order[np.maximum(latest, 0)] if len(chains.order) else latest, -1)
+    has_any = latest >= chains.starts
+    return np.where(has_any, chains.order[np.maximum(latest, 0)] if len(chains.order) else latest, -1)
 
 
 def _in_first_order(chains: Chains, winners: Ints) -> tuple[Ints, Ints]:
-    """Chains in the order in which their keys first came up, and their winners; chains without one (-1) are left out."""
+    """Return chains in the order of their keys' first occurrence, and their winners; chains without one (-1) are left
+    out.
+    """
     order = np.argsort(chains.first, kind="stable")
     order = order[winners[order] >= 0]
     return order, winners[order]
 
 
 class MergeMap(ListFold):
-    """All entries; of equal keys the later value. A retract takes keys away."""
+    """All entries, of equal keys the later value; a retract removes keys."""
 
     name: ClassVar[str] = "merge_map"
     supports_retract: ClassVar[bool] = True
 
     def _join(self, lists: pa.Array, bounds: Ints, groups: Ints) -> pa.Array:
-        flat = flattened(lists, bounds)
+        flat = flatten_lists(lists, bounds)
         chains = Chains.of(flat.group, codes(flat.elements.field(0)))
         _, winners = _in_first_order(chains, chains.last)
-        # a winner stands where its key came up first; groups stay together
+        # a winner takes the place of its key's first occurrence; groups are kept together
         ordered = winners[np.argsort(flat.group[winners], kind="stable")]
-        return rebuilt(flat.only(ordered), self.arrow_type, _all_null(lists, bounds))
+        return rebuild_lists(flat.only(ordered), self.arrow_type, _all_null(lists, bounds))
 
-    def _take_back(self, before: pa.Array, taken: pa.Array, bounds: Ints) -> pa.Array:
-        held, back = flattened(before, np.arange(len(before) + 1)), flattened(taken, bounds)
-        kept = ~_among(held, back, [0])
-        return rebuilt(held.only(np.flatnonzero(kept)), self.arrow_type, ~_valid(before))
+    def _take_back(self, before: pa.Array, retracted: pa.Array, bounds: Ints) -> pa.Array:
+        held, back = flatten_lists(before, np.arange(len(before) + 1)), flatten_lists(retracted, bounds)
+        kept = ~_shares_fields(held, back, [0])
+        return rebuild_lists(held.only(np.flatnonzero(kept)), self.arrow_type, ~_valid(before))
 
 
-def _among(held: Flat, back: Flat, fields: list[int]) -> Mask:
-    """Which elements of ``held`` share these fields with one of the same group in ``back``."""
-    both = pa.concat_arrays([held.elements, back.elements])
-    parts = [codes(both.field(place)) for place in fields]
+def _shares_fields(held: Flat, back: Flat, fields: list[int]) -> Mask:
+    """Return which elements of ``held`` share these fields with an element of the same group in ``back``."""
+    all_elements = pa.concat_arrays([held.elements, back.elements])
+    parts = [codes(all_elements.field(place)) for place in fields]
     pair = dense([np.concatenate((held.group, back.group)), *parts])
     count = len(held.group)
     return np.isin(pair[:count], pair[count:])
 
 
 def _in_first_list(lists: pa.Array, bounds: Ints, flat: Flat) -> Mask:
-    """Which elements belong to the first list of their group that is not null: what the others are added to."""
+    """Return which elements belong to the first list of their group that is not null, to which the others are added."""
     valid = np.append(_valid(lists), True)
     soonest = np.minimum.accumulate(np.where(valid, np.arange(len(valid)), len(valid))[::-1])[::-1]
     return np.asarray(flat.source == soonest[bounds[:-1]][flat.group], np.bool_)
 
 
 class MergeMapWithKeyTime(ListFold):
-    """Per key the entry with the newest time; a null entry takes the key away, one without a time is passed over.
+    """For each key the entry with the newest time; a null entry removes the key, an entry without a time is ignored.
 
-    The map that a fold begins with stays as it is.
+    The map with which a fold begins is unchanged.
     """
 
     name: ClassVar[str] = "merge_map_with_keytime"
@@ -97,33 +100,33 @@ class MergeMapWithKeyTime(ListFold):
         self.time_field = names.index(chosen) if chosen is not None else len(names) - 1
 
     def _join(self, lists: pa.Array, bounds: Ints, groups: Ints) -> pa.Array:
-        flat = flattened(lists, bounds)
+        flat = flatten_lists(lists, bounds)
         rows = flat.elements.field(1)
         times = rows.field(self.time_field).cast(pa.string())
         head = _in_first_list(lists, bounds, flat)
-        gone, timed = ~_valid(rows) & ~head, _valid(rows) & _valid(times)
+        is_removal, has_time = ~_valid(rows) & ~head, _valid(rows) & _valid(times)
         chains = Chains.of(flat.group, codes(flat.elements.field(0)))
-        removal = _last_places(chains, gone)
+        removal = _last_places(chains, is_removal)
         number = chains.number
         after = np.where(removal >= 0, number[np.maximum(removal, 0)], -1) if len(number) else removal
-        counts = timed | head
+        counts = has_time | head
         counts[chains.order] &= number[chains.order] > after[chains.chain_of]
         rank = dense(order_parts(times.fill_null(""))) if len(number) else np.zeros(0, np.int64)
-        rank = np.where(counts, np.where(timed, rank, -1), -2)
-        # sorted by time, and of equal times the first one last: only a strictly later one replaces
+        rank = np.where(counts, np.where(has_time, rank, -1), -2)
+        # sorted by time, the first of equal times last: only a strictly later entry replaces another
         order = np.lexsort((-number[chains.order], rank[chains.order], chains.chain_of))
         best = chains.order[order][chains.ends - 1] if len(number) else chains.order
         winners = np.where(counts[best], best, -1) if len(number) else best
         _, chosen = _in_first_order(chains, winners)
         ordered = chosen[np.argsort(flat.group[chosen], kind="stable")]
-        return rebuilt(flat.only(ordered), self.arrow_type, _all_null(lists, bounds))
+        return rebuild_lists(flat.only(ordered), self.arrow_type, _all_null(lists, bounds))
 
 
-def _begun(lists: pa.Array, bounds: Ints, with_null: bool) -> tuple[Ints, Mask]:
-    """The list of each group that inputs are added to, and whether one that is not null is: else it stays as it is.
+def _base_lists(lists: pa.Array, bounds: Ints, with_null: bool) -> tuple[Ints, Mask]:
+    """Return the base list of each group, and whether a list that is not null is added to it.
 
-    ``with_null``: it is the foremost even where that is null (since 2.0), else the first that is not (until then the first input
-    took the place of a null accumulator untouched).
+    ``with_null``: the base is the first list even if it is null (since 2.0), else the first that is not null (until
+    then, the first input replaced a null accumulator unchanged).
     """
     valid = _valid(lists)
     base = bounds[:-1]
@@ -135,22 +138,24 @@ def _begun(lists: pa.Array, bounds: Ints, with_null: bool) -> tuple[Ints, Mask]:
 
 
 def _lengths(lists: pa.Array) -> Ints:
-    """How many rows each list has, null ones among them; null: 0."""
+    """Return the number of rows of each list, null rows included; 0 for a null list."""
     return np.asarray(pc.fill_null(pc.list_value_length(lists), 0), np.int64)
 
 
-def _chosen(first: Mask, yes: pa.Array, no: pa.Array) -> pa.Array:
-    """Row by row one of two arrays."""
-    if not first.any():
-        return no
-    place = np.arange(len(first))
-    return pa.concat_arrays([yes, no]).take(pa.array(np.where(first, place, len(first) + place)))
+def _choose(use_first: Mask, first: pa.Array, second: pa.Array) -> pa.Array:
+    """Return row by row a value of one of two arrays."""
+    if not use_first.any():
+        return second
+    place = np.arange(len(use_first))
+    return pa.concat_arrays([first, second]).take(pa.array(np.where(use_first, place, len(use_first) + place)))
 
 
 class _Nested(ListFold):
-    """Rows of a nested table with a key: fields ``nested-key``, and what nulls among them mean. Rows that are null go.
+    """Rows of a nested table with a key: fields ``nested-key``, and the treatment of nulls among them; null rows are
+    removed.
 
-    Where versions of Paimon answer differently the table's is followed, and 2.0 for columns with options that 1.4 does not know.
+    Where Paimon versions differ, the table's version is followed, and 2.0 for columns with options that 1.4 does not
+    know.
     """
 
     _late_one_by_one = True
@@ -165,8 +170,8 @@ class _Nested(ListFold):
         self.keys = _places(options, "nested-key", names)
         self.sequence = _places(options, "nested-sequence-field", names)
         strategy = options.text("nested-key-null-strategy")
-        for key, given in (("nested-sequence-field", self.sequence), ("nested-key-null-strategy", strategy)):
-            if given and not self.keys:
+        for key, setting in (("nested-sequence-field", self.sequence), ("nested-key-null-strategy", strategy)):
+            if setting and not self.keys:
                 value = str(options.text(key))
                 raise InvalidOption(
                     options.key(key), value, f"only together with {options.key('nested-key')}", options.table
@@ -177,32 +182,35 @@ class _Nested(ListFold):
             )
         self.strategy = strategy or "merge"
         self.limit = _limit(options) if self.limited else _UNLIMITED
-        newer = strategy is not None or bool(self.sequence)
-        self.since_2_0 = newer or options.version.at_least(PaimonVersion.V2_0)
+        uses_new_options = strategy is not None or bool(self.sequence)
+        self.since_2_0 = uses_new_options or options.version.at_least(PaimonVersion.V2_0)
 
     def _join(self, lists: pa.Array, bounds: Ints, groups: Ints) -> pa.Array:
         if self.limit != _UNLIMITED and not self.since_2_0:
-            return self._one_after_another(lists, bounds)
-        base, added = _begun(lists, bounds, self.since_2_0)
-        flat = flattened(lists, bounds)
-        flat = self._with_keys(flat.only(np.flatnonzero(added[flat.group] & _valid(flat.elements))), groups)
+            return self._join_one_by_one(lists, bounds)
+        base, added = _base_lists(lists, bounds, self.since_2_0)
+        flat = flatten_lists(lists, bounds)
+        flat = self._check_keys(flat.only(np.flatnonzero(added[flat.group] & _valid(flat.elements))), groups)
         chains = Chains.of(flat.group, dense([codes(flat.elements.field(place)) for place in self.keys]))
         order = np.argsort(chains.first, kind="stable")
         first = chains.first[order]
         owner = flat.group[first]
-        # beside the keys of the list that is there, the first ones of a group, as many as the limit lets in
+        # beside the keys of the base list, the first keys of a group, as many as the limit allows
         number = np.arange(len(order)) - np.searchsorted(owner, owner, side="left")
         order = order[(number < self.limit) | (flat.source[first] == base[owner])]
-        made = rebuilt(self._rows(flat, chains, order), self.arrow_type, np.zeros(len(base), np.bool_))
-        return _chosen(~added, lists.take(pa.array(base)), made)
+        rebuilt_lists = rebuild_lists(
+            self._winning_rows(flat, chains, order), self.arrow_type, np.zeros(len(base), np.bool_)
+        )
+        return _choose(~added, lists.take(pa.array(base)), rebuilt_lists)
 
-    def _one_after_another(self, lists: pa.Array, bounds: Ints) -> pa.Array:
-        """A limit as 1.4 has it: of each input as many rows as are missing, whether their keys are there or not.
+    def _join_one_by_one(self, lists: pa.Array, bounds: Ints) -> pa.Array:
+        """Apply a limit as version 1.4 does: take as many rows of each input as are missing, whether their keys are new
+        or not.
 
-        What an input leaves out depends on how many keys the ones before it had, so each group takes a few inputs at a time, until
-        it is full.
+        The rows that an input loses depend on the number of keys before it, so each group takes a few inputs at a time
+        until it is full.
         """
-        base, _ = _begun(lists, bounds, with_null=False)
+        base, _ = _base_lists(lists, bounds, with_null=False)
         owner = np.repeat(np.arange(len(base)), np.diff(bounds))
         inputs = np.flatnonzero(_valid(lists) & (np.arange(len(lists)) > base[owner]))
         ends = np.cumsum(np.bincount(owner[inputs], minlength=len(base)))
@@ -210,60 +218,64 @@ class _Nested(ListFold):
         groups, held = np.arange(len(base)), lists.take(pa.array(base))
         finished, parts = [groups[:0]], [held.slice(0, 0)]
         while len(groups):
-            going = (following[groups] < ends[groups]) & (_lengths(held) < self.limit)
-            finished.append(groups[~going])
-            parts.append(held.filter(pa.array(~going)))
-            groups, held = groups[going], held.filter(pa.array(going))
+            is_open = (following[groups] < ends[groups]) & (_lengths(held) < self.limit)
+            finished.append(groups[~is_open])
+            parts.append(held.filter(pa.array(~is_open)))
+            groups, held = groups[is_open], held.filter(pa.array(is_open))
             sizes = np.minimum(window[groups], ends[groups] - following[groups])
-            held, taken = self._filled_up(
+            held, taken_counts = self._fill_up(
                 held, lists.take(pa.array(inputs[slice_places(following[groups], sizes)])), sizes
             )
-            following[groups] += taken
-            window[groups] = np.where(taken == sizes, 2 * sizes, taken)
+            following[groups] += taken_counts
+            window[groups] = np.where(taken_counts == sizes, 2 * sizes, taken_counts)
         order = np.argsort(np.concatenate(finished), kind="stable")
         return pa.concat_arrays(parts).take(pa.array(order))
 
-    def _filled_up(self, held: pa.Array, given: pa.Array, sizes: Ints) -> tuple[pa.Array, Ints]:
-        """Each list of ``held`` with the first rows of its inputs (``sizes`` of them), by key the last one; and how many were taken.
+    def _fill_up(self, held: pa.Array, inputs: pa.Array, sizes: Ints) -> tuple[pa.Array, Ints]:
+        """Return each list of ``held`` with the first rows of its inputs, by key the last one, and the number of inputs
+        taken.
 
-        As long as no key is new all inputs have the same room, and as long as all rows fit nothing is cut: whichever of the two
-        goes on longer, the inputs up to its end are taken at once.
+        ``sizes``: number of inputs of each list. While no key is new, all inputs have the same room, and while all rows
+        fit, none is cut. The inputs up to the later of these two points are taken at once.
         """
         count = len(held)
         bounds = offsets_from(sizes + 1)
         first, own = bounds[:-1], np.zeros(int(bounds[-1]), np.bool_)
         own[first] = True
         place = np.empty(len(own), np.int64)
-        place[own], place[~own] = np.arange(count), count + np.arange(len(given))
-        flat = flattened(pa.concat_arrays([held, given]).take(pa.array(place)), bounds)
+        place[own], place[~own] = np.arange(count), count + np.arange(len(inputs))
+        flat = flatten_lists(pa.concat_arrays([held, inputs]).take(pa.array(place)), bounds)
         flat = flat.only(np.flatnonzero(_valid(flat.elements)))
-        room = self.limit - _lengths(held)
-        of_held = own[flat.source]
+        free_rows = self.limit - _lengths(held)
+        is_held = own[flat.source]
         number = np.arange(len(flat.source)) - np.searchsorted(flat.source, flat.source, side="left")
-        # how many rows there are up to the end of each input
-        rows = np.bincount(flat.source[~of_held], minlength=len(own))
+        # number of rows up to the end of each input
+        rows = np.bincount(flat.source[~is_held], minlength=len(own))
         whole = np.cumsum(rows)
         whole -= np.repeat(whole[first] - rows[first], sizes + 1)
         owner = np.repeat(np.arange(count), sizes + 1)
-        fit = np.bincount(owner[(whole <= room[owner]) & ~own], minlength=count)
-        flat_rows = np.flatnonzero(of_held | (number < room[flat.group]))
+        fit = np.bincount(owner[(whole <= free_rows[owner]) & ~own], minlength=count)
+        flat_rows = np.flatnonzero(is_held | (number < free_rows[flat.group]))
         flat = flat.only(flat_rows)
         code = dense([codes(flat.elements.field(place)) for place in self.keys])
         first_of = Chains.of(flat.group, code).first
         known = own[flat.source[first_of]]
         new = first_of[~known]
-        # the first input with a new key, counted from 1; a list whose rows that are null or twice are about to go has more room then
+        # the first input with a new key, counted from 1; a list whose null or repeated rows are about to be removed has
+        # more room afterwards
         keys = np.bincount(flat.group[first_of[known]], minlength=count)
         fresh = np.where(keys == _lengths(held), sizes, 1)
         np.minimum.at(fresh, flat.group[new], flat.source[new] - first[flat.group[new]])
-        taken = np.maximum(fit, fresh)
-        kept = np.flatnonzero(flat.source - first[flat.group] <= taken[flat.group])
+        taken_counts = np.maximum(fit, fresh)
+        kept = np.flatnonzero(flat.source - first[flat.group] <= taken_counts[flat.group])
         flat, code = flat.only(kept), code[kept]
         chains = Chains.of(flat.group, code)
         order = np.argsort(chains.first, kind="stable")
-        return rebuilt(self._rows(flat, chains, order), self.arrow_type, np.zeros(count, np.bool_)), taken
+        return rebuild_lists(
+            self._winning_rows(flat, chains, order), self.arrow_type, np.zeros(count, np.bool_)
+        ), taken_counts
 
-    def _with_keys(self, flat: Flat, groups: Ints) -> Flat:
+    def _check_keys(self, flat: Flat, groups: Ints) -> Flat:
         if self.strategy == "merge":
             return flat
         nulls = np.zeros(len(flat.group), np.bool_)
@@ -276,8 +288,8 @@ class _Nested(ListFold):
             raise GroupError(INVALID, group, reason)
         return flat.only(np.flatnonzero(~nulls & _valid(flat.elements)))
 
-    def _rows(self, flat: Flat, chains: Chains, order: Ints) -> Flat:
-        """One row for each chosen chain: the last one, or the one with the greatest sequence fields."""
+    def _winning_rows(self, flat: Flat, chains: Chains, order: Ints) -> Flat:
+        """Return one row for each chosen chain: the last one, or the one with the greatest sequence fields."""
         winners = chains.last
         if self.sequence and len(chains):
             parts = [part for place in self.sequence for part in order_parts(flat.elements.field(place))]
@@ -286,24 +298,24 @@ class _Nested(ListFold):
             winners = chains.order[best][chains.ends - 1]
         return flat.only(winners[order])
 
-    def _take_back(self, before: pa.Array, taken: pa.Array, bounds: Ints) -> pa.Array:
-        held, back = flattened(before, np.arange(len(before) + 1)), flattened(taken, bounds)
-        untouched = _all_null(taken, bounds)
-        # from nothing nothing is taken, so nobody looks at the keys
+    def _take_back(self, before: pa.Array, retracted: pa.Array, bounds: Ints) -> pa.Array:
+        held, back = flatten_lists(before, np.arange(len(before) + 1)), flatten_lists(retracted, bounds)
+        untouched = _all_null(retracted, bounds)
+        # a null list loses no rows, so the keys are not checked
         back = back.only(np.flatnonzero(_valid(back.elements) & _valid(before)[back.group]))
-        back = self._with_keys(back, np.arange(len(before)))
+        back = self._check_keys(back, np.arange(len(before)))
         held = held.only(np.flatnonzero(_valid(held.elements) & ~untouched[held.group]))
-        held = self._with_keys(held, np.arange(len(before)))
-        # what is left is a table with one row a key
+        held = self._check_keys(held, np.arange(len(before)))
+        # the remaining rows form a table with one row a key
         chains = Chains.of(held.group, dense([codes(held.elements.field(place)) for place in self.keys]))
         _, winners = _in_first_order(chains, chains.last)
-        left = held.only(winners)
-        left = left.only(np.flatnonzero(~_among(left, back, list(self.keys))))
-        return _chosen(untouched, before, rebuilt(left, self.arrow_type, ~_valid(before)))
+        remaining = held.only(winners)
+        remaining = remaining.only(np.flatnonzero(~_shares_fields(remaining, back, list(self.keys))))
+        return _choose(untouched, before, rebuild_lists(remaining, self.arrow_type, ~_valid(before)))
 
 
 class NestedUpdate(_Nested):
-    """Rows are inserted or replaced by key; a retract takes keys away."""
+    """Rows are inserted or replaced by key; a retract removes keys."""
 
     name: ClassVar[str] = "nested_update"
     supports_retract: ClassVar[bool] = True
@@ -315,7 +327,7 @@ class NestedPartialUpdate(_Nested):
     name: ClassVar[str] = "nested_partial_update"
     limited: ClassVar[bool] = False
 
-    def _rows(self, flat: Flat, chains: Chains, order: Ints) -> Flat:
+    def _winning_rows(self, flat: Flat, chains: Chains, order: Ints) -> Flat:
         columns = []
         for place in range(flat.elements.type.num_fields):
             column = flat.elements.field(place)
@@ -327,7 +339,7 @@ class NestedPartialUpdate(_Nested):
 
 
 class NestedAppend(Collect):
-    """Rows without a key: all of them, up to the limit; a retract takes every equal row away."""
+    """All rows, without a key, up to the limit; a retract removes every equal row."""
 
     name: ClassVar[str] = "nested_update"
     _late_is_input = False
@@ -340,33 +352,33 @@ class NestedAppend(Collect):
         self.since_2_0 = options.version.at_least(PaimonVersion.V2_0)
 
     def _join(self, lists: pa.Array, bounds: Ints, groups: Ints) -> pa.Array:
-        base, added = _begun(lists, bounds, self.since_2_0)
+        base, added = _base_lists(lists, bounds, self.since_2_0)
         held, number_of = lists.take(pa.array(base)), offsets_from(_valid(lists))
         sizes = _lengths(held)
         added &= (sizes < self.limit) | ~_valid(held)
-        flat = flattened(lists, bounds)
+        flat = flatten_lists(lists, bounds)
         rows = flat.only(np.flatnonzero(added[flat.group] & _valid(flat.elements)))
         own = rows.source == base[rows.group]
-        # rows that are null go, but of the room that they took the next input gets nothing
-        gone = sizes - np.bincount(rows.group[own], minlength=len(base))
-        if (gone[added] > 0).any():
-            next_one = number_of[rows.source] == number_of[base + 1][rows.group]
-            kept = own | ~next_one | (_within(rows) < (self.limit - gone)[rows.group])
+        # null rows are removed, but the next input does not get their room
+        null_rows = sizes - np.bincount(rows.group[own], minlength=len(base))
+        if (null_rows[added] > 0).any():
+            is_next = number_of[rows.source] == number_of[base + 1][rows.group]
+            kept = own | ~is_next | (_position_in_group(rows) < (self.limit - null_rows)[rows.group])
             rows = rows.only(np.flatnonzero(kept))
             own = rows.source == base[rows.group]
-        rows = rows.only(np.flatnonzero(own | (_within(rows) < self.limit)))
-        return _chosen(~added, held, rebuilt(rows, self.arrow_type, np.zeros(len(base), np.bool_)))
+        rows = rows.only(np.flatnonzero(own | (_position_in_group(rows) < self.limit)))
+        return _choose(~added, held, rebuild_lists(rows, self.arrow_type, np.zeros(len(base), np.bool_)))
 
-    def _take_back(self, before: pa.Array, taken: pa.Array, bounds: Ints) -> pa.Array:
-        held, back = flattened(before, np.arange(len(before) + 1)), flattened(taken, bounds)
+    def _take_back(self, before: pa.Array, retracted: pa.Array, bounds: Ints) -> pa.Array:
+        held, back = flatten_lists(before, np.arange(len(before) + 1)), flatten_lists(retracted, bounds)
         rows, back = held.only(np.flatnonzero(_valid(held.elements))), back.only(np.flatnonzero(_valid(back.elements)))
-        kept = ~_among(rows, back, list(range(rows.elements.type.num_fields)))
-        left = rebuilt(rows.only(np.flatnonzero(kept)), self.arrow_type, ~_valid(before))
-        return _chosen(_all_null(taken, bounds), before, left)
+        kept = ~_shares_fields(rows, back, list(range(rows.elements.type.num_fields)))
+        remaining = rebuild_lists(rows.only(np.flatnonzero(kept)), self.arrow_type, ~_valid(before))
+        return _choose(_all_null(retracted, bounds), before, remaining)
 
 
-def _within(flat: Flat) -> Ints:
-    """For each element how many of its group come before it."""
+def _position_in_group(flat: Flat) -> Ints:
+    """Return for each element the number of elements of its group before it."""
     return np.arange(len(flat.group)) - np.searchsorted(flat.group, flat.group, side="left")
 
 
@@ -390,14 +402,14 @@ def _limit(options: FieldOptions) -> int:
 
 def _merge_map(kind: DataType, options: FieldOptions) -> AggregateFunction:
     if kind.root is not TypeRoot.MAP:
-        raise _refused("merge_map", kind, options, "MAP")
+        raise _type_error("merge_map", kind, options, "MAP")
     return MergeMap(kind, options)
 
 
-def _with_time(kind: DataType, options: FieldOptions) -> AggregateFunction:
+def _merge_map_with_keytime(kind: DataType, options: FieldOptions) -> AggregateFunction:
     value = kind.value
     if kind.root is not TypeRoot.MAP or value is None or value.root is not TypeRoot.ROW or len(value.fields) < 2:
-        raise _refused("merge_map_with_keytime", kind, options, "MAP<K, ROW<...>> with two or more fields")
+        raise _type_error("merge_map_with_keytime", kind, options, "MAP<K, ROW<...>> with two or more fields")
     return MergeMapWithKeyTime(kind, options)
 
 
@@ -416,10 +428,10 @@ def _nested_partial_update(kind: DataType, options: FieldOptions) -> AggregateFu
 
 def _need_rows(name: str, kind: DataType, options: FieldOptions) -> None:
     if kind.root is not TypeRoot.ARRAY or kind.element is None or kind.element.root is not TypeRoot.ROW:
-        raise _refused(name, kind, options, "ARRAY<ROW<...>>")
+        raise _type_error(name, kind, options, "ARRAY<ROW<...>>")
 
 
-def _refused(name: str, kind: DataType, options: FieldOptions, accepted: str) -> InvalidOption:
+def _type_error(name: str, kind: DataType, options: FieldOptions, accepted: str) -> InvalidOption:
     return InvalidOption(
         options.key("aggregate-function"), f"{name} on type {kind}", f"this function for {accepted}", options.table
     )
@@ -427,7 +439,7 @@ def _refused(name: str, kind: DataType, options: FieldOptions, accepted: str) ->
 
 FUNCTIONS: Final[dict[str, Any]] = {
     "merge_map": _merge_map,
-    "merge_map_with_keytime": _with_time,
+    "merge_map_with_keytime": _merge_map_with_keytime,
     "nested_update": _nested_update,
     "nested_partial_update": _nested_partial_update,
 }

@@ -1,7 +1,9 @@
-"""Sums and products: exact, step by step in the order of arrival, with Paimon's rules for nulls, overflow and taking back.
+"""Sums and products: exact, step by step in arrival order, with Paimon's rules for nulls, overflow and retracts.
 
-Integers that leave their type raise at the very step. Floats are left folds, bit for bit. A decimal that leaves its
-precision becomes null, and the next input begins anew (Java `FieldSumAgg`, `FieldProductAgg`, `DecimalUtils`).
+Integers that leave their type raise at that step. Floats are left folds, bit for bit. A decimal that leaves its
+precision becomes null, and the next input starts again.
+
+Source: ``FieldSumAgg``, ``FieldProductAgg``, ``DecimalUtils``.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ _FLOATS: Final[dict[TypeRoot, type[Any]]] = {TypeRoot.FLOAT: np.float32, TypeRoo
 _LOW_HALF: Final = np.int64(0xFFFFFFFF)
 _SHIFT: Final = np.int64(32)
 _LONG_GROUP: Final = 64
-"""Inputs of a group from which it is folded by itself; shorter ones go together, one step of all groups at a time."""
+"""Number of inputs from which a group is folded by itself; shorter groups are folded together, one step at a time."""
 _EXACT: Final = Context(prec=200)
 
 
@@ -47,33 +49,33 @@ Numbers = tuple[pa.Array, Mask | None]
 
 
 class _Numeric(AggregateFunction):
-    """Null inputs say nothing; a null accumulator is replaced by the first input."""
+    """Function that ignores null inputs and replaces a null accumulator by the first input."""
 
     supports_retract: ClassVar[bool] = True
 
     def _fold(self, folding: Folding, initial: Accumulators) -> Accumulators:
         seen = initial.seen | (folding.sizes > 0)
-        given = folding.only(folding.valid())
+        inputs = folding.only(folding.valid())
         before = valid_mask(initial.values)
-        begun = np.ones(len(folding), np.bool_) if before is None else before
-        if not len(given.values):
+        is_set = np.ones(len(folding), np.bool_) if before is None else before
+        if not len(inputs.values):
             return Accumulators(initial.values, seen)
-        numbers, alone = self._numbers(given, initial.values, begun)
+        numbers, alone = self._numbers(inputs, initial.values, is_set)
         return Accumulators(numbers, seen, alone)
 
     @abstractmethod
-    def _numbers(self, given: Folding, initial: pa.Array, begun: Mask) -> Numbers:
-        """The accumulators after inputs that are not null, and which groups were folded one after another.
+    def _numbers(self, inputs: Folding, initial: pa.Array, begun: Mask) -> Numbers:
+        """Return the accumulators after inputs that are not null, and the groups that were folded one by one.
 
-        ``begun``: which initial accumulators are not null.
+        ``begun``: mask of the initial accumulators that are not null.
         """
 
     def _overflow(self, group: int) -> GroupError:
         return GroupError(OVERFLOW, group, f"{self.name} of column '{self.field}' leaves the range of {self.type}")
 
 
-def _accumulated(step: np.ufunc, values: npt.NDArray[Any], layers: Sequence[Ints]) -> npt.NDArray[Any]:
-    """Left folds of all groups, one input of each at a time."""
+def _accumulate(step: np.ufunc, values: npt.NDArray[Any], layers: Sequence[Ints]) -> npt.NDArray[Any]:
+    """Fold all groups from the left, one input of each at a time."""
     total = values[layers[0]]
     with np.errstate(all="ignore"):
         for rows in layers[1:]:
@@ -86,40 +88,43 @@ def _array(values: npt.NDArray[Any], valid: Mask, kind: pa.DataType) -> pa.Array
 
 
 class SumIntegers(_Numeric):
-    """Prefix sums of all groups at once, in two halves, so that no 64-bit sum can wrap unseen."""
+    """Sums of integers: prefix sums of all groups at once, in two halves, so that no 64-bit sum wraps undetected."""
 
     name: ClassVar[str] = "sum"
 
-    def _numbers(self, given: Folding, initial: pa.Array, begun: Mask) -> Numbers:
-        values = numpy_array(given.values.cast(pa.int64())).astype(np.int64, copy=False)
+    def _numbers(self, inputs: Folding, initial: pa.Array, begun: Mask) -> Numbers:
+        values = numpy_array(inputs.values.cast(pa.int64())).astype(np.int64, copy=False)
         start = numpy_array(initial.cast(pa.int64()).fill_null(arrow_scalar(0)))
-        filled = begun | (given.sizes > 0)
+        has_value = begun | (inputs.sizes > 0)
         bits = _INTEGERS[self.type.root]
-        minus = given.ops == RETRACT if given.ops is not None else None
+        minus = inputs.ops == RETRACT if inputs.ops is not None else None
         largest = max(-int(values.min()), int(values.max()))
-        held = max(-int(start.min(initial=0)), int(start.max(initial=0)))
-        most = largest * int(given.sizes.max()) + held
-        if most < 1 << (bits - 1) and largest * len(values) + held < 1 << 63:
-            # no prefix of any group can reach the limit, and the sum over everything fits 64 bits
+        initial_bound = max(-int(start.min(initial=0)), int(start.max(initial=0)))
+        most = largest * int(inputs.sizes.max()) + initial_bound
+        if most < 1 << (bits - 1) and largest * len(values) + initial_bound < 1 << 63:
+            # no prefix of any group can reach the limit, and the sum of all inputs fits 64 bits
             signed = values if minus is None else np.where(minus, -values, values)
             running = offsets_from(signed)
-            total = start + running[given.offsets[1:]] - running[given.offsets[:-1]]
-            return _array(total, filled, self.arrow_type), None
-        return _array(self._checked(values, minus, start, given, bits), filled, self.arrow_type), None
+            total = start + running[inputs.offsets[1:]] - running[inputs.offsets[:-1]]
+            return _array(total, has_value, self.arrow_type), None
+        return _array(self._sum_exactly(values, minus, start, inputs, bits), has_value, self.arrow_type), None
 
     def fold_layers(self, values: npt.NDArray[Any], layers: Sequence[Ints]) -> npt.NDArray[Any] | None:
-        """As in the base class, unless a sum could leave its type."""
+        """Fold as the base class describes, unless a sum could leave its type."""
         largest = max(-int(values.min()), int(values.max()))
         if largest * len(layers) >= 1 << (_INTEGERS[self.type.root] - 1):
             return None
-        return _accumulated(np.add, values, layers)
+        return _accumulate(np.add, values, layers)
 
-    def _checked(self, values: Ints, minus: Mask | None, start: Ints, given: Folding, bits: int) -> Ints:
+    def _sum_exactly(self, values: Ints, minus: Mask | None, start: Ints, inputs: Folding, bits: int) -> Ints:
+        """Return the sums by prefix sums of upper and lower halves; raise GroupError at the first prefix that
+        overflows.
+        """
         high, low = values >> _SHIFT, values & _LOW_HALF
         if minus is not None:
             high, low = np.where(minus, -high, high), np.where(minus, -low, low)
-        groups = given.groups
-        begins = given.offsets[:-1][groups]
+        groups = inputs.groups
+        begins = inputs.offsets[:-1][groups]
 
         def prefix(half: Ints, first: Ints) -> Ints:
             running = offsets_from(half)
@@ -129,107 +134,107 @@ class SumIntegers(_Numeric):
         high_sum = prefix(high, start >> _SHIFT) + (low_sum >> _SHIFT)
         low_sum &= _LOW_HALF
         if bits == 64:
-            wrong = (high_sum < -(1 << 31)) | (high_sum >= 1 << 31)
+            is_overflow = (high_sum < -(1 << 31)) | (high_sum >= 1 << 31)
             whole = (high_sum << _SHIFT) | low_sum
         else:
             whole = (high_sum << _SHIFT) | low_sum
-            wrong = (whole < -(1 << (bits - 1))) | (whole >= 1 << (bits - 1))
-        if wrong.any():
-            raise self._overflow(int(groups[int(np.argmax(wrong))]))
+            is_overflow = (whole < -(1 << (bits - 1))) | (whole >= 1 << (bits - 1))
+        if is_overflow.any():
+            raise self._overflow(int(groups[int(np.argmax(is_overflow))]))
         total = start.copy()
-        some = given.sizes > 0
-        total[some] = whole[given.offsets[1:][some] - 1]
+        has_input = inputs.sizes > 0
+        total[has_input] = whole[inputs.offsets[1:][has_input] - 1]
         return total
 
 
 class _Stepwise(_Numeric):
-    """Left folds of numbers that NumPy holds: short groups a step at a time, all together; long ones each by itself."""
+    """Left folds of NumPy numbers: short groups together, one step at a time; long groups each by itself."""
 
-    def _numbers(self, given: Folding, initial: pa.Array, begun: Mask) -> Numbers:
+    def _numbers(self, inputs: Folding, initial: pa.Array, begun: Mask) -> Numbers:
         dtype = self._dtype()
-        values = values_of(given.values, dtype)
+        values = values_of(inputs.values, dtype)
         total = np.array(np.where(begun, values_of(initial, dtype), dtype(0)), dtype)
-        filled = begun.copy()
-        minus = given.ops == RETRACT if given.ops is not None else np.zeros(len(values), np.bool_)
-        long = self._long(given, minus)
-        for group in np.flatnonzero(long).tolist():  # a few: each has many rows
-            part = values[given.offsets[group] : given.offsets[group + 1]]
-            part = np.concatenate((total[group : group + 1], part)) if filled[group] else part
-            total[group], filled[group] = self._one(part), True
-        kept = given.only(~long[given.groups]) if long.any() else given
-        if kept is not given:
-            values, minus = values_of(kept.values, dtype), minus[~long[given.groups]]
+        has_value = begun.copy()
+        minus = inputs.ops == RETRACT if inputs.ops is not None else np.zeros(len(values), np.bool_)
+        long = self._long_groups(inputs, minus)
+        for group in np.flatnonzero(long).tolist():  # few groups: each has many rows
+            part = values[inputs.offsets[group] : inputs.offsets[group + 1]]
+            part = np.concatenate((total[group : group + 1], part)) if has_value[group] else part
+            total[group], has_value[group] = self._fold_long_group(part), True
+        kept = inputs.only(~long[inputs.groups]) if long.any() else inputs
+        if kept is not inputs:
+            values, minus = values_of(kept.values, dtype), minus[~long[inputs.groups]]
         with np.errstate(all="ignore"):
             for groups, rows in steps(kept.offsets):
-                total[groups], filled[groups] = self._step(
-                    total[groups], filled[groups], values[rows], minus[rows], groups
+                total[groups], has_value[groups] = self._step(
+                    total[groups], has_value[groups], values[rows], minus[rows], groups
                 )
-        return _array(total, filled, self.arrow_type), None
+        return _array(total, has_value, self.arrow_type), None
 
     @abstractmethod
     def _dtype(self) -> type[Any]:
-        """NumPy's scalar type of the field."""
+        """Return NumPy's scalar type of the field."""
 
-    def _long(self, given: Folding, minus: Mask) -> Mask:
-        """Groups that are better folded each by itself, with :meth:`_one`."""
-        return np.zeros(len(given), np.bool_)
+    def _long_groups(self, inputs: Folding, minus: Mask) -> Mask:
+        """Return the groups that are faster to fold each by itself, with :meth:`_fold_long_group`."""
+        return np.zeros(len(inputs), np.bool_)
 
-    def _one(self, values: npt.NDArray[Any]) -> Any:
-        """All inputs of one long group."""
+    def _fold_long_group(self, values: npt.NDArray[Any]) -> Any:
+        """Fold all inputs of one long group."""
         raise AssertionError(f"{self.name} folds no group by itself")
 
     @abstractmethod
     def _step(
-        self, total: npt.NDArray[Any], filled: Mask, value: npt.NDArray[Any], minus: Mask, groups: Ints
+        self, total: npt.NDArray[Any], has_value: Mask, value: npt.NDArray[Any], minus: Mask, groups: Ints
     ) -> tuple[npt.NDArray[Any], Mask]:
-        """One more input of each group."""
+        """Fold one more input of each group."""
 
 
 class SumFloats(_Stepwise):
-    """Sums of floats, each addition rounded as Java rounds it."""
+    """Sums of floats; each addition is rounded as in Java."""
 
     name: ClassVar[str] = "sum"
     _adding: ClassVar[np.ufunc] = np.add
 
     def fold_layers(self, values: npt.NDArray[Any], layers: Sequence[Ints]) -> npt.NDArray[Any] | None:
-        """As in the base class."""
-        return _accumulated(self._adding, values, layers)
+        """Fold as the base class describes."""
+        return _accumulate(self._adding, values, layers)
 
     def _dtype(self) -> type[Any]:
         return _FLOATS[self.type.root]
 
-    def _long(self, given: Folding, minus: Mask) -> Mask:
-        long = given.sizes > _LONG_GROUP
-        long[given.groups[minus]] = False
+    def _long_groups(self, inputs: Folding, minus: Mask) -> Mask:
+        long = inputs.sizes > _LONG_GROUP
+        long[inputs.groups[minus]] = False
         return long
 
-    def _one(self, values: npt.NDArray[Any]) -> Any:
-        # `accumulate` goes from left to right; `sum` and `reduceat` add in pairs and give other bits
+    def _fold_long_group(self, values: npt.NDArray[Any]) -> Any:
+        # `accumulate` adds from left to right; `sum` and `reduceat` add in pairs and give other bits
         with np.errstate(all="ignore"):
             return self._adding.accumulate(values)[-1]
 
     def _step(
-        self, total: npt.NDArray[Any], filled: Mask, value: npt.NDArray[Any], minus: Mask, groups: Ints
+        self, total: npt.NDArray[Any], has_value: Mask, value: npt.NDArray[Any], minus: Mask, groups: Ints
     ) -> tuple[npt.NDArray[Any], Mask]:
         signed = np.where(minus, -value, value)
-        return np.where(filled, total + signed, signed), np.ones(len(filled), np.bool_)
+        return np.where(has_value, total + signed, signed), np.ones(len(has_value), np.bool_)
 
 
 class ProductFloats(SumFloats):
-    """Products of floats; a retract divides, and leaves null null."""
+    """Products of floats; a retract divides, and keeps a null accumulator null."""
 
     name: ClassVar[str] = "product"
     _adding: ClassVar[np.ufunc] = np.multiply
 
     def _step(
-        self, total: npt.NDArray[Any], filled: Mask, value: npt.NDArray[Any], minus: Mask, groups: Ints
+        self, total: npt.NDArray[Any], has_value: Mask, value: npt.NDArray[Any], minus: Mask, groups: Ints
     ) -> tuple[npt.NDArray[Any], Mask]:
         changed = np.where(minus, total / value, total * value)
-        return np.where(filled, changed, value), filled | ~minus
+        return np.where(has_value, changed, value), has_value | ~minus
 
 
 class ProductIntegers(_Stepwise):
-    """Products of integers; a retract divides and cuts off the fraction."""
+    """Products of integers; a retract divides and truncates the fraction."""
 
     name: ClassVar[str] = "product"
 
@@ -237,7 +242,7 @@ class ProductIntegers(_Stepwise):
         return np.dtype(f"i{_INTEGERS[self.type.root] // 8}").type
 
     def _step(
-        self, total: npt.NDArray[Any], filled: Mask, value: npt.NDArray[Any], minus: Mask, groups: Ints
+        self, total: npt.NDArray[Any], has_value: Mask, value: npt.NDArray[Any], minus: Mask, groups: Ints
     ) -> tuple[npt.NDArray[Any], Mask]:
         left, right = total.astype(np.int64), value.astype(np.int64)
         bits = _INTEGERS[self.type.root]
@@ -245,92 +250,94 @@ class ProductIntegers(_Stepwise):
         with np.errstate(all="ignore"):
             product = left * right
             safe = np.where(left == 0, 1, left)
-            # NumPy's division rounds down: exact here, as it only undoes the multiplication
+            # NumPy's division rounds down: exact here, because it only inverts the multiplication
             wrapped = (left != 0) & ((product // safe != right) | ((left == -1) & (right == np.iinfo(np.int64).min)))
             divisor = np.where(right == 0, 1, right)
             down = left // divisor
             quotient = down + ((down < 0) & (down * divisor != left))  # rounds towards zero, as Java's
-        by_zero = minus & filled & (right == 0)
+        by_zero = minus & has_value & (right == 0)
         if by_zero.any():
             group = int(groups[int(np.argmax(by_zero))])
             raise GroupError(INVALID, group, f"{self.name} of column '{self.field}' cannot take back a zero")
-        past = minus & filled & (divisor == -1) & (left == low)
-        wrong = past | (~minus & filled & (wrapped | (product < low) | (product > high)))
-        if wrong.any():
-            raise self._overflow(int(groups[int(np.argmax(wrong))]))
+        is_past_max = minus & has_value & (divisor == -1) & (left == low)
+        is_overflow = is_past_max | (~minus & has_value & (wrapped | (product < low) | (product > high)))
+        if is_overflow.any():
+            raise self._overflow(int(groups[int(np.argmax(is_overflow))]))
         changed = np.where(minus, quotient, product)
-        return np.where(filled, changed, right).astype(total.dtype), filled | ~minus
+        return np.where(has_value, changed, right).astype(total.dtype), has_value | ~minus
 
 
 class _Decimals(_Numeric):
-    """Decimals a group at a time: only groups with inputs come here, and Python's own arithmetic is exact."""
+    """Decimals, one group at a time: only groups with inputs are computed, and Python's arithmetic is exact."""
 
-    def _numbers(self, given: Folding, initial: pa.Array, begun: Mask) -> Numbers:
-        results: list[Decimal | None] = initial.to_pylist()
-        inputs: list[Decimal] = given.values.to_pylist()
-        ops = given.ops
-        for group in np.flatnonzero(given.sizes > 0).tolist():
-            total = results[group]
-            for row in range(int(given.offsets[group]), int(given.offsets[group + 1])):
-                total = self._next(total, inputs[row], ops is not None and ops[row] == RETRACT, group)
-            results[group] = total
-        return pa.array(results, self.arrow_type), given.sizes + begun > 1
+    def _numbers(self, inputs: Folding, initial: pa.Array, begun: Mask) -> Numbers:
+        totals: list[Decimal | None] = initial.to_pylist()
+        numbers: list[Decimal] = inputs.values.to_pylist()
+        ops = inputs.ops
+        for group in np.flatnonzero(inputs.sizes > 0).tolist():
+            total = totals[group]
+            for row in range(int(inputs.offsets[group]), int(inputs.offsets[group + 1])):
+                total = self._next(total, numbers[row], ops is not None and ops[row] == RETRACT, group)
+            totals[group] = total
+        return pa.array(totals, self.arrow_type), inputs.sizes + begun > 1
 
     @abstractmethod
     def _next(self, total: Decimal | None, value: Decimal, minus: bool, group: int) -> Decimal | None:
-        """The accumulator after one more input."""
+        """Return the accumulator after one more input."""
 
-    def _fitting(self, number: Decimal) -> Decimal | None:
+    def _round_to_type(self, number: Decimal) -> Decimal | None:
         scaled = number.quantize(Decimal(1).scaleb(-(self.type.scale or 0)), rounding=ROUND_HALF_UP, context=_EXACT)
         return scaled if len(scaled.as_tuple().digits) <= (self.type.precision or 10) else None
 
 
 class SumDecimals(_Decimals):
-    """Sums of decimals: prefix sums while nothing can leave the precision, else input by input."""
+    """Sums of decimals: prefix sums while no sum can leave the precision, else input by input."""
 
     name: ClassVar[str] = "sum"
 
-    def _numbers(self, given: Folding, initial: pa.Array, begun: Mask) -> Numbers:
-        quick = self._quick(given, initial, begun)
-        return super()._numbers(given, initial, begun) if quick is None else (quick, None)
+    def _numbers(self, inputs: Folding, initial: pa.Array, begun: Mask) -> Numbers:
+        sums = self._sum_unscaled(inputs, initial, begun)
+        return super()._numbers(inputs, initial, begun) if sums is None else (sums, None)
 
-    def _quick(self, given: Folding, initial: pa.Array, begun: Mask) -> pa.Array | None:
-        """Unscaled values as 64-bit integers, if no prefix of any group can reach the limit."""
+    def _sum_unscaled(self, inputs: Folding, initial: pa.Array, begun: Mask) -> pa.Array | None:
+        """Sum unscaled values as 64-bit integers, or return None if a prefix of a group could reach the limit."""
         precision = self.type.precision or 10
-        halves = values_of(given.values, np.dtype((np.int64, (2,))))
-        held = values_of(initial, np.dtype((np.int64, (2,))))
-        values, start = halves[:, 0], np.where(begun, held[:, 0], 0)
-        if (halves[:, 1] != values >> np.int64(63)).any() or (held[begun, 1] != held[begun, 0] >> np.int64(63)).any():
+        halves = values_of(inputs.values, np.dtype((np.int64, (2,))))
+        initial_halves = values_of(initial, np.dtype((np.int64, (2,))))
+        values, start = halves[:, 0], np.where(begun, initial_halves[:, 0], 0)
+        if (halves[:, 1] != values >> np.int64(63)).any() or (
+            initial_halves[begun, 1] != initial_halves[begun, 0] >> np.int64(63)
+        ).any():
             return None
         largest = max(-int(values.min()), int(values.max()))
         first = max(-int(start.min(initial=0)), int(start.max(initial=0)))
         limit = min(10**precision, 1 << 63)
-        if largest * int(given.sizes.max()) + first >= limit or largest * len(values) + first >= 1 << 63:
+        if largest * int(inputs.sizes.max()) + first >= limit or largest * len(values) + first >= 1 << 63:
             return None
-        signed = values if given.ops is None else np.where(given.ops == RETRACT, -values, values)
+        signed = values if inputs.ops is None else np.where(inputs.ops == RETRACT, -values, values)
         running = offsets_from(signed)
-        total = start + running[given.offsets[1:]] - running[given.offsets[:-1]]
+        total = start + running[inputs.offsets[1:]] - running[inputs.offsets[:-1]]
         words = np.ascontiguousarray(np.stack((total, total >> np.int64(63)), axis=1))
-        filled = begun | (given.sizes > 0)
-        bits = arrow_array(filled).buffers()[1]
-        nulls = len(filled) - int(filled.sum())
+        has_value = begun | (inputs.sizes > 0)
+        bits = arrow_array(has_value).buffers()[1]
+        nulls = len(has_value) - int(has_value.sum())
         return pa.Array.from_buffers(
-            self.arrow_type, len(filled), [bits if nulls else None, pa.py_buffer(words)], nulls
+            self.arrow_type, len(has_value), [bits if nulls else None, pa.py_buffer(words)], nulls
         )
 
     def _next(self, total: Decimal | None, value: Decimal, minus: bool, group: int) -> Decimal | None:
         signed = _EXACT.minus(value) if minus else value
-        return signed if total is None else self._fitting(_EXACT.add(total, signed))
+        return signed if total is None else self._round_to_type(_EXACT.add(total, signed))
 
 
 class ProductDecimals(_Decimals):
-    """Products of decimals, rounded half up to the scale; a retract divides exactly or not at all."""
+    """Products of decimals, rounded half up to the scale; a retract must divide exactly."""
 
     name: ClassVar[str] = "product"
 
     def _next(self, total: Decimal | None, value: Decimal, minus: bool, group: int) -> Decimal | None:
         if not minus:
-            return value if total is None else self._fitting(_EXACT.multiply(total, value))
+            return value if total is None else self._round_to_type(_EXACT.multiply(total, value))
         if total is None:
             return None
         if value == 0:
@@ -340,7 +347,7 @@ class ProductDecimals(_Decimals):
         quotient = dividing.divide(total, value)
         if dividing.flags[Inexact]:
             raise GroupError(INVALID, group, f"{self.name} of column '{self.field}': {total} / {value} does not end")
-        return self._fitting(quotient)
+        return self._round_to_type(quotient)
 
 
 def _numeric(name: str, integers: type[_Numeric], floats: type[_Numeric], decimals: type[_Numeric]) -> Any:

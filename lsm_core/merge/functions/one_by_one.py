@@ -1,6 +1,7 @@
-"""Functions whose accumulators are bytes of a library's own: groups with two or more inputs are folded one by one.
+"""Functions whose accumulators are bytes of a library: groups with two or more inputs are folded one by one.
 
-Everything else stays columnar: a group with one input, or none, is answered by row index, and its bytes are not even read.
+All other groups stay columnar: the result of a group with one input, or none, is a row number, and its bytes are not
+read.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from lsm_core.types import DataType, TypeRoot
 
 
 class OneByOne(AggregateFunction):
-    """A union of binary values; null says nothing, and a lone value stays as it is, byte for byte."""
+    """Union of binary values; null inputs are ignored, and a lone value is unchanged, byte for byte."""
 
     def __init__(self, kind: DataType, options: FieldOptions) -> None:
         super().__init__(kind, options)
@@ -36,26 +37,28 @@ class OneByOne(AggregateFunction):
 
     def _fold(self, folding: Folding, initial: Accumulators) -> Accumulators:
         seen = initial.seen | (folding.sizes > 0)
-        given = folding.only(folding.valid())
+        inputs = folding.only(folding.valid())
         before = valid_mask(initial.values)
-        begun = np.ones(len(folding), np.bool_) if before is None else before
-        alone = given.sizes + begun > 1
-        count = len(given.values)
-        index = np.where(begun, count + np.arange(len(folding)), -1)
-        fresh = ~begun & (given.sizes == 1)
-        index[fresh] = given.offsets[:-1][fresh]
+        is_set = np.ones(len(folding), np.bool_) if before is None else before
+        alone = inputs.sizes + is_set > 1
+        count = len(inputs.values)
+        index = np.where(is_set, count + np.arange(len(folding)), -1)
+        is_single = ~is_set & (inputs.sizes == 1)
+        index[is_single] = inputs.offsets[:-1][is_single]
         groups = np.flatnonzero(alone)
         index[groups] = count + len(folding) + np.arange(len(groups))
-        made = pa.array([self._one(given, initial.values, bool(begun[g]), int(g)) for g in groups], self.arrow_type)
-        whole = pa.concat_arrays([given.values, initial.values, made])
+        merged = pa.array(
+            [self._fold_group(inputs, initial.values, bool(is_set[g]), int(g)) for g in groups], self.arrow_type
+        )
+        whole = pa.concat_arrays([inputs.values, initial.values, merged])
         return Accumulators(whole.take(pa.array(index, mask=index < 0)), seen, alone)
 
-    def _one(self, given: Folding, initial: pa.Array, begun: bool, group: int) -> bytes:
-        """All inputs of one group, in order. Raises GroupError for bytes that are not what the function takes."""
+    def _fold_group(self, inputs: Folding, initial: pa.Array, begun: bool, group: int) -> bytes:
+        """Fold all inputs of one group, in order; raise GroupError for bytes that the function cannot read."""
         total = self._read(initial[group].as_py(), group) if begun else None
-        for row in range(int(given.offsets[group]), int(given.offsets[group + 1])):
-            value = self._read(given.values[row].as_py(), group)
-            late = given.ops is not None and given.ops[row] == LATE
+        for row in range(int(inputs.offsets[group]), int(inputs.offsets[group + 1])):
+            value = self._read(inputs.values[row].as_py(), group)
+            late = inputs.ops is not None and inputs.ops[row] == LATE
             first, second = (value, total) if late else (total, value)
             total = value if total is None else self._join(first, second)
         return self._write(total)
@@ -68,7 +71,7 @@ class OneByOne(AggregateFunction):
             raise GroupError(INVALID, group, reason) from error
 
     def unreadable(self, values: pa.Array) -> tuple[pa.Scalar, str] | None:
-        """The first of ``values`` (nulls aside) that cannot be merged, and why; None: all can be."""
+        """Return the first of ``values`` that cannot be merged, with the reason, or None; nulls are skipped."""
         for value in values.drop_null():
             try:
                 self._read(value.as_py(), 0)
@@ -78,15 +81,15 @@ class OneByOne(AggregateFunction):
 
     @abstractmethod
     def _decode(self, data: bytes) -> Any:
-        """What a value stands for. Raises CorruptFile."""
+        """Decode a value; raise CorruptFile if it is damaged."""
 
     @abstractmethod
     def _join(self, total: Any, value: Any) -> Any:
-        """The union of what came so far and an input."""
+        """Return the union of the previous inputs and one input."""
 
     @abstractmethod
     def _write(self, total: Any) -> bytes:
-        """A value as Java writes it."""
+        """Return a value in Java's layout."""
 
 
 __all__ = ["OneByOne"]

@@ -1,7 +1,9 @@
-"""Bitmaps of 64-bit integers as Java's `Roaring64Bitmap` writes them: a radix tree over the upper 48 bits, and containers.
+"""Bitmaps of 64-bit integers in the layout of Java's `Roaring64Bitmap`: a radix tree over the upper 48 bits, and
+containers.
 
-This is not the portable layout that other libraries share, and CRoaring does not read it. A bitmap is held here as one small
-bitmap of the lower 16 bits for each value of the upper 48; the tree is checked when it is read, and built anew when written.
+This is not the portable layout of other libraries, and CRoaring does not read it. In memory a bitmap has one small
+bitmap of the lower 16 bits for each value of the upper 48. The tree is checked when it is read, and rebuilt when it is
+written.
 """
 
 from __future__ import annotations
@@ -33,16 +35,16 @@ Bitmap64 = dict[bytes, BitMap]
 """Upper 48 bits, big-endian -> lower 16 bits."""
 
 
-def union(one: Bitmap64, other: Bitmap64) -> Bitmap64:
-    """All values of both."""
-    both = dict(one)
-    for key, part in other.items():
-        both[key] = both[key] | part if key in both else part
-    return both
+def union(left: Bitmap64, right: Bitmap64) -> Bitmap64:
+    """Return all values of both bitmaps."""
+    merged = dict(left)
+    for key, part in right.items():
+        merged[key] = merged[key] | part if key in merged else part
+    return merged
 
 
 def of(numbers: Iterable[int]) -> Bitmap64:
-    """A bitmap of integers, negative ones by their two's complement."""
+    """Return a bitmap of integers; negative ones by their two's complement."""
     parts: Bitmap64 = {}
     for value in numbers:
         key = (value & 0xFFFF_FFFF_FFFF_FFFF).to_bytes(8, "big")[:KEY_BYTES]
@@ -51,7 +53,7 @@ def of(numbers: Iterable[int]) -> Bitmap64:
 
 
 def values(bitmap: Bitmap64) -> Iterator[int]:
-    """The integers in ascending order, as unsigned ones."""
+    """Yield the integers in ascending order, as unsigned ones."""
     for key in sorted(bitmap):
         high = int.from_bytes(key, "big") << 16
         yield from (high | low for low in bitmap[key])
@@ -61,7 +63,7 @@ def values(bitmap: Bitmap64) -> Iterator[int]:
 
 
 class _Source:
-    """Bytes that are read in order, never past their end."""
+    """Reader of bytes in order that raises CorruptFile beyond their end."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self.at = data, 0
@@ -77,7 +79,11 @@ class _Source:
 
 
 def decode(data: bytes) -> Bitmap64:
-    """Read what Java wrote; bytes after its end are passed over, as Java does. Raises CorruptFile."""
+    """Parse a bitmap in Java's layout; bytes after its end are ignored, as in Java.
+
+    Raises:
+        CorruptFile: the bytes are damaged.
+    """
     source = _Source(data)
     if source.number("<b") == _EMPTY:
         return {}
@@ -85,27 +91,27 @@ def decode(data: bytes) -> Bitmap64:
     places: dict[int, bytes] = {}
     _read_node(source, b"", places)
     if len(places) != declared:
-        raise CorruptFile(_WHERE, f"its tree says {declared} keys and has {len(places)}")
+        raise CorruptFile(_WHERE, f"its tree declares {declared} keys and has {len(places)}")
     containers: dict[int, BitMap] = {}
     for array in range(source.number("<i")):
-        source.take(1)  # a mark that has one meaning only
+        source.take(1)  # a mark with only one value
         for slot in range(source.number("<i")):
             if source.number("<b") == _FILLED:
                 containers[array << 32 | slot] = _read_container(source)
-    source.take(16)  # the number of containers, and where the last one is
+    source.take(16)  # the number of containers, and the place of the last one
     if set(containers) != set(places):
-        raise CorruptFile(_WHERE, "its tree and its containers do not fit together")
+        raise CorruptFile(_WHERE, "its tree and its containers do not match")
     return {key: containers[index] for index, key in places.items()}
 
 
 def _read_node(source: _Source, path: bytes, places: dict[int, bytes]) -> None:
-    """One node and what is below it; ``path``: the bytes of the keys so far."""
+    """Read one node and its subtree; ``path``: the bytes of the keys so far."""
     kind, count, length = source.number("<b"), source.number("<H"), source.number("<B")
     prefix = source.take(length)
     if kind == _LEAF:
         key, index = source.take(KEY_BYTES), source.number("<q")
         if not key.startswith(path + prefix) or index in places:
-            raise CorruptFile(_WHERE, "a key is not where its tree has it")
+            raise CorruptFile(_WHERE, "a key is not at its place in the tree")
         places[index] = key
         return
     path += prefix
@@ -117,22 +123,22 @@ def _read_node(source: _Source, path: bytes, places: dict[int, bytes]) -> None:
 
 
 def _read_children(source: _Source, kind: int, count: int) -> list[int]:
-    """The key bytes of a node's children, in the order in which they follow."""
+    """Return the key bytes of a node's children, in the order in which they follow."""
     if kind == _NODE4:
         return list(source.take(4)[::-1][:count])
     if kind == _NODE16:
-        return list(_by_longs(source.take(16))[:count])
+        return list(_swap_longs(source.take(16))[:count])
     if kind == _NODE48:
-        return [byte for byte, slot in enumerate(_by_longs(source.take(_SLOTS))) if slot != 0xFF]
+        return [byte for byte, slot in enumerate(_swap_longs(source.take(_SLOTS))) if slot != 0xFF]
     if kind == _NODE256:
         bits = int.from_bytes(source.take(_SLOTS // 8), "little")
         return [byte for byte in range(_SLOTS) if bits >> byte & 1]
     raise CorruptFile(_WHERE, f"unknown node {kind} in its tree")
 
 
-def _by_longs(data: bytes) -> bytes:
-    """Turn every eight bytes around: Java keeps them in longs, first byte highest, and writes longs lowest byte first."""
-    return b"".join(data[at : at + 8][::-1] for at in range(0, len(data), 8))
+def _swap_longs(data: bytes) -> bytes:
+    """Reverse every eight bytes: Java keeps them in longs, first byte highest, and writes longs lowest byte first."""
+    return b"".join(data[start : start + 8][::-1] for start in range(0, len(data), 8))
 
 
 def _read_container(source: _Source) -> BitMap:
@@ -154,7 +160,9 @@ def _read_container(source: _Source) -> BitMap:
 
 
 def encode(bitmap: Bitmap64) -> bytes:
-    """The bytes that Java writes for these values if they came in ascending order; equal sets have equal bytes."""
+    """Return the bytes that Java writes for these values if they were added in ascending order; equal sets have equal
+    bytes.
+    """
     if not bitmap:
         return bytes([_EMPTY])
     keys = sorted(bitmap)
@@ -166,7 +174,7 @@ def encode(bitmap: Bitmap64) -> bytes:
         slots = max(slots + (slots >> 1), slots + 1)
     out.append(struct.pack("<ibi", 1, _NOT_TRIMMED, slots))
     for key in keys:
-        portable, size = settled(bitmap[key]), len(bitmap[key])
+        portable, size = canonical_bytes(bitmap[key]), len(bitmap[key])
         if portable[0] == 0x3B:
             kind, content = _RUN, portable[9:]
         else:
@@ -178,7 +186,9 @@ def encode(bitmap: Bitmap64) -> bytes:
 
 
 def _write_node(keys: list[bytes], start: int, stop: int, depth: int, out: list[bytes]) -> None:
-    """The tree over ``keys[start:stop]``, which share their first ``depth`` bytes. A key's container has its number."""
+    """Write the tree over ``keys[start:stop]``, which share their first ``depth`` bytes; a key's number is its
+    container's.
+    """
     low, high = keys[start], keys[stop - 1]
     if stop - start == 1:
         out.append(struct.pack("<bHB", _LEAF, 0, 0) + low + struct.pack("<q", start))
@@ -193,53 +203,54 @@ def _write_node(keys: list[bytes], start: int, stop: int, depth: int, out: list[
 
 
 def _node(children: list[int]) -> tuple[int, bytes]:
-    """The kind and content of a node with these children, ascending."""
+    """Return the kind and content of a node with these children, ascending."""
     count = len(children)
     if count <= 4:
         return _NODE4, bytes(children).ljust(4, b"\0")[::-1]
     if count <= 16:
-        return _NODE16, _by_longs(bytes(children).ljust(16, b"\0"))
+        return _NODE16, _swap_longs(bytes(children).ljust(16, b"\0"))
     if count <= 48:
         slots = bytearray(b"\xff" * _SLOTS)
         for slot, byte in enumerate(children):
             slots[byte] = slot
-        return _NODE48, _by_longs(bytes(slots))
+        return _NODE48, _swap_longs(bytes(slots))
     return _NODE256, sum(1 << byte for byte in children).to_bytes(_SLOTS // 8, "little")
 
 
-def settled(bitmap: BitMap) -> bytes:
-    """Portable bytes that depend on the values alone.
+def canonical_bytes(bitmap: BitMap) -> bytes:
+    """Return portable bytes that depend on the values only.
 
-    A container of runs that would take as many bytes as an array stays what it was before a union. Here it is an array.
+    A container whose runs would take as many bytes as an array keeps its earlier kind in a union. Here it becomes an
+    array.
     """
     portable = roaring.encode(bitmap, runs=True)
-    ties = list(_ties(portable))
-    if not ties:
+    keys = list(_tied_containers(portable))
+    if not keys:
         return portable
-    for key in ties:
+    for key in keys:
         part = bitmap & BitMap(range(key << 16, (key + 1) << 16))
         bitmap = (bitmap - part) | BitMap(part.to_array())
     return roaring.encode(bitmap, runs=True)
 
 
-def _ties(portable: bytes) -> Iterator[int]:
-    """Keys of the containers whose runs take as many bytes as an array would."""
+def _tied_containers(portable: bytes) -> Iterator[int]:
+    """Yield the keys of the containers whose runs take as many bytes as an array would."""
     cookie = int.from_bytes(portable[:4], "little")
     if cookie & 0xFFFF != _RUN_COOKIE:
         return
     count = (cookie >> 16) + 1
     flags = int.from_bytes(portable[4 : 4 + (count + 7) // 8], "little")
     head = 4 + (count + 7) // 8
-    at = head + (8 if count >= _OFFSETS_FROM else 4) * count
+    position = head + (8 if count >= _OFFSETS_FROM else 4) * count
     for number in range(count):
         key, size = struct.unpack_from("<HH", portable, head + 4 * number)
         if not flags >> number & 1:
-            at += _BITSET_BYTES if size >= _ARRAY_MOST else 2 * size + 2
+            position += _BITSET_BYTES if size >= _ARRAY_MOST else 2 * size + 2
             continue
-        (runs,) = struct.unpack_from("<H", portable, at)
+        (runs,) = struct.unpack_from("<H", portable, position)
         if size == 2 * runs:
             yield key
-        at += 2 + 4 * runs
+        position += 2 + 4 * runs
 
 
-__all__ = ["Bitmap64", "decode", "encode", "of", "settled", "union", "values"]
+__all__ = ["Bitmap64", "canonical_bytes", "decode", "encode", "of", "union", "values"]

@@ -1,7 +1,7 @@
-"""Serialised HLL and theta sketches, walked and checked before the native library may touch them.
+"""Serialised HLL and theta sketches, checked before the native library reads them.
 
-The library trusts lengths, slots and counts that it finds in the bytes, so all of them are proven here first. HLL sketches keep
-their form, because the order of coupons and the estimators of what comes out depend on it; theta sketches are written anew.
+The library trusts the lengths, slots and counts in the bytes, so all of them are checked here first. HLL sketches keep
+their form, because the order of coupons and the estimators of the result depend on it; theta sketches are rewritten.
 """
 
 from __future__ import annotations
@@ -26,12 +26,16 @@ _HLL_4, _HLL_6, _HLL_8 = range(3)
 _LIST_LOG: Final = 3
 _SET_LOG: Final = 5
 _IN_TABLE: Final = 15
-"""A register of four bits that stands in a table of its own, because its value is too large."""
+"""Four-bit register whose value is too large and is stored in a table."""
 _MOST: Final = 63
 
 
-def checked_hll(data: bytes) -> bytes:
-    """The bytes of one sketch that the library may read, without what follows it. Raises CorruptFile."""
+def check_hll(data: bytes) -> bytes:
+    """Return the bytes of one sketch that the library may read, without the bytes after it.
+
+    Raises:
+        CorruptFile: the bytes are damaged.
+    """
     head = _take(data, 0, 8, _HLL)
     size_log, mode = head[3], head[7] & 3
     if head[1] != 1 or head[2] != _HLL_FAMILY or not 4 <= size_log <= 21 or (head[7] >> 2) & 3 > _HLL_8:
@@ -39,11 +43,11 @@ def checked_hll(data: bytes) -> bytes:
     if head[0] != {_LIST: 2, _SET: 3, _REGISTERS: 10}.get(mode):
         raise CorruptFile(_HLL, f"preamble of {head[0]} words in mode {mode}")
     if mode == _REGISTERS:
-        return _checked_registers(data, head)
-    return _checked_coupons(data, head)
+        return _check_registers(data, head)
+    return _check_coupons(data, head)
 
 
-def _checked_coupons(data: bytes, head: bytes) -> bytes:
+def _check_coupons(data: bytes, head: bytes) -> bytes:
     size_log, slots_log, compact = head[3], head[4], bool(head[5] & _COMPACT)
     is_list = head[7] & 3 == _LIST
     start = 8 if is_list else 12
@@ -57,13 +61,13 @@ def _checked_coupons(data: bytes, head: bytes) -> bytes:
     coupons = np.frombuffer(_take(data, start, length, _HLL), "<u4")
     coupons = coupons[coupons != 0]
     if len(coupons) != count or len(np.unique(coupons)) != count or (coupons >> _VALUE_SHIFT == 0).any():
-        raise CorruptFile(_HLL, "its coupons are not as many as it says, or not valid")
+        raise CorruptFile(_HLL, "its coupons differ from the declared number, or are not valid")
     if bool(head[5] & _EMPTY) != (count == 0):
         raise CorruptFile(_HLL, f"marked as empty or not, it has {count} coupons")
     return data[: start + length]
 
 
-def _checked_registers(data: bytes, head: bytes) -> bytes:
+def _check_registers(data: bytes, head: bytes) -> bytes:
     size, packing, lowest = 1 << head[3], (head[7] >> 2) & 3, head[6]
     registers = _registers(data, head)
     if int(registers.max()) > _MOST:
@@ -83,7 +87,7 @@ def _checked_registers(data: bytes, head: bytes) -> bytes:
 
 
 def _registers(data: bytes, head: bytes) -> npt.NDArray[Any]:
-    """The values of all registers, from any of the three packings."""
+    """Return the values of all registers, from any of the three packings."""
     size, packing = 1 << head[3], (head[7] >> 2) & 3
     if packing == _HLL_8:
         return np.frombuffer(_take(data, 40, size, _HLL), np.uint8)
@@ -96,12 +100,14 @@ def _registers(data: bytes, head: bytes) -> npt.NDArray[Any]:
     nibbles = np.stack((packed & 15, packed >> 4), axis=1).ravel()
     registers = nibbles.astype(np.int64) + head[6]
     large = np.flatnonzero(nibbles == _IN_TABLE)
-    registers[large] = _table(data, head, 40 + size // 2, large, size)
+    registers[large] = _large_registers(data, head, 40 + size // 2, large, size)
     return registers
 
 
-def _table(data: bytes, head: bytes, start: int, large: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:
-    """Values of the registers ``large``, which four bits do not hold."""
+def _large_registers(
+    data: bytes, head: bytes, start: int, large: npt.NDArray[np.int64], size: int
+) -> npt.NDArray[np.int64]:
+    """Return the values of the registers ``large``, which do not fit four bits."""
     count = int(struct.unpack("<i", _take(data, 36, 4, _HLL))[0])
     if count != len(large):
         raise CorruptFile(_HLL, f"{count} exceptions for {len(large)} registers")
@@ -127,11 +133,15 @@ _UPDATABLE: Final = (1, 2)
 _COMPACTED: Final = 3
 _SEED_HASH: Final = 0x93CC
 _ALL: Final = (1 << 63) - 1
-_ONE: Final = struct.pack("<f", 1.0)
+_FLOAT_ONE: Final = struct.pack("<f", 1.0)
 
 
-def checked_theta(data: bytes) -> bytes:
-    """The same sketch in the compact form, its hashes ascending. Raises CorruptFile."""
+def check_theta(data: bytes) -> bytes:
+    """Return the same sketch in the compact form, its hashes ascending.
+
+    Raises:
+        CorruptFile: the bytes are damaged.
+    """
     head = _take(data, 0, 8, _THETA)
     words, flags = head[0] & 63, head[5]
     if head[1] != 3 or head[2] not in {*_UPDATABLE, _COMPACTED} or flags & 1:
@@ -160,23 +170,23 @@ def checked_theta(data: bytes) -> bytes:
     is_empty = bool(flags & _EMPTY) and not len(hashes)
     hashes = np.unique(hashes)
     start = struct.pack("<BBBBBBHi", 3, 3, _COMPACTED, 0, 0, 0x1E if is_empty else 0x1A, _SEED_HASH, len(hashes))
-    return start + _ONE + struct.pack("<q", theta) + hashes.tobytes()
+    return start + _FLOAT_ONE + struct.pack("<q", theta) + hashes.tobytes()
 
 
 def java_theta(data: bytes) -> bytes:
-    """The library's compact bytes with the three fields of the header that Java writes otherwise."""
+    """Return the library's compact bytes with the three header fields that Java writes differently."""
     words, flags = data[0] & 63, data[5]
     if words > 1:
-        return data[:12] + _ONE + data[16:]
+        return data[:12] + _FLOAT_ONE + data[16:]
     if flags & _EMPTY:
         return data[:6] + b"\0\0" + data[8:]
     return data[:5] + bytes([flags | _SINGLE]) + data[6:]
 
 
-def _take(data: bytes, at: int, length: int, what: str) -> bytes:
-    if at + length > len(data):
-        raise CorruptFile(what, f"ends after {len(data)} bytes, {at + length} are needed")
-    return data[at : at + length]
+def _take(data: bytes, start: int, length: int, sketch: str) -> bytes:
+    if start + length > len(data):
+        raise CorruptFile(sketch, f"ends after {len(data)} bytes, {start + length} are needed")
+    return data[start : start + length]
 
 
-__all__ = ["checked_hll", "checked_theta", "java_theta"]
+__all__ = ["check_hll", "check_theta", "java_theta"]

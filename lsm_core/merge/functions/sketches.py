@@ -1,8 +1,10 @@
-"""hll_sketch and theta_sketch: unions of Apache DataSketches (Java `FieldHllSketchAgg`, `FieldThetaSketchAgg`).
+"""hll_sketch and theta_sketch: unions of Apache DataSketches.
 
-As in Java each step makes one sketch of two: an HLL union as large as the input, whose result is HLL_4 and compact; a theta
-union of 4,096 hashes, whose result is compact and ordered. Bytes are Java's, but for one estimator of an HLL union of a full
-sketch with a short list (bytes 8 to 15), which the two libraries carry on differently; the registers are the same.
+As in Java, each step makes one sketch of two: an HLL union as large as the input, with a compact HLL_4 result, or a
+theta union of 4,096 hashes with a compact, ordered result. Bytes equal Java's, except for one estimator of an HLL union
+of a full sketch with a short list (bytes 8 to 15), which the two libraries update differently; the registers are equal.
+
+Source: ``FieldHllSketchAgg``, ``FieldThetaSketchAgg``.
 """
 
 from __future__ import annotations
@@ -13,23 +15,23 @@ from datasketches import compact_theta_sketch, hll_sketch, hll_union, tgt_hll_ty
 
 from lsm_core.errors import CorruptFile
 from lsm_core.merge.functions.one_by_one import OneByOne
-from lsm_core.merge.functions.sketch_bytes import checked_hll, checked_theta, java_theta
+from lsm_core.merge.functions.sketch_bytes import check_hll, check_theta, java_theta
 
 _THETA_LOG: Final = 12
 
 
 class HllSketchUnion(OneByOne):
-    """How many distinct values there were, about; registers of the larger sketch are folded onto those of the smaller."""
+    """Approximate number of distinct values; registers of the larger sketch are folded onto those of the smaller."""
 
     name: ClassVar[str] = "hll_sketch"
 
     def _decode(self, data: bytes) -> bytes:
-        checked = checked_hll(data)
-        _from_library(hll_sketch, checked)
-        return checked
+        sketch = check_hll(data)
+        _from_library(hll_sketch, sketch)
+        return sketch
 
     def _join(self, total: bytes, value: bytes) -> bytes:
-        # every step goes through bytes, as in Java: the order of a set's coupons comes from that
+        # every step serialises the sketch, as in Java: the order of a set's coupons depends on that
         newer, older = hll_sketch.deserialize(value), hll_sketch.deserialize(total)
         union = hll_union(newer.lg_config_k)
         union.update(newer)
@@ -41,12 +43,12 @@ class HllSketchUnion(OneByOne):
 
 
 class ThetaSketchUnion(OneByOne):
-    """How many distinct values there were, about, in a form that also allows intersections."""
+    """Approximate number of distinct values, in a form that also allows intersections."""
 
     name: ClassVar[str] = "theta_sketch"
 
     def _decode(self, data: bytes) -> compact_theta_sketch:
-        return _from_library(compact_theta_sketch, checked_theta(data))
+        return _from_library(compact_theta_sketch, check_theta(data))
 
     def _join(self, total: compact_theta_sketch, value: compact_theta_sketch) -> compact_theta_sketch:
         union = theta_union(_THETA_LOG)
@@ -61,7 +63,7 @@ class ThetaSketchUnion(OneByOne):
 def _from_library(kind: Any, data: bytes) -> Any:
     try:
         return kind.deserialize(data)
-    except Exception as error:  # the native library promises no particular type
+    except Exception as error:  # the native library documents no error type
         raise CorruptFile(kind.__name__, str(error)) from error
 
 

@@ -1,6 +1,6 @@
-"""Reading what changed instead of what is: between two versions of a table, or snapshot after snapshot as a stream.
+"""Reads of changes: between two versions of a table, or snapshot after snapshot as a stream.
 
-The names are fetched when they are asked for: most reads only ask whether the options want changes.
+The names are imported on first use: most reads only check whether the options ask for changes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Changed rows as readers get them: the columns and the filter asked for, and the rows of files that added, removed or changed some."""
+"""Changed rows as readers receive them: the chosen columns and filter, applied to the rows of added, removed or changed
+files.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,13 @@ _KIND_FIELD: Final = pa.field(VALUE_KIND, pa.int8(), nullable=False)
 
 @dataclass(frozen=True)
 class Choice:
-    """The columns asked for, in output order, and the filter; ``store`` is the table as of the schema rows are read with."""
+    """Columns and filter of a read of changes.
+
+    Attributes:
+        store: the table as of the schema that rows are read with.
+        columns: names of the columns to read, in output order.
+        predicate: filter on the rows; None for all rows.
+    """
 
     store: TableStore
     columns: tuple[str, ...]
@@ -46,7 +54,18 @@ class Choice:
 
     @staticmethod
     def of(store: TableStore, columns: Sequence[str] | None = None, filter: object = None) -> Choice:  # noqa: A002
-        """Raises ColumnNotFound, InvalidFilter, UnsupportedFeature for a column that the kinds of changes would hide."""
+        """Check columns and filter against the table's schema.
+
+        Args:
+            store: the table as of the schema that rows are read with.
+            columns: names of the columns; None for all.
+            filter: condition as :func:`parse_filter` takes it.
+
+        Raises:
+            ColumnNotFound: a column does not exist.
+            InvalidFilter: the filter is not understood.
+            UnsupportedFeature: the table has a column `_ROW_KIND`, which the kinds of the changes would hide.
+        """
         hidden = [name for name in store.schema.field_names if name.upper() == ROW_KIND]
         if hidden:
             raise UnsupportedFeature(
@@ -57,7 +76,7 @@ class Choice:
 
     @cached_property
     def needed(self) -> tuple[str, ...]:
-        """Columns to read: those asked for, and those that the filter looks at."""
+        """Columns to read: the chosen ones and those that the filter reads."""
         if self.predicate is None:
             return self.columns
         if self.predicate.by_position:
@@ -71,14 +90,16 @@ class Choice:
 
     @cached_property
     def text_schema(self) -> pa.Schema:
-        """Schema of rows as callers get them: `_ROW_KIND` as text, then the columns."""
+        """Schema of the rows that callers receive: `_ROW_KIND` as text, then the columns."""
         kind = pa.field(ROW_KIND, pa.string(), nullable=False)
         return pa.schema([kind, *(self.store.schema.arrow_schema.field(name) for name in self.columns)])
 
     def keep(self, batch: pa.RecordBatch, kinds: pa.Array | int) -> pa.RecordBatch:
-        """The rows of ``batch`` (it holds :attr:`needed`) that pass the filter, as :attr:`schema` tells.
+        """Return the rows of ``batch`` that pass the filter, with :attr:`schema`.
 
-        ``kinds``: one number a row, or the one of all rows.
+        Args:
+            batch: rows with at least the columns :attr:`needed`.
+            kinds: the row kind of each row, or one kind for all rows.
         """
         if isinstance(kinds, int):
             kinds = arrow_array(np.full(batch.num_rows, kinds, np.int8))
@@ -90,26 +111,35 @@ class Choice:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def with_text_kinds(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A kept batch with its kinds as text, as :attr:`text_schema` tells."""
+        """Return a batch of :attr:`schema` with its kinds as text, with :attr:`text_schema`."""
         arrays = [kinds_to_text(batch.column(0)), *batch.columns[1:]]
         return pa.RecordBatch.from_arrays(arrays, schema=self.text_schema)
 
 
 Rows = Generator[pa.RecordBatch, None, None]
-_SPREAD: Final = np.uint64(0x9E3779B97F4A7C15)
+_HASH_MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)
 _FILES_AT_ONCE: Final = 1_024
 _BATCH_BYTES: Final = 32 * 1024 * 1024
 _MOST_ROWS: Final = 65_536
 _FEWEST_ROWS: Final = 16
-_WORTH_A_LOOK: Final = 4 * 1024 * 1024
-"""Files smaller than this are read by rows: how wide their rows are once decoded need not be asked first."""
+_MEASURED_FILE_BYTES: Final = 4 * 1024 * 1024
+"""Bytes of a file from which the decoded width of its rows is computed first; smaller files are read in batches of
+fixed row count.
+"""
 
 
 def file_rows(choice: Choice, entries: pa.Table) -> Rows:
-    """The rows of ``entries`` (`ENTRY_SCHEMA`), bucket by bucket, file by file in the order of the entries, unmerged.
+    """Yield the rows of ``entries`` unmerged: bucket by bucket, file by file in the order of the entries.
 
-    Yields batches of ``choice.schema``. Rows are judged one by one, so any file that holds none of them is left out. Where keys move between
-    partitions, what takes a key from one comes before what puts it into another (:func:`_leaving_first`).
+    Rows are filtered one by one, so any file without a matching row is skipped. Where keys move between partitions, the
+    rows that remove a key from a partition come before those that add it to another (:func:`_leaving_first`).
+
+    Args:
+        choice: columns and filter.
+        entries: files to read (`ENTRY_SCHEMA`).
+
+    Yields:
+        Batches of ``choice.schema``.
     """
     store, predicate = choice.store, choice.predicate
     entries = prune_buckets(
@@ -130,20 +160,21 @@ def file_rows(choice: Choice, entries: pa.Table) -> Rows:
 
 
 def _may_retract(entries: pa.Table) -> bool:
-    """Whether a row of these files may be a retract: old writers did not count them."""
+    """Return whether a row of these files may be a retract; old writers did not count them."""
     counts = one_array(pc.fill_null(entries.column("delete_row_count"), arrow_scalar(1, pa.int64())), pa.int64())
     return bool((numpy_array(counts) > 0).any())
 
 
 def _leaving_first(choice: Choice, entries: pa.Table) -> Rows:
-    """First the rows of those keys whose last change in their bucket takes them back, bucket by bucket, then all others.
+    """Yield the rows of keys whose last change in their bucket is a retract, bucket by bucket, then all other rows.
 
-    A key that moved within the snapshot has its last row in the second part, so that whoever applies changes by key alone ends with it; by
-    partitions the new one could come first. Within a bucket a key's rows keep their order, for they are all in one part. Buckets with
-    retracts are read twice, and their keys twice more; in memory is a hash a row of one bucket's files.
+    A key that moved within the snapshot has its last row in the second part, so a consumer that applies changes by key
+    alone ends with it. In partition order the new row could come first. Within a bucket the rows of a key keep their
+    order, because all of them are in one part. Buckets with retracts are read twice, and their keys twice more. One
+    hash for each row of one bucket's files is held in memory.
     """
     keys = choice.store.schema.primary_keys
-    named = Choice(choice.store, keys)
+    key_choice = Choice(choice.store, keys)
     for first in (True, False):
         for partition, bucket, _, part in bucket_groups(entries):
             leaving = np.empty(0, np.uint64)
@@ -151,7 +182,7 @@ def _leaving_first(choice: Choice, entries: pa.Table) -> Rows:
                 hashes, retracts = [leaving], [np.empty(0, np.bool_)]
                 for _, _, files in bucket_files(part):
                     for file in files:
-                        with closing(_rows_of(named, partition, bucket, file)) as batches:
+                        with closing(_rows_of(key_choice, partition, bucket, file)) as batches:
                             for batch in batches:
                                 hashes.append(_key_hashes(batch, keys))
                                 retracts.append(is_retract(batch.column(VALUE_KIND)))
@@ -165,24 +196,26 @@ def _leaving_first(choice: Choice, entries: pa.Table) -> Rows:
 
 
 def _key_hashes(batch: pa.RecordBatch, keys: Sequence[str]) -> npt.NDArray[np.uint64]:
-    """A number a row, the same for the same key."""
-    found = np.zeros(batch.num_rows, np.uint64)
+    """Return one hash for each row; rows of the same key have the same hash."""
+    hashes = np.zeros(batch.num_rows, np.uint64)
     for name in keys:
-        found = found * _SPREAD + value_hashes(batch.column(name))
-    return found
+        hashes = hashes * _HASH_MULTIPLIER + value_hashes(batch.column(name))
+    return hashes
 
 
 def _leaving(hashes: npt.NDArray[np.uint64], retracts: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint64]:
-    """Those of ``hashes``, sorted, whose last row is a retract."""
+    """Return the sorted hashes whose last row is a retract."""
     order = np.argsort(hashes, kind="stable")
     ordered = hashes[order]
     last = np.append(ordered[1:] != ordered[:-1], True) if len(ordered) else np.empty(0, np.bool_)
-    found: npt.NDArray[np.uint64] = ordered[last & retracts[order]]
-    return found
+    leaving: npt.NDArray[np.uint64] = ordered[last & retracts[order]]
+    return leaving
 
 
 def bucket_files(entries: pa.Table) -> Iterator[tuple[bytes, int, list[DataFileMeta]]]:
-    """Partition, bucket and files, a share of a bucket's at a time: as objects a million files are too many."""
+    """Yield partition, bucket and up to 1,024 of the bucket's files; a million files as objects would need too much
+    memory.
+    """
     for partition, bucket, _, part in bucket_groups(entries):
         for start in range(0, part.num_rows, _FILES_AT_ONCE):
             listed = table_to_entries(part.slice(start, _FILES_AT_ONCE))
@@ -196,22 +229,23 @@ def _rows_of(
     file: DataFileMeta,
     chosen: tuple[npt.NDArray[np.uint64], bool] | None = None,
 ) -> Rows:
-    """The rows of one file that pass the filter, in batches of some 32 MiB.
+    """Yield the rows of one file that pass the filter, in batches of about 32 MiB.
 
-    ``chosen``: sorted hashes of keys, and whether rows of these are wanted, or those of all others.
+    ``chosen``: sorted hashes of keys, and True for only the rows of these keys or False for all others; None for all
+    rows.
     """
     store, needed = choice.store, choice.needed
     keys = store.schema.primary_keys
     if chosen is not None:
         needed = (*needed, *(name for name in keys if name not in needed))
-    many = _MOST_ROWS
-    if file.file_size >= _WORTH_A_LOOK:
+    batch_rows = _MOST_ROWS
+    if file.file_size >= _MEASURED_FILE_BYTES:
         width = decoded_row_bytes(store, partition, bucket, [file], needed)
-        many = int(max(_FEWEST_ROWS, min(_BATCH_BYTES / max(1.0, width), _MOST_ROWS)))
+        batch_rows = int(max(_FEWEST_ROWS, min(_BATCH_BYTES / max(1.0, width), _MOST_ROWS)))
     if store.has_primary_key:
-        batches = open_kv(store, partition, bucket, file, columns=needed, need_sequence=False, batch_rows=many)
+        batches = open_kv(store, partition, bucket, file, columns=needed, need_sequence=False, batch_rows=batch_rows)
     else:
-        batches = open_append(store, partition, bucket, file, columns=needed, batch_rows=many)
+        batches = open_append(store, partition, bucket, file, columns=needed, batch_rows=batch_rows)
     with closing(batches):  # type: ignore[type-var]
         for batch in batches:
             if chosen is not None:
@@ -223,22 +257,26 @@ def _rows_of(
 
 
 def split_rows(choice: Choice, split: Split, *, deletes: bool = False) -> Rows:
-    """The merged rows of a split with their kinds, as batches of ``choice.schema``.
+    """Yield the merged rows of a split with their kinds, as batches of ``choice.schema``.
 
-    As Java, rows of a raw split are inserts, merged ones have the kind that was stored. ``deletes``: kinds are always the
-    stored ones, and deleted rows come too, as `$audit_log` shows them.
+    As in Java, rows of a raw split are inserts, and merged rows have the kind that was stored.
+
+    Args:
+        choice: columns and filter.
+        split: the split to read.
+        deletes: always return stored kinds, and deleted rows too, as `$audit_log` shows them.
     """
     store = choice.store
     if not store.has_primary_key or (split.raw and not deletes):
         with closing(read_raw(store, split, columns=choice.needed, predicate=choice.predicate)) as batches:
             for batch in batches:
-                yield from _some(choice.keep(batch, int(RowKind.INSERT)))
+                yield from _unless_empty(choice.keep(batch, int(RowKind.INSERT)))
         return
-    vectors = {file.file_name: one for file, one in zip(split.files, split.deletions, strict=True) if one}
+    vectors = {file.file_name: vector for file, vector in zip(split.files, split.deletions, strict=True) if vector}
     merged = merged_rows(choice, (split.partition, split.bucket), split.files, vectors, deletes=deletes)
     with closing(merged) as batches:
         for batch in batches:
-            yield from _some(choice.keep(batch, batch.column(VALUE_KIND)))
+            yield from _unless_empty(choice.keep(batch, batch.column(VALUE_KIND)))
 
 
 def merged_rows(
@@ -249,7 +287,15 @@ def merged_rows(
     *,
     deletes: bool = False,
 ) -> Rows:
-    """The merged rows of some files of one bucket as whole KV batches, in key order; deleted ones too if ``deletes``."""
+    """Yield the merged rows of some files of one bucket as whole KV batches, in key order.
+
+    Args:
+        choice: columns and filter.
+        place: partition (BinaryRow bytes) and bucket.
+        files: the files.
+        deletions: deletion vectors by file name.
+        deletes: yield deleted rows too.
+    """
     return read_bucket_merged(
         choice.store,
         *place,
@@ -264,9 +310,14 @@ def merged_rows(
 def removed_rows(
     choice: Choice, entries: pa.Table, deletions: Mapping[tuple[bytes, int], Mapping[str, DeletionFile]]
 ) -> Rows:
-    """What the files of ``entries`` said together, taken back: merged bucket by bucket, every row a `-D`.
+    """Yield the merged rows of the files of ``entries``, bucket by bucket, every row as `-D`.
 
-    ``deletions``: the vectors that were in force. Source class: ``ReverseReader``.
+    Args:
+        choice: columns and filter.
+        entries: files that were removed (`ENTRY_SCHEMA`).
+        deletions: the deletion vectors that were in force, by partition and bucket, then by file name.
+
+    Source: ``ReverseReader``.
     """
     store = choice.store
     entries = prune_partitions(store.schema, entries, choice.predicate)
@@ -275,23 +326,23 @@ def removed_rows(
         known = deletions.get((partition, bucket), {})
         with closing(merged_rows(choice, (partition, bucket), files, known)) as batches:
             for batch in batches:
-                yield from _some(choice.keep(batch, int(RowKind.DELETE)))
+                yield from _unless_empty(choice.keep(batch, int(RowKind.DELETE)))
 
 
 def plain_rows(
     choice: Choice, place: tuple[bytes, int], files: Sequence[DataFileMeta], deletions: Mapping[str, DeletionFile]
 ) -> Rows:
-    """The rows of append files without deleted ones, all as `+I`."""
+    """Yield the rows of append files without deleted ones, all as `+I`."""
     for file in files:
-        gone = deletions.get(file.file_name)
-        deleted = None if gone is None else read_vector(choice.store, gone, file.row_count)
+        vector = deletions.get(file.file_name)
+        deleted = None if vector is None else read_vector(choice.store, vector, file.row_count)
         rows = open_append(choice.store, *place, file, columns=choice.needed, deleted=deleted)
         with closing(rows) as batches:  # type: ignore[type-var]
             for batch in batches:
-                yield from _some(choice.keep(batch, int(RowKind.INSERT)))
+                yield from _unless_empty(choice.keep(batch, int(RowKind.INSERT)))
 
 
-def _some(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def _unless_empty(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     if batch.num_rows:
         yield batch
 

@@ -1,4 +1,7 @@
-"""Two versions of a table compared key by key. Source class: ``IncrementalDiffSplitRead``."""
+"""Comparison of two versions of a table key by key.
+
+Source: ``IncrementalDiffSplitRead``.
+"""
 
 from __future__ import annotations
 
@@ -37,32 +40,36 @@ Place = tuple[bytes, int]
 _BEFORE: Final = 0
 _AFTER: Final = 1
 _HELD_BYTES: Final = 32 * 1024 * 1024
-"""Arrow bytes of changed rows that are held before they are spilled."""
+"""Arrow bytes of changed rows that are held in memory before they are spilled."""
 
 
 @dataclass(frozen=True)
 class _Side:
-    """One bucket in one version: its visible files and where the vectors of their deleted rows lie."""
+    """One bucket in one version: its visible files and the vectors of their deleted rows."""
 
     total_buckets: int = 0
     entries: pa.Table | None = None
     deletions: Mapping[str, DeletionFile] = field(default_factory=dict)
 
     def files(self) -> dict[tuple[str, DeletionFile | None], DataFileMeta]:
-        """By what makes a file's rows the same in both versions: its name and its deletion vector."""
-        found = [] if self.entries is None else [entry.file for entry in table_to_entries(self.entries)]
-        return {(file.file_name, self.deletions.get(file.file_name)): file for file in found}
+        """Return the files by name and deletion vector; equal keys mean equal rows in both versions."""
+        files = [] if self.entries is None else [entry.file for entry in table_to_entries(self.entries)]
+        return {(file.file_name, self.deletions.get(file.file_name)): file for file in files}
 
 
 def differences(choice: Choice, before: Snapshot, after: Snapshot) -> Rows:
-    """Rows of ``after`` whose key is new or whose value changed (kind as stored), and `-D` for keys that are gone, with their old row.
+    """Yield rows of ``after`` whose key is new or whose value changed, with the stored kind, and the old row of removed
+    keys as `-D`.
 
-    Values are compared in all columns, whichever are chosen; both versions are read with the schema of ``choice``. Append
-    tables have no keys: they give the rows of the files that ``after`` has and ``before`` has not, so that what was only
-    compacted comes again, as in Java. Raises UnsupportedFeature where the number of buckets changed in between.
+    Values are compared in all columns, whichever are chosen; both versions are read with the schema of ``choice``.
+    Append tables have no keys: the rows of files that only ``after`` has are returned, so rows that were merely
+    compacted come again, as in Java.
+
+    Raises:
+        UnsupportedFeature: the number of buckets changed between the versions.
     """
     sides = [_buckets(choice, snapshot) for snapshot in (before, after)]
-    # Of each partition: its rows may lie in buckets of other numbers, whichever of them hold files.
+    # Checked for each partition: the same row may be in a bucket of another number, whichever buckets hold files.
     totals = {partition: side.total_buckets for (partition, _), side in sides[_BEFORE].items()}
     for (partition, _), side in sides[_AFTER].items():
         if totals.get(partition, side.total_buckets) != side.total_buckets:
@@ -74,7 +81,7 @@ def differences(choice: Choice, before: Snapshot, after: Snapshot) -> Rows:
     for place in sorted(sides[_BEFORE].keys() | sides[_AFTER].keys()):
         old, new = (side.pop(place, _Side()) for side in sides)
         if choice.store.has_primary_key:
-            rows = _kept(choice, _compared(choice, place, old, new))
+            rows = _filter_rows(choice, _compare_bucket(choice, place, old, new))
         else:
             known = {name for name, _ in old.files()}
             added = [file for (name, _), file in new.files().items() if name not in known]
@@ -84,7 +91,10 @@ def differences(choice: Choice, before: Snapshot, after: Snapshot) -> Rows:
 
 
 def _buckets(choice: Choice, snapshot: Snapshot) -> dict[Place, _Side]:
-    """Visible files by partition and bucket; only partitions and buckets may be left out, a changed value must be seen on both sides."""
+    """Return the visible files by partition and bucket.
+
+    Only partitions and buckets are pruned: a changed value must be read on both sides.
+    """
     store, predicate = choice.store, choice.predicate
     compacted = store.has_primary_key and compacted_only(store)
     entries = live_entries(store, snapshot, keep=partial(visible, store, compacted))
@@ -101,31 +111,31 @@ def _buckets(choice: Choice, snapshot: Snapshot) -> dict[Place, _Side]:
 
 
 def _between_buckets(choice: Choice, before: Mapping[Place, _Side], after: Mapping[Place, _Side]) -> Rows:
-    """Compare versions of a table whose keys may lie in another bucket of their partition later.
+    """Compare versions of a table whose keys may move to another bucket of their partition.
 
-    The buckets are compared one by one; what differs, each bucket's part in the order of keys, is then merged by key over the
-    partition. A row that only moved to another bucket is no change, and a key that changed on the way comes once. Where keys may
-    also move between partitions, all keys that left a partition come before those that came into one.
+    The buckets are compared one by one. The differences of each bucket, in key order, are then merged by key over the
+    partition. A row that only moved to another bucket is no change, and a key that changed on the way comes once. Where
+    keys may also move between partitions, all keys that left a partition come before those that arrived in one.
     """
     store = choice.store
     leaving_first = store.bucket_mode is BucketMode.CROSS_PARTITION
     with SpillSpace.of(store.options) as space:
         later: list[SpilledRun] = []
         for _, places in groupby(sorted(before.keys() | after.keys()), key=itemgetter(0)):
-            rows = _of_partition(choice, space, list(places), before, after)
+            rows = _partition_differences(choice, space, list(places), before, after)
             if not leaving_first:
-                yield from _kept(choice, rows)
+                yield from _filter_rows(choice, rows)
                 continue
             arriving: list[pa.RecordBatch] = []
             waiting = 0
-            with closing(_kept(choice, rows)) as batches:
+            with closing(_filter_rows(choice, rows)) as batches:
                 for batch in batches:
                     leaves = pc.equal(batch.column(0), arrow_scalar(int(RowKind.DELETE), pa.int8()))
-                    if (gone := batch.filter(leaves)).num_rows:
-                        yield gone
-                    if (came := batch.filter(pc.invert(leaves))).num_rows:
-                        arriving.append(came)
-                        waiting += came.nbytes
+                    if (deletes := batch.filter(leaves)).num_rows:
+                        yield deletes
+                    if (inserts := batch.filter(pc.invert(leaves))).num_rows:
+                        arriving.append(inserts)
+                        waiting += inserts.nbytes
                     if waiting > _HELD_BYTES:
                         later.append(space.spill(arriving, choice.schema))
                         arriving, waiting = [], 0
@@ -135,17 +145,19 @@ def _between_buckets(choice: Choice, before: Mapping[Place, _Side], after: Mappi
             yield from run.batches()
 
 
-def _of_partition(
+def _partition_differences(
     choice: Choice,
     space: SpillSpace,
     places: Sequence[Place],
     before: Mapping[Place, _Side],
     after: Mapping[Place, _Side],
 ) -> Rows:
-    """Return what differs in the buckets of one partition, merged by key: rows that are the same in another bucket drop out."""
+    """Yield the differences of the buckets of one partition, merged by key; rows that only moved between buckets are
+    dropped.
+    """
     runs: list[SpilledRun] = []
     for place in places:
-        rows = _compared(choice, place, before.get(place, _Side()), after.get(place, _Side()))
+        rows = _compare_bucket(choice, place, before.get(place, _Side()), after.get(place, _Side()))
         with closing(rows) as batches:
             first = next(batches, None)
             if first is not None:
@@ -161,8 +173,8 @@ def _of_partition(
         run.delete()
 
 
-def _kept(choice: Choice, rows: Rows) -> Rows:
-    """Return the chosen columns of rows that pass the filter, their kind first."""
+def _filter_rows(choice: Choice, rows: Rows) -> Rows:
+    """Yield the chosen columns of rows that pass the filter, their kind first."""
     with closing(rows) as batches:
         for batch in batches:
             kept = choice.keep(batch, batch.column(VALUE_KIND))
@@ -170,25 +182,26 @@ def _kept(choice: Choice, rows: Rows) -> Rows:
                 yield kept
 
 
-def _compared(choice: Choice, place: Place, old: _Side, new: _Side) -> Rows:
-    """Merge both sides, then compare them as two sorted streams; what is the same files on both sides is not opened.
+def _compare_bucket(choice: Choice, place: Place, old: _Side, new: _Side) -> Rows:
+    """Merge each side, then compare the two as sorted streams; files of sections that are equal on both sides are not
+    opened.
 
     Yields:
-        Whole rows in the order of keys, with keys and system columns; the sequence number is 0 for rows of the older side.
+        Whole rows in key order, with keys and system columns; the sequence number is 0 for rows of the older side.
     """
-    olds, news = _unlike(choice.store, old, new)
+    olds, news = _differing_files(choice.store, old, new)
     if not olds and not news:
         return
     spec = KeySpec(choice.store.schema.trimmed_primary_keys, table=choice.store.name)
     whole = replace(choice, columns=choice.store.schema.field_names, predicate=None)
     sides = (merged_rows(whole, place, olds, old.deletions), merged_rows(whole, place, news, new.deletions))
     with closing(sides[0]), closing(sides[1]):
-        inputs = [RunInput(_marked(rows, age), 0, age) for age, rows in enumerate(sides)]
+        inputs = [RunInput(_mark_side(rows, age), 0, age) for age, rows in enumerate(sides)]
         yield from (batch for batch in merge_streams(inputs, Differences(spec), key_spec=spec) if batch.num_rows)
 
 
-def _unlike(store: TableStore, old: _Side, new: _Side) -> tuple[list[DataFileMeta], list[DataFileMeta]]:
-    """The files of both sides but those of sections (of all files together) that lie in both of them as they are."""
+def _differing_files(store: TableStore, old: _Side, new: _Side) -> tuple[list[DataFileMeta], list[DataFileMeta]]:
+    """Return the files of each side, without sections (of all files together) that are unchanged on both sides."""
     before, after = old.files(), new.files()
     if before.keys() == after.keys():
         return [], []
@@ -205,14 +218,16 @@ def _unlike(store: TableStore, old: _Side, new: _Side) -> tuple[list[DataFileMet
     )
 
 
-def _marked(rows: Rows, age: int) -> Iterator[pa.RecordBatch]:
-    """A side's rows with its place in time as sequence number; the older side's are taken back."""
+def _mark_side(rows: Rows, age: int) -> Iterator[pa.RecordBatch]:
+    """Yield a side's rows with its age (0 older, 1 newer) as sequence number; rows of the older side become deletes."""
     for batch in rows:
-        batch = _with(batch, SEQUENCE_NUMBER, np.full(batch.num_rows, age, np.int64))
-        yield batch if age else _with(batch, VALUE_KIND, np.full(batch.num_rows, int(RowKind.DELETE), np.int8))
+        batch = _replace_column(batch, SEQUENCE_NUMBER, np.full(batch.num_rows, age, np.int64))
+        yield (
+            batch if age else _replace_column(batch, VALUE_KIND, np.full(batch.num_rows, int(RowKind.DELETE), np.int8))
+        )
 
 
-def _with(
+def _replace_column(
     batch: pa.RecordBatch, name: str, values: np.ndarray[tuple[int], np.dtype[np.signedinteger]]
 ) -> pa.RecordBatch:
     place = batch.schema.get_field_index(name)

@@ -1,4 +1,4 @@
-"""Rows that changed between two versions, snapshot by snapshot, and which files hold them."""
+"""Rows that changed between two versions, snapshot by snapshot, and the files that hold them."""
 
 from __future__ import annotations
 
@@ -22,12 +22,18 @@ from lsm_core.types import RowKind
 
 
 def incremental(choice: Choice, span: Span) -> Rows:
-    """The changed rows, snapshot by snapshot (mode diff: bucket by bucket), as batches of ``choice.schema``.
+    """Return the changed rows as batches of ``choice.schema``, snapshot by snapshot (mode diff: bucket by bucket).
 
-    Delta: rows of APPEND snapshots as they were written. Changelog: rows of changelog files of all snapshots but OVERWRITE ones.
-    Both unmerged, as Java gives them: a key that changed twice comes twice. Diff: see :func:`differences`. Whole
-    snapshots that expired still count where their changelog is kept. Raises SnapshotNotFound at once when the span is not
-    there, UnsupportedFeature, CorruptFile. Source classes: ``IncrementalDeltaStartingScanner``, ``IncrementalDiffStartingScanner``.
+    Mode delta reads the rows of APPEND snapshots as they were written. Mode changelog reads the changelog files of all
+    snapshots but OVERWRITE ones. Both are unmerged, as in Java: a key that changed twice comes twice. Mode diff: see
+    :func:`differences`. Expired snapshots count while their changelog is kept.
+
+    Raises:
+        SnapshotNotFound: the table does not keep the snapshots of the span; raised at once.
+        UnsupportedFeature: the table or the comparison is not supported.
+        CorruptFile: a metadata or data file is missing or damaged.
+
+    Source: ``IncrementalDeltaStartingScanner``, ``IncrementalDiffStartingScanner``.
     """
     store = choice.store
     require_readable(store, columns=choice.needed)
@@ -43,20 +49,23 @@ def incremental(choice: Choice, span: Span) -> Rows:
             )
         if span.start < first - 1 or span.end > last:
             raise SnapshotNotFound(
-                f"table {store.name} has no changes after snapshot {span.start} up to {span.end}; it keeps {first} to {last}",
+                f"table {store.name} has no changes after snapshot {span.start} up to {span.end}; "
+                f"it keeps {first} to {last}",
                 expired=span.start < first - 1,
             )
     return _by_snapshot(choice, span)
 
 
 def incremental_table(choice: Choice, span: Span) -> pa.Table:
-    """The changed rows as one table, `_ROW_KIND` first."""
+    """Return the changed rows as one table, `_ROW_KIND` first."""
     with closing(incremental(choice, span)) as batches:
         return pa.Table.from_batches([choice.with_text_kinds(batch) for batch in batches], choice.text_schema)
 
 
 def _by_snapshot(choice: Choice, span: Span) -> Rows:
-    """Rows of changelog files (of all snapshots but OVERWRITE ones), or of the files that APPEND snapshots added."""
+    """Yield rows of changelog files (of all snapshots but OVERWRITE ones), or of the files that APPEND snapshots
+    added.
+    """
     for number in range(span.start + 1, span.end + 1):
         snapshot = read_kept(choice.store, number)
         kind = snapshot.commit_kind
@@ -70,27 +79,28 @@ def _by_snapshot(choice: Choice, span: Span) -> Rows:
 
 
 def added_files(store: TableStore, snapshot: Snapshot) -> pa.Table:
-    """Entries of the data files that the snapshot added."""
+    """Return the entries (`ENTRY_SCHEMA`) of the data files that the snapshot added."""
     return _of_kind(manifests.delta_entries(store, snapshot), 0)
 
 
 def removed_files(store: TableStore, snapshot: Snapshot) -> pa.Table:
-    """Entries of the data files that the snapshot deleted."""
+    """Return the entries (`ENTRY_SCHEMA`) of the data files that the snapshot deleted."""
     return _of_kind(manifests.delta_entries(store, snapshot), 1)
 
 
 def changelog_files(store: TableStore, snapshot: Snapshot) -> pa.Table:
-    """Return the entries of the snapshot's changelog files.
+    """Return the entries (`ENTRY_SCHEMA`) of the snapshot's changelog files.
 
     Raises:
-        SnapshotNotFound: The changelog expired, as it does of a snapshot that only a tag kept (`expired` is set).
-        CorruptFile: The changelog is there and cannot be read.
+        SnapshotNotFound: The changelog has expired, as for a snapshot that only a tag kept (`expired` is set).
+        CorruptFile: The changelog exists and cannot be read.
     """
     listed = manifests.changelog_list(store, snapshot)
     if listed is None:
         raise SnapshotNotFound(
             f"the changelog of snapshot {snapshot.id} of table {store.name} has expired (its list "
-            f"{snapshot.changelog_manifest_list} is gone): read changes from snapshot {snapshot.id + 1} on, or read the snapshot itself",
+            f"{snapshot.changelog_manifest_list} was deleted): read changes from snapshot {snapshot.id + 1} on, "
+            "or read the snapshot itself",
             expired=True,
         )
     return _of_kind(manifests.entries_of(store, listed), 0)
@@ -104,14 +114,23 @@ Batches = Generator[pa.RecordBatch, None, None]
 
 
 def span_parts(span: Span) -> list[Span]:
-    """Shares of a span that can be read on their own, in order: snapshot by snapshot; a comparison is one share."""
+    """Split a span into parts that can be read independently, in order: one a snapshot; a comparison is one part."""
     if span.empty or span.mode is ScanMode.DIFF:
         return [] if span.empty else [span]
     return [replace(span, start=number, end=number + 1) for number in range(span.start, span.end)]
 
 
 def span_values(choice: Choice, span: Span, limit: int | None = None) -> Batches:
-    """The changed rows of a span without their kinds, at most ``limit``; of a comparison no deleted ones, as in Java."""
+    """Return the changed rows of a span without their kinds.
+
+    Args:
+        choice: columns and filter.
+        span: the span.
+        limit: largest number of rows; None for all.
+
+    Returns:
+        The batches; rows that a comparison reports as deleted are left out, as in Java.
+    """
     return _without_kinds(incremental(choice, span), span, limit)
 
 

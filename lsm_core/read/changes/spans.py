@@ -1,4 +1,4 @@
-"""Which snapshots are still there, in the table or among its changelogs, and the span of them that an incremental read is about."""
+"""Kept snapshots and changelogs of a table, and the span of them that an incremental read covers."""
 
 from __future__ import annotations
 
@@ -17,54 +17,62 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.options import whole_number
 from lsm_core.read.table_versions import BETWEEN, TIMES, Mode, Startup, pair_of, startup, times_of
 
-_ASKED_AGAIN: Final = 5
-_ASKED_AGAIN_S: Final = 0.2
-"""How often, and after how many seconds, a snapshot of which a file is missing is asked for again."""
+_RETRIES: Final = 5
+_RETRY_SECONDS: Final = 0.2
+"""Seconds between attempts to find a snapshot of which a file is missing; there are `_RETRIES` of them."""
 
 
 def read_kept(store: TableStore, snapshot_id: int) -> Snapshot:
-    """The snapshot, or what is left of it where only its changelog is kept. Raises SnapshotNotFound, CorruptFile."""
-    found = snapshots.try_read(store, snapshot_id)
-    if found is not None:
-        return found
+    """Return a snapshot, or its changelog's copy where only that is kept.
+
+    Raises:
+        SnapshotNotFound: neither is kept.
+        CorruptFile: the file cannot be read.
+    """
+    snapshot = snapshots.try_read(store, snapshot_id)
+    if snapshot is not None:
+        return snapshot
     try:
         return changelogs.read_changelog(store, snapshot_id)
     except SnapshotNotFound:
-        return snapshots.read(store, snapshot_id)  # says what the table has
+        return snapshots.read(store, snapshot_id)  # raises an error that names the kept snapshots
 
 
 def next_snapshot(store: TableStore, snapshot_id: int) -> Snapshot | None:
-    """The snapshot of that id; None when it is the next one and not there yet.
+    """Return the snapshot that a stream reads next.
 
-    Raises SnapshotNotFound when it has expired without a changelog, or can never come because the table was rolled back or
-    made anew.
+    Returns:
+        The snapshot, or None when it is the next one and not committed yet.
+
+    Raises:
+        SnapshotNotFound: it has expired without a changelog, or the table was rolled back or recreated.
     """
-    found = snapshots.try_read(store, snapshot_id)
-    if found is not None:
-        return found
+    snapshot = snapshots.try_read(store, snapshot_id)
+    if snapshot is not None:
+        return snapshot
     first, last = snapshots.earliest_id(store), snapshots.latest_id(store)
     if first is None or first <= snapshot_id:
         following = 1 if last is None else last + 1
         if snapshot_id > following:
             raise SnapshotNotFound(
                 f"table {store.name} continues with snapshot {following}, the stream with {snapshot_id}: "
-                "the table was rolled back or made anew"
+                "the table was rolled back or recreated"
             )
         return snapshots.try_read(store, snapshot_id)
     return read_kept(store, snapshot_id)
 
 
-def is_gone(store: TableStore, snapshot_id: int) -> bool:
-    """Whether neither the snapshot nor its changelog is there."""
+def is_expired(store: TableStore, snapshot_id: int) -> bool:
+    """Return whether neither the snapshot nor its changelog exists."""
     return not (snapshots.exists(store, snapshot_id) or changelogs.exists(store, snapshot_id))
 
 
 @contextmanager
 def expiry_named(store: TableStore, snapshot_id: int, *, whole: bool = False) -> Iterator[None]:
-    """Name the expiry of a snapshot where one of its files turns out to be missing inside the block.
+    """Raise SnapshotNotFound instead of CorruptFile when a file is missing in the block because its snapshot expired.
 
-    An expiry deletes files before the snapshot that names them: the snapshot is asked for again for a moment, unless it is the newest,
-    which no expiry takes.
+    An expiry deletes files before the snapshot that names them. The snapshot is therefore checked again for about a
+    second, unless it is the newest, which never expires.
 
     Args:
         store: The table.
@@ -73,27 +81,34 @@ def expiry_named(store: TableStore, snapshot_id: int, *, whole: bool = False) ->
 
     Raises:
         SnapshotNotFound: The snapshot has expired (``expired`` is set).
-        CorruptFile: A file is missing, or damaged, and the snapshot is there.
+        CorruptFile: A file is missing or damaged although the snapshot exists.
     """
     try:
         yield
     except (CorruptFile, FileNotFoundError) as error:
         if isinstance(error, CorruptFile) and store.file_io.exists(error.path):
             raise
-        attempts = _ASKED_AGAIN if snapshot_id < (snapshots.latest_id(store) or 0) else 1
+        attempts = _RETRIES if snapshot_id < (snapshots.latest_id(store) or 0) else 1
         for attempt in range(attempts):
-            if not snapshots.exists(store, snapshot_id) and (whole or is_gone(store, snapshot_id)):
-                why = f"snapshot {snapshot_id} of table {store.name} expired while it was read: begin again with one that is kept"
-                raise SnapshotNotFound(why, expired=True) from error
+            if not snapshots.exists(store, snapshot_id) and (whole or is_expired(store, snapshot_id)):
+                raise SnapshotNotFound(
+                    f"snapshot {snapshot_id} of table {store.name} expired while it was read: "
+                    "begin again with one that is kept",
+                    expired=True,
+                ) from error
             if attempt + 1 < attempts:
-                time.sleep(_ASKED_AGAIN_S)
+                time.sleep(_RETRY_SECONDS)
         if isinstance(error, FileNotFoundError):
             raise CorruptFile(str(error.filename or store.root), "the file is missing") from error
         raise
 
 
 def earliest_kept(store: TableStore) -> int | None:
-    """Id of the oldest snapshot that is there, or whose changelog is and all that follow too; None without any."""
+    """Return the id of the oldest snapshot that is kept, itself or as one of an unbroken row of changelogs.
+
+    Returns:
+        The id, or None for a table without snapshots.
+    """
     first = snapshots.earliest_id(store)
     if first is None:
         return None
@@ -104,9 +119,12 @@ def earliest_kept(store: TableStore) -> int | None:
 
 
 def first_since(store: TableStore, timestamp_ms: int) -> int | None:
-    """Id of the oldest kept snapshot committed at ``timestamp_ms`` or later, the one to come if there is none; None without any.
+    """Return the id of the oldest kept snapshot committed at ``timestamp_ms`` (epoch ms) or later.
 
-    Source class: ``TimeTravelUtil``.
+    Returns:
+        The id, the id of the next commit if all are older, or None for a table without snapshots.
+
+    Source: ``TimeTravelUtil``.
     """
     first, last = earliest_kept(store), snapshots.latest_id(store)
     if first is None or last is None:
@@ -119,7 +137,10 @@ _MODE: Final = "incremental-between-scan-mode"
 
 
 class ScanMode(StrEnum):
-    """How changes are found. Source class: ``CoreOptions.IncrementalBetweenScanMode``."""
+    """How changes are computed.
+
+    Source: ``CoreOptions.IncrementalBetweenScanMode``.
+    """
 
     AUTO = "auto"
     DELTA = "delta"
@@ -129,9 +150,14 @@ class ScanMode(StrEnum):
 
 @dataclass(frozen=True)
 class Span:
-    """After ``start`` up to and with ``end`` (snapshot ids), and how.
+    """Snapshots that an incremental read covers.
 
-    ``start_version``, ``end_version``: the snapshots themselves where they are compared as a whole (mode diff).
+    Attributes:
+        start: id of the snapshot before the first change.
+        end: id of the last snapshot whose changes are read.
+        mode: how changes are computed.
+        start_version: the first snapshot, for mode diff only, which compares versions.
+        end_version: the last snapshot, for mode diff only.
     """
 
     start: int
@@ -142,28 +168,38 @@ class Span:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing lies between."""
+        """Whether the span covers no snapshot."""
         return self.start == self.end
 
 
 def span_between(store: TableStore, a: Version, b: Version, mode: str = ScanMode.AUTO) -> Span:
-    """The span after ``a`` up to and with ``b``: snapshot ids, or names of tags (a text that no tag has may be an id).
+    """Return the span after version ``a`` up to and including ``b``.
 
-    Mode auto: a comparison of both versions when a tag is named, else changelog files, or delta files where the table has no
-    changelog producer. Raises InvalidOption for an unknown mode or an end before the start, SnapshotNotFound.
+    Mode auto compares both versions when a tag is named. Otherwise it reads changelog files, or delta files where the
+    table has no changelog producer.
+
+    Args:
+        store: the table.
+        a: snapshot id or tag; a text that is not a tag may be an id.
+        b: the same.
+        mode: a value of :class:`ScanMode`.
+
+    Raises:
+        InvalidOption: the mode is unknown, or the end is before the start.
+        SnapshotNotFound: a version does not exist.
     """
-    how = _mode(store, mode)
-    ends = [_version(store, one) for one in (a, b)]
-    if how is ScanMode.AUTO and any(snapshot is not None for _, snapshot in ends):
-        how = ScanMode.DIFF
-    return _span(store, ends[0], ends[1], how)
+    scan_mode = _parse_mode(store, mode)
+    ends = [_resolve_bound(store, bound) for bound in (a, b)]
+    if scan_mode is ScanMode.AUTO and any(snapshot is not None for _, snapshot in ends):
+        scan_mode = ScanMode.DIFF
+    return _span(store, ends[0], ends[1], scan_mode)
 
 
 def span_of_options(store: TableStore) -> Span | None:
-    """The span that the options of ``store`` ask for, None when they ask for a version.
+    """Return the span that the options of ``store`` ask for, or None when they ask for a version.
 
-    As Java, two tags are compared as a whole whatever the mode, unless `incremental-between-tag-to-snapshot` is set, and `scan.mode`
-    = `latest-delta` reads what the newest snapshot added, nothing where that is no APPEND.
+    As in Java, two tags are compared as versions whatever the mode, unless `incremental-between-tag-to-snapshot` is
+    set. `scan.mode` = `latest-delta` reads the rows that the newest snapshot added, or none where that is no APPEND.
     """
     start = startup(store)
     if not start.changes:
@@ -171,68 +207,70 @@ def span_of_options(store: TableStore) -> Span | None:
     if start.mode is Mode.LATEST_DELTA:
         newest = snapshots.latest_id(store)
         return Span(0, 0, ScanMode.DELTA) if newest is None else Span(newest - 1, newest, ScanMode.DELTA)
-    how = _mode(store, store.options.get(_MODE))
+    scan_mode = _parse_mode(store, store.options.get(_MODE))
     if start.key == BETWEEN:
-        return _between(store, str(start.value), how)
+        return _between(store, str(start.value), scan_mode)
     if start.key == TIMES:
-        return _between_times(store, start, how)
+        return _between_times(store, start, scan_mode)
     raise UnsupportedFeature(f"read option '{start.key}'", store.name)
 
 
-def _between(store: TableStore, text: str, how: ScanMode) -> Span:
-    ends = [_version(store, one) for one in pair_of(store.name, BETWEEN, text)]
-    named = [snapshot is not None for _, snapshot in ends]
-    if named[0] != named[1]:
+def _between(store: TableStore, text: str, scan_mode: ScanMode) -> Span:
+    ends = [_resolve_bound(store, bound) for bound in pair_of(store.name, BETWEEN, text)]
+    are_tags = [snapshot is not None for _, snapshot in ends]
+    if are_tags[0] != are_tags[1]:
         raise InvalidOption(BETWEEN, text, "two tags or two snapshot ids", store.name)
-    if named[0] and not store.options.get("incremental-between-tag-to-snapshot"):
-        how = ScanMode.DIFF
-    return _span(store, ends[0], ends[1], how)
+    if are_tags[0] and not store.options.get("incremental-between-tag-to-snapshot"):
+        scan_mode = ScanMode.DIFF
+    return _span(store, ends[0], ends[1], scan_mode)
 
 
-def _between_times(store: TableStore, start: Startup, how: ScanMode) -> Span:
-    """By commit times: after the newest snapshot that is not younger than the start (without one: from the earliest on)."""
+def _between_times(store: TableStore, start: Startup, scan_mode: ScanMode) -> Span:
+    """Return the span of two commit times: after the newest snapshot at or before the start, else from the earliest
+    on.
+    """
     key, text = str(start.key), str(start.value)
     since, until = times_of(store.name, key, text)
     ids = snapshots.list_ids(store)
 
-    def at_or_before(moment: int) -> int:
-        return bisect_right(ids, moment, key=lambda number: snapshots.read(store, number).time_millis)
+    def at_or_before(timestamp_ms: int) -> int:
+        return bisect_right(ids, timestamp_ms, key=lambda number: snapshots.read(store, number).time_millis)
 
     low, high = at_or_before(since), at_or_before(until)
     if not ids or since == until or high == 0 or since > snapshots.read(store, ids[-1]).time_millis:
         return Span(0, 0, ScanMode.DELTA)
-    first = ids[low - 1] if low else ids[0] - (how is not ScanMode.DIFF)
-    return _span(store, (first, None), (ids[high - 1], None), how)
+    first = ids[low - 1] if low else ids[0] - (scan_mode is not ScanMode.DIFF)
+    return _span(store, (first, None), (ids[high - 1], None), scan_mode)
 
 
 def _span(
-    store: TableStore, start: tuple[int, Snapshot | None], end: tuple[int, Snapshot | None], how: ScanMode
+    store: TableStore, start: tuple[int, Snapshot | None], end: tuple[int, Snapshot | None], scan_mode: ScanMode
 ) -> Span:
     (low, before), (high, after) = start, end
     if low > high:
         raise InvalidOption(BETWEEN, f"{low},{high}", "a start that is not after its end", store.name)
-    if how is ScanMode.AUTO:
+    if scan_mode is ScanMode.AUTO:
         produced = store.has_primary_key and store.options.changelog_producer != "none"
-        how = ScanMode.CHANGELOG if produced else ScanMode.DELTA
-    if how is not ScanMode.DIFF or low == high:
-        return Span(low, high, how)
-    return Span(low, high, how, before or snapshots.read(store, low), after or snapshots.read(store, high))
+        scan_mode = ScanMode.CHANGELOG if produced else ScanMode.DELTA
+    if scan_mode is not ScanMode.DIFF or low == high:
+        return Span(low, high, scan_mode)
+    return Span(low, high, scan_mode, before or snapshots.read(store, low), after or snapshots.read(store, high))
 
 
-def _version(store: TableStore, named: Version) -> tuple[int, Snapshot | None]:
-    """Snapshot id, and the snapshot when a tag names it (it may live on in the tag alone)."""
-    if isinstance(named, str):
-        if store.file_io.exists(tags.tag_path(store, named)):
-            found = tags.read_tag(store, named)
-            return found.id, found
-        if not (named.isascii() and named.isdigit()):
-            tags.read_tag(store, named)  # says which tags there are
-            raise SnapshotNotFound(f"table {store.name} has no tag '{named}'")
-        named = int(named)
-    return whole_number(named, BETWEEN, store.name, least=0), None
+def _resolve_bound(store: TableStore, bound: Version) -> tuple[int, Snapshot | None]:
+    """Return a snapshot id, and the snapshot itself when a tag names it (only the tag may still keep it)."""
+    if isinstance(bound, str):
+        if store.file_io.exists(tags.tag_path(store, bound)):
+            snapshot = tags.read_tag(store, bound)
+            return snapshot.id, snapshot
+        if not (bound.isascii() and bound.isdigit()):
+            tags.read_tag(store, bound)  # raises an error that lists the existing tags
+            raise SnapshotNotFound(f"table {store.name} has no tag '{bound}'")
+        bound = int(bound)
+    return whole_number(bound, BETWEEN, store.name, least=0), None
 
 
-def _mode(store: TableStore, text: object) -> ScanMode:
+def _parse_mode(store: TableStore, text: object) -> ScanMode:
     try:
         return ScanMode(str(text).lower())
     except ValueError as error:
@@ -246,7 +284,7 @@ __all__ = [
     "earliest_kept",
     "expiry_named",
     "first_since",
-    "is_gone",
+    "is_expired",
     "next_snapshot",
     "read_kept",
     "span_between",

@@ -1,4 +1,7 @@
-"""A stream scan: where it begins, what each snapshot adds, and the snapshots read one after another (Java `DataTableStreamScan`)."""
+"""Stream scan: its first snapshot, the changes of each snapshot, and the loop over the snapshots.
+
+Source: ``DataTableStreamScan``.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,12 @@ from lsm_core.types import kinds_to_text
 
 @dataclass(frozen=True)
 class Start:
-    """``full``: the version to read as a whole first, None for none; ``following``: the snapshot whose changes come then."""
+    """First reads of a stream.
+
+    Attributes:
+        following: id of the first snapshot whose changes are read.
+        full: the version to read as a whole before them; None for none.
+    """
 
     following: int
     full: Snapshot | None = None
@@ -37,7 +45,14 @@ class Start:
 
 @dataclass(frozen=True)
 class Beginning:
-    """How one stream begins, checked and settled when it is opened, but for what the table does not have yet."""
+    """Start settings of one stream, checked when it is opened; the snapshot is found once the table has one.
+
+    Attributes:
+        store: the table.
+        consumer_id: name of the consumer that records progress; None for none.
+        from_snapshot: id of the first snapshot by argument; None for the options.
+        startup: start mode of the table's options.
+    """
 
     store: TableStore
     consumer_id: str | None
@@ -46,23 +61,31 @@ class Beginning:
 
     @staticmethod
     def of(store: TableStore, consumer_id: str | None, from_snapshot: int | None) -> Beginning:
-        """Raises InvalidOption for options that no stream can begin with."""
+        """Check the start settings of a stream.
+
+        Raises:
+            InvalidOption: the options describe no start of a stream.
+        """
         number = None if from_snapshot is None else whole_number(from_snapshot, "from_snapshot", store.name, least=0)
         start = startup(store)
-        if start.changes or (start.mode is Mode.FROM_SNAPSHOT and _number(start) is None):
+        if start.changes or (start.mode is Mode.FROM_SNAPSHOT and _named_snapshot_id(start) is None):
             key, value = (start.key, start.value) if start.key else ("scan.mode", str(start.mode))
             raise InvalidOption(str(key), value, "nothing in a stream: it begins at a snapshot", store.name)
         return Beginning(store, consumer_id, number, start)
 
     def find(self) -> Start | None:
-        """Where the stream begins; None while nothing is committed that it could begin with.
+        """Return the first reads of the stream, or None while no commit exists that it could start with.
 
-        A consumer goes on where it was; else ``from_snapshot`` counts, else the options. Snapshots that are not kept any more
-        are passed over, as in Java. Raises SnapshotNotFound, CorruptFile.
+        The consumer's progress is used first, then ``from_snapshot``, then the options. Snapshots that have expired are
+        skipped, as in Java.
+
+        Raises:
+            SnapshotNotFound: a snapshot that is named does not exist.
+            CorruptFile: a metadata file is missing or damaged.
         """
-        store, named = self.store, self.named()
-        if named is not None:
-            return self._follow(named)
+        store, first_id = self.store, self.first_snapshot_id()
+        if first_id is not None:
+            return self._follow(first_id)
         if self.startup.mode is Mode.FROM_TIMESTAMP:
             since = first_since(store, millis(store.name, str(self.startup.key), self.startup.value))
             return None if since is None else Start(since)
@@ -80,18 +103,18 @@ class Beginning:
             full = full or snapshots.latest(store)
         return None if full is None else Start(full.id + 1, full)
 
-    def named(self) -> int | None:
-        """The snapshot whose changes come first by what the consumer recorded, ``from_snapshot`` or the options say; None: none is named."""
+    def first_snapshot_id(self) -> int | None:
+        """Return the snapshot id that the consumer's progress, ``from_snapshot`` or the options name, or None."""
         if self.consumer_id is not None and not self.store.options.get("consumer.ignore-progress"):
             progress = consumers.read_consumer(self.store, self.consumer_id)
             if progress is not None:
                 return progress
         if self.from_snapshot is not None:
             return self.from_snapshot
-        return (_number(self.startup) or 0) if self.startup.mode is Mode.FROM_SNAPSHOT else None
+        return (_named_snapshot_id(self.startup) or 0) if self.startup.mode is Mode.FROM_SNAPSHOT else None
 
-    def settled(self) -> int | None:
-        """The snapshot that comes first where that is settled by opening the stream (mode latest), else None."""
+    def fixed_snapshot_id(self) -> int | None:
+        """Return the id of the first snapshot if opening the stream fixes it (mode latest), else None."""
         start = self.find() if self.startup.mode is Mode.LATEST else None
         return None if start is None else start.following
 
@@ -99,9 +122,11 @@ class Beginning:
         first = earliest_kept(self.store)
         return None if first is None else Start(max(snapshot_id, first))
 
-    def _created_since(self, moment: int) -> Start | None:
-        """The changes since ``moment``; all files made since then, when older snapshots are not kept that would show it."""
-        first, since = earliest_kept(self.store), first_since(self.store, moment)
+    def _created_since(self, timestamp_ms: int) -> Start | None:
+        """Return the changes since ``timestamp_ms``, or a full read of the files created since when no older snapshot
+        is kept.
+        """
+        first, since = earliest_kept(self.store), first_since(self.store, timestamp_ms)
         last = snapshots.latest_id(self.store)
         if first is None or since is None or last is None:
             return None
@@ -111,8 +136,8 @@ class Beginning:
         return None if full is None else Start(full.id + 1, full)
 
 
-def _number(start: Startup) -> int | None:
-    """The snapshot id that the options name, None where they name something else."""
+def _named_snapshot_id(start: Startup) -> int | None:
+    """Return the snapshot id that the options name, or None."""
     if start.key == "scan.snapshot-id":
         return int(start.value)
     text = str(start.value)
@@ -125,7 +150,13 @@ _APPEND_OVERWRITE: Final = "streaming-read-append-overwrite"
 
 @dataclass(frozen=True)
 class Follower:
-    """Turns snapshots into rows. ``producer``: "none" for append tables; ``overwrites``: whether OVERWRITE snapshots count."""
+    """Reader of the changes of snapshots.
+
+    Attributes:
+        choice: columns and filter.
+        producer: changelog producer of the table; "none" for append tables.
+        overwrites: whether OVERWRITE snapshots are read.
+    """
 
     choice: Choice
     producer: str
@@ -133,45 +164,60 @@ class Follower:
 
     @staticmethod
     def of(choice: Choice) -> Follower:
-        """Raises InvalidOption when overwrites are asked for where they would be told twice or not at all."""
+        """Check the options of the table for a stream.
+
+        Raises:
+            InvalidOption: overwrites are to be read where they would be read twice or not at all.
+        """
         store = choice.store
         producer = store.options.changelog_producer if store.has_primary_key else "none"
         wanted = bool(store.options.get(_OVERWRITE))
         if wanted and not store.has_primary_key:
             raise InvalidOption(_OVERWRITE, "true", f"{_APPEND_OVERWRITE} for tables without primary key", store.name)
         if wanted and producer in ("lookup", "full-compaction"):
-            accepted = f"false with changelog-producer={producer}, whose compactions tell of overwrites already"
+            accepted = f"false with changelog-producer={producer}, whose compactions already report overwrites"
             raise InvalidOption(_OVERWRITE, "true", accepted, store.name)
         appended = bool(store.options.get(_APPEND_OVERWRITE)) and not store.has_primary_key
         return Follower(choice, producer, wanted or appended)
 
     def changes(self, snapshot: Snapshot) -> Rows | None:
-        """The changed rows of a snapshot as they were written, None when it adds nothing to the stream.
+        """Return the changed rows of a snapshot as they were written, or None when it adds nothing to the stream.
 
-        Those of :meth:`files`; of an OVERWRITE that counts what it removed, then what it added.
+        The rows are those of :meth:`files`. An OVERWRITE that counts gives the rows that it removed, then those that it
+        added.
         """
-        if self.replaces(snapshot):
-            return self._replaced(snapshot)
-        found = self.files(snapshot)
-        return None if found is None else file_rows(self.choice, found)
+        if self.is_read_overwrite(snapshot):
+            return self._overwrite_rows(snapshot)
+        entries = self.files(snapshot)
+        return None if entries is None else file_rows(self.choice, entries)
 
-    def replaces(self, snapshot: Snapshot) -> bool:
-        """Whether it is an OVERWRITE that counts."""
+    def is_read_overwrite(self, snapshot: Snapshot) -> bool:
+        """Return whether the snapshot is an OVERWRITE and the stream reads those."""
         return self.overwrites and snapshot.commit_kind is CommitKind.OVERWRITE
 
     def files(self, snapshot: Snapshot) -> pa.Table | None:
-        """Entries (`ENTRY_SCHEMA`) of the files that tell what a snapshot changed, None without any, as for every OVERWRITE.
+        """Return the entries of the files with the changes of a snapshot, or None if it has none, as for every
+        OVERWRITE.
 
-        No producer: data files of APPEND snapshots; else the changelog files of any snapshot, whichever producer the table had
-        then (Java `ChangelogFollowUpScanner`). Raises CorruptFile, InvalidSchema.
+        Without a changelog producer these are the data files of APPEND snapshots. Otherwise they are the changelog
+        files of any snapshot, whichever producer the table had then.
+
+        Returns:
+            Entries (`ENTRY_SCHEMA`), or None.
+
+        Raises:
+            CorruptFile: a manifest is missing or damaged.
+            InvalidSchema: a column was dropped and added again.
+
+        Source: ``ChangelogFollowUpScanner``.
         """
         store, kind = self.choice.store, snapshot.commit_kind
         if kind is CommitKind.OVERWRITE or (self.producer == "none" and kind is not CommitKind.APPEND):
             return None
-        found = added_files(store, snapshot) if self.producer == "none" else changelog_files(store, snapshot)
-        return self._told_whole(found) if found.num_rows else None
+        entries = added_files(store, snapshot) if self.producer == "none" else changelog_files(store, snapshot)
+        return self._check_columns(entries) if entries.num_rows else None
 
-    def _replaced(self, snapshot: Snapshot) -> Rows:
+    def _overwrite_rows(self, snapshot: Snapshot) -> Rows:
         store = self.choice.store
         if store.has_primary_key:
             removed = removed_files(store, snapshot)
@@ -182,36 +228,41 @@ class Follower:
                 vectors = deletion_vectors(store, before)
             with closing(removed_rows(self.choice, removed, vectors)) as batches:
                 yield from batches
-        with closing(file_rows(self.choice, self._told_whole(added_files(store, snapshot)))) as batches:
+        with closing(file_rows(self.choice, self._check_columns(added_files(store, snapshot)))) as batches:
             yield from batches
 
-    def _told_whole(self, entries: pa.Table) -> pa.Table:
-        """The files of ``entries``, if the columns that the stream reads can tell their values.
+    def _check_columns(self, entries: pa.Table) -> pa.Table:
+        """Return ``entries`` if their files hold the values of all columns that the stream reads.
 
-        Raises InvalidSchema naming one that was dropped and added again (`replaced_column`).
+        Raises:
+            InvalidSchema: a column was dropped and added again (`replaced_column`).
         """
         store = self.choice.store
         for schema_id in pc.unique(entries.column("schema_id")).to_pylist():
             replaced = replaced_column(store, schema_id, self.choice.needed)
             if replaced is not None:
                 raise InvalidSchema(
-                    f"table {store.name}: {replaced} after the schema that this stream reads with (schema {store.schema.id}); "
-                    "nothing of that was read: start the stream again, it goes on with the columns of today "
-                    "(leave out scan options that begin it in the past: they choose the columns of then)"
+                    f"table {store.name}: {replaced} after the schema that this stream reads with "
+                    f"(schema {store.schema.id}); none of these rows were read: start the stream again, "
+                    "it continues with the current columns (without scan options that start in the past: "
+                    "those choose the columns of that time)"
                 )
         return entries
 
     def whole(self, snapshot: Snapshot) -> Rows:
-        """All rows of a version, as a stream begins with them: those of :meth:`splits`."""
+        """Yield all rows of the version with which a stream starts (:meth:`splits`)."""
         for split in self.splits(snapshot):
             with closing(split_rows(self.choice, split)) as batches:
                 yield from batches
 
     def splits(self, snapshot: Snapshot) -> tuple[Split, ...]:
-        """The splits of a version with which a stream begins.
+        """Return the splits of the version with which a stream starts.
 
-        With the producers lookup and full-compaction only what compactions have told of: levels above 0, or the top level. Else
-        all that was written, what waits for a compaction too. Raises InvalidSchema.
+        With the producers lookup and full-compaction these hold only rows whose changes compactions have written:
+        levels above 0, or the top level. Otherwise they hold all rows, including those that wait for a compaction.
+
+        Raises:
+            InvalidSchema: a column was dropped and added again.
         """
         store = self.choice.store
         top = range(store.options.num_levels - 1, store.options.num_levels)
@@ -226,15 +277,18 @@ class Follower:
 
 
 def ends_stream(store: TableStore, snapshot: Snapshot | None) -> bool:
-    """Whether the snapshot's watermark lies beyond `scan.bounded.watermark` (ms). Source class: ``BoundedChecker``."""
+    """Return whether the snapshot's watermark is beyond `scan.bounded.watermark` (ms).
+
+    Source: ``BoundedChecker``.
+    """
     bound = store.options.get("scan.bounded.watermark")
     if bound is None or snapshot is None or snapshot.watermark is None:
         return False
     return bool(snapshot.watermark > int(bound))
 
 
-def too_young(store: TableStore, snapshot: Snapshot) -> bool:
-    """Whether the snapshot is younger than `streaming.read.snapshot.delay`."""
+def is_too_young(store: TableStore, snapshot: Snapshot) -> bool:
+    """Return whether the snapshot is younger than `streaming.read.snapshot.delay`."""
     delay = store.options.get("streaming.read.snapshot.delay")
     return delay is not None and snapshot.time_millis > store.clock.now_ms() - int(delay)
 
@@ -244,10 +298,15 @@ _BATCH_BYTES: Final = 64 * 1024 * 1024
 
 @dataclass(frozen=True)
 class ChangeBatch:
-    """Changed rows of one snapshot. A snapshot with more than some 64 MiB of them comes in several batches.
+    """Changed rows of one snapshot; a snapshot with more than about 64 MiB of them comes in several batches.
 
-    ``row_kinds``: `+I`, `-U`, `+U` or `-D` of each row of ``table``; ``initial``: rows of the first version, read as a whole;
-    ``last``: no more rows of the snapshot come; ``watermark``: the snapshot's (ms), None without one.
+    Attributes:
+        snapshot_id: id of the snapshot.
+        row_kinds: `+I`, `-U`, `+U` or `-D` of each row of ``table``.
+        table: the rows.
+        initial: whether the rows belong to the first version, read as a whole.
+        last: whether these are the last rows of the snapshot.
+        watermark: the snapshot's watermark (ms); None without one.
     """
 
     snapshot_id: int
@@ -258,13 +317,20 @@ class ChangeBatch:
     watermark: int | None = None
 
     def to_arrow(self) -> pa.Table:
-        """The rows with their kinds as first column, `_ROW_KIND`."""
+        """Return the rows with their kinds as first column, `_ROW_KIND`."""
         return self.table.add_column(0, pa.field(ROW_KIND, pa.string(), nullable=False), self.row_kinds)
 
 
 @dataclass
 class _Unit:
-    """What is being read: a snapshot's changes, or a version as a whole; ``following``: the snapshot that comes next."""
+    """Snapshot that is being read.
+
+    Attributes:
+        snapshot: the snapshot.
+        following: id of the snapshot to read next.
+        initial: whether the version is read as a whole, not its changes.
+        parts: tables of rows, each with whether it is the last.
+    """
 
     snapshot: Snapshot
     following: int
@@ -273,10 +339,11 @@ class _Unit:
 
 
 class StreamScan:
-    """Reads what changes, once and in order; never waits: :meth:`next` gives None when there is nothing new yet.
+    """Reader of the changes of a table, each once and in order.
 
-    Rows are read with the schema that the table had when the stream was opened: columns that were renamed keep their old names, later ones are
-    not seen. Not safe for several threads.
+    It never waits: :meth:`next` returns None when nothing new was committed. Rows are read with the schema that the
+    table had when the stream was opened: renamed columns keep their old names, later columns are not read. Not
+    thread-safe.
     """
 
     def __init__(
@@ -288,7 +355,22 @@ class StreamScan:
         columns: Sequence[str] | None = None,
         filter: object = None,  # noqa: A002  (the public name)
     ) -> None:
-        """Raises UnsupportedFeature, ColumnNotFound, InvalidFilter, InvalidOption, InvalidData (a hostile consumer id)."""
+        """Open a stream of changes.
+
+        Args:
+            store: the table.
+            consumer_id: name of the consumer that records progress; None for option `consumer-id`.
+            from_snapshot: id of the first snapshot whose changes are read; None for the options.
+            columns: names of the columns; None for all.
+            filter: condition as :func:`parse_filter` takes it.
+
+        Raises:
+            UnsupportedFeature: the table cannot be read as a stream.
+            ColumnNotFound: a column does not exist.
+            InvalidFilter: the filter is not understood.
+            InvalidOption: an option describes no stream.
+            InvalidData: the consumer id is not usable as a file name.
+        """
         self._store = store
         self.consumer_id = consumer_id if consumer_id is not None else store.options.get("consumer-id")
         if self.consumer_id is not None:
@@ -297,22 +379,27 @@ class StreamScan:
         require_readable(store, columns=self._choice.needed)
         self._follower = Follower.of(self._choice)
         self._beginning = Beginning.of(store, self.consumer_id, from_snapshot)
-        self._following: int | None = self._beginning.settled()
+        self._following: int | None = self._beginning.fixed_snapshot_id()
         self._unit: _Unit | None = None
         self.ended = False
-        """Whether the stream has reached `scan.bounded.watermark`: nothing comes any more."""
+        """Whether the stream has reached `scan.bounded.watermark` and returns no more rows."""
 
     @property
     def arrow_schema(self) -> pa.Schema:
-        """Schema of the tables that come."""
+        """Schema of the tables of rows."""
         return pa.schema(list(self._choice.schema)[1:])
 
     def next(self) -> ChangeBatch | None:
-        """The next changed rows, never without a row; None when all that was committed so far has been read.
+        """Return the next changed rows, or None when all commits have been read.
 
-        After an error the snapshot that was being read comes again, as a whole. Raises SnapshotNotFound when the stream fell behind and its next snapshot has expired
-        (``expired`` is set), or when the table was rolled back behind it; InvalidSchema for a value of a newer type that the column's type of then cannot tell, or a
-        column that was dropped and added again; CorruptFile.
+        A batch always has a row. After an error the snapshot that was being read comes again as a whole.
+
+        Raises:
+            SnapshotNotFound: the next snapshot has expired (``expired`` is set), or the table was rolled back behind
+                the stream.
+            InvalidSchema: a value of a newer type does not fit the column's type of this stream, or a column was
+                dropped and added again.
+            CorruptFile: a file is missing or damaged.
         """
         unit = self._unit
         try:
@@ -326,7 +413,7 @@ class StreamScan:
                 try:
                     portion = next(unit.parts, None)
                 except BaseException:
-                    self._unit = None  # what failed to be read must not count as read by whoever tries again
+                    self._unit = None  # the next call must read this snapshot again
                     raise
                 if portion is None or portion[1]:
                     self._following, self._unit = unit.following, None
@@ -343,29 +430,41 @@ class StreamScan:
                 raise
 
     def checkpoint(self) -> int | None:
-        """Id of the snapshot that comes next, to be given to :meth:`restore`; None before the first version was read to its end.
+        """Return the id of the next snapshot, for :meth:`restore`, and record it as the consumer's progress.
 
-        With a consumer, that progress is recorded: expiry keeps what was not read. A snapshot that was only read in part comes
-        again as a whole. Raises StorageFull.
+        Expiry keeps snapshots that the consumer has not read. A snapshot that was only partly read comes again as a
+        whole.
+
+        Returns:
+            The id, or None before the first version was read to its end.
+
+        Raises:
+            StorageFull: the progress cannot be written.
         """
         if self.consumer_id is not None and self._following is not None:
             consumers.write_consumer(self._store, self.consumer_id, self._following)
         return self._following
 
     def restore(self, snapshot_id: int | None) -> None:
-        """Go on with the changes of that snapshot, or from the very beginning (None), forgetting what was under way."""
+        """Continue with the changes of a snapshot, and discard the one that is being read.
+
+        Args:
+            snapshot_id: id of the snapshot; None for the start of the stream.
+        """
         self.close()
         number = None if snapshot_id is None else whole_number(snapshot_id, "snapshot_id", self._store.name, least=1)
         self._following, self.ended = number, False
 
     def close(self) -> None:
-        """Close the files that are open; what was under way comes again."""
+        """Close the open files; the snapshot that is being read comes again."""
         unit, self._unit = self._unit, None
         if unit is not None:
             unit.parts.close()
 
     def _open(self) -> _Unit | None:
-        """What is to be read next: the first version as a whole, or a snapshot's changes; None when nothing is there yet."""
+        """Return the next unit to read: the first version as a whole, or a snapshot's changes; None when nothing new
+        exists.
+        """
         if self.ended:
             return None
         if self._following is None:
@@ -373,15 +472,15 @@ class StreamScan:
             if start is None:
                 return None
             if start.full is not None:
-                return self._made(start.full, start.following, self._follower.whole(start.full), initial=True)
+                return self._make_unit(start.full, start.following, self._follower.whole(start.full), initial=True)
             self._following = start.following
         if self._store.options.get("scan.bounded.watermark") is not None and self._following > 1:
             before = snapshots.try_read(self._store, self._following - 1)
-            self.ended = ends_stream(self._store, before)  # the snapshot before already went beyond the bound
+            self.ended = ends_stream(self._store, before)  # the previous snapshot was already beyond the bound
         return None if self.ended else self._follow(self._following)
 
     def _follow(self, number: int) -> _Unit | None:
-        """The next snapshot with changes; snapshots without any count as read."""
+        """Return the next snapshot with changes; snapshots without changes count as read."""
         while True:
             self._following = number
             snapshot = next_snapshot(self._store, number)
@@ -390,19 +489,19 @@ class StreamScan:
             if ends_stream(self._store, snapshot):
                 self.ended = True
                 return None
-            if too_young(self._store, snapshot):
+            if is_too_young(self._store, snapshot):
                 return None
             rows = self._follower.changes(snapshot)
             number += 1
             if rows is not None:
-                return self._made(snapshot, number, rows, initial=False)
+                return self._make_unit(snapshot, number, rows, initial=False)
 
-    def _made(self, snapshot: Snapshot, following: int, rows: Rows, *, initial: bool) -> _Unit:
+    def _make_unit(self, snapshot: Snapshot, following: int, rows: Rows, *, initial: bool) -> _Unit:
         return _Unit(snapshot, following, initial, _portions(rows, self._choice.schema))
 
 
 def _portions(rows: Rows, schema: pa.Schema) -> Generator[tuple[pa.Table, bool], None, None]:
-    """Batches put together up to some 64 MiB, each portion with whether it is the last."""
+    """Join batches to tables of up to about 64 MiB, each with whether it is the last."""
     held: list[pa.RecordBatch] = []
     size = 0
     try:
@@ -425,5 +524,5 @@ __all__ = [
     "Start",
     "StreamScan",
     "ends_stream",
-    "too_young",
+    "is_too_young",
 ]

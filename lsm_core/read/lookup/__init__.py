@@ -1,4 +1,6 @@
-"""Rows of some keys without reading the rest: where keys can lie, searching sorted files for them, and the merged answer."""
+"""Lookup of rows by key without reading other rows: candidate buckets and files, search in sorted files, merged
+rows.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys that rows are looked up by: in order, each once, and the buckets and files that may hold them."""
+"""Keys of a lookup, distinct and in order, and the buckets and files that may hold them."""
 
 from __future__ import annotations
 
@@ -31,45 +31,60 @@ _WORD = 8
 
 
 def lower_bound(keys: NormalisedKeys, wanted: NormalisedKeys) -> Ints:
-    """For each of ``wanted`` the number of ``keys`` (ascending) below it. Both are of one kind (same column types)."""
-    return _bound(keys, wanted, through=False)
+    """Return, for each of ``wanted``, the number of ``keys`` below it.
+
+    Args:
+        keys: keys in ascending order.
+        wanted: keys of the same column types.
+    """
+    return _search_bound(keys, wanted, through=False)
 
 
 def upper_bound(keys: NormalisedKeys, wanted: NormalisedKeys) -> Ints:
-    """As :func:`lower_bound`, but the number of ``keys`` not above it."""
-    return _bound(keys, wanted, through=True)
+    """Return, for each of ``wanted``, the number of ``keys`` not above it.
+
+    Args:
+        keys: keys in ascending order.
+        wanted: keys of the same column types.
+    """
+    return _search_bound(keys, wanted, through=True)
 
 
 def places_of(keys: NormalisedKeys, wanted: NormalisedKeys) -> tuple[Ints, Ints]:
-    """Rows of ``keys`` (ascending, may repeat) that are among ``wanted`` (ascending, distinct), and which one each is.
+    """Return the rows of ``keys`` that are among ``wanted``, and the matching rows of ``wanted``; both ascend.
 
-    Both outcomes ascend: (row of ``keys``, row of ``wanted``) per hit.
+    Args:
+        keys: keys in ascending order; they may repeat.
+        wanted: distinct keys in ascending order.
+
+    Returns:
+        Per match, the row of ``keys`` and the row of ``wanted``.
     """
     if not len(keys) or not len(wanted):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     starts = lower_bound(keys, wanted)
     counts = upper_bound(keys, wanted) - starts
-    which = np.flatnonzero(counts)
-    if not len(which):
-        return np.zeros(0, np.int64), which
-    starts, counts = starts[which], counts[which]
+    matched = np.flatnonzero(counts)
+    if not len(matched):
+        return np.zeros(0, np.int64), matched
+    starts, counts = starts[matched], counts[matched]
     if int(counts.max()) == 1:
-        return starts, which
-    return slice_places(starts, counts), np.repeat(which, counts)
+        return starts, matched
+    return slice_places(starts, counts), np.repeat(matched, counts)
 
 
-def _bound(keys: NormalisedKeys, wanted: NormalisedKeys, *, through: bool) -> Ints:
+def _search_bound(keys: NormalisedKeys, wanted: NormalisedKeys, *, through: bool) -> Ints:
     if isinstance(keys, IntKeys) and isinstance(wanted, IntKeys):
         return np.asarray(np.searchsorted(keys.values, wanted.values, "right" if through else "left"), np.int64)
     assert isinstance(keys, ByteKeys)
     assert isinstance(wanted, ByteKeys)
-    # A binary search of every wanted key at once: log2(keys) steps of one comparison each.
+    # One binary search for all wanted keys at once: log2(keys) vectorised comparisons.
     low = np.zeros(len(wanted), np.int64)
     high = np.full(len(wanted), len(keys), np.int64)
     active = np.flatnonzero(low < high)
     while len(active):
         middle = (low[active] + high[active]) >> 1
-        order = _compared(keys, middle, wanted, active)
+        order = _compare_keys(keys, middle, wanted, active)
         up = order <= 0 if through else order < 0
         low[active] = np.where(up, middle + 1, low[active])
         high[active] = np.where(up, high[active], middle)
@@ -77,8 +92,8 @@ def _bound(keys: NormalisedKeys, wanted: NormalisedKeys, *, through: bool) -> In
     return low
 
 
-def _compared(left: ByteKeys, left_rows: Ints, right: ByteKeys, right_rows: Ints) -> Ints:
-    """-1, 0 or 1 per pair of keys, comparing eight bytes at a time as long as they are equal."""
+def _compare_keys(left: ByteKeys, left_rows: Ints, right: ByteKeys, right_rows: Ints) -> Ints:
+    """Return -1, 0 or 1 for each pair of keys, comparing eight bytes at a time while they are equal."""
     lengths = left.lengths[left_rows], right.lengths[right_rows]
     order = np.sign(lengths[0] - lengths[1])
     shorter = int(np.minimum(*lengths).max(initial=0))
@@ -96,9 +111,12 @@ def _compared(left: ByteKeys, left_rows: Ints, right: ByteKeys, right_rows: Ints
 
 @dataclass(frozen=True, eq=False)
 class LookupKeys:
-    """The distinct primary keys of one lookup, a row each, in key order.
+    """Distinct primary keys of one lookup, in key order.
 
-    ``columns``: the primary key's, in the table's types; ``first_rows``: the row of the caller's table where each key stands first.
+    Attributes:
+        store: the table.
+        columns: the primary key columns, in the table's types.
+        first_rows: for each key, the first row of the caller's table that has it.
     """
 
     store: TableStore
@@ -110,11 +128,18 @@ class LookupKeys:
 
     @staticmethod
     def of(store: TableStore, keys: Any) -> LookupKeys:
-        """Check ``keys``: an Arrow table or batch with exactly the primary key's columns, in any order.
+        """Check and sort the keys of a lookup.
 
-        Values of another width or unit count where the table's type holds them exactly. Raises UnsupportedFeature for a table
-        without a primary key, ColumnNotFound for an unknown column, InvalidFilter naming table and column for one that is
-        missing, is no key column or given twice, has another kind of values, or holds a null.
+        Args:
+            store: the table.
+            keys: an Arrow table or batch with exactly the primary key columns, in any order. Values of another width or
+                unit are accepted where the table's type holds them exactly.
+
+        Raises:
+            UnsupportedFeature: the table has no primary key.
+            ColumnNotFound: a column does not exist.
+            InvalidFilter: a key column is missing, repeated, of another kind of type, or holds a null; or a column is
+                not a key.
         """
         schema, table = store.schema, store.name
         if not schema.primary_keys:
@@ -126,26 +151,33 @@ class LookupKeys:
             if not schema.has_field(name):
                 raise ColumnNotFound(table, name, schema.primary_keys)
             if name not in schema.primary_keys:
-                raise InvalidFilter(f"table {table}: column '{name}' is no part of the primary key ({wanted})")
+                raise InvalidFilter(f"table {table}: column '{name}' is not part of the primary key ({wanted})")
         if len(set(names)) != len(names):
             raise InvalidFilter(f"table {table}: a key column is given twice: {', '.join(names)}")
         missing = [name for name in schema.primary_keys if name not in names]
         if missing:
-            raise InvalidFilter(f"table {table}: keys without column '{missing[0]}'; a key has {wanted}")
+            raise InvalidFilter(
+                f"table {table}: the keys to look up lack column '{missing[0]}'; the primary key is {wanted}"
+            )
         kinds = schema.arrow_schema
         columns = {
-            name: _typed(flat(keys.column(name)), name, kinds.field(name).type, table) for name in schema.primary_keys
+            name: _cast_key_column(flat(keys.column(name)), name, kinds.field(name).type, table)
+            for name in schema.primary_keys
         }
         if not keys.num_rows:
             return LookupKeys(store, columns, np.zeros(0, np.int64))
         order, same = normalise_keys(list(columns.values())).order(sorted_runs=False)
-        # Rows of equal keys come in the order in which they were given.
+        # The sort is stable: rows of equal keys keep the caller's order.
         first_rows = order[np.concatenate((np.ones(1, np.bool_), ~same))]
         places = arrow_array(first_rows)
         return LookupKeys(store, {name: column.take(places) for name, column in columns.items()}, first_rows)
 
     def partitions(self) -> tuple[Ints, pa.Array] | None:
-        """A number per key and the serialised partition of every number; None where keys do not tell the partition."""
+        """Return a partition number for each key and the serialised partitions by number.
+
+        Returns:
+            None where the primary key does not contain all partition columns.
+        """
         schema = self.store.schema
         if not schema.partition_keys:
             return np.zeros(len(self), np.int64), arrow_array([EMPTY_ROW], pa.binary())
@@ -156,18 +188,23 @@ class LookupKeys:
         return numpy_array(encoded.indices).astype(np.int64), encoded.dictionary
 
     def sorted_keys(self, rows: Ints) -> tuple[SortedKeys, Ints]:
-        """The keys at ``rows``, all of one partition, in the order of data files (by the trimmed primary key); and ``rows`` in that order."""
+        """Return the keys of ``rows`` in the order of data files (by the trimmed primary key), and ``rows`` in that
+        order.
+
+        Args:
+            rows: rows of :attr:`columns`, all of one partition.
+        """
         names, at = self.store.schema.trimmed_primary_keys, arrow_array(rows)
         columns = pa.RecordBatch.from_arrays([self.columns[name].take(at) for name in names], names=list(names))
         keys = normalise_keys(columns.columns)
-        if names == self.store.schema.primary_keys:  # the order they are in
+        if names == self.store.schema.primary_keys:  # already in this order
             return SortedKeys(keys, columns), rows
         order, _ = keys.order(sorted_runs=False)
         return SortedKeys(keys.take(order), columns.take(arrow_array(order))), rows[order]
 
 
-def _typed(column: pa.Array, name: str, kind: pa.DataType, table: str) -> pa.Array:
-    """The key column as the table's type ``kind``; raises InvalidFilter where that would change a value, and for nulls."""
+def _cast_key_column(column: pa.Array, name: str, kind: pa.DataType, table: str) -> pa.Array:
+    """Cast a key column to the table's type ``kind``; raise InvalidFilter for nulls and where a value would change."""
     if column.null_count:
         raise InvalidFilter(f"table {table}: key column '{name}' holds a null")
     if column.type.equals(kind):
@@ -187,7 +224,7 @@ def _typed(column: pa.Array, name: str, kind: pa.DataType, table: str) -> pa.Arr
         cast = (column.cast(_WIDE) if whole_to_decimal else column).cast(kind)
     except pa.ArrowException as error:
         raise InvalidFilter(f"{wrong}: {error}") from error
-    if pa.types.is_floating(kind):  # Arrow rounds to narrower floating point types without a word
+    if pa.types.is_floating(kind):  # Arrow rounds to narrower floating point types without an error
         before, after = (numpy_array(side).astype(np.float64) for side in (column, cast))
         if not ((before == after) | (np.isnan(before) & np.isnan(after))).all():
             raise InvalidFilter(f"{wrong}: a value that it cannot hold exactly")
@@ -206,15 +243,17 @@ _FAMILIES: Final[tuple[tuple[Callable[[pa.DataType], bool], ...], ...]] = (
     (pa.types.is_time,),
     (pa.types.is_boolean,),
 )
-"""Types whose values are of one kind: keys of any of them are cast to the table's."""
+"""Families of types: keys of one type of a family are cast to the table's type of the same family."""
 _WIDE: Final = pa.decimal256(76, 0)
 
 
 @dataclass(frozen=True, eq=False)
 class SortedKeys:
-    """Keys of one bucket, ascending and distinct, with their columns: what files are searched for.
+    """Distinct keys of one bucket in ascending order, for the search in files.
 
-    ``columns``: the trimmed primary key's, in the table's types, row by row as ``keys``.
+    Attributes:
+        keys: the keys.
+        columns: the trimmed primary key columns of each key, in the table's types.
     """
 
     keys: NormalisedKeys
@@ -224,11 +263,11 @@ class SortedKeys:
         return len(self.keys)
 
     def slice(self, start: int, stop: int) -> SortedKeys:
-        """Keys ``start`` to before ``stop``, without copying."""
+        """Return the keys from ``start`` up to, but not including, ``stop``, without copying."""
         return SortedKeys(self.keys.slice(start, stop), self.columns.slice(start, stop - start))
 
     def filter(self, mask: Mask) -> SortedKeys:
-        """The keys where ``mask`` is true."""
+        """Return the keys where ``mask`` is true."""
         rows = np.flatnonzero(mask)
         return (
             self if len(rows) == len(mask) else SortedKeys(self.keys.take(rows), self.columns.take(arrow_array(rows)))
@@ -237,9 +276,16 @@ class SortedKeys:
 
 @dataclass(frozen=True, eq=False)
 class BucketKeys:
-    """The keys that can lie in one bucket, and its files that can hold some of them.
+    """Keys that may be in one bucket, and its files that may hold some of them.
 
-    ``rows``: which of the lookup's keys they are; ``spans``: by file name, the range of ``keys`` within the file's own.
+    Attributes:
+        partition: BinaryRow bytes of the partition.
+        bucket: number of the bucket.
+        keys: the keys.
+        rows: for each key, its row in the lookup's keys.
+        files: files whose key range holds some of the keys.
+        spans: by file name, the range of ``keys`` within the file's key range.
+        deletions: deletion vectors by file name.
     """
 
     partition: bytes
@@ -260,10 +306,18 @@ def buckets_of(
     newer_than_ms: int | None = None,
     pending: pa.Table | None = None,
 ) -> Iterator[BucketKeys]:
-    """The buckets of ``snapshot`` that can hold ``keys``, by partition bytes and bucket. Raises CorruptFile.
+    """Yield the buckets that may hold ``keys``, by partition bytes and bucket.
 
-    ``everything``: files that no batch reader sees yet, too. ``newer_than_ms``: buckets all of whose files are older are left out.
-    ``pending``: entries (`ENTRY_SCHEMA`) of files on top, which are written and not committed; ``snapshot`` None: of these alone.
+    Args:
+        store: the table.
+        snapshot: the version; None for ``pending`` alone.
+        keys: the keys of the lookup.
+        everything: include files that batch readers do not see yet.
+        newer_than_ms: skip buckets whose files are all older than this epoch ms.
+        pending: entries (`ENTRY_SCHEMA`) of written files that are not committed yet.
+
+    Raises:
+        CorruptFile: a metadata file is missing or damaged.
     """
     routing = _Routing(keys)
     keep = None if everything else partial(visible, store, compacted_only(store))
@@ -281,21 +335,23 @@ def buckets_of(
         created = None if newer_than_ms is None else pc.max(part.column("creation_time_ms")).as_py()
         if not len(rows) or (newer_than_ms is not None and created is not None and created < newer_than_ms):
             continue
-        here, rows = keys.sorted_keys(rows)
+        bucket_keys, rows = keys.sorted_keys(rows)
         low, high = (normalise_keys(decode_rows(part.column(name), key_types)) for name in ("min_key", "max_key"))
-        starts, stops = lower_bound(here.keys, low), upper_bound(here.keys, high)
-        held = np.flatnonzero(stops > starts)
-        if not len(held):
+        starts, stops = lower_bound(bucket_keys.keys, low), upper_bound(bucket_keys.keys, high)
+        matching = np.flatnonzero(stops > starts)
+        if not len(matching):
             continue
-        files = tuple(entry.file for entry in table_to_entries(part.take(arrow_array(held))))
-        spans = {file.file_name: (int(starts[at]), int(stops[at])) for file, at in zip(files, held, strict=True)}
-        yield BucketKeys(partition, bucket, here, rows, files, spans, vectors.get((partition, bucket), {}))
+        files = tuple(entry.file for entry in table_to_entries(part.take(arrow_array(matching))))
+        spans = {
+            file.file_name: (int(starts[place]), int(stops[place])) for file, place in zip(files, matching, strict=True)
+        }
+        yield BucketKeys(partition, bucket, bucket_keys, rows, files, spans, vectors.get((partition, bucket), {}))
 
 
 class _Routing:
-    """Which partition and bucket each key of a lookup belongs to, for every number of buckets that files were written with.
+    """Partition and bucket of each key of a lookup, for each number of buckets that files were written with.
 
-    ``partitions``: the serialised partitions of the keys, None where keys do not tell them.
+    ``partitions``: the serialised partitions of the keys; None where keys do not determine them.
     """
 
     def __init__(self, keys: LookupKeys) -> None:
@@ -307,7 +363,7 @@ class _Routing:
         self._buckets: dict[int, Ints] = {}
 
     def _bucket_of(self, total: int) -> Ints | None:
-        """A bucket per key among ``total``; None where keys do not tell it (dynamic buckets)."""
+        """Return each key's bucket among ``total``, or None where keys do not determine it (dynamic buckets)."""
         if total <= 0:
             return None
         if total not in self._buckets:
@@ -318,14 +374,14 @@ class _Routing:
         return self._buckets[total]
 
     def entries(self, entries: pa.Table) -> pa.Table:
-        """Manifest entries (`ENTRY_SCHEMA`) of the buckets that some key belongs to."""
+        """Return the manifest entries (`ENTRY_SCHEMA`) of the buckets to which some key belongs."""
         totals = numpy_array(entries.column("total_buckets"))
         buckets = numpy_array(entries.column("bucket")).astype(np.int64)
         if self._codes is None:
             of_entry = np.zeros(entries.num_rows, np.int64)
         else:
             encoded = pc.dictionary_encode(one_array(entries.column("partition")))
-            known = np.array([self._numbers.get(one, -1) for one in encoded.dictionary.to_pylist()], np.int64)
+            known = np.array([self._numbers.get(value, -1) for value in encoded.dictionary.to_pylist()], np.int64)
             of_entry = known[numpy_array(encoded.indices)] if entries.num_rows else np.zeros(0, np.int64)
         kept = np.zeros(entries.num_rows, np.bool_)
         for total in np.unique(totals):
@@ -339,7 +395,7 @@ class _Routing:
         return entries if kept.all() else entries.filter(arrow_array(kept))
 
     def rows(self, partition: bytes, bucket: int, entries: pa.Table) -> Ints:
-        """Which keys can lie in the bucket, given its ``entries``."""
+        """Return the keys that may be in the bucket, by its ``entries``."""
         inside = np.zeros(len(self._keys), np.bool_)
         for total in pc.unique(entries.column("total_buckets")).to_pylist():
             route = self._bucket_of(total)
@@ -347,7 +403,7 @@ class _Routing:
         if self._codes is not None:
             inside &= self._codes == self._numbers[partition]
         else:
-            # A key that holds some of the partition columns lies in partitions of these values
+            # A key with some of the partition columns belongs to partitions with these values.
             schema = self._keys.store.schema
             values = decode_rows(pa.array([partition], pa.binary()), list(schema.partition_types))
             for name, kind, value in zip(schema.partition_keys, schema.partition_types, values, strict=True):

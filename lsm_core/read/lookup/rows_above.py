@@ -1,8 +1,9 @@
-"""The rows that the levels above hold for the keys of a window: one sorted semi-join a window, where another engine asks a store key by key.
+"""Rows of the levels above level 0 for the keys of a window: one sorted semi-join for each window.
 
-Compactions of level 0 need them: a lookup changelog for the values, deletion vectors for the positions. Windows come in key order,
-so every file above is read forward, once at most, and only where keys can lie: files and row groups are left out by their key
-range, keys by a bloom filter. Key columns are decoded first; the others only in row groups with hits, and taken for the hits.
+Compactions of level 0 need these rows: for the values of a lookup changelog, and for the positions in deletion vectors.
+Windows come in key order, so each file above is read forward at most once. Files and row groups are skipped by their
+key range, keys by a bloom filter. Key columns are decoded first. Other columns are decoded only in row groups with
+hits, and taken for the hits.
 """
 
 from __future__ import annotations
@@ -33,23 +34,27 @@ from lsm_core.read.lookup.rows_by_key import group_key_bounds, not_ruled_out
 
 @dataclass(frozen=True, eq=False)
 class Hits:
-    """Rows of one file whose keys were asked for, in key order: the asked key number ``asked[i]`` lies at row ``positions[i]`` of the file.
+    """Rows of one file with wanted keys, in key order.
 
-    ``rows``: the target's columns of these rows (a target without columns has none: the positions are all there is).
+    Attributes:
+        file: the file.
+        wanted_rows: for each hit, the row of its key among the wanted keys.
+        positions: for each hit, its row number in the file.
+        rows: the target's columns of the hits; no columns if the target has none.
     """
 
     file: DataFileMeta
-    asked: Ints
+    wanted_rows: Ints
     positions: Ints
     rows: pa.RecordBatch
 
 
 class RowsAbove:
-    """Sorted runs of one bucket, one a level above 0, asked for the keys of window after window (Java `LookupLevels`).
+    """Sorted runs of one bucket, one for each level above 0, searched for the keys of consecutive windows.
 
-    ``files``: of the levels to search, all above 0. ``target``: the columns wanted of hits, of `_KEY_*`, system and value columns;
-    ``pa.schema([])`` for positions alone. ``deletions``: by file name, vectors of rows that are gone: they are no hits. At most
-    one file a level is open. Use it in a ``with`` block, or :meth:`close` it.
+    At most one file of a level is open. Use it in a ``with`` block, or call :meth:`close`.
+
+    Source: ``LookupLevels``.
     """
 
     def __init__(
@@ -63,29 +68,46 @@ class RowsAbove:
         deletions: Mapping[str, DeletionFile] | None = None,
         batch_rows: int = BATCH_ROWS,
     ) -> None:
+        """Group the files by level.
+
+        Args:
+            store: the table.
+            partition: BinaryRow bytes of the partition.
+            bucket: number of the bucket.
+            files: files of the levels to search, all above 0.
+            target: columns of the hits: `_KEY_*`, system and value columns; ``pa.schema([])`` for positions alone.
+            deletions: vectors of deleted rows by file name; these rows are no hits.
+            batch_rows: rows of a batch that is decoded at once.
+        """
         by_level = sorted(files, key=attrgetter("level"))
         if by_level and by_level[0].level < 1:
-            raise ValueError(f"{by_level[0].file_name} lies on level 0, whose files are no sorted run")
+            raise ValueError(f"{by_level[0].file_name} is on level 0, whose files are not a sorted run")
         search = _Search(store, partition, bucket, target, dict(deletions or {}), batch_rows)
         self._runs = [_Run(search, list(run)) for _, run in groupby(by_level, key=attrgetter("level"))]
 
     def find(self, wanted: SortedKeys) -> list[Hits]:
-        """Where the ``wanted`` keys lie, each in the lowest level that has it; keys that no level has are in none of the hits.
+        """Return the rows of the ``wanted`` keys, each from the lowest level that has it; keys without a row are in no
+        hit.
 
-        ``wanted`` ascend, each once, and go on where the call before ended: no key is smaller than one asked for before. A row that
-        retracts is a hit like any other. Raises CorruptFile naming the file that is damaged or not in key order.
+        A retract is a hit like any other row.
+
+        Args:
+            wanted: keys in ascending order; none is smaller than a key of an earlier call.
+
+        Raises:
+            CorruptFile: a file is damaged or not in key order.
         """
-        found: list[Hits] = []
-        left, rows = wanted, np.arange(len(wanted))
+        all_hits: list[Hits] = []
+        remaining, rows = wanted, np.arange(len(wanted))
         for run in self._runs:
-            if not len(left):
+            if not len(remaining):
                 break
-            missed = np.ones(len(left), np.bool_)
-            for hits in run.find(left):
-                missed[hits.asked] = False
-                found.append(replace(hits, asked=rows[hits.asked]))
-            left, rows = left.filter(missed), rows[missed]
-        return found
+            missed = np.ones(len(remaining), np.bool_)
+            for hits in run.find(remaining):
+                missed[hits.wanted_rows] = False
+                all_hits.append(replace(hits, wanted_rows=rows[hits.wanted_rows]))
+            remaining, rows = remaining.filter(missed), rows[missed]
+        return all_hits
 
     def close(self) -> None:
         """Close the open files."""
@@ -101,7 +123,7 @@ class RowsAbove:
 
 @dataclass(frozen=True)
 class _Search:
-    """The bucket, columns and vectors that the files of one search share."""
+    """Bucket, columns and vectors that the files of one search share."""
 
     store: TableStore
     partition: bytes
@@ -112,7 +134,7 @@ class _Search:
 
 
 class _Run:
-    """The files of one level in key order; the one that a window ended in stays open for the next window."""
+    """Files of one level in key order; the file in which a window ended stays open for the next window."""
 
     def __init__(self, search: _Search, files: Sequence[DataFileMeta]) -> None:
         types = list(search.store.schema.trimmed_key_types)
@@ -125,7 +147,7 @@ class _Run:
         self._open: tuple[int, _Cursor] | None = None
 
     def find(self, wanted: SortedKeys) -> Iterator[Hits]:
-        """Hits in key order, file by file; ``asked`` are places in ``wanted``."""
+        """Yield hits in key order, file by file; ``wanted_rows`` are rows of ``wanted``."""
         for number, (low, high) in enumerate(self._bounds):
             start, stop = wanted.keys.bisect(low, right=False), wanted.keys.bisect(high, right=True)
             if start < stop:
@@ -134,19 +156,19 @@ class _Run:
     def _in_file(self, number: int, wanted: SortedKeys, start: int) -> Iterator[Hits]:
         file, search = self._files[number], self._search
         rows = np.arange(start, start + len(wanted))
-        asked = not_ruled_out(search.store, search.partition, search.bucket, file, wanted)
-        if len(asked) < len(wanted):
-            _, kept = places_of(asked.keys, wanted.keys)
+        remaining = not_ruled_out(search.store, search.partition, search.bucket, file, wanted)
+        if len(remaining) < len(wanted):
+            _, kept = places_of(remaining.keys, wanted.keys)
             rows = rows[kept]
-        if not len(asked):
+        if not len(remaining):
             return
         if self._open is None or self._open[0] != number:
             self.close()
             self._open = number, _Cursor(search, file)
-        found = list(self._open[1].find(asked.keys))
-        if found:
-            batch = pa.concat_batches([batch for _, _, batch in found]) if len(found) > 1 else found[0][2]
-            which, positions = (np.concatenate([part[i] for part in found]) for i in (0, 1))
+        matches = list(self._open[1].find(remaining.keys))
+        if matches:
+            batch = pa.concat_batches([batch for _, _, batch in matches]) if len(matches) > 1 else matches[0][2]
+            which, positions = (np.concatenate([part[i] for part in matches]) for i in (0, 1))
             yield Hits(file, rows[which], positions, batch)
 
     def close(self) -> None:
@@ -156,23 +178,23 @@ class _Run:
 
 
 class _Cursor:
-    """One open file, read forward: keys batch by batch, other columns as far as hits need them."""
+    """Reader of one open file, forward only: keys batch by batch, other columns as far as hits need them."""
 
     def __init__(self, search: _Search, file: DataFileMeta) -> None:
         store = search.store
         self._search = search
         self._source = source = open_source(store, search.partition, search.bucket, file, keep=True)
-        gone = search.deletions.get(file.file_name)
-        self._deleted = None if gone is None else read_vector(store, gone, file.row_count)
+        vector = search.deletions.get(file.file_name)
+        self._deleted = None if vector is None else read_vector(store, vector, file.row_count)
         self._spec = KeySpec.of(store.schema, table=store.name)
         names = list(key_names(store.schema))
         layout = kv_read_schema(store)
         self._keys = Evolution.of(store, file, source.schema, pa.schema([layout.field(n) for n in names]), source.path)
         whole = Evolution.of(store, file, source.schema, search.target, source.path)
         stored = set(self._keys.stored)
-        # what is decoded with the keys, and what for hits only
+        # Columns decoded with the keys, and columns decoded for hits only.
         self._early = [not source.by_column or column.stored in stored for column in whole.columns]
-        self._with_keys, self._rest = (
+        self._with_keys, self._without_keys = (
             replace(
                 whole,
                 target=pa.schema(
@@ -189,13 +211,13 @@ class _Cursor:
         self._held: pa.RecordBatch | None = None
         self._held_keys: NormalisedKeys | None = None
         self._first = 0
-        """Row number in its group of the first row of the batch that is held."""
+        """Row number, in its row group, of the first row of the batch in `_held`."""
         self._value_stream: Iterator[pa.RecordBatch] | None = None
         self._values: pa.RecordBatch | None = None
         self._values_first = 0
 
     def find(self, wanted: NormalisedKeys) -> Iterator[tuple[Ints, Ints, pa.RecordBatch]]:
-        """Places in ``wanted``, positions in the file, and rows of the target, batch by batch."""
+        """Yield rows of ``wanted``, positions in the file, and the hits' columns, batch by batch."""
         last = wanted.scalar(len(wanted) - 1)
         while self._held_keys is not None or self._advance(wanted):
             keys = self._held_keys
@@ -208,14 +230,14 @@ class _Cursor:
                 places, which = places[kept], which[kept]
             if len(places):
                 rows = self._with_keys.apply(self._held.take(pa.array(places)), self._source.path)
-                yield which, offset + places, self._joined(rows, self._first + places)
+                yield which, offset + places, self._join_columns(rows, self._first + places)
             if not keys.scalar(len(keys) - 1) < last:  # type: ignore[operator]
-                return  # the next window may go on in this batch
+                return  # the next window may continue in this batch
             self._first += len(keys)
             self._held_keys = None
 
     def _advance(self, wanted: NormalisedKeys) -> bool:
-        """Hold the next batch of keys; False where nothing of ``wanted`` can come any more, for now or for ever."""
+        """Read the next batch of keys; return False when no further row group can hold keys of this window."""
         while True:
             batch = next(self._key_stream, None)
             if batch is not None:
@@ -234,7 +256,7 @@ class _Cursor:
                 holding = np.flatnonzero(stops[following:] > starts[following:])
                 following = following + int(holding[0]) if len(holding) else len(starts)
                 if following == len(starts):
-                    return False  # groups passed over here may hold keys of a later window
+                    return False  # skipped row groups may hold keys of a later window
             if following >= len(self._source.group_rows):
                 return False
             self._group, self._first = following, 0
@@ -244,9 +266,11 @@ class _Cursor:
 
     _last_key: int | bytes | None = None
 
-    def _joined(self, early: pa.RecordBatch, places: Ints) -> pa.RecordBatch:
-        """The target's columns of the rows ``places`` of the group, of which those decoded with the keys are there."""
-        if not self._rest.columns:
+    def _join_columns(self, early: pa.RecordBatch, places: Ints) -> pa.RecordBatch:
+        """Return the target's columns of the rows ``places`` of the row group; ``early`` has those decoded with the
+        keys.
+        """
+        if not self._without_keys.columns:
             return early
         parts: list[pa.RecordBatch] = []
         done = 0
@@ -256,23 +280,23 @@ class _Cursor:
                 continue
             stop = int(np.searchsorted(places, self._values_first + self._values.num_rows))
             chosen = self._values.take(pa.array(places[done:stop] - self._values_first))
-            parts.append(self._rest.apply(chosen, self._source.path))
+            parts.append(self._without_keys.apply(chosen, self._source.path))
             done = stop
         late = pa.concat_batches(parts) if len(parts) > 1 else parts[0]
-        found = dict(zip(early.schema.names, early.columns, strict=True))
-        found.update(zip(late.schema.names, late.columns, strict=True))
+        columns = dict(zip(early.schema.names, early.columns, strict=True))
+        columns.update(zip(late.schema.names, late.columns, strict=True))
         return pa.RecordBatch.from_arrays(
-            [found[name] for name in self._search.target.names], schema=self._search.target
+            [columns[name] for name in self._search.target.names], schema=self._search.target
         )
 
     def _next_values(self) -> None:
         if self._value_stream is None:
-            self._value_stream = self._source.batches(self._rest.stored, self._search.batch_rows, [self._group])
+            self._value_stream = self._source.batches(self._without_keys.stored, self._search.batch_rows, [self._group])
         if self._values is not None:
             self._values_first += self._values.num_rows
         self._values = next(self._value_stream, None)
         if self._values is None:
-            raise CorruptFile(self._source.path, f"row group {self._group} has fewer rows than its footer says")
+            raise CorruptFile(self._source.path, f"row group {self._group} has fewer rows than its footer states")
 
     def close(self) -> None:
         for stream in (self._key_stream, self._value_stream):

@@ -1,4 +1,4 @@
-"""Rows by key: of every file only those of the wanted keys are decoded, and the versions found are merged."""
+"""Rows by key: only rows of the wanted keys are decoded from each file, and their versions are merged."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from lsm_core.read.lookup.key_routing import (
 )
 from lsm_core.read.merge_read import Merging
 from lsm_core.read.scan import chosen_columns
-from lsm_core.read.table_versions import require_told, resolve
+from lsm_core.read.table_versions import require_same_columns, resolve
 from lsm_core.types.nesting import refit
 
 _GATHERED_ROWS: Final = 16_384
-"""Hits that go out together, where the caller's batches are not smaller."""
+"""Hits that are returned together, unless the caller's batches are smaller."""
 _KEPT_BOUNDS: Final = "key bounds"
 
 
@@ -58,9 +58,13 @@ def open_hits(
     batch_rows: int = BATCH_ROWS,
     deleted: Deleted | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a key-value file that have one of ``keys``: as :func:`lsm_core.files.open_kv` gives them, with its errors.
+    """Yield the rows of a key-value file that have one of ``keys``, as :func:`lsm_core.files.open_kv` does.
 
-    ``keys`` may reach beyond the file's own. Raises CorruptFile also where rows are not in key order.
+    ``keys`` may exceed the file's key range. The other arguments and errors are those of
+    :func:`lsm_core.files.open_kv`.
+
+    Raises:
+        CorruptFile: the file is damaged, or its rows are not in key order.
     """
     keys = not_ruled_out(store, partition, bucket, meta, keys)
     if not len(keys):
@@ -74,7 +78,11 @@ def open_hits(
 
 
 def not_ruled_out(store: TableStore, partition: bytes, bucket: int, meta: DataFileMeta, keys: SortedKeys) -> SortedKeys:
-    """``keys`` without those that a bloom filter of the file says it never held. Raises CorruptFile naming the index."""
+    """Return ``keys`` without those that a bloom filter of the file excludes.
+
+    Raises:
+        CorruptFile: the index is damaged; the error names it.
+    """
     index = file_index(store, partition, bucket, meta) if len(keys) else None
     if index is None:
         return keys
@@ -90,16 +98,25 @@ def not_ruled_out(store: TableStore, partition: bytes, bucket: int, meta: DataFi
 
 @dataclass(frozen=True)
 class _Search:
-    """One open file being searched for ``wanted``. ``keys``: the columns that keys need; ``rest``: those read for hits only.
+    """Search for keys in one open file.
 
-    ``bounds``: the keys between which each row group lies, None where the file does not tell.
+    Attributes:
+        source: the file.
+        spec: key columns and order.
+        target: columns of the hits.
+        keys: the columns that the search needs.
+        other_columns: the columns that are read for hits only.
+        wanted: the keys.
+        batch_rows: rows of a batch that is decoded at once.
+        deleted: deleted rows of the file; None for none.
+        bounds: smallest and largest key of each row group; None if the file does not have them.
     """
 
     source: FileSource
     spec: KeySpec
     target: pa.Schema
     keys: Evolution
-    rest: Evolution
+    other_columns: Evolution
     wanted: SortedKeys
     batch_rows: int
     deleted: Deleted | None
@@ -115,7 +132,7 @@ class _Search:
         batch_rows: int,
         deleted: Deleted | None,
     ) -> _Search:
-        """Find out which stored columns the keys need and which only hits do."""
+        """Split the target's columns into those that the search needs and those for hits only."""
         whole = Evolution.of(store, meta, source.schema, target, source.path)
         names = [key_name(name) for name in store.schema.trimmed_primary_keys]
         stored = {column.stored for column in whole.columns if column.field.name in names}
@@ -123,15 +140,15 @@ class _Search:
             [column for column in whole.columns if (not source.by_column or column.stored in stored) is needed]
             for needed in (True, False)
         ]
-        keys, rest = (
+        keys, other_columns = (
             replace(whole, target=pa.schema([column.field for column in part]), columns=tuple(part)) for part in parts
         )
         spec = KeySpec.of(store.schema, table=store.name)
         bounds = group_key_bounds(store, source, whole, names)
-        return _Search(source, spec, target, keys, rest, wanted, batch_rows, deleted, bounds)
+        return _Search(source, spec, target, keys, other_columns, wanted, batch_rows, deleted, bounds)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Hits in key order, gathered over row groups."""
+        """Yield hits in key order, joined over row groups."""
         wanted, groups = self.wanted.keys, len(self.source.group_rows)
         starts, stops = np.zeros(groups, np.int64), np.full(groups, len(wanted), np.int64)
         if self.bounds is not None:
@@ -140,7 +157,7 @@ class _Search:
         held: list[pa.RecordBatch] = []
         for group in np.flatnonzero(stops > starts):
             for batch in self._in_group(int(group), wanted.slice(int(starts[group]), int(stops[group]))):
-                if held and sum(one.num_rows for one in held) + batch.num_rows > most:
+                if held and sum(hits.num_rows for hits in held) + batch.num_rows > most:
                     yield pa.concat_batches(held)
                     held = []
                 held.append(batch)
@@ -148,26 +165,27 @@ class _Search:
             yield pa.concat_batches(held)
 
     def _in_group(self, group: int, wanted: NormalisedKeys) -> Iterator[pa.RecordBatch]:
-        """Hits of one row group: its key columns are searched, and the others decoded only as far as the last hit."""
+        """Yield the hits of one row group; other columns are decoded only up to the last hit."""
         hits = list(self._key_hits(group, wanted))
         if not hits:
             return
         places = np.concatenate([places for places, _ in hits])
         rows = pa.concat_batches([rows for _, rows in hits])
-        if not self.rest.columns:
-            yield self._joined(rows, None)
+        if not self.other_columns.columns:
+            yield self._join_columns(rows, None)
             return
         done = 0
         for values, count in self._values(group, places):
-            yield self._joined(rows.slice(done, count), values)
+            yield self._join_columns(rows.slice(done, count), values)
             done += count
 
     def _key_hits(self, group: int, wanted: NormalisedKeys) -> Iterator[tuple[Ints, pa.RecordBatch]]:
-        """Positions in the row group that have wanted keys, and their key columns."""
+        """Yield positions in the row group with wanted keys, and their key columns."""
         offset = int(sum(self.source.group_rows[:group]))
         last_wanted, before = wanted.scalar(len(wanted) - 1), None
         first = 0
-        with closing(self.source.batches(self.keys.stored, self.batch_rows, [group])) as stream:  # type: ignore[type-var]
+        key_batches = self.source.batches(self.keys.stored, self.batch_rows, [group])
+        with closing(key_batches) as stream:  # type: ignore[type-var]
             for batch in stream:
                 if not batch.num_rows:
                     continue
@@ -178,8 +196,8 @@ class _Search:
                 before = keys.scalar(len(keys) - 1)
                 places, _ = places_of(keys, wanted)
                 if len(places) and self.deleted is not None:
-                    gone = self.deleted.deleted_mask(offset + first, len(keys))
-                    places = places[~gone[places]]
+                    deleted_mask = self.deleted.deleted_mask(offset + first, len(keys))
+                    places = places[~deleted_mask[places]]
                 if len(places):
                     yield first + places, rows.take(arrow_array(places))
                 first += len(keys)
@@ -187,32 +205,36 @@ class _Search:
                     return
 
     def _values(self, group: int, places: Ints) -> Iterator[tuple[pa.RecordBatch, int]]:
-        """The other columns of the rows at ``places`` of a row group, and of how many rows."""
+        """Yield the other columns of the rows at ``places`` of a row group, and the number of these rows."""
         rows = min(self.batch_rows, int(places[-1]) + 1)
         first = done = 0
-        with closing(self.source.batches(self.rest.stored, rows, [group])) as stream:  # type: ignore[type-var]
+        with closing(self.source.batches(self.other_columns.stored, rows, [group])) as stream:  # type: ignore[type-var]
             for batch in stream:
                 stop = int(np.searchsorted(places, first + batch.num_rows))
                 if stop > done:
                     chosen = batch.take(arrow_array(places[done:stop] - first))
-                    yield self.rest.apply(chosen, self.source.path), stop - done
+                    yield self.other_columns.apply(chosen, self.source.path), stop - done
                 first, done = first + batch.num_rows, stop
                 if done == len(places):
                     return
 
-    def _joined(self, keys: pa.RecordBatch, rest: pa.RecordBatch | None) -> pa.RecordBatch:
+    def _join_columns(self, keys: pa.RecordBatch, other_columns: pa.RecordBatch | None) -> pa.RecordBatch:
         parts = dict(zip(keys.schema.names, keys.columns, strict=True))
-        if rest is not None:
-            parts.update(zip(rest.schema.names, rest.columns, strict=True))
+        if other_columns is not None:
+            parts.update(zip(other_columns.schema.names, other_columns.columns, strict=True))
         return pa.RecordBatch.from_arrays([parts[name] for name in self.target.names], schema=self.target)
 
 
 def group_key_bounds(
     store: TableStore, source: FileSource, evolution: Evolution, names: list[str]
 ) -> tuple[NormalisedKeys, NormalisedKeys] | None:
-    """Between which keys each row group lies, None where the file does not tell; kept with the table.
+    """Return the smallest and largest key of each row group; cached with the table.
 
-    The smallest values of all key columns together are no larger than any key of the group, whatever row they come from.
+    The smallest values of all key columns together are not larger than any key of the group, even if they come from
+    different rows.
+
+    Returns:
+        The bounds, or None if the file does not have them.
     """
     if len(source.group_rows) < 2:
         return None
@@ -222,22 +244,34 @@ def group_key_bounds(
     sides: tuple[list[pa.Array], list[pa.Array]] = ([], [])
     try:
         for column in (column for column in evolution.columns if column.field.name in names):
-            found = None if column.stored is None or column.written is not None else source.group_bounds(column.stored)
-            for side, values in zip(sides, found or (), strict=False):
+            column_bounds = (
+                None if column.stored is None or column.written is not None else source.group_bounds(column.stored)
+            )
+            for side, values in zip(sides, column_bounds or (), strict=False):
                 side.append(refit(values, column.field.type))
         known = len(sides[0]) == len(names)
         bounds = (normalise_keys(sides[0]), normalise_keys(sides[1])) if known else None
-    except (pa.ArrowException, DredgeError):  # bounds that are no keys prove nothing
+    except (pa.ArrowException, DredgeError):  # bounds that cannot be decoded as keys exclude nothing
         bounds = None
     store.kept.put((_KEPT_BOUNDS, source.path, store.schema.id), (bounds,), 64 * len(source.group_rows))
     return bounds
 
 
 def lookup(store: TableStore, keys: Any, columns: Sequence[str] | None = None) -> pa.Table:
-    """The merged rows of ``keys`` in the newest version; see `Table.lookup`.
+    """Return the merged rows of ``keys`` in the newest version.
 
-    Raises UnsupportedFeature, ColumnNotFound, InvalidFilter (see :meth:`LookupKeys.of`), SnapshotNotFound, CorruptFile, InvalidSchema as
-    `plan_scan`.
+    Args:
+        store: the table.
+        keys: see :meth:`LookupKeys.of`.
+        columns: columns beside the primary key; None for all.
+
+    Raises:
+        UnsupportedFeature: the table has no primary key, or cannot be read.
+        ColumnNotFound: a column does not exist.
+        InvalidFilter: see :meth:`LookupKeys.of`.
+        SnapshotNotFound: the version that the options name does not exist.
+        CorruptFile: a file is missing or damaged.
+        InvalidSchema: a column was dropped and added again.
     """
     version = resolve(store)
     store, snapshot = version.store, version.snapshot
@@ -251,10 +285,10 @@ def lookup(store: TableStore, keys: Any, columns: Sequence[str] | None = None) -
     batches: list[pa.RecordBatch] = []
     places: list[Ints] = []
     for bucket in buckets_of(store, snapshot, wanted):
-        require_told(store, {file.schema_id for file in bucket.files}, names)
-        for batch, which in _merged(store, bucket, names):
+        require_same_columns(store, {file.schema_id for file in bucket.files}, names)
+        for batch, rows_of_keys in _merge_bucket(store, bucket, names):
             batches.append(pa.RecordBatch.from_arrays([batch.column(name) for name in names], schema=target))
-            places.append(wanted.first_rows[which])
+            places.append(wanted.first_rows[rows_of_keys])
     if not batches:
         return empty_table(target)
     rows, first_rows = pa.Table.from_batches(batches, target), np.concatenate(places)
@@ -270,28 +304,36 @@ def places_of_keys(
     newer_than_ms: int | None = None,
     pending: pa.Table | None = None,
 ) -> Iterator[tuple[bytes, int, Ints]]:
-    """(partition, bucket, rows of ``keys``) of the distinct ``keys`` that have a row at ``snapshot``, also one in level 0.
+    """Yield partition, bucket and rows of ``keys`` of the keys that have a row at ``snapshot``, in level 0 too.
 
-    ``newer_than_ms``: buckets all of whose files are older hold none (`cross-partition-upsert.index-ttl`). ``pending``: entries of
-    files that count, too, as if they were committed. Raises as :func:`lookup`.
+    Errors are those of :func:`lookup`.
+
+    Args:
+        store: the table.
+        snapshot: the version; None for ``pending`` alone.
+        keys: distinct keys, as :meth:`LookupKeys.of` takes them.
+        newer_than_ms: skip buckets whose files are all older than this epoch ms (`cross-partition-upsert.index-ttl`).
+        pending: entries of files that count as if they were committed.
     """
     wanted, names = LookupKeys.of(store, keys), store.schema.trimmed_primary_keys
     if not len(wanted):
         return
     for bucket in buckets_of(store, snapshot, wanted, everything=True, newer_than_ms=newer_than_ms, pending=pending):
-        for _, which in _merged(store, bucket, names):
+        for _, which in _merge_bucket(store, bucket, names):
             yield bucket.partition, bucket.bucket, wanted.first_rows[which]
 
 
-def _merged(store: TableStore, bucket: BucketKeys, names: tuple[str, ...]) -> Iterator[tuple[pa.RecordBatch, Ints]]:
-    """Merged rows of the bucket's keys, and which of the lookup's keys each row has."""
+def _merge_bucket(
+    store: TableStore, bucket: BucketKeys, names: tuple[str, ...]
+) -> Iterator[tuple[pa.RecordBatch, Ints]]:
+    """Yield merged rows of the bucket's keys, and for each row the row of its key in the lookup."""
 
     def open_file(
-        store: TableStore, partition: bytes, number: int, meta: DataFileMeta, **how: Any
+        store: TableStore, partition: bytes, number: int, meta: DataFileMeta, **options: Any
     ) -> Iterator[pa.RecordBatch]:
-        """As `open_kv`, the rows of the wanted keys alone."""
+        """Open a file as `open_kv` does, for rows of the wanted keys only."""
         start, stop = bucket.spans[meta.file_name]
-        return open_hits(store, partition, number, meta, bucket.keys.slice(start, stop), **how)
+        return open_hits(store, partition, number, meta, bucket.keys.slice(start, stop), **options)
 
     merging = Merging(
         store,

@@ -1,7 +1,7 @@
-"""Which manifests, partitions, buckets and files a filter cannot touch: decided from metadata before data is opened.
+"""Pruning of manifests, partitions, buckets and files that hold no matching row, from metadata alone.
 
-What is proven is proven by Arrow's own "simplify with guarantee": each manifest, bucket or file comes with an expression
-that is true for all of its rows, and goes when the filter cannot be true under it.
+Arrow expressions are pruned by Arrow's "simplify with guarantee": each manifest, bucket or file has an expression that
+is true for all of its rows, and is skipped when the filter cannot be true under it.
 """
 
 from __future__ import annotations

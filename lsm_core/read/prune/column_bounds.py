@@ -1,4 +1,4 @@
-"""What is known of the values of columns, as Arrow expressions that are true for all rows of a manifest, a bucket or a file, and whether a filter can be true under them."""
+"""Bounds of column values of manifests, buckets or files, and the test whether a filter can be true within them."""
 
 from __future__ import annotations
 
@@ -17,15 +17,18 @@ from lsm_core.types import to_arrow
 
 Mask = np.ndarray[Any, Any]
 _LONG_LIST: Final = 64
-"""An `in` of more values is tested by its smallest and largest alone."""
+"""An `in` of more values than this is tested by its smallest and largest value only."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What is known of one column, an item a manifest or file.
+    """Bounds of one column; each item is a manifest, bucket or file.
 
-    All values that are not null lie from ``lows`` to ``highs`` (both null: unknown); ``nulls``: some may be null;
-    ``only_nulls``: all are.
+    Attributes:
+        lows: lower bound of all values that are not null; null if unknown.
+        highs: upper bound of all values that are not null; null if unknown.
+        nulls: whether some values may be null.
+        only_nulls: whether all values are null.
     """
 
     lows: pa.Array
@@ -37,9 +40,15 @@ class Bounds:
     def of(
         lows: pa.Array, highs: pa.Array, null_counts: Sequence[int | None] | Mask | None, rows: Mask | None = None
     ) -> Bounds:
-        """Bounds from statistics; without a null count nothing is known. ``null_counts`` None: there are no nulls.
+        """Return the bounds that statistics give.
 
-        A NaN bound is unknown: Java up to 1.3, and ORC, leave NaN out where later writers make it the largest value.
+        A NaN bound is unknown: Java up to 1.3, and ORC, leave NaN out, where later writers make it the largest value.
+
+        Args:
+            lows: smallest values; null if unknown.
+            highs: largest values; null if unknown.
+            null_counts: nulls of each item; without a count the bounds are unknown. None if no item has nulls.
+            rows: rows of each item; None if unknown.
         """
         count = len(lows)
         counts = np.zeros(count) if null_counts is None else np.array(null_counts, dtype=np.float64)
@@ -54,35 +63,35 @@ class Bounds:
 
     @staticmethod
     def exactly(values: pa.Array) -> Bounds:
-        """Every row has this one value, or null."""
+        """Return the bounds of items whose rows all have one value, or null."""
         missing = numpy_array(pc.is_null(values))
         return Bounds.of(values, values, missing.astype(np.float64), np.ones(len(values)))
 
     @staticmethod
     def absent(kind: pa.DataType, count: int) -> Bounds:
-        """Every row has null."""
-        nothing, yes = pa.nulls(count, kind), np.ones(count, np.bool_)
-        return Bounds(nothing, nothing, yes, yes)
+        """Return the bounds of items whose rows are all null."""
+        nulls, all_true = pa.nulls(count, kind), np.ones(count, np.bool_)
+        return Bounds(nulls, nulls, all_true, all_true)
 
     @staticmethod
     def unknown(kind: pa.DataType, count: int) -> Bounds:
-        """Nothing is known."""
-        nothing = pa.nulls(count, kind)
-        return Bounds(nothing, nothing, np.ones(count, np.bool_), np.zeros(count, np.bool_))
+        """Return the bounds of items about which nothing is known."""
+        nulls = pa.nulls(count, kind)
+        return Bounds(nulls, nulls, np.ones(count, np.bool_), np.zeros(count, np.bool_))
 
     def take(self, places: pa.Array) -> Bounds:
-        """The items at ``places``."""
+        """Return the items at ``places``."""
         at = numpy_array(places)
         return Bounds(self.lows.take(places), self.highs.take(places), self.nulls[at], self.only_nulls[at])
 
     @staticmethod
-    def joined(parts: Sequence[Bounds]) -> Bounds:
-        """The items of all ``parts``, one after the other."""
+    def concat(parts: Sequence[Bounds]) -> Bounds:
+        """Return the items of all ``parts``, one after the other."""
         lows, highs = (pa.concat_arrays([getattr(p, side) for p in parts]) for side in ("lows", "highs"))
         return Bounds(lows, highs, *(np.concatenate([getattr(p, m) for p in parts]) for m in ("nulls", "only_nulls")))
 
     def expressions(self, name: str) -> Iterator[pc.Expression]:
-        """The same as expressions that are true for every row of an item."""
+        """Yield for each item an expression that is true for all of its rows."""
         field, is_null = pc.field(name), pc.field(name).is_null()
         for low, high, null, only in zip(self.lows, self.highs, self.nulls, self.only_nulls, strict=True):
             if only:
@@ -94,17 +103,17 @@ class Bounds:
                 yield between | is_null if null else between
 
     def may_hold(self, test: Conjunct) -> Mask:
-        """Mask of the items in which some row can pass ``test``."""
+        """Return a mask of the items in which some row can pass ``test``."""
         if test.op == "is null":
             return self.nulls | self.only_nulls
         if test.op == "is not null":
             return ~self.only_nulls
         try:
-            found = self._by_value(test)
-        except pa.ArrowException:  # values that do not compare with the bounds prove nothing
+            matches = self._by_value(test)
+        except pa.ArrowException:  # values that do not compare with the bounds exclude nothing
             return ~self.only_nulls
-        # Unknown bounds compare to null, and so does a NaN to nothing: a comparison that says nothing rules nothing out.
-        return numpy_array(pc.fill_null(found, arrow_scalar(value=True))) & ~self.only_nulls
+        # Unknown bounds and NaN compare to null; an unknown comparison excludes nothing.
+        return numpy_array(pc.fill_null(matches, arrow_scalar(value=True))) & ~self.only_nulls
 
     def _by_value(self, test: Conjunct) -> Any:
         nothing = arrow_scalar(value=False)
@@ -129,10 +138,10 @@ class Bounds:
         if isinstance(values, pa.Array) and len(values) > _LONG_LIST:
             ends = pc.min_max(values)
             return pc.and_kleene(pc.less_equal(self.lows, ends["max"]), pc.greater_equal(self.highs, ends["min"]))
-        found = arrow_array(np.zeros(len(self.lows), np.bool_))
+        matches = arrow_array(np.zeros(len(self.lows), np.bool_))
         for value in values:
-            found = pc.or_kleene(found, _inside(self.lows, self.highs, value))
-        return found
+            matches = pc.or_kleene(matches, _inside(self.lows, self.highs, value))
+        return matches
 
 
 def _inside(lows: pa.Array, highs: pa.Array, value: pa.Scalar) -> Any:
@@ -152,16 +161,22 @@ _COMPARE: Final[dict[str, Callable[[pa.Array, pa.Array, pa.Scalar], Any]]] = {
 
 
 _NAN_SAFE: Final = frozenset({"=", "==", "<", "<=", ">", ">=", "in", "is null", "is not null"})
-"""Tests that are never true for NaN, so that bounds which leave NaN out say enough."""
+"""Tests that are never true for NaN, so bounds without NaN are sufficient."""
 
 
 def possible(schema: TableSchema, bounds: Mapping[str, Bounds], count: int, predicate: Predicate) -> Mask:
-    """Mask of the ``count`` items for which the filter can still be true.
+    """Return a mask of the ``count`` items for which the filter can be true.
 
-    A filter given as tuples is asked test by test, over all items at once; a bare Arrow expression is simplified by Arrow
-    under each item's guarantee, which costs far more.
+    Tests of a filter of tuples are evaluated over all items at once. An Arrow expression is simplified under each
+    item's guarantee, which costs far more.
+
+    Args:
+        schema: schema of the table.
+        bounds: bounds of some columns, by name.
+        count: number of items.
+        predicate: the filter.
     """
-    found = np.zeros(count, dtype=bool)
+    mask = np.zeros(count, dtype=bool)
     if predicate.groups is None:
         import pyarrow.dataset as ds  # slow to import, and most filters are tuples
         import pyarrow.fs as pafs
@@ -173,19 +188,19 @@ def possible(schema: TableSchema, bounds: Mapping[str, Bounds], count: int, pred
             for index, guarantee in enumerate(conjoin(known) if known else [ALWAYS] * count)
         ]
         dataset = ds.FileSystemDataset(fragments, schema.arrow_schema, file_format, nowhere)
-        found[[int(fragment.path) for fragment in dataset.get_fragments(predicate.expression)]] = True
-        return found
+        mask[[int(fragment.path) for fragment in dataset.get_fragments(predicate.expression)]] = True
+        return mask
     for group in predicate.groups:
-        whole = np.ones(count, dtype=bool)
+        group_mask = np.ones(count, dtype=bool)
         for test in group:
             if test.column in bounds:
-                whole &= bounds[test.column].may_hold(test)
-        found |= whole
-    return found
+                group_mask &= bounds[test.column].may_hold(test)
+        mask |= group_mask
+    return mask
 
 
 def conjoin(columns: Sequence[Iterable[pc.Expression]]) -> list[pc.Expression]:
-    """Side by side: what holds for item i by every one of ``columns``."""
+    """Return for each item the conjunction of its expressions in all ``columns``."""
     total: list[pc.Expression] = []
     for parts in zip(*columns, strict=True):
         guarantee = ALWAYS
@@ -197,19 +212,19 @@ def conjoin(columns: Sequence[Iterable[pc.Expression]]) -> list[pc.Expression]:
 
 
 def prunable(schema: TableSchema, predicate: Predicate, names: Iterable[str]) -> list[str]:
-    """Those of ``names`` that the filter uses in a way that bounds can answer."""
+    """Return those of ``names`` that the filter uses in a way that bounds can decide."""
     wanted = set(names)
 
-    def comparable(name: str) -> bool:
-        """Whether Arrow compares the column's type as Paimon orders it."""
+    def is_comparable(name: str) -> bool:
+        """Return whether Arrow orders the column's type as Paimon does."""
         kind = to_arrow(schema.field(name).type)
         if pa.types.is_floating(kind):
-            # Only if every test is one that NaN fails, wherever NaN stands in the order.
+            # Only if NaN fails every test, wherever NaN is in the order.
             tests = [test for group in predicate.groups or () for test in group if test.column == name]
             return predicate.groups is not None and all(test.op in _NAN_SAFE for test in tests)
         return not pa.types.is_nested(kind)
 
-    return [name for name in predicate.columns if name in wanted and comparable(name)]
+    return [name for name in predicate.columns if name in wanted and is_comparable(name)]
 
 
 __all__ = [

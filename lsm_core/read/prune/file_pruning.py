@@ -1,4 +1,4 @@
-"""Files that a filter rules out: by the bounds and null counts of their columns, and by their file indexes."""
+"""Pruning of files: by the bounds and null counts of their columns, and by their file indexes."""
 
 from __future__ import annotations
 
@@ -25,44 +25,53 @@ if TYPE_CHECKING:  # imported where a file has an index: see the functions
     from lsm_core.format.file_index import FileIndex
 
 _ARITY_BYTES: Final = 4
-_WHOLE: Final = (TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT)
-_DIGITS: Final = dict(zip(_WHOLE, (3, 5, 10, 19), strict=True))
-_FLOAT_DIGITS: Final = {TypeRoot.FLOAT: _WHOLE[:2], TypeRoot.DOUBLE: _WHOLE[:3]}
-"""Whole numbers that a floating point type holds exactly."""
+_INTEGERS: Final = (TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT)
+_DIGITS: Final = dict(zip(_INTEGERS, (3, 5, 10, 19), strict=True))
+_FLOAT_DIGITS: Final = {TypeRoot.FLOAT: _INTEGERS[:2], TypeRoot.DOUBLE: _INTEGERS[:3]}
+"""Integer types that each floating point type holds exactly."""
 _TEXT: Final = (TypeRoot.CHAR, TypeRoot.VARCHAR)
 _FRACTIONS: Final = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ, TypeRoot.TIME)
 
 
 def place_bounds(schema: TableSchema, entries: pa.Table, predicate: Predicate) -> dict[str, Bounds]:
-    """Per file, the partition it lies in and, of a primary-key table, its key range.
+    """Return the bounds of each file's partition and, in a primary-key table, of its key range.
 
-    The first key column has exact bounds, the others those of the key statistics.
+    The bounds of the first key column are exact; those of the others come from the key statistics.
     """
     codes, partitions = partition_bounds(schema, entries, predicate)
-    found = {name: bounds.take(codes.indices) for name, bounds in partitions.items()}
+    by_column = {name: bounds.take(codes.indices) for name, bounds in partitions.items()}
     for name in prunable(schema, predicate, schema.trimmed_primary_keys):
         position = schema.trimmed_primary_keys.index(name)
         sources = ("min_key", "max_key") if position == 0 else ("key_stats_min", "key_stats_max")
-        lows, highs = (_decoded(entries.column(source), schema.trimmed_key_types, position) for source in sources)
-        found[name] = Bounds.of(lows, highs, None)
-    return found
+        lows, highs = (_decode_column(entries.column(source), schema.trimmed_key_types, position) for source in sources)
+        by_column[name] = Bounds.of(lows, highs, None)
+    return by_column
 
 
 def value_bounds(store: TableStore, entries: pa.Table, predicate: Predicate) -> dict[str, Bounds]:
-    """Per file, what its value statistics say about the columns that the filter asks for."""
+    """Return the bounds of each file from its value statistics, for the columns that the filter uses."""
     schema = store.schema
     used = [name for name in prunable(schema, predicate, predicate.columns) if name not in schema.partition_keys]
     return column_bounds(store, entries, used)
 
 
 def column_bounds(store: TableStore, entries: pa.Table, names: Sequence[str]) -> dict[str, Bounds]:
-    """Per file, what its value statistics say about the columns ``names`` of today's schema; nothing for no files."""
+    """Return the bounds of each file from its value statistics, by column.
+
+    Args:
+        store: the table.
+        entries: files (`ENTRY_SCHEMA`).
+        names: columns of the current schema.
+
+    Returns:
+        The bounds by column; empty without files.
+    """
     if not names or not entries.num_rows:
         return {}
     schema = store.schema
     parts: dict[str, list[Bounds]] = {name: [] for name in names}
     places: list[list[int]] = []
-    # Files by the schema that they were written with and by the columns that their statistics cover (None: all).
+    # Files by the schema of their writer and by the columns that their statistics cover (None: all).
     layouts: dict[tuple[int, tuple[str, ...] | None], list[int]] = {}
     covers = entries.column("value_stats_cols").to_pylist()
     for row, (schema_id, listed) in enumerate(zip(entries.column("schema_id").to_pylist(), covers, strict=True)):
@@ -73,16 +82,18 @@ def column_bounds(store: TableStore, entries: pa.Table, names: Sequence[str]) ->
         places.append(rows)
         covered = written.field_names if known is None else known
         for name in names:
-            parts[name].append(_of_column(schema.field(name), written, covered, part))
+            parts[name].append(_stats_bounds(schema.field(name), written, covered, part))
     order = arrow_array(np.argsort(np.concatenate(places), kind="stable"))
-    return {name: Bounds.joined(found).take(order) for name, found in parts.items()}
+    return {name: Bounds.concat(bounds).take(order) for name, bounds in parts.items()}
 
 
 def keeps_order(old: DataType, new: DataType) -> bool:
-    """Whether reading values of type ``old`` as ``new`` changes none of them, so that bounds stay bounds and nulls nulls."""
-    if old.root in _WHOLE:
-        if new.root in _WHOLE:
-            return _WHOLE.index(old.root) <= _WHOLE.index(new.root)
+    """Return whether reading values of type ``old`` as ``new`` keeps them equal, so that bounds and null counts stay
+    valid.
+    """
+    if old.root in _INTEGERS:
+        if new.root in _INTEGERS:
+            return _INTEGERS.index(old.root) <= _INTEGERS.index(new.root)
         if new.root is TypeRoot.DECIMAL:
             return (new.precision or 0) - (new.scale or 0) >= _DIGITS[old.root]
         return old.root in _FLOAT_DIGITS.get(new.root, ())
@@ -98,18 +109,18 @@ def keeps_order(old: DataType, new: DataType) -> bool:
     return old.with_nullable(nullable=True) == new.with_nullable(nullable=True)
 
 
-def _of_column(field: DataField, written: TableSchema, names: Sequence[str], part: pa.Table) -> Bounds:
-    """Bounds of ``field`` for files whose statistics cover columns ``names`` of the schema ``written``."""
+def _stats_bounds(field: DataField, written: TableSchema, names: Sequence[str], part: pa.Table) -> Bounds:
+    """Return the bounds of ``field`` for files whose statistics cover columns ``names`` of the schema ``written``."""
     kind = to_arrow(field.type)
     unknown = Bounds.unknown(kind, part.num_rows)
-    if field.id == ROW_ID_ID:  # files that store no ids have them in their order
+    if field.id == ROW_ID_ID:  # files without stored ids have them in row order
         first = part.column("first_row_id").combine_chunks()
         last = pc.add(first, pc.subtract(part.column("row_count").combine_chunks(), 1))
         return Bounds.of(first, last, None)
-    if field.id == SEQUENCE_NUMBER_ID:  # null where a row was changed: that is not its value
+    if field.id == SEQUENCE_NUMBER_ID:  # stored as null where a row was changed, which is not its value
         return unknown
-    old = next((one for one in written.fields if one.id == field.id), None)
-    if old is None:  # added later: rows of such files have null there
+    old = next((candidate for candidate in written.fields if candidate.id == field.id), None)
+    if old is None:  # added later: the rows of these files have null in it
         return unknown if field.default is not None else Bounds.absent(kind, part.num_rows)
     if old.name not in names or not all(written.has_field(name) for name in names):
         return unknown
@@ -118,17 +129,17 @@ def _of_column(field: DataField, written: TableSchema, names: Sequence[str], par
     position = names.index(old.name)
     types = [written.field(name).type for name in names]
     try:
-        sides = [_decoded(part.column(side), types, position) for side in ("value_stats_min", "value_stats_max")]
+        sides = [_decode_column(part.column(side), types, position) for side in ("value_stats_min", "value_stats_max")]
         lows, highs = (side.cast(kind) for side in sides)
-    except (DredgeError, pa.ArrowException):  # statistics that cannot be read prove nothing
+    except (DredgeError, pa.ArrowException):  # statistics that cannot be read exclude nothing
         return unknown
     counts = part.column("value_stats_nulls").to_pylist()
     nulls = [None if not c or position >= len(c) else c[position] for c in counts]  # None: not known
     return Bounds.of(lows, highs, nulls, numpy_array(part.column("row_count")))
 
 
-def _decoded(blobs: pa.ChunkedArray, types: Sequence[DataType], position: int) -> pa.Array:
-    """Column ``position`` of serialised rows of ``types``; null where a row has another number of columns (none, mostly)."""
+def _decode_column(blobs: pa.ChunkedArray, types: Sequence[DataType], position: int) -> pa.Array:
+    """Return column ``position`` of serialised rows of ``types``; null where a row has another number of columns."""
     rows = one_array(blobs)
     prefix = pc.binary_slice(rows, 0, _ARITY_BYTES)
     right = pc.equal(prefix, arrow_scalar(len(types).to_bytes(_ARITY_BYTES, "big"), prefix.type))
@@ -138,7 +149,11 @@ def _decoded(blobs: pa.ChunkedArray, types: Sequence[DataType], position: int) -
 
 
 def embedded_mask(store: TableStore, entries: pa.Table, predicate: Predicate, mask: Mask) -> Mask:
-    """``mask`` without the files whose index, kept inside the manifest, proves that no row matches. Raises CorruptFile."""
+    """Return ``mask`` without the files whose index in the manifest proves that no row matches.
+
+    Raises:
+        CorruptFile: an index is damaged.
+    """
     indexes = entries.column("embedded_index")
     if (
         predicate.groups is None
@@ -159,9 +174,22 @@ def embedded_mask(store: TableStore, entries: pa.Table, predicate: Predicate, ma
 def passing_rows(
     store: TableStore, partition: bytes, bucket: int, file: DataFileMeta, predicate: Predicate
 ) -> Mask | None:
-    """Per row of a file, False where its indexes prove that the row does not match; None when they prove nothing of any row.
+    """Return a mask that is False for rows of a file that its indexes exclude.
 
-    Raises CorruptFile naming the index. Source class: ``FileIndexEvaluator``.
+    Args:
+        store: the table.
+        partition: BinaryRow bytes of the partition.
+        bucket: number of the bucket.
+        file: the file.
+        predicate: the filter.
+
+    Returns:
+        One boolean for each row; None if the indexes exclude no row.
+
+    Raises:
+        CorruptFile: an index is damaged; the error names it.
+
+    Source: ``FileIndexEvaluator``.
     """
     if predicate.groups is None:
         return None
@@ -169,17 +197,17 @@ def passing_rows(
     if index is None:
         return None
     written = store.schema_of(file.schema_id)
-    # Of an index in the manifest this was asked when the read was planned.
+    # An index in the manifest was evaluated when the read was planned.
     if file.embedded_index is None and not _may_match(store.schema, written, index, predicate):
         return np.zeros(file.row_count, np.bool_)
-    found = np.zeros(file.row_count, np.bool_)
+    passing = np.zeros(file.row_count, np.bool_)
     for group in predicate.groups:
         masks = [_test_mask(store.schema, written, index, test, file.row_count) for test in group]
         known = [mask for mask in masks if mask is not None]
         if not known:
             return None
-        found |= np.logical_and.reduce(known)
-    return None if found.all() else found
+        passing |= np.logical_and.reduce(known)
+    return None if passing.all() else passing
 
 
 def _may_match(today: TableSchema, written: TableSchema, index: FileIndex, predicate: Predicate) -> bool:
@@ -188,19 +216,21 @@ def _may_match(today: TableSchema, written: TableSchema, index: FileIndex, predi
 
 
 def _test_may_match(today: TableSchema, written: TableSchema, index: FileIndex, test: Conjunct) -> bool:
-    """Whether a row of the file can pass; values whose column has another type since prove nothing."""
+    """Return whether a row of the file can pass; a column whose type changed since excludes nothing."""
     then = _same_column(today, written, test)
     return then is None or index.may_match(then.name, then.type, test.op, test.value)
 
 
 def _test_mask(today: TableSchema, written: TableSchema, index: FileIndex, test: Conjunct, rows: int) -> Mask | None:
-    """Rows of the file that can pass, None when no index tells."""
+    """Return a mask of the rows of the file that can pass, or None if no index decides."""
     then = _same_column(today, written, test)
     return None if then is None else index.row_mask(then.name, then.type, test.op, test.value, rows)
 
 
 def _same_column(today: TableSchema, written: TableSchema, test: Conjunct) -> DataField | None:
-    """The column of a test in the schema that a file was written with, None where it has another type since or was not there."""
+    """Return a test's column in the schema that a file was written with, or None if it is missing or of another
+    type.
+    """
     now = today.field(test.column)
     then = next((field for field in written.fields if field.id == now.id), None)
     if then is None or then.type.with_nullable(nullable=True) != now.type.with_nullable(nullable=True):
@@ -209,15 +239,23 @@ def _same_column(today: TableSchema, written: TableSchema, test: Conjunct) -> Da
 
 
 _WHOLE_ROWS: Final = frozenset({"deduplicate", "first-row"})
-"""Merge engines that answer with a stored row, not with one put together from several files."""
+"""Merge engines that return a stored row, not a row built from several files."""
 
 
 def prune_files(
     store: TableStore, entries: pa.Table, predicate: Predicate | None, *, disjoint: bool = False
 ) -> pa.Table:
-    """Entries (`ENTRY_SCHEMA`) whose file can hold a row for which the filter is true, or must be there for the merge.
+    """Return the files that can hold a matching row, and those that the merge needs.
 
-    ``disjoint``: no two files hold visible rows of one key, whatever their levels (deletion vectors without level 0).
+    Args:
+        store: the table.
+        entries: files (`ENTRY_SCHEMA`).
+        predicate: the filter; None for no pruning.
+        disjoint: whether no two files hold visible rows of one key, whatever their levels (deletion vectors without
+            level 0).
+
+    Returns:
+        The remaining entries (`ENTRY_SCHEMA`).
     """
     if predicate is None or not entries.num_rows:
         return entries
@@ -227,7 +265,7 @@ def prune_files(
         entries = entries if kept.all() else entries.filter(arrow_array(kept))
         if not set(predicate.columns) - {*schema.trimmed_primary_keys, *schema.partition_keys} or not entries.num_rows:
             return entries
-    # What a file's place says is exact, its statistics may be cut: so the former goes over the latter.
+    # Partition and key bounds are exact, but value statistics may be truncated: the former replace the latter.
     bounds = {**value_bounds(store, entries, predicate), **place_bounds(schema, entries, predicate)}
     mask = embedded_mask(store, entries, predicate, possible(schema, bounds, entries.num_rows, predicate))
     if schema.primary_keys and not disjoint:
@@ -236,7 +274,9 @@ def prune_files(
 
 
 def _for_whole_buckets(store: TableStore, entries: pa.Table, mask: Mask) -> Mask:
-    """The mask as far as a merge allows: single files of a bucket with one level above 0 (or one file), else all or none."""
+    """Restrict the mask as merging requires: single files of a bucket with one level above 0 (or one file), else all or
+    none.
+    """
     partitions = numpy_array(one_array(entries.column("partition")).dictionary_encode().indices).astype(np.int64)
     buckets = numpy_array(entries.column("bucket")).astype(np.int64)
     combined = partitions * (buckets.max() - buckets.min() + 1) + (buckets - buckets.min())

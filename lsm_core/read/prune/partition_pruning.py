@@ -1,4 +1,4 @@
-"""Pruning by place: manifests by the partitions they may hold, then partitions, then buckets."""
+"""Pruning by place: manifests by their partition ranges, then partitions, then buckets."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ARITY_BYTES: Final = 4
 def manifest_chooser(
     schema: TableSchema, *predicates: Predicate | None
 ) -> Callable[[list[ManifestFileMeta]], list[ManifestFileMeta]]:
-    """What picks the manifests that may hold a partition for which all filters can be true, by their partition ranges."""
+    """Return a function that keeps the manifests whose partition range can satisfy all filters."""
     useful = [p for p in predicates if p is not None and prunable(schema, p, schema.partition_keys)]
 
     def choose(metas: list[ManifestFileMeta]) -> list[ManifestFileMeta]:
@@ -47,23 +47,27 @@ def _partition_ranges(
     arity = len(schema.partition_keys).to_bytes(_ARITY_BYTES, "big")
     known = [s.min_values[:_ARITY_BYTES] == arity == s.max_values[:_ARITY_BYTES] for s in stats]
     sides = [
-        arrow_array([getattr(s, side) if good else None for s, good in zip(stats, known, strict=True)], pa.binary())
+        arrow_array(
+            [getattr(s, side) if is_known else None for s, is_known in zip(stats, known, strict=True)], pa.binary()
+        )
         for side in ("min_values", "max_values")
     ]
     try:
         lows, highs = (decoded_rows(side, schema.partition_types) for side in sides)
-    except DredgeError:  # ranges that cannot be read prove nothing; the entries will speak for themselves
+    except DredgeError:  # ranges that cannot be read exclude nothing; the entries are pruned later
         return {}
     bounds = {}
     for name in prunable(schema, predicate, schema.partition_keys):
-        at = schema.partition_keys.index(name)
-        nulls = [None if not s.null_counts or at >= len(s.null_counts) else s.null_counts[at] for s in stats]
-        bounds[name] = Bounds.of(lows[at], highs[at], nulls)
+        position = schema.partition_keys.index(name)
+        nulls = [
+            None if not s.null_counts or position >= len(s.null_counts) else s.null_counts[position] for s in stats
+        ]
+        bounds[name] = Bounds.of(lows[position], highs[position], nulls)
     return bounds
 
 
 def decoded_rows(blobs: pa.Array, types: Sequence[Any]) -> list[pa.Array]:
-    """Columns of serialised rows; null where a blob is null."""
+    """Return the columns of serialised rows; null where a blob is null."""
     filled = pc.is_valid(blobs)
     values = decode_rows(blobs.filter(filled), list(types))
     mask = numpy_array(filled)
@@ -72,7 +76,7 @@ def decoded_rows(blobs: pa.Array, types: Sequence[Any]) -> list[pa.Array]:
 
 
 def prune_partitions(schema: TableSchema, entries: pa.Table, predicate: Predicate | None) -> pa.Table:
-    """Entries whose partition can hold rows for which the filter is true (`ENTRY_SCHEMA` in and out)."""
+    """Return the entries whose partition can hold a matching row (`ENTRY_SCHEMA` in and out)."""
     if predicate is None or not set(predicate.columns) & set(schema.partition_keys) or not entries.num_rows:
         return entries
     codes, known = partition_bounds(schema, entries, predicate)
@@ -83,7 +87,7 @@ def prune_partitions(schema: TableSchema, entries: pa.Table, predicate: Predicat
 def partition_bounds(
     schema: TableSchema, entries: pa.Table, predicate: Predicate
 ) -> tuple[pa.DictionaryArray, dict[str, Bounds]]:
-    """Partitions of the entries, and the values of each in the columns that the filter asks for."""
+    """Return the partitions of the entries, and the values of each in the columns that the filter uses."""
     codes = pc.dictionary_encode(one_array(entries.column("partition")))
     names = prunable(schema, predicate, schema.partition_keys)
     columns = decoded_rows(codes.dictionary.cast(pa.binary()), schema.partition_types) if names else []
@@ -91,9 +95,15 @@ def partition_bounds(
 
 
 def prune_buckets(schema: TableSchema, entries: pa.Table, predicate: Predicate | None, function: str) -> pa.Table:
-    """Entries of the buckets that equality tests on all bucket keys lead to; all entries when there are no such tests.
+    """Return the entries of the buckets that equality tests on all bucket keys select; all entries without these tests.
 
-    The sides of an `or` that cannot be true in a partition choose no bucket there.
+    The sides of an `or` that cannot be true in a partition select no bucket in it.
+
+    Args:
+        schema: schema of the table.
+        entries: files (`ENTRY_SCHEMA`).
+        predicate: the filter; None for no pruning.
+        function: bucket function of the table (option `bucket-function.type`).
     """
     if predicate is None or not schema.bucket_keys or not entries.num_rows:
         return entries
@@ -101,16 +111,16 @@ def prune_buckets(schema: TableSchema, entries: pa.Table, predicate: Predicate |
     if len(groups) < 2 or not prunable(schema, predicate, schema.partition_keys):
         return entries.filter(arrow_array(_in_chosen_buckets(schema, entries, predicate, function)))
     codes, known = partition_bounds(schema, entries, predicate)
-    able = np.array(
+    satisfiable = np.array(
         [possible(schema, known, len(codes.dictionary), replace(predicate, groups=(group,))) for group in groups]
     )
-    # Partitions in which the same sides can be true are looked at together.
-    sides, alike = np.unique(able, axis=1, return_inverse=True)
-    kind_of = alike.reshape(-1)[numpy_array(codes.indices)]
+    # Partitions in which the same sides can be true are pruned together.
+    patterns, pattern_of_partition = np.unique(satisfiable, axis=1, return_inverse=True)
+    pattern_of_entry = pattern_of_partition.reshape(-1)[numpy_array(codes.indices)]
     mask = np.zeros(entries.num_rows, dtype=bool)
-    for kind, side in enumerate(sides.T):
-        left = replace(predicate, groups=tuple(itertools.compress(groups, side)))
-        mask |= (kind_of == kind) & _in_chosen_buckets(schema, entries, left, function)
+    for number, pattern in enumerate(patterns.T):
+        remaining = replace(predicate, groups=tuple(itertools.compress(groups, pattern)))
+        mask |= (pattern_of_entry == number) & _in_chosen_buckets(schema, entries, remaining, function)
     return entries.filter(arrow_array(mask))
 
 
@@ -133,25 +143,29 @@ def _in_chosen_buckets(
 
 
 def combinations(schema: TableSchema, predicate: Predicate, keys: Sequence[str]) -> list[pa.Array] | None:
-    """Columns ``keys`` of all value combinations that equality tests allow; None when the filter does not pin them all."""
+    """Return the columns ``keys`` of all value combinations that equality tests allow, or None if a column is not
+    restricted.
+    """
     if predicate.groups is None:
         return None
-    found: set[tuple[Any, ...]] = set()
+    combination_set: set[tuple[Any, ...]] = set()
     for group in predicate.groups:
         choices = [_choices(group, name, schema.arrow_schema.field(name).type) for name in keys]
         if any(choice is None for choice in choices):
             return None
         pools = [choice for choice in choices if choice is not None]
-        if len(found) + int(np.prod([len(pool) for pool in pools], dtype=np.float64)) > _MAX_COMBINATIONS:
+        if len(combination_set) + int(np.prod([len(pool) for pool in pools], dtype=np.float64)) > _MAX_COMBINATIONS:
             return None
-        found.update(itertools.product(*pools))
-    ordered = list(found)
+        combination_set.update(itertools.product(*pools))
+    ordered = list(combination_set)
     kinds = [schema.arrow_schema.field(name).type for name in keys]
     return [arrow_array([row[i] for row in ordered], kind) for i, kind in enumerate(kinds)]
 
 
 def _choices(group: Sequence[Conjunct], name: str, kind: pa.DataType) -> list[Any] | None:
-    """Values that all equality tests of a column allow; None without such tests, or when they contradict each other."""
+    """Return the values that all equality tests of a column allow; None without these tests, or if they contradict each
+    other.
+    """
     allowed: list[Any] | None = None
     for test in group:
         if test.column != name or test.value is None or test.value.type != kind or pa.types.is_floating(kind):
@@ -165,7 +179,7 @@ def _choices(group: Sequence[Conjunct], name: str, kind: pa.DataType) -> list[An
         else:
             continue
         allowed = values if allowed is None else [value for value in allowed if value in values]
-    # Contradictions are left to the rows, as Java's BucketSelector does: nothing is saved by planning for them.
+    # Contradictions are left to the row filter, as in Java's BucketSelector: planning for them saves nothing.
     return allowed or None
 
 
