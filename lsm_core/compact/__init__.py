@@ -1,4 +1,6 @@
-"""Compaction of one bucket: rewrite or upgrade a unit, verify the outcome, hand back a commit message (nothing is published here)."""
+"""Compaction of one bucket: rewrite or upgrade a unit, verify the result, return a commit message; nothing is published
+here.
+"""
 
 from __future__ import annotations
 

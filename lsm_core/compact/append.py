@@ -1,4 +1,4 @@
-"""Small files of append tables become large ones: rows are concatenated in their order, nothing is merged."""
+"""Compaction of small files of append tables into large ones: rows are concatenated in their order, without merging."""
 
 from __future__ import annotations
 
@@ -14,9 +14,16 @@ from lsm_core.metadata.store import TableStore
 
 
 def concatenate(store: TableStore, task: BucketTask, names: tuple[str, ...], marks: TaskVectors) -> Rewritten:
-    """One bin of small files as one rolling output, without the rows that ``marks`` tells; on failure nothing of it is left.
+    """Write one bin of small files as one rolling output, without deleted rows; on failure no output file is left.
 
-    Raises :class:`CorruptFile` naming an input that is missing or damaged.
+    Args:
+        store: the table.
+        task: the task.
+        names: files of the bin.
+        marks: deletion vectors of the task's files.
+
+    Raises:
+        CorruptFile: an input is missing or damaged; the error names it.
     """
     by_name = {file.file_name: file for file in task.files}
     files = tuple(by_name[name] for name in names)

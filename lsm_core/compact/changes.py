@@ -1,4 +1,4 @@
-"""The changelog that a compaction produces: keys looked up above its output, and changelog files beside it."""
+"""Changelog of a compaction: keys looked up above its output, and changelog files beside it."""
 
 from __future__ import annotations
 
@@ -28,13 +28,19 @@ from lsm_core.read.merge_read import Changes
 from lsm_core.tree import Levels
 from lsm_core.tree.upgrades import newest_is_all
 
-_PLACE: Final = "which asked key"
+_WANTED_ROW: Final = "row of the wanted key"
 _SYSTEM: Final = (SEQUENCE_NUMBER, VALUE_KIND)
 
 
 @dataclass(frozen=True)
 class ProducedChangelog:
-    """Changelog files, and the rows handed to their writer; ``superseded`` as :attr:`ChangelogProducer.superseded`."""
+    """Changelog files of a compaction.
+
+    Attributes:
+        files: the files.
+        digests: digests of the rows that their writer received.
+        superseded: see :attr:`ChangelogProducer.superseded`.
+    """
 
     files: tuple[DataFileMeta, ...]
     digests: OutputDigest
@@ -47,9 +53,11 @@ class ProducedChangelog:
 
 
 class ChangelogProducer:
-    """Looks keys up for one rewrite (or one upgrade), and writes its changelog (Java `ChangelogMergeTreeRewriter`). In a ``with`` block: files of one that fails are deleted.
+    """Lookup of keys for one rewrite (or one upgrade), and writer of its changelog.
 
-    ``witness`` sees what was looked up and what is written.
+    Use it in a ``with`` block: files of a failed rewrite are deleted.
+
+    Source: ``ChangelogMergeTreeRewriter``.
     """
 
     def __init__(
@@ -63,6 +71,18 @@ class ChangelogProducer:
         witness: Witness | None = None,
         deletions: Mapping[str, DeletionFile] | None = None,
     ) -> None:
+        """Find the files above the output that meet the keys of the rewrite.
+
+        Args:
+            store: the table.
+            task: the task.
+            files: files to rewrite or upgrade.
+            rules: rules of the table's changelog.
+            shapes: cache of the files' keys.
+            living: keeps rows that are not expired; None without expiry.
+            witness: receives the rows that were looked up and the changes; None for none.
+            deletions: deletion vectors by file name.
+        """
         tree, mine = shapes.of(task.files), shapes.of(files)
         low, high = min(file.min_key for file in mine), max(file.max_key for file in mine)
         above = [
@@ -70,13 +90,13 @@ class ChangelogProducer:
             for file, shape in zip(task.files, tree, strict=True)
             if file.level > task.output_level and shape.min_key <= high and low <= shape.max_key
         ]
-        asks = rules.against is Against.HIGH_LEVELS and bool(above)
-        # first-row asks only whether a key is there
+        looks_up = rules.against is Against.HIGH_LEVELS and bool(above)
+        # first-row only needs to know whether a key exists
         self._layout = kv_read_schema(store)
         target = pa.schema([]) if store.options.merge_engine == "first-row" else self._layout
         place = store, task.partition, task.bucket
-        self._above = RowsAbove(*place, above, target, deletions=deletions) if asks else None
-        self.above = tuple(above) if asks else ()
+        self._above = RowsAbove(*place, above, target, deletions=deletions) if looks_up else None
+        self.above = tuple(above) if looks_up else ()
         self._writer = self._digest = None
         if rules.produces:
             self._writer = KeyValueFileWriter.of_changes(*place, task.total_buckets, level=task.output_level)
@@ -84,7 +104,7 @@ class ChangelogProducer:
         self._living, self._witness = living, witness
         self._keeps_vectors = store.options.deletion_vectors_enabled
         self._superseded: dict[str, list[DeletionVector]] = {}
-        look_up: LookUp | None = self._find if asks else None
+        look_up: LookUp | None = self._find if looks_up else None
         max_level = Levels(tree, store.options.num_levels).max_level
         self.changes = Changes(rules, max_level, look_up, self._write)
 
@@ -96,34 +116,34 @@ class ChangelogProducer:
         if self._keeps_vectors:
             for hit in hits:
                 self._superseded.setdefault(hit.file.file_name, []).append(DeletionVector.of(hit.positions))
-        asked = np.concatenate([hit.wanted_rows for hit in hits])
-        order = np.argsort(asked)
+        wanted_rows = np.concatenate([hit.wanted_rows for hit in hits])
+        order = np.argsort(wanted_rows)
         if not hits[0].rows.num_columns:
             if self._witness is not None:
-                self._witness.looked_up(self._keys_alone(columns.take(pa.array(asked[order]))))
-            return asked[order], hits[0].rows
+                self._witness.looked_up(self._keys_alone(columns.take(pa.array(wanted_rows[order]))))
+            return wanted_rows[order], hits[0].rows
         rows = pa.concat_batches([hit.rows for hit in hits]).take(pa.array(order))
-        asked = asked[order]
-        if self._living is not None:  # a row that is over is not there
-            left = self._living(rows.append_column(_PLACE, pa.array(asked)))
-            asked, rows = left.column(_PLACE).to_numpy(), left.select(rows.schema.names)
+        wanted_rows = wanted_rows[order]
+        if self._living is not None:  # expired rows do not count
+            kept = self._living(rows.append_column(_WANTED_ROW, pa.array(wanted_rows)))
+            wanted_rows, rows = kept.column(_WANTED_ROW).to_numpy(), kept.select(rows.schema.names)
         if self._witness is not None:
             self._witness.looked_up(rows)
-        return asked, rows
+        return wanted_rows, rows
 
     @property
     def superseded(self) -> dict[str, DeletionVector]:
-        """Tables with deletion vectors: by file above the output, rows that were found and are no answer any more."""
+        """Rows by file above the output that were found and are no longer valid; for tables with deletion vectors."""
         return {name: DeletionVector.union(parts) for name, parts in self._superseded.items()}
 
     def _keys_alone(self, keys: pa.RecordBatch) -> pa.RecordBatch:
-        """KV rows of which nothing is known but the key."""
+        """Return KV rows with only the key set."""
         layout, count = self._layout, keys.num_rows
         columns = {name: pa.array(np.zeros(count, np.int64)).cast(layout.field(name).type) for name in _SYSTEM}
         for name in keys.schema.names:
             columns[key_name(name)] = columns[name] = keys.column(name)
-        made = [columns[f.name] if f.name in columns else pa.nulls(count, f.type) for f in layout]
-        return pa.RecordBatch.from_arrays(made, layout.names)
+        arrays = [columns[f.name] if f.name in columns else pa.nulls(count, f.type) for f in layout]
+        return pa.RecordBatch.from_arrays(arrays, layout.names)
 
     def _write(self, batch: pa.RecordBatch) -> None:
         if self._writer is None or self._digest is None:
@@ -135,7 +155,14 @@ class ChangelogProducer:
         self._digest.written(self._writer.group_rows)
 
     def close(self) -> ProducedChangelog | None:
-        """Finish the changelog files; None where the table produces none. Raises :class:`StorageFull`."""
+        """Finish the changelog files.
+
+        Returns:
+            The changelog, or None if the table writes none.
+
+        Raises:
+            StorageFull: the disk is full.
+        """
         if self._above is not None:
             self._above.close()
         if self._writer is None or self._digest is None:
@@ -157,13 +184,21 @@ class ChangelogProducer:
 def changelog_rules(
     store: TableStore, task: BucketTask, files: Sequence[DataFileMeta], max_level: int
 ) -> ChangelogRules | None:
-    """How the rewrite of ``files`` looks keys up and produces a changelog; None where it does neither.
+    """Return the rules for lookups and changelog of the rewrite of ``files``, or None if it needs neither.
 
-    A lookup compares what comes up from level 0, a full compaction what reaches the top level (Java `ChangelogMergeTreeRewriter`).
+    A lookup compares the rows that leave level 0; a full compaction compares the rows that reach the top level.
+
+    Args:
+        store: the table.
+        task: the task.
+        files: files to rewrite.
+        max_level: highest level of the bucket's tree.
+
+    Source: ``ChangelogMergeTreeRewriter``.
     """
     options = store.options
     if options.deletion_vectors_enabled and newest_is_all(options) and options.changelog_producer != "lookup":
-        return None  # what lies above is marked, and its values decide nothing
+        return None  # rows above are marked by vectors, and their values are not needed
     rules = ChangelogRules.of(store.schema, store.options)
     if rules is None or task.output_level == 0:
         return None

@@ -1,4 +1,6 @@
-"""What a stream of rows says, independent of order and layout: counts and digests of its live and of its deleted rows."""
+"""Content of a stream of rows, independent of order and layout: counts and digests of its live and of its deleted
+rows.
+"""
 
 from __future__ import annotations
 
@@ -17,41 +19,57 @@ _NOTHING = Digest(0, 0)
 
 @dataclass(frozen=True)
 class Content:
-    """Digests over all table columns; levels and file layout are not in them, nor sequence numbers where they are not exact."""
+    """Digests over all table columns, without levels and file layout, and without sequence numbers unless they are
+    exact.
+
+    Attributes:
+        live: digest of the live rows.
+        dead: digest of the deleted rows.
+    """
 
     live: Digest = _NOTHING
     dead: Digest = _NOTHING
 
     @property
     def rows(self) -> int:
-        """Rows of both kinds."""
+        """Number of rows of both kinds."""
         return self.live.rows + self.dead.rows
 
     def plus(self, other: Content) -> Content:
-        """Both streams together."""
+        """Return the content of both streams together."""
         return Content(self.live.add(other.live), self.dead.add(other.dead))
 
     def text(self) -> str:
-        """Hex digest of the live rows, as reports show it."""
+        """Return the hex digest of the live rows, as reports show it."""
         return f"{self.live.value:032x}"
 
 
 def counts_of(batch: pa.RecordBatch) -> Content:
-    """How many rows of either kind; nothing is digested. For rows that a stronger proof covers (`compact.streams`)."""
+    """Return the number of rows of each kind, without digests, for rows that a stronger proof covers
+    (`compact.streams`).
+    """
     if VALUE_KIND not in batch.schema.names:
         return Content(live=Digest(batch.num_rows, 0))
-    gone = int(is_retract(batch.column(VALUE_KIND)).sum())
-    return Content(Digest(batch.num_rows - gone, 0), Digest(gone, 0))
+    delete_count = int(is_retract(batch.column(VALUE_KIND)).sum())
+    return Content(Digest(batch.num_rows - delete_count, 0), Digest(delete_count, 0))
 
 
 def content_of(batch: pa.RecordBatch, schema: TableSchema, *, exact: bool = False) -> Content:
-    """The content of one batch that holds all table columns; without `_VALUE_KIND` every row is live. ``exact``: sequence numbers and kinds are in it."""
+    """Return the content of one batch.
+
+    Args:
+        batch: rows with all table columns; without `_VALUE_KIND` every row is live.
+        schema: schema of the table.
+        exact: whether sequence numbers and kinds are included.
+    """
     columns = [(field.id, field.name) for field in schema.fields]
     if exact:
         columns += [(SEQUENCE_NUMBER_ID, SEQUENCE_NUMBER), (VALUE_KIND_ID, VALUE_KIND)]
     if VALUE_KIND not in batch.schema.names:
         return Content(live=digest(batch, columns))
-    gone = is_retract(batch.column(VALUE_KIND))
-    if not gone.any():
+    is_delete = is_retract(batch.column(VALUE_KIND))
+    if not is_delete.any():
         return Content(live=digest(batch, columns))
-    return Content(digest(batch.filter(pa.array(~gone)), columns), digest(batch.filter(pa.array(gone)), columns))
+    return Content(
+        digest(batch.filter(pa.array(~is_delete)), columns), digest(batch.filter(pa.array(is_delete)), columns)
+    )

@@ -1,8 +1,8 @@
-"""One big bucket as several tasks: into how many pieces and at which keys it is cut, and how their outcomes become one again.
+"""Division of one large bucket into tasks by key: number of pieces, cut keys, and the join of their results.
 
-Cut keys are quantiles of keys sampled from the row groups of the files to rewrite (key columns alone are decoded), so that pieces
-cost about the same. A piece that begins inside a row group must decode that group from its start, and every piece opens its files:
-both are part of the cost.
+Cut keys are quantiles of keys sampled from the row groups of the files to rewrite (only key columns are decoded), so
+that pieces cost about the same. A piece that begins inside a row group must decode that group from its start, and every
+piece opens its files; both are part of the cost.
 """
 
 from __future__ import annotations
@@ -36,23 +36,28 @@ from lsm_core.read.key_range import KeyBounds, KeyRange
 
 Task = TypeVar("Task", bound=BucketTask)
 _UNEVEN: Final = 1.5
-"""A task is cut from so many fair shares of all work on."""
+"""Number of fair shares of all work from which a task is cut."""
 _SAMPLED_FILES: Final = 64
 _SAMPLED_GROUPS: Final = 48
 _KEYS_OF_A_GROUP: Final = 16
 _DECODING: Final = 0.4
-"""What decoding a row takes of what decoding, merging, encoding and verifying it take."""
+"""Share of decoding in the time of decoding, merging, encoding and verifying a row."""
 _OPENING: Final = 8_000.0
-"""Rows that are compacted in the time that opening a file takes."""
+"""Rows that are compacted in the time of opening a file."""
 _LEAST_GAIN: Final = 1.2
-"""Pieces that would not shorten the work by this factor are not worth their files."""
+"""Smallest speed-up for which a task is cut into pieces."""
 
 
 def pieces_wanted(sizes: Sequence[int], workers: int, least: int) -> list[int]:
-    """Into how many pieces each of these tasks (input bytes) is cut for so many ``workers``.
+    """Return into how many pieces each task is cut.
 
-    A task of at least one and a half fair shares (all bytes / workers) becomes about as many pieces as it is shares, none below
-    ``least`` bytes. So nothing is cut where there are buckets enough, and one huge bucket uses every worker.
+    A task of at least one and a half fair shares (all bytes / workers) becomes about as many pieces as it has shares.
+    So no task is cut among enough buckets, and one huge bucket uses every worker.
+
+    Args:
+        sizes: input bytes of each task.
+        workers: number of workers.
+        least: smallest bytes of a piece.
     """
     total = sum(sizes)
     if workers < 2 or not total:
@@ -65,19 +70,36 @@ def pieces_wanted(sizes: Sequence[int], workers: int, least: int) -> list[int]:
 
 
 def rewritten_bytes(store: TableStore, task: BucketTask) -> int:
-    """File bytes that the compaction task rewrites; 0 for append tables, whose tasks are not cut. Raises :class:`PlanStale`."""
-    return 0 if task.is_append else sum(file.file_size for file in _rewritten(store, task, Shapes(store)))
+    """Return the file bytes that the task rewrites; 0 for append tables, whose tasks are not cut.
+
+    Raises:
+        PlanStale: a file of the plan is no longer live.
+    """
+    return 0 if task.is_append else sum(file.file_size for file in _files_to_rewrite(store, task, Shapes(store)))
 
 
 def cut_task(store: TableStore, task: Task, pieces: int, *, whole: bool = False) -> list[Task]:
-    """The task as at most ``pieces`` tasks over disjoint key ranges, in key order; the task itself where cutting gains nothing.
+    """Cut a task into at most ``pieces`` tasks over disjoint key ranges, in key order.
 
-    ``whole``: it works on all its files, whatever a compaction would rewrite of them. Decodes key columns of a few row groups. Raises :class:`CorruptFile` naming a file that cannot be read, :class:`PlanStale`.
+    Key columns of a few row groups are decoded.
+
+    Args:
+        store: the table.
+        task: the task.
+        pieces: largest number of pieces.
+        whole: the task works on all its files, not only on those that a compaction rewrites.
+
+    Returns:
+        The pieces, or the task itself if cutting gains no time.
+
+    Raises:
+        CorruptFile: a file cannot be read; the error names it.
+        PlanStale: a file of the plan is no longer live.
     """
     if pieces < 2 or task.is_append or task.piece is not None:
         return [task]
     shapes = Shapes(store)
-    files = list(task.files) if whole else _rewritten(store, task, shapes)
+    files = list(task.files) if whole else _files_to_rewrite(store, task, shapes)
     sample = _Sample.of(store, task, files)
     if sample is None:
         return [task]
@@ -86,21 +108,29 @@ def cut_task(store: TableStore, task: Task, pieces: int, *, whole: bool = False)
     if len(ranges) < 2:
         return [task]
     uncut, longest = sample.rows + _OPENING * len(files), 0.0
-    for one in ranges:
-        within = KeyBounds(store, one)
-        opened = sum(within.meets(shape) for shape in shapes.of(files))
-        longest = max(longest, sample.cost(one) + _OPENING * opened)
-    return [replace(task, piece=one) for one in ranges] if uncut >= _LEAST_GAIN * longest else [task]
+    for key_range in ranges:
+        within = KeyBounds(store, key_range)
+        opened_files = sum(within.meets(shape) for shape in shapes.of(files))
+        longest = max(longest, sample.cost(key_range) + _OPENING * opened_files)
+    return [replace(task, piece=key_range) for key_range in ranges] if uncut >= _LEAST_GAIN * longest else [task]
 
 
-def _rewritten(store: TableStore, task: BucketTask, shapes: Shapes) -> list[DataFileMeta]:
+def _files_to_rewrite(store: TableStore, task: BucketTask, shapes: Shapes) -> list[DataFileMeta]:
     names = {file.name for file in plan_of(store, task, shapes).rewritten_files}
     return [file for file in task.files if file.file_name in names]
 
 
 @dataclass(frozen=True, eq=False)
 class _Sample:
-    """Keys of some rows: as BinaryRows, as bytes that compare, the row group each comes from, and how many rows it stands for."""
+    """Keys of some rows.
+
+    Attributes:
+        encoded: distinct keys as BinaryRows, ascending.
+        comparable: the same keys as bytes that compare.
+        ranks: index of each sampled row's key.
+        groups: row group of each sampled row.
+        weights: number of rows that each sampled row represents.
+    """
 
     encoded: list[bytes]
     comparable: list[bytes]
@@ -110,22 +140,22 @@ class _Sample:
 
     @staticmethod
     def of(store: TableStore, task: BucketTask, files: Sequence[DataFileMeta]) -> _Sample | None:
-        """Sampled from the largest of ``files``; None where there is nothing to sample."""
+        """Sample the largest of ``files``; return None without rows."""
         chosen = sorted(files, key=lambda file: -file.row_count)[:_SAMPLED_FILES]
-        taken: list[pa.Table] = []
+        key_tables: list[pa.Table] = []
         groups: list[npt.NDArray[np.int64]] = []
         weights: list[npt.NDArray[np.float64]] = []
         first = 0
         for file in chosen:
             sampled = _SampledKeys(max(1, _SAMPLED_GROUPS // len(chosen)))
             keys = sampled.keys(store, task, file)
-            taken.append(keys)
+            key_tables.append(keys)
             groups.append(sampled.groups + first)
             weights.append(sampled.weights)
             first += sampled.total
-        if not taken or not sum(part.num_rows for part in taken):
+        if not key_tables or not sum(part.num_rows for part in key_tables):
             return None
-        columns = [column.combine_chunks() for column in pa.concat_tables(taken).columns]
+        columns = [column.combine_chunks() for column in pa.concat_tables(key_tables).columns]
         encoded = encode_rows(columns, store.schema.trimmed_key_types).to_numpy(zero_copy_only=False)
         comparable = key_bytes(columns).to_numpy(zero_copy_only=False)
         distinct, ranks = np.unique(comparable, return_inverse=True)
@@ -137,28 +167,28 @@ class _Sample:
 
     @property
     def rows(self) -> float:
-        """Rows that the sample stands for."""
+        """Number of rows that the sample represents."""
         return float(self.weights.sum())
 
     def cuts(self, pieces: int) -> list[bytes]:
-        """Up to ``pieces - 1`` keys (BinaryRows, ascending) between pieces of about the same cost."""
+        """Return up to ``pieces - 1`` keys (BinaryRows, ascending) between pieces of about the same cost."""
         below = np.concatenate(([0.0], np.cumsum(np.bincount(self.ranks, self.weights))))
         middle = int(np.searchsorted(below, self.rows / 2))
-        again = _DECODING * self._decoded_twice(middle)
-        share = (self.rows + (pieces - 1) * again) / pieces
-        wanted = share + np.arange(pieces - 1) * (share - again)
-        places = np.clip(np.rint(np.interp(wanted, below, np.arange(len(below)))), 0, len(self.encoded))
+        repeated_cost = _DECODING * self._decoded_twice(middle)
+        share = (self.rows + (pieces - 1) * repeated_cost) / pieces
+        cut_weights = share + np.arange(pieces - 1) * (share - repeated_cost)
+        places = np.clip(np.rint(np.interp(cut_weights, below, np.arange(len(below)))), 0, len(self.encoded))
         return [self.encoded[place] for place in np.unique(places.astype(np.int64)) if 0 < place < len(self.encoded)]
 
-    def cost(self, one: KeyRange) -> float:
-        """What compacting the range costs, in rows merged; rows that two ranges decode count for a part."""
-        low = 0 if one.low is None else self.encoded.index(one.low)
-        high = len(self.encoded) if one.high is None else self.encoded.index(one.high)
+    def cost(self, key_range: KeyRange) -> float:
+        """Return the cost of compacting the range, in rows merged; rows that two ranges decode count partly."""
+        low = 0 if key_range.low is None else self.encoded.index(key_range.low)
+        high = len(self.encoded) if key_range.high is None else self.encoded.index(key_range.high)
         inside = (self.ranks >= low) & (self.ranks < high)
         return float(self.weights[inside].sum()) + _DECODING * self._decoded_twice(low)
 
     def _decoded_twice(self, rank: int) -> float:
-        """Rows below a cut in row groups that go on beyond it: the piece above decodes them too."""
+        """Return the rows below a cut in row groups that continue beyond it, which the piece above decodes too."""
         inside = np.bincount(self.groups, self.weights)
         below = np.bincount(self.groups, self.weights * (self.ranks < rank))
         return float(below[(below > 0) & (below < inside)].sum())
@@ -175,8 +205,8 @@ class _SampledKeys:
         self.weights: npt.NDArray[np.float64] = np.zeros(0)
 
     def keys(self, store: TableStore, task: BucketTask, file: DataFileMeta) -> pa.Table:
-        """The keys' columns, one row a sampled row."""
-        found: list[pa.RecordBatch] = []
+        """Return the key columns of the sampled rows."""
+        key_batches: list[pa.RecordBatch] = []
         source = open_kv(
             store,
             task.partition,
@@ -187,31 +217,33 @@ class _SampledKeys:
             need_kind=False,
             row_groups=self._choose,
         )
-        at = 0
+        first_row = 0
         with closing(source) as batches:  # type: ignore[type-var]
             for batch in batches:
-                inside = self._rows[(self._rows >= at) & (self._rows < at + batch.num_rows)] - at
-                found.append(batch.take(pa.array(inside)))
-                at += batch.num_rows
-        return pa.Table.from_batches(found).select(list(key_names(store.schema)))
+                sampled_rows = (
+                    self._rows[(self._rows >= first_row) & (self._rows < first_row + batch.num_rows)] - first_row
+                )
+                key_batches.append(batch.take(pa.array(sampled_rows)))
+                first_row += batch.num_rows
+        return pa.Table.from_batches(key_batches).select(list(key_names(store.schema)))
 
     def _choose(self, source: FileSource) -> list[int]:
-        """Which row groups are read; notes which of their rows are taken."""
+        """Select row groups to read, and record their sampled rows."""
         counts = np.asarray(source.group_rows, np.int64)
         self.total = len(counts)
         chosen = np.unique(np.linspace(0, len(counts) - 1, min(self._most, len(counts))).astype(np.int64))
         starts = np.cumsum(counts[chosen]) - counts[chosen]
-        # row numbers of each group from its first on, evenly; none of a group without rows
+        # evenly spaced row numbers of each group from its first row on; none of an empty group
         evenly = np.arange(_KEYS_OF_A_GROUP)
-        taken: list[Any] = [np.unique(evenly * rows // _KEYS_OF_A_GROUP)[:rows] for rows in counts[chosen]]
-        self._rows = np.concatenate([start + part for start, part in zip(starts, taken, strict=True)])
-        self.groups = np.repeat(chosen, [len(part) for part in taken])
+        rows_of_groups: list[Any] = [np.unique(evenly * rows // _KEYS_OF_A_GROUP)[:rows] for rows in counts[chosen]]
+        self._rows = np.concatenate([start + part for start, part in zip(starts, rows_of_groups, strict=True)])
+        self.groups = np.repeat(chosen, [len(part) for part in rows_of_groups])
         read = max(1, int(counts[chosen].sum()))
         scale = source.rows / read
         self.weights = np.concatenate(
             [
                 np.full(len(part), scale * rows / max(1, len(part)))
-                for part, rows in zip(taken, counts[chosen], strict=True)
+                for part, rows in zip(rows_of_groups, counts[chosen], strict=True)
             ]
         )
         return [int(group) for group in chosen]
@@ -223,23 +255,30 @@ _DIGEST_MODULUS = 1 << 128
 
 
 def join(store: TableStore, task: BucketTask, results: Sequence[BucketResult]) -> BucketResult:
-    """One result of ``task`` from those of its pieces, in key order.
+    """Return one result of ``task`` from the results of its pieces, in key order.
 
-    V0 over all pieces: every row of the rewritten files was read by exactly one piece (a piece takes only rows of its own range, so
-    the sum tells), and the bucket is a proper tree afterwards. Raises :class:`VerificationFailed` ("V0"); the pieces' outputs are
-    deleted then.
+    V0 is checked over all pieces: every row of the rewritten files was read by exactly one piece (a piece reads only
+    rows of its range, so their sum proves it), and the bucket is a valid tree afterwards.
+
+    Args:
+        store: the table.
+        task: the task that was cut.
+        results: results of the pieces, in key order.
+
+    Raises:
+        VerificationFailed: V0 failed; the pieces' outputs are deleted.
     """
     if len(results) == 1:
         return results[0]
     try:
-        return _joined(store, task, results)
+        return _join_results(store, task, results)
     except BaseException:
         for result in results:
             discard_result(store, task, result)
         raise
 
 
-def _joined(store: TableStore, task: BucketTask, results: Sequence[BucketResult]) -> BucketResult:
+def _join_results(store: TableStore, task: BucketTask, results: Sequence[BucketResult]) -> BucketResult:
     shapes = Shapes(store)
     plan = plan_of(store, task, shapes)
     by_name = {file.file_name: file for file in task.files}
@@ -247,9 +286,9 @@ def _joined(store: TableStore, task: BucketTask, results: Sequence[BucketResult]
     moved = [by_name[file.name] for file in plan.upgrades]
     rows_in = sum(result.report.rows_in for result in results)
     marks = TaskVectors(store, task)
-    counted = marks.living(rewritten)
-    if rows_in != counted:
-        raise VerificationFailed("V0", [f"the pieces read {rows_in} rows of {counted}"])
+    expected_rows = marks.living(rewritten)
+    if rows_in != expected_rows:
+        raise VerificationFailed("V0", [f"the pieces read {rows_in} rows of {expected_rows}"])
     after = [file for result in results for file in result.message.compact_after]
     check_tree(store, task, [*rewritten, *moved], after, shapes)
     before = (*rewritten, *moved)
@@ -277,8 +316,8 @@ def _joined(store: TableStore, task: BucketTask, results: Sequence[BucketResult]
 def _report(
     rewritten: Sequence[DataFileMeta], upgrades: int, message: CommitMessage, reports: Sequence[BucketReport]
 ) -> BucketReport:
-    made = message.own_files()
-    judged = [report for report in reports if report.rows_in] or reports  # nothing to say of a piece without rows
+    new_files = message.own_files()
+    verified = [report for report in reports if report.rows_in] or reports  # a piece without rows verifies nothing
     reasons = sorted({reason for report in reports for reason in report.rows_dropped})
     digests = [report.digest for report in reports]
     return BucketReport(
@@ -286,21 +325,21 @@ def _report(
         rows_out=sum(report.rows_out for report in reports),
         rows_dropped={reason: sum(report.rows_dropped.get(reason, 0) for report in reports) for reason in reasons},
         bytes_in=sum(file.file_size for file in rewritten),
-        bytes_out=sum(file.file_size for file in made),
+        bytes_out=sum(file.file_size for file in new_files),
         files_in=len(rewritten),
-        files_out=len(made),
+        files_out=len(new_files),
         files_upgraded=upgrades,
         seconds=max(report.seconds for report in reports),
-        # digests of rewrites and of pieces add up; there is none where one of them was not taken
+        # digests of rewrites and pieces are added; without one of them the sum is unknown
         digest=f"{sum(int(text, 16) for text in digests) % _DIGEST_MODULUS:032x}" if all(digests) else "",
-        verification=min(report.verification for report in judged),
+        verification=min(report.verification for report in verified),
         setting=reports[0].setting,
         rows_read_again=sum(report.rows_read_again for report in reports),
         keys_checked=sum(report.keys_checked for report in reports),
         keys_folded=sum(report.keys_folded for report in reports),
         keys_one_by_one=sum(report.keys_one_by_one for report in reports),
         changes_told=sum(report.changes_told for report in reports),
-        written_by={name: who for report in reports for name, who in report.written_by.items()},
+        written_by={name: executor for report in reports for name, executor in report.written_by.items()},
     )
 
 

@@ -1,4 +1,4 @@
-"""Two hands on one bucket: one thread decodes and merges ahead while the caller encodes (kernels.md note 3)."""
+"""Pipeline over one bucket: one thread decodes and merges ahead while the caller encodes (kernels.md note 3)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final, Generic, TypeVar
 T = TypeVar("T")
 
 DEPTH: Final = 2
-"""Finished items waiting for the consumer: enough to keep both hands busy, few enough to stay small."""
+"""Number of finished items waiting for the consumer: enough to keep both threads busy, few enough to limit memory."""
 _POLL_SECONDS: Final = 0.05
 
 
@@ -22,13 +22,13 @@ class _Failed:
 
 
 class _End:
-    """Marks the end of the stream."""
+    """Marker of the end of the stream."""
 
 
 def ahead(source: Generator[T, None, None], depth: int = DEPTH) -> Iterator[T]:
-    """Items of ``source``, produced by another thread at most ``depth`` ahead; its error is raised here.
+    """Yield the items of ``source``, produced by another thread at most ``depth`` ahead; its error is raised here.
 
-    Leaving early (an error of the consumer, or ``close``) stops the producer and closes ``source`` before returning.
+    An early exit (an error of the consumer, or ``close``) stops the producer and closes ``source`` before returning.
     """
     worker = _Producer(source, depth)
     worker.start()
@@ -56,7 +56,7 @@ class _Producer(Generic[T]):
             if isinstance(item, _Failed):
                 raise item.error
             yield item
-            del item  # the consumer is done with it: it must not live on while the next one is awaited
+            del item  # released before the next item is awaited, because the consumer no longer needs it
 
     def stop(self) -> None:
         self._stopped.set()

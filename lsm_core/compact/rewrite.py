@@ -1,4 +1,6 @@
-"""Rewrite one group of files of a bucket: merge, encode, and count what went in, what came out and why the rest did not."""
+"""Rewrite of one group of files of a bucket: merge, encode, and count input rows, output rows and dropped rows by
+reason.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +32,21 @@ from lsm_core.tree import Levels
 
 @dataclass(frozen=True)
 class Rewritten:
-    """Files read and files written; ``content`` counts the rows handed to the writer, ``dropped`` the rows that were not.
+    """Result of a rewrite.
 
-    ``digests`` holds the digests of those rows by row group; where it or its ``groups`` are None ``content`` has one digest of all.
-    ``rows_read``: rows by input file; for a key range those in it, None where nobody counted. The counts of keys are those of
-    `MergeCounters`. ``changelog``: what was produced beside the output; ``above``: files that keys were
-    looked up in, whose rows may be among the output.
+    Attributes:
+        before: files read.
+        after: files written.
+        content: counts of the rows that the writer received; with one digest of all where ``digests`` or its ``groups``
+            are None.
+        dropped: rows by reason that were left out.
+        keys_folded: see `MergeCounters`.
+        keys_one_by_one: see `MergeCounters`.
+        digests: digests of the written rows by row group; None for one digest of all.
+        rows_read: rows by input file, for a key range those in it; None if not counted.
+        changelog: changelog written beside the output; None for none.
+        above: files in which keys were looked up, whose rows may be among the output.
+        superseded: rows above the output that are no longer valid; None if no keys were looked up.
     """
 
     before: tuple[DataFileMeta, ...]
@@ -52,7 +63,7 @@ class Rewritten:
 
     @property
     def digest(self) -> int | None:
-        """128 bits that stand for what was handed to the writer; None where not all of it was digested."""
+        """128-bit digest of the rows that the writer received; None where not all of them were digested."""
         return self.content.live.value if self.digests is None else self.digests.digest
 
 
@@ -68,11 +79,18 @@ def rewrite(
     share: int = 1,
     deletions: Mapping[str, DeletionFile] = MappingProxyType({}),
 ) -> Rewritten:
-    """Merge ``files`` of the task's bucket (of their keys ``within``) into files of its output level.
+    """Merge files of the task's bucket into files of its output level; on failure no output or changelog file is left.
 
-    ``pipelined`` merges on another thread than it encodes. A ``witness`` sees every input row. ``share``: so many rewrites share one
-    merge budget. ``deletions``: by file, vectors of rows that are not there. On failure nothing of the output is left, changelog files
-    neither.
+    Args:
+        store: the table.
+        task: the task.
+        files: files to rewrite.
+        shapes: cache of the files' keys.
+        pipelined: merge on another thread than encoding.
+        witness: receives every input row; None for none.
+        within: range of keys to rewrite; None for all.
+        share: number of rewrites that share one merge budget.
+        deletions: vectors of deleted rows by file name.
     """
     levels = Levels(shapes.of(task.files), store.options.num_levels)
     rules = changelog_rules(store, task, files, levels.max_level)
@@ -93,9 +111,21 @@ def changelog_of_upgrade(
     share: int = 1,
     deletions: Mapping[str, DeletionFile] = MappingProxyType({}),
 ) -> ProducedChangelog | None:
-    """The changelog of raising ``file``, whose bytes stay, to the task's output level; None where the table produces none.
+    """Write the changelog of an upgrade of ``file``, which is not rewritten, to the task's output level.
 
-    Raises :class:`VerificationFailed` ("V0") when rows were left out.
+    Args:
+        store: the table.
+        task: the task.
+        file: the file.
+        shapes: cache of the files' keys.
+        share: number of tasks that share one merge budget.
+        deletions: vectors of deleted rows by file name.
+
+    Returns:
+        The changelog, or None if the table writes none.
+
+    Raises:
+        VerificationFailed: V0 failed: rows were left out.
     """
     rules = changelog_rules(store, task, [file], Levels(shapes.of(task.files), store.options.num_levels).max_level)
     if rules is None or not rules.produces:
@@ -104,11 +134,11 @@ def changelog_of_upgrade(
     with ChangelogProducer(store, task, [file], rules, shapes, living, None, deletions) as producer:
         rows = 0
         merging = _merging(store, task, None, share, producer, None, {})
-        for batch in _merged(merging, sections_of(store, [file], shapes)):
+        for batch in _merge_sections(merging, sections_of(store, [file], shapes)):
             rows += batch.num_rows
         changelog = producer.close()
-        gone = sum(merging.dropped.values())
-        if rows + gone != file.row_count:
+        dropped_rows = sum(merging.dropped.values())
+        if rows + dropped_rows != file.row_count:
             raise VerificationFailed("V0", [f"{rows} rows of {file.file_name} were compared, it has {file.row_count}"])
         return changelog
 
@@ -139,14 +169,14 @@ def _rewrite(
     )
     digests = OutputDigest(store, task, task.output_level)
     try:
-        source = _merged(merging, sections_of(store, files, shapes))
+        source = _merge_sections(merging, sections_of(store, files, shapes))
         with closing(ahead(source) if pipelined else source) as batches:  # type: ignore[type-var]
             for batch in batches:
                 digests.add(batch)
                 if witness is not None and task.verification == SAMPLED:
                     witness.handed(batch)
                 writer.write(batch)
-                del batch  # the writer holds what it still needs; the merge may have the rest back
+                del batch  # the writer keeps the rows that it needs; the merge may reuse the other memory
                 digests.written(writer.group_rows)
         after = writer.close()
         digests.finish(writer.group_rows)
@@ -195,7 +225,7 @@ def _merging(
     )
 
 
-def _merged(merging: Merging, sections: Sequence[Section]) -> Generator[pa.RecordBatch, None, None]:
+def _merge_sections(merging: Merging, sections: Sequence[Section]) -> Generator[pa.RecordBatch, None, None]:
     for section in sections:
         with closing(merging.section(section)) as batches:
             yield from batches

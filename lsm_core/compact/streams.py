@@ -1,7 +1,8 @@
-"""What a stream of rows says, in its order and to the bit: a hash a column over its values, however batches are cut.
+"""Hash of a stream of rows, in order and to the bit: one hash a column over its values, independent of batch
+boundaries.
 
-Stronger than the digest of a content, which knows no order, and ten times as quick. It needs types whose values Parquet gives back
-as they were handed over; nested ones, and other formats, are compared by digests.
+It is stronger than the digest of a content, which ignores order, and ten times as fast. It needs types whose values
+Parquet returns unchanged; nested types and other formats are compared by digests.
 """
 
 from __future__ import annotations
@@ -18,26 +19,26 @@ from lsm_core.format.kv_layout import SEQUENCE_NUMBER, VALUE_KIND
 from lsm_core.types.dictionaries import longest_value, plain
 
 _DECODED_BYTES: Final = 64 << 20
-"""Bytes of a dictionary's values that are looked at together."""
+"""Bytes of a dictionary's values that are decoded at a time."""
 
 
 class Streams:
-    """Hashes of rows that pass: all table columns, and those of `_SEQUENCE_NUMBER` and `_VALUE_KIND` that a batch has."""
+    """Hashes of rows: all table columns, and `_SEQUENCE_NUMBER` and `_VALUE_KIND` where a batch has them."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.rows = 0
         self._columns = {name: _Column() for name in (SEQUENCE_NUMBER, VALUE_KIND, *names)}
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """See rows; columns of other names are left out."""
+        """Add rows; columns of other names are ignored."""
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             self.add_column(name, column, self.rows)
         self.rows += batch.num_rows
 
     def add_column(self, name: str, column: pa.Array, row: int) -> None:
-        """See the values of one column from row number ``row`` on; of a column of another name nothing is seen.
+        """Add the values of one column from row number ``row`` on; a column of another name is ignored.
 
-        Who shows columns one by one sets :attr:`rows` when all were shown.
+        A caller that adds columns one by one sets :attr:`rows` at the end.
         """
         if name in self._columns:
             self._columns[name].add(column, row)
@@ -51,12 +52,12 @@ class Streams:
         return whole.intdigest()
 
     def differing(self, other: Streams) -> list[str]:
-        """Names of the columns whose values are not the same, in the same order, as those of ``other``."""
+        """Return the names of the columns whose values or order differ from those of ``other``."""
         return [name for name, column in self._columns.items() if column.value != other._columns[name].value]
 
 
 class _Column:
-    """Where the nulls are, how long the texts are, and all values end to end: together they say everything."""
+    """Hashes of null positions, text lengths and all values of a column, which together determine it."""
 
     def __init__(self) -> None:
         self._nulls, self._lengths, self._values = xxhash.xxh3_128(), xxhash.xxh3_128(), xxhash.xxh3_128()
@@ -66,7 +67,7 @@ class _Column:
         return self._nulls.digest(), self._lengths.digest(), self._values.digest()
 
     def add(self, column: pa.Array, row: int) -> None:
-        """Rows from number ``row`` on; of a dictionary its values, so many at a time that they fit into memory."""
+        """Add rows from number ``row`` on; a dictionary is decoded in parts that fit into memory."""
         if pa.types.is_dictionary(column.type):
             rows = max(1, _DECODED_BYTES // max(1, longest_value(column)))
             for start in range(0, len(column), rows):
@@ -78,7 +79,7 @@ class _Column:
         if column.null_count:
             missing = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))
             self._nulls.update((missing + row).data)
-            column = column.drop_null()  # what lies under nulls means nothing
+            column = column.drop_null()  # values under nulls are undefined
         if not len(column):
             return
         if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
@@ -92,16 +93,16 @@ class _Column:
             self._values.update(memoryview(column.to_numpy(zero_copy_only=False)))
             return
         width = int(column.type.bit_width) // 8
-        side_by_side = memoryview(column.buffers()[1])[column.offset * width : (column.offset + len(column)) * width]
+        value_bytes = memoryview(column.buffers()[1])[column.offset * width : (column.offset + len(column)) * width]
         if pa.types.is_floating(column.type):
-            values: npt.NDArray[Any] = np.frombuffer(side_by_side, np.float64 if width == 8 else np.float32)
-            if np.isnan(values).any():  # every NaN as the same one
-                side_by_side = np.where(np.isnan(values), values.dtype.type(np.nan), values).data
-        self._values.update(side_by_side)
+            values: npt.NDArray[Any] = np.frombuffer(value_bytes, np.float64 if width == 8 else np.float32)
+            if np.isnan(values).any():  # all NaNs hash equally
+                value_bytes = np.where(np.isnan(values), values.dtype.type(np.nan), values).data
+        self._values.update(value_bytes)
 
 
 def keeps_every_bit(kind: pa.DataType) -> bool:
-    """Whether Parquet gives values of this type back as they were handed over: those of a fixed width, and bytes."""
+    """Return whether Parquet returns values of this type unchanged: those of a fixed width, and bytes."""
     return bool(
         pa.types.is_string(kind)
         or pa.types.is_binary(kind)

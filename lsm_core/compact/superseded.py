@@ -1,5 +1,7 @@
-"""Which rows above its output a compaction supersedes: those of the keys that come up from level 0 (merge-on-write, Java
-`LookupChangelogMergeFunctionWrapper` with a `BucketedDvMaintainer`)."""
+"""Rows above its output that a compaction supersedes: those of the keys that leave level 0 (merge-on-write).
+
+Source: ``LookupChangelogMergeFunctionWrapper`` with a ``BucketedDvMaintainer``.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +32,25 @@ def superseded_rows(
     within: KeyBounds | None = None,
     share: int = 1,
 ) -> dict[str, DeletionVector]:
-    """By file above the task's output level, the rows that are no answer any more once the level-0 files ``raised`` are up there.
+    """Return the rows above the output level that the level-0 files ``raised`` supersede.
 
-    Rows that are marked already are left out. One pass over the key columns of ``raised`` (of their keys ``within``) in key order, a
-    semi-join a window with the levels above; deletes supersede as other rows do, rows whose lifetime is over do not. ``share``: so
-    many pieces share one merge budget. Raises :class:`CorruptFile` naming a damaged file.
+    Rows that are already marked are left out. One pass over the key columns of ``raised`` in key order, with one
+    semi-join for each window, searches the levels above. Deletes supersede rows too; expired rows do not.
+
+    Args:
+        store: the table.
+        task: the task.
+        raised: files that leave level 0.
+        marks: deletion vectors of the task's files.
+        shapes: cache of the files' keys.
+        within: range of keys; None for all.
+        share: number of pieces that share one merge budget.
+
+    Returns:
+        Deletion vectors by file.
+
+    Raises:
+        CorruptFile: a file is damaged; the error names it.
     """
     new = [file for file in raised if file.level == 0 and task.output_level > 0]
     above = [file for file in task.files if file.level > task.output_level]
@@ -64,22 +80,27 @@ def superseded_rows(
         budget=store.options.merge_budget // share,
     )
     spec = KeySpec.of(store.schema, table=store.name)
-    found: dict[str, list[DeletionVector]] = {}
+    vectors: dict[str, list[DeletionVector]] = {}
     rows = RowsAbove(store, task.partition, task.bucket, above, pa.schema([]), deletions=marks.places)
     with rows:
         for section in sections_of(store, new, shapes):
             with closing(merging.section(section)) as windows:
                 for window in windows:
-                    asked = SortedKeys(spec.keys(window), window.select(list(keys)))
-                    for hits in rows.find(asked):
-                        found.setdefault(hits.file.file_name, []).append(DeletionVector.of(hits.positions))
-    return {name: DeletionVector.union(parts) for name, parts in found.items()}
+                    wanted = SortedKeys(spec.keys(window), window.select(list(keys)))
+                    for hits in rows.find(wanted):
+                        vectors.setdefault(hits.file.file_name, []).append(DeletionVector.of(hits.positions))
+    return {name: DeletionVector.union(parts) for name, parts in vectors.items()}
 
 
-def joined_vectors(*found: Mapping[str, DeletionVector]) -> dict[str, DeletionVector]:
-    """By file, the rows that any of ``found`` marks."""
-    names = dict.fromkeys(name for vectors in found for name in vectors)
-    return {name: DeletionVector.union([vectors[name] for vectors in found if name in vectors]) for name in names}
+def joined_vectors(*vectors_by_file: Mapping[str, DeletionVector]) -> dict[str, DeletionVector]:
+    """Return by file the rows that any of ``vectors_by_file`` marks."""
+    names = dict.fromkeys(name for vectors_of_part in vectors_by_file for name in vectors_of_part)
+    return {
+        name: DeletionVector.union(
+            [vectors_of_part[name] for vectors_of_part in vectors_by_file if name in vectors_of_part]
+        )
+        for name in names
+    }
 
 
 __all__ = ["joined_vectors", "superseded_rows"]

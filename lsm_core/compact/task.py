@@ -1,4 +1,4 @@
-"""What a compaction worker is told and what it answers: plain frozen values that cross processes as bytes."""
+"""Tasks and results of compaction workers: plain frozen values that are sent between processes as bytes."""
 
 from __future__ import annotations
 
@@ -31,17 +31,28 @@ _VERSION: Final = 4
 
 @dataclass(frozen=True)
 class BucketTask:
-    """One bucket's share of a compaction plan (Java `CompactTask`).
+    """Part of a compaction plan for one bucket.
 
-    ``files`` are all live files of the bucket at snapshot ``base_snapshot``; ``unit_names`` those that the strategy
-    picked for ``output_level``. Append tables leave ``unit_names`` empty and name their ``bins`` instead: every bin
-    becomes one rolling output. ``drop_delete``: nothing older than the unit's output remains below it, so deletes go.
-    ``by_file``: every file of the unit is rewritten on its own (`CompactUnit.by_file`).
-    ``now_ms``: the plan's clock (epoch ms); rows whose record-level lifetime is over by then are left out, None: none are.
-    ``verification``: option `dredge.verification`. "full": counters and metadata (V0), all of the output re-read (V1), and the judge
-    (V2); "sampled": of the output's Parquet row groups one in eight is re-read, and all footers; "counts": V0 only.
-    ``index_files``: the index files of the bucket that hold deletion vectors at ``base_snapshot``.
-    ``piece``: only these keys of what is rewritten; the piece without a lower bound also does the upgrades (`compact.pieces` cuts and joins).
+    Attributes:
+        partition: BinaryRow bytes of the partition.
+        bucket: number of the bucket.
+        total_buckets: number of buckets of the partition.
+        files: all live files of the bucket at snapshot ``base_snapshot``.
+        unit_names: files that the strategy picked for ``output_level``; empty for append tables.
+        output_level: level of the output.
+        drop_delete: whether deletes are dropped, because no older row remains below the unit's output.
+        base_snapshot: id of the snapshot of the plan.
+        verification: option `dredge.verification`: "full" checks counters and metadata (V0), re-reads all of the output
+            (V1) and calls the judge (V2). "sampled" re-reads one in eight of the output's Parquet row groups, and all
+            footers. "counts" checks V0 only.
+        bins: append tables: files by bin; every bin becomes one rolling output.
+        by_file: whether every file of the unit is rewritten on its own (`CompactUnit.by_file`).
+        now_ms: clock of the plan (epoch ms); rows that are expired by then are left out. None for no expiry.
+        piece: range of keys to rewrite; None for all. The piece without a lower bound also does the upgrades
+            (`compact.pieces` cuts and joins).
+        index_files: index files of the bucket with deletion vectors at ``base_snapshot``.
+
+    Source: ``CompactTask``.
     """
 
     partition: bytes
@@ -60,7 +71,11 @@ class BucketTask:
     index_files: tuple[IndexFileMeta, ...] = ()
 
     def deletions(self, store: TableStore) -> dict[str, DeletionFile]:
-        """Where the vectors of the bucket's files lie, by data file. Raises :class:`CorruptFile`."""
+        """Return the places of the deletion vectors of the bucket's files, by data file.
+
+        Raises:
+            CorruptFile: a file has two vectors.
+        """
         return deletion_files(store, self.partition, self.bucket, self.index_files)
 
     @property
@@ -69,8 +84,10 @@ class BucketTask:
         return bool(self.bins)
 
     def to_bytes(self) -> bytes:
-        """Bytes for a worker: an Arrow stream of the files, the rest as JSON in its schema metadata."""
-        rest = {
+        """Return the task as bytes for a worker: an Arrow stream of the files, with the other fields as JSON in its
+        metadata.
+        """
+        settings = {
             "version": _VERSION,
             "partition": self.partition.hex(),
             "bucket": self.bucket,
@@ -88,38 +105,57 @@ class BucketTask:
             if self.piece is None
             else [None if side is None else side.hex() for side in (self.piece.low, self.piece.high)],
         }
-        return files_to_bytes(self.files, {b"dredge.task": json.dumps(rest).encode()})
+        return files_to_bytes(self.files, {b"dredge.task": json.dumps(settings).encode()})
 
     @staticmethod
     def from_bytes(data: bytes) -> BucketTask:
-        """Inverse of :meth:`to_bytes`; raises :class:`CorruptFile` on anything else."""
+        """Return the task of :meth:`to_bytes`.
+
+        Raises:
+            CorruptFile: the bytes are something else.
+        """
         files, metadata = files_from_bytes(data)
         try:
-            rest = parse_json(metadata[b"dredge.task"])
-            if rest.pop("version") != _VERSION:
+            settings = parse_json(metadata[b"dredge.task"])
+            if settings.pop("version") != _VERSION:
                 raise CorruptFile("<compaction task>", "made by another version of Dredge")
-            rest["partition"] = bytes.fromhex(rest["partition"])
-            rest["unit_names"] = tuple(rest["unit_names"])
-            rest["bins"] = tuple(tuple(names) for names in rest["bins"])
-            rest["index_files"] = tuple(IndexFileMeta.of_list(one) for one in rest["index_files"])
-            if rest["piece"] is not None:
-                low, high = (None if side is None else bytes.fromhex(side) for side in rest["piece"])
-                rest["piece"] = KeyRange(low, high)
-            return BucketTask(files=files, **rest)
+            settings["partition"] = bytes.fromhex(settings["partition"])
+            settings["unit_names"] = tuple(settings["unit_names"])
+            settings["bins"] = tuple(tuple(names) for names in settings["bins"])
+            settings["index_files"] = tuple(IndexFileMeta.of_list(values) for values in settings["index_files"])
+            if settings["piece"] is not None:
+                low, high = (None if side is None else bytes.fromhex(side) for side in settings["piece"])
+                settings["piece"] = KeyRange(low, high)
+            return BucketTask(files=files, **settings)
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptFile("<compaction task>", f"unreadable: {error!r}") from error
 
 
 @dataclass(frozen=True)
 class BucketReport:
-    """Numbers of one executed task: rows, bytes (file sizes), files, seconds of wall clock.
+    """Numbers of one executed task.
 
-    ``digest`` is the hex digest of the rows handed to the writers (the content of ``files_out``; of rewrites compared to the bit it
-    also depends on their order and row groups), summed over rewrites and pieces, "" where not all rows were digested; ``verification``
-    the highest level passed ("V0", "V1", "V2") and ``setting`` what was asked for (`BucketTask.verification`); ``rows_read_again`` the
-    rows of the output that V1 read again; ``keys_checked`` what the judge compared; ``rows_dropped`` counts per named reason.
-    ``keys_folded``: keys of which several versions became a new row; ``keys_one_by_one``: those of them that a function folded key by key.
-    ``changes_told``: rows of changelog files. ``written_by``: on Spark, the executor that wrote each new file ("executor 2 on host-7"), by name.
+    Attributes:
+        rows_in: rows read.
+        rows_out: rows written.
+        rows_dropped: rows left out, by reason.
+        bytes_in: file bytes read.
+        bytes_out: file bytes written.
+        files_in: files read.
+        files_out: files written.
+        files_upgraded: files that were only moved to another level.
+        seconds: wall clock.
+        digest: hex digest of the rows that the writers received (the content of ``files_out``), summed over rewrites
+            and pieces; "" where not all rows were digested. For rewrites compared to the bit it also depends on order
+            and row groups.
+        verification: highest level passed: "V0", "V1" or "V2".
+        setting: level that was requested (`BucketTask.verification`).
+        rows_read_again: output rows that V1 re-read.
+        keys_checked: keys that the judge compared.
+        keys_folded: keys of which several versions became a new row.
+        keys_one_by_one: those of them that a function folded key by key.
+        changes_told: rows of changelog files.
+        written_by: on Spark, by name of each new file the executor that wrote it ("executor 2 on host-7").
     """
 
     rows_in: int = 0
@@ -144,11 +180,15 @@ class BucketReport:
 
 @dataclass(frozen=True)
 class BucketResult:
-    """The commit message of an executed task and its report.
+    """Result of an executed task.
 
-    ``marks``: of a piece, by data file above its output the rows that it supersedes (deletion vectors of the wide layout); the
-    index files of the whole bucket are written when its pieces are joined.
-    ``error``: the task failed, and left nothing; ``declined``: why it was not begun ("": it was). Both stay where they arose: they cross no process.
+    Attributes:
+        message: commit message.
+        report: numbers of the task.
+        marks: of a piece, by data file above its output the rows that it supersedes (deletion vectors of the wide
+            layout). The index files of the whole bucket are written when its pieces are joined.
+        error: error of a failed task, which left no files; it is not sent between processes.
+        declined: reason why the task was not started; "" if it was. It is not sent between processes.
     """
 
     message: CommitMessage
@@ -159,97 +199,131 @@ class BucketResult:
 
     @staticmethod
     def without(task: BucketTask, error: DredgeError | None = None, declined: str = "") -> BucketResult:
-        """The result of a task that failed, or was not begun: its message is empty."""
+        """Return the result of a task that failed or was not started: its message is empty."""
         message = CommitMessage(task.partition, task.bucket, task.total_buckets)
         return BucketResult(message, BucketReport(), error=error, declined=declined)
 
     def written_by(self, executor: str) -> BucketResult:
-        """The same, whose report says that ``executor`` wrote all new files."""
+        """Return the same result with ``executor`` as the writer of all new files."""
         names = [file.file_name for file in self.message.written()]
         return replace(self, report=replace(self.report, written_by=dict.fromkeys(names, executor)))
 
     def to_bytes(self) -> bytes:
-        """Bytes for the driver: report and marks as JSON line, then the message."""
+        """Return the result as bytes for the driver: report and marks as a JSON line, then the message."""
         marks = {name: base64.b64encode(vector).decode("ascii") for name, vector in self.marks.items()}
         return json.dumps([asdict(self.report), marks]).encode() + b"\n" + self.message.to_bytes()
 
     @staticmethod
     def from_bytes(data: bytes) -> BucketResult:
-        """Inverse of :meth:`to_bytes`; raises :class:`CorruptFile` on anything else."""
-        head, found, rest = data.partition(b"\n")
+        """Return the result of :meth:`to_bytes`.
+
+        Raises:
+            CorruptFile: the bytes are something else.
+        """
+        head, separator, message_bytes = data.partition(b"\n")
         try:
-            if not found:
+            if not separator:
                 raise ValueError("no report line")
             report, marks = parse_json(head)
             vectors = {str(name): base64.b64decode(text, validate=True) for name, text in marks.items()}
-            return BucketResult(CommitMessage.from_bytes(rest), BucketReport(**report), vectors)
+            return BucketResult(CommitMessage.from_bytes(message_bytes), BucketReport(**report), vectors)
         except (AttributeError, TypeError, ValueError) as error:
             raise CorruptFile("<compaction result>", f"unreadable: {error!r}") from error
 
 
 class Witness(Protocol):
-    """Sees the rows of one task's rewrites as they pass, and then says whether they are right (verification V2)."""
+    """Observer of the rows of one task's rewrites that then decides whether they are correct (verification V2)."""
 
     def input(self, file: DataFileMeta, batch: pa.RecordBatch) -> None:
-        """Rows read from an input file: `_KEY_*`, `_SEQUENCE_NUMBER`, `_VALUE_KIND` and all value columns."""
+        """Receive rows read from an input file: `_KEY_*`, `_SEQUENCE_NUMBER`, `_VALUE_KIND` and all value columns."""
 
     def looked_up(self, batch: pa.RecordBatch) -> None:
-        """Rows of the levels above the output, found for keys of the input; as :meth:`input` gets them."""
+        """Receive rows of the levels above the output that were found for input keys, with the columns of
+        :meth:`input`.
+        """
 
     def changed(self, batch: pa.RecordBatch) -> None:
-        """Rows handed to the writer of changelog files: as :meth:`input` gets them, the kinds being those of the changelog."""
+        """Receive rows of the changelog files, with the columns of :meth:`input` and the kinds of the changelog."""
 
     def wanted(self, file: DataFileMeta, keys: pa.RecordBatch) -> pa.Array:
-        """Positions of the rows of an output file, as it is read back, that :meth:`output` shall be shown; ``keys``: their key columns.
+        """Select rows of an output file, while it is re-read, that :meth:`output` shall receive.
 
         Each row passes once; a thin file has no `_KEY_*`.
+
+        Args:
+            file: the output file.
+            keys: key columns of some of its rows.
+
+        Returns:
+            Positions of the selected rows.
         """
 
     def output(self, file: DataFileMeta, rows: pa.RecordBatch) -> None:
-        """The wanted rows: keys, `_SEQUENCE_NUMBER`, `_VALUE_KIND` and all value columns."""
+        """Receive the wanted rows: keys, `_SEQUENCE_NUMBER`, `_VALUE_KIND` and all value columns."""
 
     def handed(self, batch: pa.RecordBatch) -> None:
-        """Rows handed to a writer, instead of :meth:`wanted` and :meth:`output` where not all of the output is read back."""
+        """Receive rows that a writer receives, instead of :meth:`wanted` and :meth:`output` where the output is only
+        partly re-read.
+        """
 
     def check_lookups(
         self,
         above: Sequence[DataFileMeta],
         searched: Collection[str],
         marked: Mapping[str, DeletionVector] | None,
-        gone: Callable[[DataFileMeta], DeletionVector | None],
+        deleted_rows: Callable[[DataFileMeta], DeletionVector | None],
         *,
         alone: bool,
     ) -> None:
-        """Compare what was looked up for seen keys with a plain reading of a stretch of a file ``above`` the output; after :meth:`verdict`.
+        """Compare the rows looked up for seen keys with a plain read of a stretch of a file ``above`` the output.
 
-        ``searched``: the names of files whose rows were :meth:`looked_up`. ``marked``: by file, the rows that the task supersedes (None:
-        the table keeps no vectors); ``gone``: a file's rows that are not there. ``alone``: what came up from level 0 passed here, all of it.
-        Raises :class:`VerificationFailed` ("V2") naming keys and rows.
+        It is called after :meth:`verdict`.
+
+        Args:
+            above: files above the output.
+            searched: names of files whose rows were :meth:`looked_up`.
+            marked: by file, the rows that the task supersedes; None if the table has no deletion vectors.
+            deleted_rows: returns a file's deleted rows.
+            alone: whether this witness received all rows that left level 0.
+
+        Raises:
+            VerificationFailed: V2 failed; the error names keys and rows.
         """
 
     def verdict(
         self, outputs: Sequence[DataFileMeta], drop_delete: bool, rows_read: Mapping[str, int] | None = None
     ) -> int:
-        """Compare what was seen and return how many keys; raises :class:`VerificationFailed` ("V2") naming keys that differ.
+        """Compare the observed rows, and return the number of compared keys.
 
-        ``rows_read``: rows of each input file that lie in the rewritten key range; None: all of every file.
+        Args:
+            outputs: files written.
+            drop_delete: whether deletes were dropped.
+            rows_read: rows of each input file within the rewritten key range; None for all rows of every file.
+
+        Raises:
+            VerificationFailed: V2 failed; the error names keys that differ.
         """
 
 
 class Judge(Protocol):
-    """An independent opinion on the rewrites of a bucket, heard before anything is published (verification V2)."""
+    """Independent check of the rewrites of a bucket before anything is published (verification V2)."""
 
     def watch(
         self, store: TableStore, task: BucketTask, inputs: Sequence[DataFileMeta], within: KeyBounds | None, pieces: int
     ) -> Witness:
-        """A witness for the task's rewriting of ``inputs`` (of their keys ``within``); each input and output file is read once while it watches.
+        """Return a witness for the task's rewriting of ``inputs``; it observes one read of each input and output file.
 
-        ``pieces``: into so many tasks the bucket was cut, each of which gets a witness of its own.
+        Args:
+            store: the table.
+            task: the task.
+            inputs: files to rewrite.
+            within: range of keys; None for all.
+            pieces: number of tasks into which the bucket was cut, each with its own witness.
         """
 
 
 def files_to_bytes(files: Sequence[DataFileMeta], metadata: Mapping[bytes, bytes]) -> bytes:
-    """An Arrow stream of file metadata (`ENTRY_SCHEMA`) carrying ``metadata``."""
+    """Return an Arrow stream of file metadata (`ENTRY_SCHEMA`) with ``metadata``."""
     table = entries_to_table([ManifestEntry(0, b"", 0, 0, file) for file in files]).replace_schema_metadata(
         dict(metadata)
     )
@@ -260,7 +334,11 @@ def files_to_bytes(files: Sequence[DataFileMeta], metadata: Mapping[bytes, bytes
 
 
 def files_from_bytes(data: bytes) -> tuple[tuple[DataFileMeta, ...], Mapping[bytes, bytes]]:
-    """Inverse of :func:`files_to_bytes`; raises :class:`CorruptFile` on other bytes."""
+    """Return the files and metadata of :func:`files_to_bytes`.
+
+    Raises:
+        CorruptFile: the bytes are something else.
+    """
     try:
         table = pa.ipc.open_stream(data).read_all()
         return tuple(entry.file for entry in table_to_entries(table)), table.schema.metadata or {}

@@ -1,4 +1,4 @@
-"""The deletion vectors of one task's files: which rows a rewrite leaves out, and the index files that follow it."""
+"""Deletion vectors of one task's files: the rows that a rewrite leaves out, and the new index files."""
 
 from __future__ import annotations
 
@@ -13,16 +13,24 @@ from lsm_core.metadata.store import TableStore
 
 
 class TaskVectors:
-    """Vectors of the files of a task as they are at its base snapshot; each is read once, when it is asked for."""
+    """Vectors of the files of a task at its base snapshot; each is read once, on demand."""
 
     def __init__(self, store: TableStore, task: BucketTask) -> None:
-        """Raises :class:`CorruptFile` for an index manifest with two vectors of one file."""
+        """Find the vectors of the task's files.
+
+        Raises:
+            CorruptFile: an index manifest has two vectors of one file.
+        """
         self._store, self._task = store, task
         self.places = task.deletions(store)
         self._read: dict[str, DeletionVector] = {}
 
     def vector(self, file: DataFileMeta) -> DeletionVector | None:
-        """The rows of ``file`` that are gone; None where none is. Raises :class:`CorruptFile` naming the index file."""
+        """Return the deleted rows of ``file``, or None without any.
+
+        Raises:
+            CorruptFile: the index file is damaged; the error names it.
+        """
         place = self.places.get(file.file_name)
         if place is None:
             return None
@@ -31,19 +39,24 @@ class TaskVectors:
         return self._read[file.file_name]
 
     def living(self, files: Iterable[DataFileMeta]) -> int:
-        """Rows of ``files`` that no vector marks."""
+        """Return the number of rows of ``files`` that no vector marks."""
         vectors = ((file.row_count, self.vector(file)) for file in files)
         return sum(rows - (0 if vector is None else vector.cardinality) for rows, vector in vectors)
 
-    def change(self, gone: Iterable[DataFileMeta], new: Mapping[str, DeletionVector] | None = None) -> VectorChange:
-        """Write the index files that follow when ``gone`` are rewritten, and other files have ``new`` vectors.
+    def change(
+        self, rewritten: Iterable[DataFileMeta], new: Mapping[str, DeletionVector] | None = None
+    ) -> VectorChange:
+        """Write the index files that apply once files are rewritten, and other files have more deleted rows.
 
-        ``new`` marks come to those that a file has. Vectors of files that are not there at the base snapshot go too. Raises what
-        `change_vectors` raises.
+        Vectors of files that do not exist at the base snapshot are removed too. Errors are those of `change_vectors`.
+
+        Args:
+            rewritten: files that are replaced.
+            new: rows to add to the vectors of other files, by file name; None for none.
         """
         task = self._task
         by_name = {file.file_name: file for file in task.files}
-        changed: dict[str, DeletionVector | None] = {file.file_name: None for file in gone}
+        changed: dict[str, DeletionVector | None] = {file.file_name: None for file in rewritten}
         present = by_name.keys() - changed.keys()
         for name, vector in (new or {}).items():
             old = self.vector(by_name[name])

@@ -1,4 +1,4 @@
-"""Run one bucket's task: decide per file between rewriting and upgrading, do it, verify it, and say what happened."""
+"""Execution of one bucket's task: choose between rewrite and upgrade for each file, execute, verify, and report."""
 
 from __future__ import annotations
 
@@ -40,12 +40,24 @@ def run_bucket_task(
 ) -> BucketResult:
     """Execute ``task`` and return its commit message and numbers; nothing is published.
 
-    What `BucketTask.verification` names is proven first, by the ``judge`` too if there is one. Raises :class:`VerificationFailed`,
-    :class:`CorruptFile`, :class:`PlanStale`, :class:`UnsupportedFeature`, :class:`StorageFull`; after any of them no
-    output file is left. ``pipelined`` uses a second thread: for merging, then for re-reading; ``share``: so many pieces of the bucket share one merge budget and one sample of the judge.
-    The result of a piece (`BucketTask.piece`) is no commit by itself: `compact.pieces.join` makes one of all pieces.
+    The checks of `BucketTask.verification` come first, with the ``judge`` if given. After an error no output file is
+    left. The result of a piece (`BucketTask.piece`) cannot be committed alone: `compact.pieces.join` joins all pieces.
+
+    Args:
+        store: the table.
+        task: the task.
+        judge: verification V2; None for none.
+        pipelined: use a second thread: for merging, then for re-reading.
+        share: number of pieces of the bucket that share one merge budget and one sample of the judge.
+
+    Raises:
+        VerificationFailed: a check failed.
+        CorruptFile: an input is missing or damaged.
+        PlanStale: a file of the plan is no longer live.
+        UnsupportedFeature: the table is not supported.
+        StorageFull: the disk is full.
     """
-    require_possible(store, Purpose.COMPACT)  # what the files of its snapshot need was asked when the task was made
+    require_possible(store, Purpose.COMPACT)  # the files of its snapshot were checked when the task was created
     if task.bucket == POSTPONE_BUCKET:
         raise UnsupportedFeature("compaction of postponed rows before they have buckets (assign_buckets)", store.name)
     if task.is_append and tracks_rows(store):
@@ -69,7 +81,7 @@ def run_bucket_task(
             plan = plan_of(store, task, shapes)
             within = None if task.piece is None else KeyBounds(store, task.piece)
             by_name = {file.file_name: file for file in task.files}
-            # the files of every rewrite that hold keys of the task's range
+            # the files of every rewrite that have keys of the task's range
             groups = [
                 [by_name[file.name] for run in runs for file in run.files if within is None or within.meets(file)]
                 for runs in plan.rewrites
@@ -119,33 +131,47 @@ def run_bucket_task(
 
 
 def discard_result(store: TableStore, task: BucketTask, result: BucketResult) -> None:
-    """Delete everything that a result brought, which will not be published."""
+    """Delete all files of a result that will not be published."""
     discard(store, task, result.message.own_files())
     discard_index_files(store, task.partition, task.bucket, result.message.own_index_files())
 
 
 def discard(store: TableStore, task: BucketTask, files: Sequence[DataFileMeta]) -> None:
-    """Delete output files that will not be published; one that cannot be deleted stays as an orphan."""
+    """Delete output files that will not be published; a file that cannot be deleted remains as an orphan."""
     for file in files:
         for path in store.data_paths(task.partition, task.bucket, file):
             try:
                 store.delete(path)
             except (OSError, DredgeError) as error:
-                _LOG.warning("%s of table %s stays as an orphan: %s", path, store.name, error)
+                _LOG.warning(
+                    "%s of table %s could not be deleted and remains as an orphan: %s", path, store.name, error
+                )
 
 
-def plan_of(store: TableStore, task: BucketTask, known: Shapes) -> TaskPlan:
-    """What the task rewrites and what it upgrades. Raises :class:`PlanStale` when its files are not those it was planned for."""
+def plan_of(store: TableStore, task: BucketTask, shape_cache: Shapes) -> TaskPlan:
+    """Return the files that the task rewrites and those that it upgrades.
+
+    Args:
+        store: the table.
+        task: the task.
+        shape_cache: cache of the files' keys.
+
+    Raises:
+        PlanStale: the bucket's files are not those of the plan.
+    """
     options = store.options
-    shapes = known.of(task.files)
+    shapes = shape_cache.of(task.files)
     wanted = set(task.unit_names)
     missing = wanted - {shape.name for shape in shapes}
     if missing:
-        raise PlanStale(f"table {store.name}, bucket {task.bucket}: {min(missing)} is not a live file any more")
+        raise PlanStale(
+            f"table {store.name}, bucket {task.bucket}: {min(missing)} is no longer a live file: "
+            "plan the compaction again"
+        )
     levels = Levels(shapes, options.num_levels)
     unit = CompactUnit(task.output_level, tuple(s for s in shapes if s.name in wanted), by_file=task.by_file)
-    # An upgrade writes a file's manifest entry again: not where that would lose a field of it.
-    strange = {file.file_name for file in task.files if file.unknown is not None}
+    # An upgrade rewrites a file's manifest entry, which would lose fields that are not known here.
+    has_unknown_fields = {file.file_name for file in task.files if file.unknown is not None}
     expired = frozenset() if task.now_ms is None else expired_among(store, task.files, task.now_ms).known
     marked = deleted_rows(task.index_files) if task.output_level == levels.max_level else {}
     plan = plan_task(
@@ -153,14 +179,14 @@ def plan_of(store: TableStore, task: BucketTask, known: Shapes) -> TaskPlan:
         unit,
         options.compaction_file_size(has_primary_key=True),
         force_rewrite_all=options.force_rewrite_all,
-        must_rewrite=lambda file: file.name in expired or file.name in marked or file.name in strange,
+        must_rewrite=lambda file: file.name in expired or file.name in marked or file.name in has_unknown_fields,
         marks_above=options.deletion_vectors_enabled,
         upgrade_rule=lambda file: upgrade_of(options, file, task.output_level, levels.max_level),
     )
     if task.drop_delete and not plan.drop_delete:
         raise PlanStale(
-            f"table {store.name}, bucket {task.bucket}: deletes cannot go at level {task.output_level}, "
-            f"older files lie at level {levels.highest_nonempty}"
+            f"table {store.name}, bucket {task.bucket}: deletes cannot be dropped at level {task.output_level}, "
+            f"older files are at level {levels.highest_nonempty}: plan the compaction again"
         )
     return plan
 
@@ -179,43 +205,45 @@ def _finish(
     pipelined: bool,
     share: int,
 ) -> BucketResult:
-    """Verify everything that was written, then put the message and the report together."""
+    """Verify all written files, then build the message and the report."""
     by_name = {file.file_name: file for file in task.files}
     upgrades = task.piece is None or task.piece.is_first
-    moved = [by_name[file.name] for file in plan.upgrades] if plan is not None and upgrades else []
+    upgraded_files = [by_name[file.name] for file in plan.upgrades] if plan is not None and upgrades else []
     before = [file for part in done for file in part.before]
     after = [file for part in done for file in part.after]
-    read_again = 0
+    rows_read_again = 0
     for part in done:
         check_counters(_rows_in(task, part, marks), part.content.rows, part.dropped, part.after)
         if plan is not None:
             check_metadata(store, task, part, shapes)
-        read_again += check_content(store, task, part, witness, threads=2 if pipelined else 1)
+        rows_read_again += check_content(store, task, part, witness, threads=2 if pipelined else 1)
     changelogs = [*(part.changelog for part in done if part.changelog is not None), *raised_changelogs]
     for changes in changelogs:
         check_counters(changes.content.rows, changes.content.rows, {}, changes.files)
         check_changes(store, task, changes, threads=2 if pipelined else 1)
-    raised = [file.upgrade(task.output_level) for file in moved]  # their bytes, statistics and source stay as they are
-    level, checked = V0 if task.verification == COUNTS else V1, 0
+    upgraded_entries = [
+        file.upgrade(task.output_level) for file in upgraded_files
+    ]  # bytes, statistics and source are unchanged
+    level, keys_checked = V0 if task.verification == COUNTS else V1, 0
     if plan is not None and task.piece is None:
-        check_tree(store, task, [*before, *moved], [*after, *raised], shapes)
+        check_tree(store, task, [*before, *upgraded_files], [*after, *upgraded_entries], shapes)
     if witness is not None:
         counts = {name: rows for part in done for name, rows in (part.rows_read or {}).items()}
-        if task.piece is None:  # all rows of the files, but for those that vectors mark
+        if task.piece is None:  # all rows of the files, except those that vectors mark
             counts = {file.file_name: marks.living([file]) for file in before}
-        checked, level = witness.verdict(after, task.drop_delete, counts), V2
+        keys_checked, level = witness.verdict(after, task.drop_delete, counts), V2
     new: dict[str, DeletionVector] = {}
     if plan is not None and store.options.deletion_vectors_enabled:
-        # Who looked rows up knows them; for the others a pass over the keys finds them.
+        # Rewrites with lookups have found these rows; for the others a pass over the keys finds them.
         within = None if task.piece is None else KeyBounds(store, task.piece)
-        asked = [file for part in done if part.superseded is None for file in part.before]
-        known = {file.name for file in plan.compared} if raised_changelogs else set()
-        unasked = [file for file in moved if file.file_name not in known]
+        without_lookup = [file for part in done if part.superseded is None for file in part.before]
+        compared_names = {file.name for file in plan.compared} if raised_changelogs else set()
+        upgraded_without_lookup = [file for file in upgraded_files if file.file_name not in compared_names]
         new = joined_vectors(
             *(part.superseded or {} for part in done),
             *(changes.superseded for changes in raised_changelogs),
-            superseded_rows(store, task, asked, marks, shapes, within, share),
-            superseded_rows(store, task, unasked, marks, shapes, None, share),
+            superseded_rows(store, task, without_lookup, marks, shapes, within, share),
+            superseded_rows(store, task, upgraded_without_lookup, marks, shapes, None, share),
         )
     if witness is not None and plan is not None:
         witness.check_lookups(
@@ -223,26 +251,26 @@ def _finish(
             {file.file_name for part in done for file in part.above},
             new if store.options.deletion_vectors_enabled else None,
             marks.vector,
-            alone=task.piece is None and not any(file.level == 0 for file in moved),
+            alone=task.piece is None and not any(file.level == 0 for file in upgraded_files),
         )
     vectors = marks.change(before, new) if task.piece is None else VectorChange()
     message = CommitMessage(
         task.partition,
         task.bucket,
         task.total_buckets,
-        compact_before=(*before, *moved),
-        compact_after=(*after, *raised),
+        compact_before=(*before, *upgraded_files),
+        compact_after=(*after, *upgraded_entries),
         compact_changelog=tuple(file for changes in changelogs for file in changes.files),
         compact_new_index_files=vectors.new,
         compact_deleted_index_files=vectors.deleted,
     )
     report = replace(
-        _report(task, done, len(moved), marks),
+        _report(task, done, len(upgraded_files), marks),
         changes_told=sum(changes.content.rows for changes in changelogs),
         verification=level,
         setting=task.verification,
-        rows_read_again=read_again,
-        keys_checked=checked,
+        rows_read_again=rows_read_again,
+        keys_checked=keys_checked,
         seconds=time.perf_counter() - started,
     )
     pending = {} if task.piece is None else {name: vector.to_bytes(bitmap64=True)[0] for name, vector in new.items()}
@@ -250,14 +278,16 @@ def _finish(
 
 
 def _rows_in(task: BucketTask, part: Rewritten, marks: TaskVectors) -> int:
-    """Rows that went into a rewrite: of a piece those that were read, else all that metadata counts and no deletion vector marks."""
+    """Return the input rows of a rewrite: the rows read, for a piece; else the rows in metadata that no deletion vector
+    marks.
+    """
     if task.piece is None or part.rows_read is None:
         return marks.living(part.before)
     return sum(part.rows_read.values())
 
 
 def _report(task: BucketTask, done: list[Rewritten], upgrades: int, marks: TaskVectors) -> BucketReport:
-    """The numbers of what was read and written."""
+    """Return the numbers of the rows read and written."""
     digests = [part.digest for part in done]
     content = Content()
     dropped: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Verification in flight: counters and metadata (V0), and a second reading of what was written (V1), before anything is published."""
+"""Verification before publishing: counters and metadata (V0), and a second read of the written files (V1)."""
 
 from __future__ import annotations
 
@@ -34,9 +34,17 @@ _BATCH_ROWS = 65_536
 
 
 def check_counters(rows_in: int, rows_out: int, dropped: dict[str, int], files: Sequence[DataFileMeta]) -> None:
-    """V0: rows in = rows out + rows dropped for a named reason, and the files' metadata counts the same rows.
+    """V0: check that rows in = rows out + rows dropped for a named reason, and that the files' metadata counts the same
+    rows.
 
-    Raises :class:`VerificationFailed` ("V0").
+    Args:
+        rows_in: input rows.
+        rows_out: written rows.
+        dropped: rows left out, by reason.
+        files: files written.
+
+    Raises:
+        VerificationFailed: V0 failed.
     """
     if rows_in != rows_out + sum(dropped.values()):
         raise VerificationFailed("V0", [f"{rows_in} rows in, {rows_out} out, dropped {dict(dropped)}"])
@@ -46,9 +54,10 @@ def check_counters(rows_in: int, rows_out: int, dropped: dict[str, int], files: 
 
 
 def check_metadata(store: TableStore, task: BucketTask, done: Rewritten, shapes: Shapes) -> None:
-    """V0: levels, sequence ranges, key ranges and delete counts of a rewrite are consistent with its inputs and its task.
+    """V0: check that levels, sequence ranges, key ranges and delete counts of a rewrite match its inputs and its task.
 
-    Raises :class:`VerificationFailed` ("V0") naming the file.
+    Raises:
+        VerificationFailed: V0 failed; the error names the file.
     """
     if not done.after:
         return
@@ -69,9 +78,9 @@ def check_metadata(store: TableStore, task: BucketTask, done: Rewritten, shapes:
             problem = "keys outside of its piece"
         if problem:
             raise VerificationFailed("V0", [f"{file.file_name}: {problem}"])
-    for one, following in pairwise(after):
-        if not one.max_key < following.min_key:
-            raise VerificationFailed("V0", [f"{one.name} and {following.name} overlap"])
+    for file_shape, following in pairwise(after):
+        if not file_shape.max_key < following.min_key:
+            raise VerificationFailed("V0", [f"{file_shape.name} and {following.name} overlap"])
     deletes = sum(file.delete_row_count or 0 for file in done.after)
     if deletes != done.content.dead.rows or (task.drop_delete and deletes):
         raise VerificationFailed("V0", [f"{deletes} deletes in the new files, {done.content.dead.rows} were written"])
@@ -84,11 +93,15 @@ def check_tree(
     after: Sequence[DataFileMeta],
     shapes: Shapes,
 ) -> None:
-    """V0: the bucket with ``before`` replaced by ``after`` is a proper tree. Raises :class:`VerificationFailed` ("V0")."""
-    gone = {(file.file_name, file.level) for file in before}
-    left = [file for file in task.files if (file.file_name, file.level) not in gone]
+    """V0: check that the bucket with ``before`` replaced by ``after`` is a valid tree.
+
+    Raises:
+        VerificationFailed: V0 failed.
+    """
+    removed = {(file.file_name, file.level) for file in before}
+    remaining = [file for file in task.files if (file.file_name, file.level) not in removed]
     try:
-        Levels(shapes.of([*left, *after]), store.options.num_levels).validate()
+        Levels(shapes.of([*remaining, *after]), store.options.num_levels).validate()
     except CorruptFile as error:
         raise VerificationFailed("V0", [str(error)]) from error
 
@@ -102,36 +115,52 @@ def check_content(
     threads: int = 1,
     repeats: bool = False,
 ) -> int:
-    """V1: re-read the new files; their content must be what was handed to the writer. A ``witness`` sees their rows too.
+    """V1: re-read the new files and compare their content with the rows that the writer received.
 
-    Values and order are compared to the bit where Parquet keeps them, else digests. With `dredge.verification` = sampled some row groups
-    and all footers are read, and no witness is told; with counts nothing is read. Two ``threads`` share the columns of a row group.
-    Returns the rows re-read. Raises :class:`VerificationFailed` ("V1"), and :class:`CorruptFile` when a file cannot be read back.
+    Values and order are compared to the bit where Parquet keeps them, else digests. With `dredge.verification` =
+    sampled, some row groups and all footers are read, and the witness receives no rows; with counts, no file is read.
+
+    Args:
+        store: the table.
+        task: the task.
+        done: the rewrite.
+        witness: receives the rows of the files; None for none.
+        threads: number of threads; two share the columns of a row group.
+        repeats: whether keys may repeat.
+
+    Returns:
+        Number of rows that were re-read.
+
+    Raises:
+        VerificationFailed: V1 failed.
+        CorruptFile: a file cannot be read.
     """
     if task.verification == COUNTS:
         return 0
     groups = None if done.digests is None else done.digests.groups
     content, rows, number = Content(), 0, 0
-    witness = None if task.verification == SAMPLED else witness  # it saw what was handed over
-    with ExitStack() as helping:
-        helper = helping.enter_context(ThreadPoolExecutor(1, "dredge-reread")) if threads > 1 and groups else None
+    witness = None if task.verification == SAMPLED else witness  # it received the rows from the writer instead
+    with ExitStack() as helpers:
+        helper = helpers.enter_context(ThreadPoolExecutor(1, "dredge-reread")) if threads > 1 and groups else None
         for file in done.after:
-            with _SecondReading(store, task, file, witness, helper, repeats=repeats) as again:
+            with _SecondReading(store, task, file, witness, helper, repeats=repeats) as second_reading:
                 if groups is None:
-                    content = content.plus(again.content(None))
+                    content = content.plus(second_reading.content(None))
                     continue
-                for place, found in enumerate(again.group_rows):
+                for place, group_rows in enumerate(second_reading.group_rows):
                     written = groups[number] if number < len(groups) else RowGroupDigest(0)
                     number += 1
-                    if found != written.rows:
-                        reason = f"row group {place} of {file.file_name} has {found} rows, {written.rows} were written"
+                    if group_rows != written.rows:
+                        reason = (
+                            f"row group {place} of {file.file_name} has {group_rows} rows, {written.rows} were written"
+                        )
                         raise VerificationFailed("V1", [reason])
                     if written.streams is not None:
-                        _require_same_values(again.streams(place), written.streams, file.file_name)
+                        _require_same_values(second_reading.streams(place), written.streams, file.file_name)
                     elif written.content is not None:
-                        _require_same_content(again.content([place]), written.content, file.file_name)
-                    rows += found if written.is_read_again else 0
-                again.finish()
+                        _require_same_content(second_reading.content([place]), written.content, file.file_name)
+                    rows += group_rows if written.is_read_again else 0
+                second_reading.finish()
     if groups is None:
         _require_same_content(content, done.content, ", ".join(file.file_name for file in done.after))
         return content.rows
@@ -146,23 +175,25 @@ def check_changes(store: TableStore, task: BucketTask, changelog: ProducedChange
     check_content(store, task, written, threads=threads, repeats=True)
 
 
-def _require_same_values(found: Streams, written: Streams, name: str) -> None:
-    if wrong := found.differing(written):
-        columns = ", ".join(f"'{column}'" for column in wrong)
-        raise VerificationFailed("V1", [f"other values re-read than were written in {columns}: {name}"])
+def _require_same_values(actual: Streams, written: Streams, name: str) -> None:
+    if differing := actual.differing(written):
+        columns = ", ".join(f"'{column}'" for column in differing)
+        raise VerificationFailed("V1", [f"values re-read differ from those written in {columns}: {name}"])
 
 
-def _require_same_content(found: Content, written: Content, names: str) -> None:
-    for what, seen, expected in (("live", found.live, written.live), ("deleted", found.dead, written.dead)):
+def _require_same_content(actual: Content, written: Content, names: str) -> None:
+    for kind, seen, expected in (("live", actual.live, written.live), ("deleted", actual.dead, written.dead)):
         if seen != expected:
-            reason = f"{seen.rows} {what} rows re-read, {expected.rows} written, digests {'differ' if seen.rows == expected.rows else 'too'}"
+            digests = "digests differ" if seen.rows == expected.rows else "digests too"
+            reason = f"{seen.rows} {kind} rows re-read, {expected.rows} written, {digests}"
             raise VerificationFailed("V1", [f"{reason}: {names}"])
 
 
 class _SecondReading:
-    """One new file as it is read back, in the table's types; of key-value files the keys are checked, in both of their copies.
+    """Second read of one new file, in the table's types; the keys of key-value files are checked, in both of their
+    copies.
 
-    A ``helper`` decodes every second column of a row group at the same time, from a handle of its own.
+    A ``helper`` decodes every second column of a row group at the same time, from a file handle of its own.
     """
 
     def __init__(
@@ -188,7 +219,7 @@ class _SecondReading:
         keys = [] if self._task.is_append else list(schema.trimmed_primary_keys)
         self._keys = [name for name in stored if name.startswith(KEY_PREFIX)] + keys if keys else []
         system = [name for name in (SEQUENCE_NUMBER, VALUE_KIND) if name in stored]
-        self._rest = list(dict.fromkeys([*system, *(name for name in schema.field_names if name not in keys)]))
+        self._other_columns = list(dict.fromkeys([*system, *(name for name in schema.field_names if name not in keys)]))
         self._order = _KeyOrder(self._file, keys, repeats=self._repeats)
         return self
 
@@ -197,12 +228,14 @@ class _SecondReading:
 
     @property
     def group_rows(self) -> list[int]:
-        """Rows of every row group, as the footer tells."""
+        """Rows of every row group in the footer."""
         return self._source.group_rows
 
     def streams(self, group: int) -> Streams:
-        """The values of a row group, decoded and hashed column by column: each is in the processor's cache when it is hashed."""
-        found = Streams(self._store.schema.field_names)
+        """Return the hashes of a row group, decoded column by column, so that each is in the processor's cache when it
+        is hashed.
+        """
+        hashes = Streams(self._store.schema.field_names)
         keys = {name: self._column(self._source, name, group) for name in self._keys}
         wanted = self._check_keys(pa.RecordBatch.from_pydict(keys), group) if keys else None
         kept: dict[str, pa.Array] = {}
@@ -210,56 +243,56 @@ class _SecondReading:
         def read(source: FileSource, names: Sequence[str]) -> None:
             for name in names:
                 column = keys[name] if name in keys else self._column(source, name, group)
-                found.add_column(name, column, 0)
+                hashes.add_column(name, column, 0)
                 if wanted is not None:
                     kept[name] = chosen_rows(column, wanted)
 
         read(self._source, self._keys)
         if self._helper is None:
-            read(self._source, self._rest)
+            read(self._source, self._other_columns)
         else:
-            other = self._helper.submit(read, self._second, self._rest[1::2])
+            helper_read = self._helper.submit(read, self._second, self._other_columns[1::2])
             try:
-                read(self._source, self._rest[::2])
+                read(self._source, self._other_columns[::2])
             finally:
-                wait([other])
-            other.result()
-        found.rows = self.group_rows[group]
+                wait([helper_read])
+            helper_read.result()
+        hashes.rows = self.group_rows[group]
         if wanted is not None and self._witness is not None:
             self._witness.output(self._file, pa.RecordBatch.from_pydict(kept))
-        return found
+        return hashes
 
     def content(self, groups: list[int] | None) -> Content:
-        """The digests of the rows of some row groups; None: of the whole file."""
-        found = Content()
-        for batch in self._source.batches([*self._keys, *self._rest], _BATCH_ROWS, groups):
-            columns = [self._typed(name, batch.column(name)) for name in (*self._keys, *self._rest)]
-            typed = pa.RecordBatch.from_arrays(columns, [*self._keys, *self._rest])
-            found = found.plus(content_of(typed, self._store.schema))
+        """Return the digests of the rows of some row groups, or of the whole file for None."""
+        content = Content()
+        for batch in self._source.batches([*self._keys, *self._other_columns], _BATCH_ROWS, groups):
+            columns = [self._convert(name, batch.column(name)) for name in (*self._keys, *self._other_columns)]
+            table_rows = pa.RecordBatch.from_arrays(columns, [*self._keys, *self._other_columns])
+            content = content.plus(content_of(table_rows, self._store.schema))
             if self._keys:
-                wanted = self._check_keys(typed.select(self._keys), groups[0] if groups else None)
+                wanted = self._check_keys(table_rows.select(self._keys), groups[0] if groups else None)
                 if wanted is not None and self._witness is not None:
-                    self._witness.output(self._file, chosen_rows(typed, wanted))
+                    self._witness.output(self._file, chosen_rows(table_rows, wanted))
         if groups is None:
             self.finish()
-        return found
+        return content
 
     def finish(self) -> None:
-        """The first and the last key of the file are those of its metadata, as far as they were read."""
+        """Check that the first and last key of the file are those of its metadata, as far as they were read."""
         self._order.finish(self._store)
 
     def _check_keys(self, keys: pa.RecordBatch, group: int | None) -> pa.Array | None:
-        """Check keys, and which of their rows the witness wants."""
+        """Check keys, and return their rows that the witness wants."""
         self._order.add(keys, group in (0, None), group in (len(self._source.group_rows) - 1, None))
         return None if self._witness is None else self._witness.wanted(self._file, keys)
 
     def _column(self, source: FileSource, name: str, group: int) -> pa.Array:
         rows = max(1, source.group_rows[group])
-        parts = [self._typed(name, batch.column(0)) for batch in source.batches([name], rows, [group])]
+        parts = [self._convert(name, batch.column(0)) for batch in source.batches([name], rows, [group])]
         return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 
-    def _typed(self, name: str, column: pa.Array) -> pa.Array:
-        """A column in the table's type, as it was handed to the writer."""
+    def _convert(self, name: str, column: pa.Array) -> pa.Array:
+        """Return a column in the table's type, in which the writer received it."""
         schema, plain = self._store.schema.arrow_schema, name.removeprefix(KEY_PREFIX)
         wanted = pa.int8() if name == VALUE_KIND else column.type
         if self._store.schema.has_field(plain):
@@ -268,14 +301,16 @@ class _SecondReading:
 
 
 def _bits(column: pa.Array) -> pa.Array:
-    """Floats as their bits: to Arrow a NaN does not equal itself, as a key it does."""
+    """Return floats as their bits: in Arrow a NaN does not equal itself, but as a key it does."""
     if not pa.types.is_floating(column.type):
         return column
     return column.view(pa.int64() if column.type == pa.float64() else pa.int32())
 
 
 class _KeyOrder:
-    """Keys ascending (strictly unless one ``repeats``), equal in `_KEY_k` and `k`, first and last as the metadata says."""
+    """Check that keys ascend (strictly unless ``repeats``), are equal in `_KEY_k` and `k`, and match the file's
+    metadata.
+    """
 
     def __init__(self, file: DataFileMeta, keys: list[str], *, repeats: bool) -> None:
         self._file, self._keys, self._repeats = file, keys, repeats
@@ -284,18 +319,20 @@ class _KeyOrder:
         self._from_start, self._to_end = False, False
 
     def add(self, batch: pa.RecordBatch, from_start: bool, to_end: bool) -> None:
-        """See keys; ``from_start`` and ``to_end``: they are of the file's first and of its last row group."""
+        """Check keys; ``from_start`` and ``to_end``: they belong to the file's first or last row group."""
         if not batch.num_rows:
             return
         columns = [batch.column(name) for name in self._keys]
         for name, column in zip(self._keys, columns, strict=True):
             if KEY_PREFIX + name in batch.schema.names:
-                twin = batch.column(KEY_PREFIX + name)
-                if not _bits(twin if twin.type == column.type else twin.cast(column.type)).equals(_bits(column)):
+                key_copy = batch.column(KEY_PREFIX + name)
+                if not _bits(key_copy if key_copy.type == column.type else key_copy.cast(column.type)).equals(
+                    _bits(column)
+                ):
                     self._fail(f"'{KEY_PREFIX}{name}' and '{name}' differ")
         before = [] if self._last is None else [self._last]
-        joined = [pa.concat_arrays([*(part[i] for part in before), column]) for i, column in enumerate(columns)]
-        normalised = normalise_keys(joined)
+        key_columns = [pa.concat_arrays([*(part[i] for part in before), column]) for i, column in enumerate(columns)]
+        normalised = normalise_keys(key_columns)
         if not normalised.climbing():
             if not normalised.ascending():
                 self._fail("keys do not ascend")
@@ -307,7 +344,7 @@ class _KeyOrder:
         self._to_end = to_end
 
     def finish(self, store: TableStore) -> None:
-        """Compare the ends that were seen with the metadata."""
+        """Compare the first and last key with the metadata."""
         first, last = (self._first, self._file.min_key), (self._last, self._file.max_key)
         for ends, recorded in [first] * self._from_start + [last] * self._to_end:
             if ends is None or encode_rows(ends, store.schema.trimmed_key_types)[0].as_py() != recorded:

@@ -1,4 +1,4 @@
-"""Reads append files batch by batch, and the parts that all file readers share."""
+"""Reader of append files, batch by batch, and the common parts of all file readers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lsm_core.types.dictionaries import as_dictionaries
 BATCH_ROWS: Final = 65_536
 
 RowGroups = Sequence[int] | Callable[[FileSource], Sequence[int] | None] | None
-"""Row groups to read, or what chooses them once the file is open; None: all."""
+"""Row groups to read, or a function that selects them from the open file; None for all."""
 
 
 def open_append(
@@ -39,12 +39,26 @@ def open_append(
     deleted: Deleted | None = None,
     dictionaries: Collection[str] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of an append file: batches of at most ``batch_rows`` rows with ``columns`` (None: all) in that order.
+    """Yield the rows of an append file.
 
-    Files of older schemas are read by field id: columns they lack are null, others cast. ``deleted``: positions in the whole
-    file that do not come out. Text columns among ``dictionaries`` come as Arrow dictionaries of int32. The file opens at the first ``next``. Raises :class:`ColumnNotFound` on an unknown column,
-    :class:`CorruptFile` naming the file when it is missing, cut short, or not what its manifest entry says, and
-    :class:`InvalidData` for a value that its column's new type cannot take.
+    Files of older schemas are read by field id: missing columns are null, others are cast. The file is opened at the
+    first ``next``.
+
+    Args:
+        store: the table.
+        partition: BinaryRow bytes of the partition.
+        bucket: number of the bucket.
+        meta: manifest entry of the file.
+        columns: columns to return, in this order; None for all.
+        batch_rows: largest number of rows of a batch.
+        row_groups: row groups to read; see :data:`RowGroups`.
+        deleted: positions in the whole file that are left out; None for none.
+        dictionaries: text columns to return as Arrow dictionaries of int32.
+
+    Raises:
+        ColumnNotFound: a column does not exist.
+        CorruptFile: the file is missing, truncated, or differs from its manifest entry; the error names it.
+        InvalidData: a value does not fit its column's new type.
     """
     schema = append_arrow_schema(store.schema)
     target = pa.schema([schema.field(name) for name in value_columns(store, columns)])
@@ -53,7 +67,11 @@ def open_append(
 
 
 def value_columns(store: TableStore, columns: Sequence[str] | None) -> list[str]:
-    """The chosen table columns, checked; all of them for None."""
+    """Return the chosen columns of the table; all of them for None.
+
+    Raises:
+        ColumnNotFound: a column does not exist.
+    """
     known = store.schema.field_names
     for name in columns or ():
         if name not in known:
@@ -64,12 +82,20 @@ def value_columns(store: TableStore, columns: Sequence[str] | None) -> list[str]
 def open_source(
     store: TableStore, partition: bytes, bucket: int, meta: DataFileMeta, *, keep: bool = False
 ) -> FileSource:
-    """Open a data file and compare its size and row count with ``meta``; raises :class:`CorruptFile`.
+    """Open a data file and compare its size and row count with its manifest entry.
 
-    ``keep``: remember its footer with the table, as reads of a few rows do that come again.
+    Args:
+        store: the table.
+        partition: BinaryRow bytes of the partition.
+        bucket: number of the bucket.
+        meta: manifest entry of the file.
+        keep: cache its footer with the table, for repeated reads of a few rows.
+
+    Raises:
+        CorruptFile: the file is missing, damaged, or differs from its manifest entry.
     """
     path = store.data_path(partition, bucket, meta)
-    # Of a file in an object store opening it again would be another request.
+    # In an object store, opening the file again would cost another request.
     kept = store.kept if keep or place_of(path) else None
     return open_file(store.file_io, path, size=meta.file_size, rows=meta.row_count, table=store.name, kept=kept)
 
@@ -84,45 +110,52 @@ def read_rows(
     row_groups: RowGroups,
     deleted: Deleted | None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of any data file as batches of ``target``, without those that ``deleted`` marks."""
+    """Yield the rows of any data file as batches of ``target``, without those that ``deleted`` marks.
+
+    Arguments and errors are those of :func:`open_append`; ``target`` is the schema of the batches.
+    """
     source = open_source(store, partition, bucket, meta)
     try:
         if callable(row_groups):
             row_groups = row_groups(source)
         evolution = Evolution.of(store, meta, source.schema, target, source.path)
-        filled = not store.has_primary_key and any(name in target.names for name in row_tracking.COLUMNS)
-        positions = RowPositions(source.group_rows, row_groups) if filled or deleted is not None else None
+        tracks_rows = not store.has_primary_key and any(name in target.names for name in row_tracking.COLUMNS)
+        positions = RowPositions(source.group_rows, row_groups) if tracks_rows or deleted is not None else None
         stored = evolution.stored
-        coded = source.repeating_texts(evolution.dictionaries)
+        dictionary_columns = source.repeating_texts(evolution.dictionaries)
         batches = (
-            source.batches(stored, batch_rows, row_groups, dictionaries=coded)
+            source.batches(stored, batch_rows, row_groups, dictionaries=dictionary_columns)
             if stored
-            else _bare(source, batch_rows, row_groups)
+            else _rows_without_columns(source, batch_rows, row_groups)
         )
         for batch in batches:
             ranges = [] if positions is None else positions.next_ranges(batch.num_rows)
-            places = places_of(ranges) if filled else None
+            places = places_of(ranges) if tracks_rows else None
             if deleted is not None:
-                gone = deleted_mask(ranges, deleted)
-                if gone.any():
-                    batch = batch.filter(arrow_array(~gone))
+                is_deleted = deleted_mask(ranges, deleted)
+                if is_deleted.any():
+                    batch = batch.filter(arrow_array(~is_deleted))
                     if not batch.num_rows:
                         continue
-                    places = None if places is None else places[~gone]
-            found = evolution.apply(batch, source.path)
-            yield found if places is None else row_tracking.fill_tracking(found, meta, places, source.path)
+                    places = None if places is None else places[~is_deleted]
+            rows = evolution.apply(batch, source.path)
+            yield rows if places is None else row_tracking.fill_tracking(rows, meta, places, source.path)
     finally:
         source.close()
 
 
-def _bare(source: FileSource, batch_rows: int, row_groups: Sequence[int] | None) -> Iterator[pa.RecordBatch]:
-    """As many rows as the file has, of no column: nothing is decoded when a file is older than all that is asked for."""
+def _rows_without_columns(
+    source: FileSource, batch_rows: int, row_groups: Sequence[int] | None
+) -> Iterator[pa.RecordBatch]:
+    """Yield batches without columns, with as many rows as the file has: no wanted column is in it, so nothing is
+    decoded.
+    """
     counts = np.asarray(source.group_rows, np.int64)
-    left = int(counts.sum() if row_groups is None else counts[list(row_groups)].sum())
-    while left > 0:
-        rows = min(left, batch_rows)
+    remaining = int(counts.sum() if row_groups is None else counts[list(row_groups)].sum())
+    while remaining > 0:
+        rows = min(remaining, batch_rows)
         yield pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), rows, [None]))
-        left -= rows
+        remaining -= rows
 
 
 __all__ = ["BATCH_ROWS", "RowGroups", "open_append", "open_source", "read_rows", "value_columns"]

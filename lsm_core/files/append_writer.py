@@ -1,4 +1,6 @@
-"""Writes append files: rows as they come, rolling Parquet files and their manifest metadata out (format.md 8.3)."""
+"""Writer of append files: from batches in any order to rolling data files and their manifest metadata (format.md
+8.3).
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,12 @@ from lsm_core.metadata.store import TableStore
 
 
 class AppendFileWriter:
-    """Rolling writer of one (partition, bucket) of an append table (Java `RowDataRollingFileWriter`).
+    """Rolling writer of one (partition, bucket) of an append table.
 
-    ``first_sequence`` is the running row counter's start: 0 for a writer of an unaware-bucket table; a rewrite of
-    small files starts at its first input's minimum. ``file_source`` 0 append, 1 compact. Files that store row ids
-    (`metadata.row_tracking`) have the range of their rows' sequence numbers; 0 as the largest where rows have none yet.
+    Files that store row ids (`metadata.row_tracking`) have the range of their rows' sequence numbers, with 0 as the
+    largest where rows have none yet.
+
+    Source: ``RowDataRollingFileWriter``.
     """
 
     def __init__(
@@ -33,6 +36,17 @@ class AppendFileWriter:
         file_source: int,
         first_sequence: int = 0,
     ) -> None:
+        """Prepare the writer; the first file is created with the first rows.
+
+        Args:
+            store: the table.
+            partition: BinaryRow bytes of the partition.
+            bucket: number of the bucket.
+            total_buckets: number of buckets of the partition.
+            file_source: 0 for append, 1 for compact.
+            first_sequence: start of the row counter: 0 in tables without buckets; for a rewrite of small files, the
+                minimum of the first input.
+        """
         self.total_buckets = total_buckets
         schema = append_arrow_schema(store.schema)
         target = store.options.target_file_size(has_primary_key=False)
@@ -40,16 +54,18 @@ class AppendFileWriter:
         self._rolling = RollingWriter(store, partition, bucket, schema, describer, target)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Append a batch of table columns. On failure every file of this writer is gone before the error leaves."""
+        """Append a batch of table columns; on failure every file of this writer is deleted before the error is
+        raised.
+        """
         self._rolling.write(batch)
 
     @property
     def group_rows(self) -> Sequence[int]:
-        """Rows of every row group written so far, over all files in writing order."""
+        """Rows of each row group written so far, over all files in writing order."""
         return self._rolling.group_rows
 
     def close(self) -> list[DataFileMeta]:
-        """Finish; returns the files in writing order (none without rows)."""
+        """Finish, and return the files in writing order; none without rows."""
         return self._rolling.close()
 
     def abort(self) -> None:
@@ -58,7 +74,7 @@ class AppendFileWriter:
 
 
 class _Describer:
-    """The sequence range of the current file: a running counter over the writer's rows."""
+    """Sequence range of the current file: a running counter over the writer's rows."""
 
     def __init__(self, store: TableStore, file_source: int, first_sequence: int) -> None:
         self._store, self._source = store, file_source
@@ -69,20 +85,20 @@ class _Describer:
         self.delta: tuple[str, ...] = ()
 
     def add(self, rows: pa.Table) -> None:
-        """See rows of the current file."""
+        """Count rows of the current file."""
         self._next += rows.num_rows
         if self._tracked:
             numbers = rows.column(SEQUENCE_NUMBER)
             ends = pc.min_max(numbers)
             self._numbers.append((ends["min"].as_py() or 0, 0 if numbers.null_count else ends["max"].as_py()))
 
-    def describe(self, name: str, size: int, found: ColumnValues) -> DataFileMeta:
-        """Metadata of the file just closed."""
+    def describe(self, name: str, size: int, column_values: ColumnValues) -> DataFileMeta:
+        """Return the metadata of the file just closed."""
         store = self._store
-        values, columns = value_stats(found, store.schema, store.options, level=0)
+        values, columns = value_stats(column_values, store.schema, store.options, level=0)
         low, high = self._start, self._next - 1
         if self._tracked:
-            low = min((one for one, _ in self._numbers if one), default=0)
+            low = min((number for number, _ in self._numbers if number), default=0)
             high = max(high for _, high in self._numbers) if all(high for _, high in self._numbers) else 0
             self._numbers = []
         meta = DataFileMeta(

@@ -1,6 +1,7 @@
-"""Between the schema that a file was written with and the one it is read with: columns by field id, casts, nulls for new ones.
+"""Conversion from the schema of a file to the schema it is read with: columns by field id, casts, nulls for new
+columns.
 
-A file of the table's own schema pays nothing for it: its columns are only looked up by name.
+A file with the table's current schema has no extra cost: its columns are only looked up by name.
 """
 
 from __future__ import annotations
@@ -29,9 +30,17 @@ _KEPT_BYTES = 512
 
 @dataclass(frozen=True)
 class _Column:
-    """One target column: the stored column that serves it (None: the file is older than it), and the cast it takes.
+    """One target column and its source in the file.
 
-    ``is_newer``: the file has a newer schema than the table as it was opened, so that the cast goes back to the type of then.
+    Attributes:
+        field: the target column.
+        stored: the stored column; None if the file is older than the column.
+        written: type in the file's schema, if it must be cast.
+        wanted: type in the table's schema, if it must be cast.
+        may_be_null: whether nulls are allowed although the column is NOT NULL.
+        padded: type with CHAR values that ORC pads.
+        is_newer: whether the file has a newer schema than the table as it was opened, so values are cast to the
+            older type.
     """
 
     field: pa.Field
@@ -44,13 +53,20 @@ class _Column:
 
     @property
     def is_dictionary(self) -> bool:
-        """Whether the target wants a dictionary."""
+        """Whether the target column is an Arrow dictionary."""
         return bool(pa.types.is_dictionary(self.field.type))
 
 
 @dataclass(frozen=True)
 class Evolution:
-    """How batches of one file become batches of ``target``: `_KEY_*`, system and value columns of the table's schema."""
+    """Conversion of batches of one file to batches of ``target``: `_KEY_*`, system and value columns of the table's
+    schema.
+
+    Attributes:
+        table: name of the table, for errors.
+        target: schema of the result.
+        columns: source of each target column.
+    """
 
     table: str
     target: pa.Schema
@@ -60,30 +76,37 @@ class Evolution:
     def of(
         cls, store: TableStore, meta: DataFileMeta, source_schema: pa.Schema, target: pa.Schema, path: str = ""
     ) -> Evolution:
-        """For a file with the stored columns ``source_schema``; names in ``target`` are of the store's schema.
+        """Find the source of each target column in one file; the result is cached with the table.
 
-        Raises :class:`CorruptFile` naming ``path`` when the file lacks a column that its own schema has, or when that schema
-        is missing.
+        Args:
+            store: the table.
+            meta: manifest entry of the file.
+            source_schema: columns of the file.
+            target: schema of the result; names are of the store's schema.
+            path: path of the file, for errors.
+
+        Raises:
+            CorruptFile: the file lacks a column of its own schema, or that schema is missing.
         """
-        partly = None if meta.write_cols is None else tuple(meta.write_cols)
-        coded = tuple(field.name for field in target if pa.types.is_dictionary(field.type))
-        names = tuple(source_schema.names), tuple(target.names), coded
-        kept_as = (_KEPT, store.schema.id, meta.schema_id, path.endswith(_PADDING), partly, *names)
-        known: tuple[_Column, ...] | None = store.kept.get(kept_as)
-        if known is None:
+        written_columns = None if meta.write_cols is None else tuple(meta.write_cols)
+        dictionary_columns = tuple(field.name for field in target if pa.types.is_dictionary(field.type))
+        names = tuple(source_schema.names), tuple(target.names), dictionary_columns
+        cache_key = (_KEPT, store.schema.id, meta.schema_id, path.endswith(_PADDING), written_columns, *names)
+        columns: tuple[_Column, ...] | None = store.kept.get(cache_key)
+        if columns is None:
             written = store.schema_of(meta.schema_id)
-            finder = _Finder(
+            finder = _ColumnFinder(
                 store.schema,
                 None if written is store.schema else {column.id: column for column in written.fields},
                 frozenset(source_schema.names),
-                None if partly is None else frozenset(partly),
+                None if written_columns is None else frozenset(written_columns),
                 path or meta.file_name,
                 merging_leaves_nulls(store),
                 meta.schema_id > store.schema.id,
             )
-            known = tuple(finder.find(field) for field in target)
-            store.kept.put(kept_as, known, _KEPT_BYTES * (1 + len(known)))
-        return cls(store.name, target, known)
+            columns = tuple(finder.find(field) for field in target)
+            store.kept.put(cache_key, columns, _KEPT_BYTES * (1 + len(columns)))
+        return cls(store.name, target, columns)
 
     @property
     def stored(self) -> list[str]:
@@ -92,16 +115,23 @@ class Evolution:
 
     @property
     def dictionaries(self) -> list[str]:
-        """Stored columns that serve only columns which the target wants as dictionaries, and as they are stored."""
+        """Stored columns that are only used as dictionaries, without a cast."""
         plain = {column.stored for column in self.columns if not column.is_dictionary or column.written is not None}
         return [name for name in self.stored if name not in plain]
 
     def apply(self, batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
-        """``batch`` (of :attr:`stored` columns, at least) as the target has it. One stored column may serve several.
+        """Convert a batch that has at least :attr:`stored` columns; one stored column may supply several target
+        columns.
 
-        Raises :class:`CorruptFile` naming ``path`` for values of another type than its schema tells, and
-        :class:`InvalidData` naming table and column for a value that the column's new type cannot take, :class:`InvalidSchema`
-        for one of a newer type that the type of the table as it was opened cannot tell (Java cuts it).
+        Args:
+            batch: rows of the file.
+            path: path of the file, for errors.
+
+        Raises:
+            CorruptFile: values are of another type than the file's schema.
+            InvalidData: a value does not fit the column's new type; the error names table and column.
+            InvalidSchema: a value of a newer type does not fit the type of the table as it was opened (Java truncates
+                it).
         """
         if not self.columns:
             return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), batch.num_rows, [None]))
@@ -119,28 +149,28 @@ class Evolution:
             from lsm_core.types.casts import CastError, cast_back, cast_values  # only a change of types needs them
 
             assert column.wanted is not None
-            stored = _fitted(array, to_arrow(column.written), field.name, path)
+            stored = _convert_type(array, to_arrow(column.written), field.name, path)
             try:
                 values = reshape(stored, column.written, column.wanted, cast_back if column.is_newer else cast_values)
             except CastError as error:
                 if column.is_newer:
                     raise InvalidSchema(
-                        f"table {self.table}: column '{field.name}' was changed from {column.wanted} to {column.written} since it was "
-                        f"opened: {error} (stored in {path}): open the table again, or start the stream again "
-                        "(without scan options that begin it in the past)"
+                        f"table {self.table}: column '{field.name}' was changed from {column.wanted} to "
+                        f"{column.written} since it was opened: {error} (stored in {path}): open the table again, "
+                        "or start the stream again (without scan options that begin it in the past)"
                     ) from error
                 reason = f"{error} (stored in {path} before the column's type changed)"
                 raise InvalidData(self.table, field.name, reason) from error
             array = refit(values, field.type)
         elif not array.type.equals(field.type):
-            array = _fitted(array, field.type, field.name, path)
+            array = _convert_type(array, field.type, field.name, path)
         if not field.nullable and array.null_count and not column.may_be_null:
             raise CorruptFile(path, f"column '{field.name}' holds nulls but is NOT NULL")
         return array
 
 
-def _fitted(array: pa.Array, kind: pa.DataType, name: str, path: str) -> pa.Array:
-    """``array`` in the type that its schema tells, where its writer chose another physical one."""
+def _convert_type(array: pa.Array, kind: pa.DataType, name: str, path: str) -> pa.Array:
+    """Convert ``array`` to the type of its schema, where its writer used another physical type."""
     try:
         if pa.types.is_dictionary(kind):
             return refit(array, kind.value_type).dictionary_encode()
@@ -150,12 +180,17 @@ def _fitted(array: pa.Array, kind: pa.DataType, name: str, path: str) -> pa.Arra
 
 
 @dataclass(frozen=True)
-class _Finder:
-    """Looks up what serves a target column in one file.
+class _ColumnFinder:
+    """Finder of the sources of target columns in one file.
 
-    ``written``: columns by id of the file's schema, None when it is the table's; ``partly``: the columns that a writer of
-    only some of them left; ``merged_nulls``: merging may have left nulls in columns that are NOT NULL; ``is_newer``: the file's
-    schema is newer than the table's.
+    Attributes:
+        schema: schema of the table.
+        written: columns of the file's schema by id; None if it is the table's.
+        present: names of the stored columns.
+        partly: columns that a writer of only some of them stored; None for all.
+        path: path of the file, for errors.
+        merged_nulls: whether merging may have left nulls in NOT NULL columns.
+        is_newer: whether the file's schema is newer than the table's.
     """
 
     schema: TableSchema
@@ -167,9 +202,9 @@ class _Finder:
     is_newer: bool
 
     def find(self, field: pa.Field) -> _Column:
-        """The column for ``field``; keys are served by whichever of their two copies the file has."""
+        """Return the source of ``field``; for a key, either of its two stored copies."""
         if not self.schema.primary_keys and field.name in COLUMNS:
-            # Files as appended store neither: the reader fills in what is null.
+            # Newly appended files store neither: the reader fills in the null values.
             return _Column(field, field.name if field.name in self.present else None, may_be_null=True)
         if field.name in _SYSTEM:
             return _Column(field, self._stored(field.name))

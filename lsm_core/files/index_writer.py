@@ -1,4 +1,6 @@
-"""Indexes made while a data file is written: kept in its manifest entry when small, else in a file beside it."""
+"""File indexes, built while a data file is written: stored in its manifest entry when small, else in a file beside
+it.
+"""
 
 from __future__ import annotations
 
@@ -59,18 +61,26 @@ _LAYOUTS: Final = (1, 2)
 
 
 class ColumnIndexer(Protocol):
-    """Makes the index of one column of one file."""
+    """Builder of the index of one column of one file."""
 
     def add(self, array: pa.Array) -> None:
-        """See the next rows: an array of the type's own Arrow type."""
+        """Add the next rows: an array of the type's Arrow type."""
 
     def finish(self) -> bytes | None:
-        """The index, None where these values cannot have one."""
+        """Return the index, or None where these values cannot have one."""
 
 
 @dataclass(frozen=True)
 class IndexedColumn:
-    """One index to make: of ``column``, or of the values that its maps have for ``key``; ``type`` is theirs."""
+    """Index to build.
+
+    Attributes:
+        column: name of the column.
+        key: key of the column's maps whose values are indexed; None to index the column itself.
+        type: type of the indexed values.
+        kind: kind of the index.
+        start: creates the builder.
+    """
 
     column: str
     key: str | None
@@ -80,18 +90,22 @@ class IndexedColumn:
 
     @property
     def name(self) -> str:
-        """The column's name in the container; for one key of a map, with that key."""
+        """Name of the column in the container; with the key, for one key of a map."""
         return self.column if self.key is None else map_key(self.column, self.key)
 
 
 def indexed_columns(schema: TableSchema, options: TableOptions) -> tuple[IndexedColumn, ...]:
-    """What `file-index.<kind>.columns` ask for (`c`, or `c[k]` of a map). Raises InvalidOption naming table and option."""
-    found = []
+    """Return the indexes that `file-index.<kind>.columns` ask for (`c`, or `c[k]` of a map).
+
+    Raises:
+        InvalidOption: a column does not exist or cannot have the index; the error names table and option.
+    """
+    columns = []
     for kind in KINDS:
         text = options.raw.get(f"file-index.{kind}.columns")
         if text is not None:
-            found += [_column(schema, options, kind, name.strip()) for name in text.split(",")]
-    return tuple(found)
+            columns += [_column(schema, options, kind, name.strip()) for name in text.split(",")]
+    return tuple(columns)
 
 
 def _column(schema: TableSchema, options: TableOptions, index: str, name: str) -> IndexedColumn:
@@ -110,13 +124,13 @@ def _column(schema: TableSchema, options: TableOptions, index: str, name: str) -
     if not accepts(kind):
         raise InvalidOption(option, name, f"{accepted}; '{column}' is {kind}", options.table)
 
-    def setting(what: str, default: str) -> str:
-        """A column's own setting; for a map's key, the map's where it has none."""
-        own = options.text(f"file-index.{index}.{name}.{what}")
-        return own or options.text(f"file-index.{index}.{column}.{what}") or default
+    def setting(key_suffix: str, default: str) -> str:
+        """Return a column's own setting; for a map's key without one, the map's."""
+        own = options.text(f"file-index.{index}.{name}.{key_suffix}")
+        return own or options.text(f"file-index.{index}.{column}.{key_suffix}") or default
 
-    def size(what: str, default: int) -> int:
-        return memory_size(setting(what, f"{default} b"), f"file-index.{index}.{name}.{what}")
+    def size(key_suffix: str, default: int) -> int:
+        return memory_size(setting(key_suffix, f"{default} b"), f"file-index.{index}.{name}.{key_suffix}")
 
     start: Callable[[], ColumnIndexer]
     if index == BLOOM:
@@ -124,8 +138,8 @@ def _column(schema: TableSchema, options: TableOptions, index: str, name: str) -
         try:
             BloomFilter.sized(items, fpp)
         except ValueError as error:
-            given = f"items {items}, fpp {fpp}"
-            raise InvalidOption(f"file-index.{index}.{name}", given, str(error), options.table) from error
+            arguments = f"items {items}, fpp {fpp}"
+            raise InvalidOption(f"file-index.{index}.{name}", arguments, str(error), options.table) from error
         start = lambda: _Bloom(kind, items, fpp)  # noqa: E731
     elif index == BITMAP:
         version, block = setting("version", str(_LAYOUTS[-1])), size("index-block-size", DEFAULT_BLOCK)
@@ -165,7 +179,7 @@ _ACCEPTED: Final[dict[str, tuple[Callable[[DataType], bool], str]]] = {
         f"columns of texts, booleans, {_TIMES} of at most 6 digits, and decimals of at most 18 digits",
     ),
 }
-"""Which types Paimon builds each index for."""
+"""Types for which Paimon builds each index, with a description."""
 
 
 class _Bloom:
@@ -180,7 +194,7 @@ class _Bloom:
 
 
 class _Values:
-    """Indexes of a sorted dictionary of values: known when the file's last row is."""
+    """Common part of indexes with a sorted dictionary of values, which is known after the file's last row."""
 
     def __init__(self, kind: DataType) -> None:
         known = kind_of(kind)
@@ -210,7 +224,7 @@ class _Range(_Values):
 
 
 class _Slices:
-    """Numbers of 64 bits; a file with a decimal that needs more gets no index (Java's writer fails there)."""
+    """Index of 64-bit numbers; a file with a larger decimal gets no index (Java's writer fails)."""
 
     def __init__(self, kind: DataType) -> None:
         self._kind, self._fits = kind, True
@@ -232,9 +246,12 @@ class _Slices:
 
 
 class IndexWriter:
-    """Indexes of the data file being written, one file after another (Java `DataFileIndexWriter`).
+    """Writer of the indexes of data files, one file after another.
 
-    Memory: bloom filters have their size; the others hold 4 to 8 bytes a row of the file and its distinct values.
+    Bloom filters take their size in memory; the other indexes hold 4 to 8 bytes a row of the file and its distinct
+    values.
+
+    Source: ``DataFileIndexWriter``.
     """
 
     def __init__(self, store: TableStore, columns: tuple[IndexedColumn, ...]) -> None:
@@ -244,7 +261,11 @@ class IndexWriter:
 
     @staticmethod
     def of(store: TableStore) -> IndexWriter | None:
-        """A writer of the indexes that the table's options name, None without any. Raises InvalidOption."""
+        """Return a writer of the indexes that the table's options name, or None without any.
+
+        Raises:
+            InvalidOption: see :func:`indexed_columns`.
+        """
         columns = indexed_columns(store.schema, store.options)
         return IndexWriter(store, columns) if columns else None
 
@@ -253,7 +274,7 @@ class IndexWriter:
         self._values = [False] * len(self._columns)
 
     def add(self, rows: pa.Table) -> None:
-        """See rows of the current file, deletes among them; they hold the table's columns by name."""
+        """Add rows of the current file, deletes included, with the table's columns by name."""
         for number, (wanted, indexer) in enumerate(zip(self._columns, self._indexers, strict=True)):
             for chunk in rows.column(wanted.column).chunks:
                 values = plain(chunk) if wanted.key is None else pc.map_lookup(chunk, pa.scalar(wanted.key), "first")
@@ -262,17 +283,21 @@ class IndexWriter:
                 indexer.add(values)
 
     def finish(self, path: str, meta: DataFileMeta) -> DataFileMeta:
-        """``meta`` of the data file at ``path`` with its indexes, written beside it when too large for the manifest.
+        """Return the manifest entry of a data file with its indexes; large ones are written beside it.
 
-        The next :meth:`add` starts another file. Raises what writing raises; the side file is at ``path`` + :data:`SUFFIX`.
+        The next :meth:`add` starts another file. The side file is at ``path`` + :data:`SUFFIX`.
+
+        Args:
+            path: path of the data file.
+            meta: its manifest entry.
         """
         indexes: dict[str, dict[str, bytes | None]] = {}
         for column, indexer, any_value in zip(self._columns, self._indexers, self._values, strict=True):
-            made = indexer.finish()
-            if made is not None:
-                # Java says so of keys of maps only.
+            index_bytes = indexer.finish()
+            if index_bytes is not None:
+                # Java marks only keys of maps so.
                 only_nulls = column.key is not None and not any_value
-                indexes.setdefault(column.name, {})[column.kind] = None if only_nulls else made
+                indexes.setdefault(column.name, {})[column.kind] = None if only_nulls else index_bytes
         self._start()
         data = encode(indexes)
         if len(data) <= self._threshold:

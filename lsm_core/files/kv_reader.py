@@ -1,4 +1,4 @@
-"""Reads key-value files batch by batch, decoding each key column once and system columns only when asked for."""
+"""Reader of key-value files, batch by batch, that decodes each key column once and system columns only when needed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ def kv_read_schema(
     need_kind: bool = True,
     dictionaries: Collection[str] = (),
 ) -> pa.Schema:
-    """Schema of the batches that :func:`open_kv` gives for the same arguments: `_KEY_*`, system columns, ``columns``."""
+    """Return the schema of the batches of :func:`open_kv` for the same arguments: `_KEY_*`, system columns,
+    ``columns``.
+    """
     layout = kv_arrow_schema(store.schema)
     names = [KEY_PREFIX + name for name in store.schema.trimmed_primary_keys]
     names += [SEQUENCE_NUMBER] if need_sequence else []
@@ -45,14 +47,29 @@ def open_kv(
     deleted: Deleted | None = None,
     dictionaries: Collection[str] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of a key-value file in key order, as batches of :func:`kv_read_schema`, at most ``batch_rows`` rows each.
+    """Yield the rows of a key-value file in key order, as batches of :func:`kv_read_schema`.
 
-    ``columns`` chooses value columns (None: all). Thin files get their `_KEY_*` from the value columns. Where both are
-    stored one is decoded and serves as both (damage in the other, `_KEY_<c>` or ``<c>``, is not noticed here). Files of older schemas are read by field id: columns they lack are null, others
-    cast. ``deleted``: positions in the whole file that do not come out. Text columns among ``dictionaries`` come as Arrow dictionaries
-    of int32, whether the file holds them so or not. The file opens at the first ``next``. Raises
-    :class:`ColumnNotFound` on an unknown column, :class:`CorruptFile` naming the file when it is missing, cut short, or not
-    what its manifest entry says, and :class:`InvalidData` for a value that its column's new type cannot take.
+    Thin files get their `_KEY_*` from the value columns. Where both are stored, one is decoded and used for both, so
+    damage in the other (`_KEY_<c>` or ``<c>``) is not noticed here. Files of older schemas are read by field id:
+    missing columns are null, others are cast. The file is opened at the first ``next``.
+
+    Args:
+        store: the table.
+        partition: BinaryRow bytes of the partition.
+        bucket: number of the bucket.
+        meta: manifest entry of the file.
+        columns: value columns to return, in this order; None for all.
+        need_sequence: return `_SEQUENCE_NUMBER`.
+        need_kind: return `_VALUE_KIND`.
+        batch_rows: largest number of rows of a batch.
+        row_groups: row groups to read; see :data:`RowGroups`.
+        deleted: positions in the whole file that are left out; None for none.
+        dictionaries: text columns to return as Arrow dictionaries of int32, whether the file has them so or not.
+
+    Raises:
+        ColumnNotFound: a column does not exist.
+        CorruptFile: the file is missing, truncated, or differs from its manifest entry; the error names it.
+        InvalidData: a value does not fit its column's new type.
     """
     target = kv_read_schema(store, columns, need_sequence=need_sequence, need_kind=need_kind, dictionaries=dictionaries)
     return read_rows(store, partition, bucket, meta, target, batch_rows, row_groups, deleted)

@@ -1,4 +1,4 @@
-"""Writes key-value files: sorted rows in, rolling Parquet files and their manifest metadata out (format.md 8.2)."""
+"""Writer of key-value files: from sorted rows to rolling data files and their manifest metadata (format.md 8.2)."""
 
 from __future__ import annotations
 
@@ -25,15 +25,17 @@ _LONG = np.iinfo(np.int64)
 
 
 class KeyValueFileWriter:
-    """Rolling writer of one (partition, bucket, level) of a primary-key table (Java `KeyValueFileWriterFactory`).
+    """Rolling writer of one (partition, bucket, level) of a primary-key table.
 
-    ``file_source`` 0 append, 1 compact. Batches are in KV layout, ascending by key over the writer's whole life, each
-    key once; the caller (merge) guarantees it.
+    Batches are in KV layout, ascending by key over the writer's whole life, each key once; the caller (merge)
+    guarantees it.
+
+    Source: ``KeyValueFileWriterFactory``.
     """
 
     @classmethod
     def of_changes(cls, store: TableStore, partition: bytes, bucket: int, total_buckets: int, level: int) -> Self:
-        """A writer of changelog files, as options `changelog-file.*` want them; what they leave open is as in data files.
+        """Return a writer of changelog files, configured by options `changelog-file.*`, else as for data files.
 
         Its rows ascend by key too, but a key comes as often as it changed, in the order of the changes.
         """
@@ -42,6 +44,16 @@ class KeyValueFileWriter:
     def __init__(
         self, store: TableStore, partition: bytes, bucket: int, total_buckets: int, level: int, file_source: int
     ) -> None:
+        """Prepare the writer; the first file is created with the first rows.
+
+        Args:
+            store: the table.
+            partition: BinaryRow bytes of the partition.
+            bucket: number of the bucket.
+            total_buckets: number of buckets of the partition.
+            level: level of the files.
+            file_source: 0 for append, 1 for compact.
+        """
         self.total_buckets = total_buckets
         describer = _Describer(store, level, file_source)
         schema = with_merged_nulls(store, kv_arrow_schema(store.schema, thin=store.options.thin_mode))
@@ -49,16 +61,16 @@ class KeyValueFileWriter:
         self._rolling = RollingWriter(store, partition, bucket, schema, describer, target, level)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Append a KV batch. On failure every file of this writer is gone before the error leaves."""
+        """Append a KV batch; on failure every file of this writer is deleted before the error is raised."""
         self._rolling.write(batch)
 
     @property
     def group_rows(self) -> Sequence[int]:
-        """Rows of every row group written so far, over all files in writing order."""
+        """Rows of each row group written so far, over all files in writing order."""
         return self._rolling.group_rows
 
     def close(self) -> list[DataFileMeta]:
-        """Finish; returns the files in key order (none without rows)."""
+        """Finish, and return the files in key order; none without rows."""
         return self._rolling.close()
 
     def abort(self) -> None:
@@ -72,11 +84,16 @@ _CHANGELOG_OPTIONS: Final = {
     "metadata.stats-mode": ("changelog-file.stats-mode", "metadata.stats-mode.per.level"),
     "data-file.prefix": ("changelog-file.prefix", ""),
 }
-"""By option of data files: that of changelog files in its place, and what the latter overrules."""
+"""For each option of data files, the option of changelog files that replaces it, and an option that the latter
+overrides.
+"""
 
 
 def changelog_files_of(store: TableStore) -> TableStore:
-    """The table as writers of changelog files see it: with options `changelog-file.*` in place (Java `KeyValueFileWriterFactory`)."""
+    """Return the table as writers of changelog files use it, with options `changelog-file.*` in place.
+
+    Source: ``KeyValueFileWriterFactory``.
+    """
     raw = dict(store.options.raw)
     for option, (own, overruled) in _CHANGELOG_OPTIONS.items():
         chosen = store.options.get(own)
@@ -89,7 +106,7 @@ def changelog_files_of(store: TableStore) -> TableStore:
 
 
 class _Describer:
-    """Keys, sequence range and delete count of the current file, seen as its rows pass."""
+    """Keys, sequence range and delete count of the current file, collected while its rows are written."""
 
     def __init__(self, store: TableStore, level: int, file_source: int) -> None:
         self._store, self._level, self._source = store, level, file_source
@@ -102,8 +119,8 @@ class _Describer:
         integers = [name for name in schema.trimmed_primary_keys if arrow.field(name).type in whole]
         stored_twice = [] if store.options.thin_mode else [key_name(name) for name in integers]
         self.delta: tuple[str, ...] = (SEQUENCE_NUMBER, *stored_twice, *integers)
-        # Where an index chooses rows, Java 1.4.2 loses count of those that it skips in such a page, and answers with other
-        # rows' values (`VectorizedDeltaBinaryPackedReader`; tests/interop/test_file_indexes.py).
+        # Where an index selects rows, Java 1.4.2 miscounts the rows that it skips in a delta-encoded page, and returns
+        # values of other rows (`VectorizedDeltaBinaryPackedReader`; tests/interop/test_file_indexes.py).
         if any(column.kind != BLOOM for column in indexed_columns(schema, store.options)):
             self.delta = ()
         self._reset()
@@ -116,7 +133,7 @@ class _Describer:
         self._low, self._high = _LONG.max, _LONG.min
 
     def add(self, rows: pa.Table) -> None:
-        """See rows of the current file."""
+        """Add rows of the current file."""
         keys = rows.select(self._keys)
         if self._first is None:
             self._first = keys.slice(0, 1)
@@ -129,12 +146,12 @@ class _Describer:
         self._low = min(self._low, int(sequences.min()))
         self._high = max(self._high, int(sequences.max()))
 
-    def describe(self, name: str, size: int, found: ColumnValues) -> DataFileMeta:
-        """Metadata of the file just closed."""
+    def describe(self, name: str, size: int, column_values: ColumnValues) -> DataFileMeta:
+        """Return the metadata of the file just closed."""
         assert self._first is not None
         assert self._last is not None
         store = self._store
-        values, columns = value_stats(found, store.schema, store.options, level=self._level)
+        values, columns = value_stats(column_values, store.schema, store.options, level=self._level)
         ends = pa.concat_tables([self._first, self._last])
         keys = encode_rows([one_array(column) for column in ends.columns], store.schema.trimmed_key_types)
         meta = DataFileMeta(
@@ -143,7 +160,7 @@ class _Describer:
             row_count=self._rows,
             min_key=bytes(keys[0].as_buffer()),
             max_key=bytes(keys[1].as_buffer()),
-            key_stats=key_stats(found, store.schema),
+            key_stats=key_stats(column_values, store.schema),
             value_stats=values,
             min_sequence_number=int(self._low),
             max_sequence_number=int(self._high),

@@ -1,8 +1,8 @@
-"""NOT NULL columns in which merging leaves nulls all the same: a retract took the value back and nothing newer gave another.
+"""NOT NULL columns in which merging leaves nulls: a retract took the value back, and no newer row supplied another.
 
-Java's readers hand such nulls out, its writers refuse them, so that one lone retract keeps a bucket from ever being compacted
-(1.4.2: "expected not null but found null value"). Here files of such tables declare these columns nullable, as files from before
-an ALTER to NOT NULL do, and a compaction writes what a read gives.
+Java's readers return these nulls, but its writers reject them, so that one lone retract keeps a bucket from ever being
+compacted (1.4.2: "expected not null but found null value"). Here the files of these tables declare the columns
+nullable, as files from before an ALTER to NOT NULL do, and a compaction writes the rows that a read returns.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _GROUP: Final = re.compile(r"fields\..+\.sequence-group")
 
 
 def merging_leaves_nulls(store: TableStore) -> bool:
-    """Whether the table's merge engine can take back the value of a column: aggregates, and sequence groups, do."""
+    """Return whether the table's merge engine can take back a column's value, as aggregates and sequence groups do."""
     if not store.schema.primary_keys:
         return False
     if store.options.merge_engine == "partial-update":
@@ -28,7 +28,9 @@ def merging_leaves_nulls(store: TableStore) -> bool:
 
 
 def with_merged_nulls(store: TableStore, layout: pa.Schema) -> pa.Schema:
-    """``layout`` of a key-value file, with every column nullable in which merging may leave null: all but the keys."""
+    """Return the ``layout`` of a key-value file with all columns nullable in which merging may leave nulls: all but the
+    keys.
+    """
     if not merging_leaves_nulls(store):
         return layout
     always = {*store.schema.primary_keys, *key_names(store.schema), SEQUENCE_NUMBER, VALUE_KIND}

@@ -1,4 +1,4 @@
-"""One stream of rows cut into files near the target size and row groups of about 131k rows."""
+"""Writer of one stream of rows into files near the target size, with row groups of about 131k rows."""
 
 from __future__ import annotations
 
@@ -19,29 +19,32 @@ from lsm_core.types.nesting import refit
 
 _GROUP_BYTES: Final = 64 * 1024 * 1024
 _BLOCK_BYTES: Final = 128 * 1024 * 1024
-"""Encoded bytes of a row group where option `file.block-size` does not say."""
-_WHENCE: Final = "NOT NULL, but there are nulls in it, from before it became so: give these rows a value, or let the column have nulls"
+"""Encoded bytes of a row group without option `file.block-size`."""
+_NULLS_REFUSED: Final = (
+    "NOT NULL, but there are nulls in it, from before it became so: "
+    "give these rows a value, or let the column have nulls"
+)
 _FULL_ENOUGH: Final = 0.9
-"""A file this near its target is closed: another row group would be a sliver."""
+"""Share of the target size from which a file is closed, because another row group would be very small."""
 
 
 class FileDescriber(Protocol):
-    """Collects what the manifest must say about a file while its rows pass."""
+    """Collector of a file's manifest metadata while its rows are written."""
 
     dictionary: tuple[str, ...]
     delta: tuple[str, ...]
 
     def add(self, rows: pa.Table) -> None:
-        """See rows of the current file."""
+        """Add rows of the current file."""
 
     def describe(self, name: str, size: int, values: ColumnValues) -> DataFileMeta:
-        """Metadata of the file just closed; the next :meth:`add` starts another file."""
+        """Return the metadata of the file just closed; the next :meth:`add` starts another file."""
 
 
 class RollingWriter:
-    """Writes batches of ``schema`` into as many files of one bucket as target size and `target-file-row-num` ask for.
+    """Writer of batches into as many files of one bucket as the target size and `target-file-row-num` require.
 
-    Every file is new (exclusive names). A failure removes all files of this writer before the error leaves.
+    Every file is new (exclusive names). A failure removes all files of this writer before the error is raised.
     """
 
     def __init__(
@@ -75,12 +78,15 @@ class RollingWriter:
         self._encoded_row_bytes = 0.0
         self._closed = False
         self.group_rows: list[int] = []
-        """Rows of every row group written so far, over all files."""
+        """Rows of each row group written so far, over all files."""
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take a batch; columns are taken by name and cast to the file's schema. Text columns may be Arrow dictionaries.
+        """Add a batch; columns are matched by name and cast to the file's schema. Text columns may be Arrow
+        dictionaries.
 
-        Raises :class:`InvalidData` for nulls in a NOT NULL column, :class:`StorageFull`.
+        Raises:
+            InvalidData: a null in a NOT NULL column.
+            StorageFull: the disk is full.
         """
         if self._closed:
             raise DredgeError(f"table {self._store.name}: write to a file writer that was closed")
@@ -90,7 +96,7 @@ class RollingWriter:
             fitted = fit(batch, self._schema)
             for field, column in zip(fitted.schema, fitted.columns, strict=True):
                 if not field.nullable and column.null_count:  # Java does not write these either
-                    raise InvalidData(self._store.name, field.name, _WHENCE)
+                    raise InvalidData(self._store.name, field.name, _NULLS_REFUSED)
             self._pending.append(fitted)
             self._pending_rows += fitted.num_rows
             self._pending_bytes += decoded_bytes(fitted)
@@ -101,7 +107,7 @@ class RollingWriter:
             raise
 
     def close(self) -> list[DataFileMeta]:
-        """Finish the last file and return all files in writing order (none when no row was written)."""
+        """Finish the last file, and return all files in writing order; none without rows."""
         if self._closed:
             return list(self._done)
         try:
@@ -115,7 +121,7 @@ class RollingWriter:
         return list(self._done)
 
     def abort(self) -> None:
-        """Delete every file this writer made; safe to call at any time and more than once."""
+        """Delete every file of this writer; safe to call at any time and more than once."""
         self._closed = True
         self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
         if self._sink is not None:
@@ -125,22 +131,22 @@ class RollingWriter:
             try:
                 self._store.delete(path)
             except (OSError, DredgeError):
-                continue  # a stray that no snapshot names; orphan cleaning removes it later
+                continue  # no snapshot names the file, so orphan cleaning removes it later
         self._paths, self._done = [], []
 
     def _group_rows(self) -> int:
-        """Rows of the next row group: bounded by count, by decoded bytes, and by what is left of the target size."""
+        """Return the rows of the next row group: bounded by count, decoded bytes, and the remaining target size."""
         decoded = max(self._pending_bytes / max(self._pending_rows, 1), 1.0)
         encoded = self._encoded_row_bytes or decoded
-        left = self._target - (self._sink.position if self._sink is not None else 0)
-        rows = int(max(1, min(ROW_GROUP_ROWS, _GROUP_BYTES / decoded, min(left, self._block) / encoded)))
+        remaining = self._target - (self._sink.position if self._sink is not None else 0)
+        rows = int(max(1, min(ROW_GROUP_ROWS, _GROUP_BYTES / decoded, min(remaining, self._block) / encoded)))
         return min(rows, self._most_rows - self._file_rows)
 
     def _write_group(self, rows: int) -> None:
         table = table_of(self._pending)
-        group, rest = table.slice(0, rows), table.slice(rows)
-        self._pending = rest.to_batches()
-        self._pending_rows = rest.num_rows
+        group, remaining = table.slice(0, rows), table.slice(rows)
+        self._pending = remaining.to_batches()
+        self._pending_rows = remaining.num_rows
         self._pending_bytes = sum(map(decoded_bytes, self._pending))
         name = format_for(self._store.options, self._level, group)
         if name != self._format:
@@ -187,9 +193,10 @@ class RollingWriter:
 
 
 def fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """``batch`` with exactly the columns and types of ``schema``, taken by name; raises KeyError on a missing column.
+    """Return ``batch`` with exactly the columns and types of ``schema``, matched by name; KeyError for a missing
+    column.
 
-    Dictionaries of a column's type stay what they are.
+    Dictionaries of a column's type are kept.
     """
     if batch.schema.equals(schema, check_metadata=True):
         return batch

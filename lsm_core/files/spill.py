@@ -1,4 +1,4 @@
-"""Sorted runs parked on the local disk while more inputs are merged than may be open at once."""
+"""Sorted runs that are spilled to the local disk while more inputs are merged than may be open at once."""
 
 from __future__ import annotations
 
@@ -19,20 +19,30 @@ if TYPE_CHECKING:
     from lsm_core.storage.scratch import ScratchFolder
 
 _PREFIX: Final = "dredge-spill-"
-# LZO has no codec in Arrow; spill files are read by nobody else, so its nearest relative takes its place.
+# LZO has no codec in Arrow; only Dredge reads spill files, so the most similar codec replaces it.
 _CODECS: Final = {"zstd": "zstd", "lz4": "lz4", "lzo": "lz4", "none": None}
 
 
 @dataclass(frozen=True)
 class SpilledRun:
-    """One run on disk: ``rows`` rows in ``size`` bytes at ``path`` (Arrow stream, compressed)."""
+    """Run on disk, as a compressed Arrow stream.
+
+    Attributes:
+        path: path of the file.
+        rows: number of rows.
+        size: bytes of the file.
+    """
 
     path: str
     rows: int
     size: int
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The batches as they were written, one in memory at a time. Raises :class:`CorruptFile`."""
+        """Yield the batches as they were written, one in memory at a time.
+
+        Raises:
+            CorruptFile: the file is missing or damaged.
+        """
         seen = 0
         try:
             # Not memory-mapped: mapped pages count as resident memory of the task.
@@ -45,26 +55,33 @@ class SpilledRun:
             raise CorruptFile(self.path, "the spill file is missing") from error
         except (pa.ArrowException, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:
-                raise  # the disk's own failure, not the file's
+                raise  # an error of the disk, not of the file
             raise CorruptFile(self.path, f"unreadable spill file: {error}") from error
         if seen != self.rows:
             raise CorruptFile(self.path, f"gave {seen} rows, {self.rows} were spilled")
 
     def delete(self) -> None:
-        """Free the disk space now rather than when the space closes."""
+        """Free the disk space now instead of when the space closes."""
         if os.path.exists(self.path):
             os.remove(self.path)
 
 
 class SpillSpace:
-    """A private folder for spilled runs; leaving the ``with`` block removes it whatever happened.
+    """Private folder for spilled runs; leaving the ``with`` block always removes it.
 
-    ``parent`` None means the system's temporary folder. ``compression``: zstd (of ``level``), lz4, lzo (lz4 is used) or none.
-    Nothing here is table data: a crash leaves only a temporary folder, which the next space that spills removes. A space that is
-    forgotten goes with its last reference.
+    It holds no table data: a crash leaves only a temporary folder, which the next space that spills removes. A space
+    that is not closed is removed with its last reference.
     """
 
     def __init__(self, parent: str | None = None, compression: str = "zstd", level: int = 1, table: str = "") -> None:
+        """Prepare the space; the folder is created with the first run.
+
+        Args:
+            parent: folder of the space; None for the system's temporary folder.
+            compression: zstd, lz4, lzo (lz4 is used) or none.
+            level: compression level of zstd.
+            table: name of the table, for errors.
+        """
         codec = compression.strip().lower()
         if codec not in _CODECS:
             raise InvalidOption("spill-compression", compression, ", ".join(sorted(_CODECS)), table)
@@ -76,7 +93,11 @@ class SpillSpace:
 
     @staticmethod
     def of(options: TableOptions) -> SpillSpace:
-        """With the compression that a table's options ask for. Raises :class:`InvalidOption`."""
+        """Return a space with the compression of a table's options.
+
+        Raises:
+            InvalidOption: the compression is not known.
+        """
         level = int(options.get("spill-compression.zstd-level"))
         return SpillSpace(None, str(options.get("spill-compression")), level, options.table)
 
@@ -89,13 +110,17 @@ class SpillSpace:
         self.close()
 
     def close(self) -> None:
-        """Remove the folder and everything in it; the next spill makes another."""
+        """Remove the folder and its files; the next spill creates another."""
         if self._folder is not None:
             self._folder.remove()
         self._folder = None
 
     def spill(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> SpilledRun:
-        """Write ``batches`` (all of ``schema``) to a new file. Raises :class:`StorageFull`; a failed file is removed."""
+        """Write ``batches`` (all of ``schema``) to a new file; a failed file is removed.
+
+        Raises:
+            StorageFull: the disk is full.
+        """
         path = self._new_path()
         rows = 0
         options = pa.ipc.IpcWriteOptions(compression=self._codec, use_threads=False)
@@ -118,7 +143,7 @@ class SpillSpace:
 
     def _new_path(self) -> str:
         if self._folder is None:
-            import tempfile  # most merges spill nothing
+            import tempfile  # imported here: most merges do not spill
 
             from lsm_core.storage.scratch import ScratchFolder
 

@@ -1,5 +1,7 @@
-"""Index files of deletion vectors: written whole, and replaced when the vectors of some data files change (Java
-`DeletionVectorsIndexFile`, `BaseAppendDeleteFileMaintainer`, `BucketedDvMaintainer`)."""
+"""Index files of deletion vectors: written whole, and replaced when the vectors of some data files change.
+
+Source: ``DeletionVectorsIndexFile``, ``BaseAppendDeleteFileMaintainer``, ``BucketedDvMaintainer``.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,13 @@ from lsm_core.metadata.indexes import deletion_files, discard_index_file, read_v
 from lsm_core.metadata.store import TableStore
 
 _MOST_SMALL: Final = 8
-"""So many index files below half the target size stay side by side in a table without buckets; more are packed together."""
+"""Largest number of index files below half the target size in a table without buckets; more of them are merged."""
 _BITMAP64: Final = "deletion-vectors.bitmap64"
 
 
 @dataclass(frozen=True)
 class VectorChange:
-    """Index files written, and those whose place they take."""
+    """Index files that were written, and those that they replace."""
 
     new: tuple[IndexFileMeta, ...] = ()
     deleted: tuple[IndexFileMeta, ...] = ()
@@ -37,11 +39,22 @@ def change_vectors(
     changed: Mapping[str, DeletionVector | None],
     present: Collection[str],
 ) -> VectorChange:
-    """Write the index files that follow ``live`` (all of the bucket) when the vectors of some data files change.
+    """Write the index files that replace ``live`` when the vectors of some data files change.
 
-    ``changed``: by data file its vector, None when it has none any more. Vectors of files that are not ``present`` go too. A bucket
-    has one index file; a table without buckets replaces those in which a vector changes, and files that grew too many. Raises
-    CorruptFile naming an index file that cannot be read, StorageFull; nothing new is left then.
+    A bucket has one index file. A table without buckets replaces the files in which a vector changes, and small files
+    that became too many.
+
+    Args:
+        store: the table.
+        partition: BinaryRow bytes of the partition.
+        bucket: number of the bucket.
+        live: all index files of the bucket.
+        changed: vector of each changed data file; None if it has none any more.
+        present: names of the data files that exist; vectors of other files are removed.
+
+    Raises:
+        CorruptFile: an index file cannot be read; the error names it. No new file is left.
+        StorageFull: the disk is full; no new file is left.
     """
     places = deletion_files(store, partition, bucket, live)
     stale = {name for name in places if name not in present}
@@ -55,16 +68,17 @@ def change_vectors(
             moved |= {file.file_name for file in small}
         touched = [file for file in live if file.file_name in moved]
 
-    def following() -> Iterator[tuple[str, DeletionVector]]:
+    def next_vectors() -> Iterator[tuple[str, DeletionVector]]:
         for file in touched:
-            for one in file.deletion_vectors or ():
-                if one.data_file not in changed and one.data_file not in stale:
-                    yield one.data_file, read_vector(store, places[one.data_file])
+            for vector_range in file.deletion_vectors or ():
+                data_file = vector_range.data_file
+                if data_file not in changed and data_file not in stale:
+                    yield data_file, read_vector(store, places[data_file])
         yield from ((name, vector) for name, vector in changed.items() if vector is not None)
 
     new: list[IndexFileMeta] = []
     try:
-        for packed in _packed(store, following()):
+        for packed in _pack_vectors(store, next_vectors()):
             new.append(_write(store, partition, bucket, packed))
     except BaseException:
         discard_index_files(store, partition, bucket, new)
@@ -73,15 +87,15 @@ def change_vectors(
 
 
 def discard_index_files(store: TableStore, partition: bytes, bucket: int, files: Sequence[IndexFileMeta]) -> None:
-    """Delete index files that will not be published; one that cannot be deleted stays as an orphan."""
+    """Delete index files that will not be published; a file that cannot be deleted remains as an orphan."""
     for file in files:
         discard_index_file(store, partition, bucket, file)
 
 
-def _packed(
+def _pack_vectors(
     store: TableStore, vectors: Iterator[tuple[str, DeletionVector]]
 ) -> Iterator[list[tuple[str, DeletionVector]]]:
-    """Vectors of one index file each: all of a bucket; in a table without buckets until the target size is reached."""
+    """Yield the vectors of each index file: all of a bucket; in a table without buckets, up to the target size."""
     target = store.options.vectors_target_size if store.options.bucket < 0 and not store.has_primary_key else None
     held: list[tuple[str, DeletionVector]] = []
     size = 0

@@ -9,7 +9,7 @@ import pytest
 
 from lsm_core.errors import ValueTooLarge
 from lsm_core.files.formats import open_source
-from lsm_core.files.formats.parquet_pages import BATCH_BYTES, LARGEST_VALUE, fitting
+from lsm_core.files.formats.parquet_pages import BATCH_BYTES, LARGEST_VALUE, split_to_fit
 from lsm_core.storage import LocalFileIO
 
 _MIB = 1 << 20
@@ -23,21 +23,21 @@ def _batch(texts: list[str], rows: int) -> pa.RecordBatch:
 
 def test_short_texts_stay_in_one_batch() -> None:
     batch = _batch([f"text {i}" for i in range(2_000)], 65_536)
-    assert [found is batch for found in fitting(batch, "x.parquet")] == [True]
+    assert [found is batch for found in split_to_fit(batch, "x.parquet")] == [True]
     empty = batch.slice(0, 0)
-    assert [found.num_rows for found in fitting(empty, "x.parquet")] == [0]
+    assert [found.num_rows for found in split_to_fit(empty, "x.parquet")] == [0]
 
 
 def test_long_texts_come_in_slices_that_fit() -> None:
     batch = _batch(["short", "x" * _MIB], 1_000)
-    found = list(fitting(batch, "x.parquet"))
+    found = list(split_to_fit(batch, "x.parquet"))
     assert all(one.num_rows * _MIB <= BATCH_BYTES for one in found) and len(found) == 8
     assert pa.Table.from_batches(found).equals(pa.Table.from_batches([batch]))
 
 
 def test_a_text_that_is_too_large_is_refused_by_name() -> None:
     with pytest.raises(ValueTooLarge, match=r"x\.parquet, column 't': a value of"):
-        list(fitting(_batch(["a", "x" * (LARGEST_VALUE + 1)], 2), "x.parquet"))
+        list(split_to_fit(_batch(["a", "x" * (LARGEST_VALUE + 1)], 2), "x.parquet"))
 
 
 def test_a_file_read_as_dictionaries_gives_batches_that_fit(tmp_path: object) -> None:

@@ -86,4 +86,4 @@ def test_rows_that_expire_make_a_unit_order_sensitive_only_where_some_may_be_ove
 def test_times_that_a_function_makes_up_may_be_over_though_none_was() -> None:
     given = {**EXPIRY, **AGGREGATION, SUM: "sum"}
     verdict = order_free(table(), given, has_retracts=False, has_expired=False)
-    assert verdict.reasons == ("column 'a': sum makes times that no row had, and these may be over",)
+    assert verdict.reasons == ("column 'a': sum creates times that no row had, and these may be expired",)

@@ -32,7 +32,7 @@ def dictionary_page(values: Sequence[bytes], codec: int = ZSTD) -> bytes:
     body = packed(plain, codec)
     told: Struct = {1: (I32, len(values)), 2: (I32, PLAIN)}
     header: Struct = {1: (I32, 2), 2: (I32, len(plain)), 3: (I32, len(body)), 7: (STRUCT, told)}
-    return thrift.encoded(header) + body
+    return thrift.encode(header) + body
 
 
 def data_page(plain: bytes, count: int, encoding: int, codec: int = ZSTD, claims: int | None = None) -> bytes:
@@ -41,7 +41,7 @@ def data_page(plain: bytes, count: int, encoding: int, codec: int = ZSTD, claims
     told: Struct = {1: (I32, count), 2: (I32, encoding), 3: (I32, RLE), 4: (I32, RLE)}
     size = len(plain) if claims is None else claims
     header: Struct = {1: (I32, 0), 2: (I32, size), 3: (I32, len(body)), 5: (STRUCT, told)}
-    return thrift.encoded(header) + body
+    return thrift.encode(header) + body
 
 
 def run(count: int, value: int, width: int = 1) -> bytes:
@@ -96,5 +96,5 @@ def parquet_file(
     group: Struct = {1: (LIST, chunks), 2: (I64, len(out)), 3: (I64, rows)}
     root: Struct = {4: (BINARY, b"paimon_schema"), 5: (I32, len(schema))}
     elements = [root, *(element for each in schema for element in each)]
-    footer = thrift.encoded({1: (I32, 2), 2: (LIST, elements), 3: (I64, rows), 4: (LIST, [group])})
+    footer = thrift.encode({1: (I32, 2), 2: (LIST, elements), 3: (I64, rows), 4: (LIST, [group])})
     return bytes(out) + footer + len(footer).to_bytes(4, "little") + _MAGIC

@@ -13,7 +13,7 @@ import pytest
 
 from lsm_core.cli import app
 from lsm_core.errors import CorruptFile, InvalidOption, InvalidSchema, OutOfMemory, StorageFailed
-from lsm_core.files.formats.guard import named
+from lsm_core.files.formats.guard import decoding_errors
 from lsm_core.table import Catalog, catalog
 from tests.table.broken_store import BrokenStore
 
@@ -63,9 +63,9 @@ def test_an_unreachable_store_is_named_without_a_dump(monkeypatch: pytest.Monkey
 
 
 def test_a_lack_of_memory_is_no_corrupt_file() -> None:
-    with pytest.raises(OutOfMemory, match=r"reading /t/data-1\.parquet"), named("/t/data-1.parquet", "Parquet"):
+    with pytest.raises(OutOfMemory, match=r"reading /t/data-1\.parquet"), decoding_errors("/t/data-1.parquet", "Parquet"):
         raise pa.ArrowMemoryError("malloc of size 4096 failed")
-    with pytest.raises(CorruptFile), named("/t/data-1.parquet", "Parquet"):  # a forged length
+    with pytest.raises(CorruptFile), decoding_errors("/t/data-1.parquet", "Parquet"):  # a forged length
         raise pa.ArrowMemoryError(f"malloc of size {1 << 60} failed")
 
 

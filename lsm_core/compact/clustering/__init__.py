@@ -1,7 +1,8 @@
-"""Sort compaction of append tables without buckets: all files of a partition rewritten in an order that lets filters skip files.
+"""Sort compaction of append tables without buckets: a partition's files are rewritten in an order that lets filters
+skip files.
 
-Sampled keys cut the partition into ranges (`ranges`), rows are spread over them and spilled where they do not fit (`spread`), each
-range is sorted (`sorting`) and written to rolling files (`rewrite`).
+Sampled keys cut the partition into ranges (`ranges`). Rows are distributed over them, and spilled where they do not fit
+(`spread`). Each range is sorted (`sorting`) and written to rolling files (`rewrite`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Where a partition is cut into ranges of curve keys: quantiles of a sample, so that each range holds about as much (Java `RangeShuffle`)."""
+"""Cuts of a partition into ranges of curve keys, at quantiles of a sample, so that ranges are about equally large.
+
+Source: ``RangeShuffle``.
+"""
 
 from __future__ import annotations
 
@@ -28,81 +31,96 @@ from lsm_core.metadata.store import TableStore
 
 _FEWEST_PROBES: Final = 16
 _MOST_PROBES: Final = 256
-"""Row groups that are looked into; of more, evenly spaced ones are."""
+"""Largest number of row groups that are sampled; of more, evenly spaced ones are chosen."""
 _FEWEST_SAMPLES: Final = 8192
 _MOST_SAMPLES: Final = 1 << 18
 
 
 @dataclass(frozen=True)
 class Cuts:
-    """Ascending ``bounds`` between ranges: range i holds the keys from bounds[i - 1] on to before bounds[i]."""
+    """Ascending ``bounds`` between ranges; range i has the keys from bounds[i - 1] up to, but not including,
+    bounds[i].
+    """
 
     bounds: tuple[bytes, ...] = ()
 
     @property
     def ranges(self) -> int:
-        """How many ranges there are."""
+        """Number of ranges."""
         return len(self.bounds) + 1
 
     def split(self, keys: ByteKeys) -> tuple[Ints, list[tuple[int, int, int]]]:
-        """The permutation that sorts the rows, and (range, first, last + 1) of each stretch of it that lies in one range."""
+        """Return the permutation that sorts the rows, and (range, start, end) of its positions in each range."""
         order, _ = keys.order(sorted_runs=False)
-        ends, at = [0], 0
+        ends, position = [0], 0
         for bound in self.bounds:
-            at = bisect_left(order, bound, lo=at, key=lambda row: keys.scalar(int(row)))
-            ends.append(at)
+            position = bisect_left(order, bound, lo=position, key=lambda row: keys.scalar(int(row)))
+            ends.append(position)
         ends.append(len(order))
-        return order, [(i, one, end) for i, (one, end) in enumerate(pairwise(ends)) if one < end]
+        return order, [(i, start, end) for i, (start, end) in enumerate(pairwise(ends)) if start < end]
 
 
 def range_count(rows: int, row_bytes: float, range_bytes: int) -> int:
-    """The number of ranges at which each holds at most about ``range_bytes`` bytes of decoded rows."""
+    """Return the number of ranges with which each has at most about ``range_bytes`` bytes of decoded rows."""
     return max(1, -(-int(rows * row_bytes) // max(1, range_bytes)))
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How the rows of a partition are laid out: the curve, fitted to a sample of them, and where it is cut into ranges."""
+    """Layout of the rows of a partition: the curve, fitted to a sample of them, and its cuts into ranges."""
 
     curve: Curve
     cuts: Cuts = Cuts()
 
     def shares(self, count: int) -> tuple[Cuts, list[Cuts]]:
-        """The keys between the shares of ``count`` workers, and for each share the keys between its ranges."""
+        """Return the cuts between the shares of ``count`` workers, and for each share the cuts between its ranges."""
         ends = [worker * self.cuts.ranges // count for worker in range(count + 1)]
         outer = Cuts(tuple(self.cuts.bounds[end - 1] for end in ends[1:-1]))
         return outer, [Cuts(self.cuts.bounds[start : end - 1]) for start, end in pairwise(ends)]
 
     def to_json(self) -> str:
-        """As text for workers."""
+        """Return the layout as text for workers."""
         scales = [[s.nulls, s.prefix.hex(), base64.b64encode(s.words.tobytes()).decode()] for s in self.curve.scales]
         curve = [self.curve.columns, self.curve.strategy, self.curve.text_bytes, scales]
         return json.dumps({"curve": curve, "bounds": [bound.hex() for bound in self.cuts.bounds]})
 
     @staticmethod
     def from_json(text: str) -> Layout:
-        """Inverse of :meth:`to_json`; raises :class:`CorruptFile` on anything else."""
+        """Return the layout of :meth:`to_json`.
+
+        Raises:
+            CorruptFile: the text is something else.
+        """
         try:
             value = parse_json(text)
             columns, strategy, text_bytes, scales = value["curve"]
-            known = tuple(
+            curve_scales = tuple(
                 Scale(
                     int(nulls), np.frombuffer(base64.b64decode(words, validate=True), np.uint64), bytes.fromhex(prefix)
                 )
                 for nulls, prefix, words in scales
             )
-            curve = Curve(tuple(columns), str(strategy), int(text_bytes), known)
+            curve = Curve(tuple(columns), str(strategy), int(text_bytes), curve_scales)
             return Layout(curve, Cuts(tuple(bytes.fromhex(bound) for bound in value["bounds"])))
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptFile("<layout in transit>", f"unreadable: {error!r}") from error
 
 
 def plan_layout(store: TableStore, task: SortTask, files: Sequence[DataFileMeta], ranges: int) -> Layout:
-    """Fit the task's curve to ``files`` and cut it into about ``ranges`` equal ranges, by evenly spaced rows of evenly spaced row groups.
+    """Fit the task's curve to ``files``, and cut it into about ``ranges`` equal ranges.
 
-    `sort-compaction.local-sample.magnification` rows are sampled for each range. `sort-compaction.range-strategy` says what is
-    equal: rows (quantity), or bytes (size: each sampled row counts as much as the average row of its file takes on disk).
-    Raises :class:`CorruptFile` naming a damaged file.
+    Evenly spaced rows of evenly spaced row groups are sampled: `sort-compaction.local-sample.magnification` rows for
+    each range. `sort-compaction.range-strategy` decides whether ranges have equal rows (quantity) or equal bytes (size:
+    each sampled row counts as the average bytes of a row of its file).
+
+    Args:
+        store: the table.
+        task: the task.
+        files: files to sample.
+        ranges: number of ranges.
+
+    Raises:
+        CorruptFile: a file is damaged; the error names it.
     """
     curve = task.curve(store)
     if not any(file.row_count for file in files) or (ranges < 2 and curve.strategy == ORDER):
@@ -110,16 +128,22 @@ def plan_layout(store: TableStore, task: SortTask, files: Sequence[DataFileMeta]
     by_size = str(store.options.get("sort-compaction.range-strategy")).lower() == "size"
     wanted = max(_FEWEST_SAMPLES, ranges * int(store.options.get("sort-compaction.local-sample.magnification")))
     probes = min(_MOST_PROBES, max(_FEWEST_PROBES, 4 * ranges))
-    found = list(_samples(store, task, files, probes, min(_MOST_SAMPLES, wanted)))
-    sample = pa.concat_tables([part.rows for part in found])
+    parts = list(_samples(store, task, files, probes, min(_MOST_SAMPLES, wanted)))
+    sample = pa.concat_tables([part.rows for part in parts])
     curve = curve.scaled(sample)
-    weight = np.concatenate([np.full(part.rows.num_rows, part.weight(by_size)) for part in found])
+    weight = np.concatenate([np.full(part.rows.num_rows, part.weight(by_size)) for part in parts])
     return Layout(curve, _quantiles(curve.keys(sample), weight, ranges))
 
 
 @dataclass(frozen=True)
 class _Part:
-    """Sampled rows (the columns of the order), how many rows they stand for, and the average bytes on disk of such a row."""
+    """Sampled rows with the columns of the order.
+
+    Attributes:
+        rows: the rows.
+        count: number of rows that they represent.
+        row_bytes: average bytes on disk of a row.
+    """
 
     rows: pa.Table
     count: float
@@ -131,12 +155,12 @@ class _Part:
 
 
 def _quantiles(keys: ByteKeys, weight: npt.NDArray[np.float64], ranges: int) -> Cuts:
-    """Cuts at the quantiles. A key that holds several of them gets a range of its own."""
+    """Return cuts at the quantiles; a key at several quantiles gets a range of its own."""
     order, same = keys.order(sorted_runs=False)
-    passed = np.cumsum(weight[order])
-    at = np.searchsorted(passed, passed[-1] * np.arange(1, ranges) / ranges)
+    cumulative = np.cumsum(weight[order])
+    positions = np.searchsorted(cumulative, cumulative[-1] * np.arange(1, ranges) / ranges)
     starts = np.flatnonzero(np.concatenate([[True], ~same]))
-    groups, hits = np.unique(np.searchsorted(starts, at, side="right") - 1, return_counts=True)
+    groups, hits = np.unique(np.searchsorted(starts, positions, side="right") - 1, return_counts=True)
     heavy = groups[hits > 1] + 1
     chosen = np.union1d(groups, heavy[heavy < len(starts)])
     return Cuts(tuple(keys.scalar(int(order[starts[group]])) for group in chosen if group))
@@ -145,18 +169,18 @@ def _quantiles(keys: ByteKeys, weight: npt.NDArray[np.float64], ranges: int) -> 
 def _samples(
     store: TableStore, task: SortTask, files: Sequence[DataFileMeta], probes: int, wanted: int
 ) -> Iterator[_Part]:
-    """About ``wanted`` rows, evenly spaced within ``probes`` row groups that are evenly spaced over all rows."""
+    """Yield about ``wanted`` rows, evenly spaced within ``probes`` row groups that are evenly spaced over all rows."""
     total = sum(file.row_count for file in files)
     places = (np.arange(probes) + 0.5) * total / probes
     share, start = -(-wanted // probes), 0
     for file in files:
-        inside = places[(places >= start) & (places < start + file.row_count)] - start
+        probed_rows = places[(places >= start) & (places < start + file.row_count)] - start
         start += file.row_count
-        if not len(inside):
+        if not len(probed_rows):
             continue
         with closing(open_source(store, task.partition, task.bucket, file)) as source:
             ends = np.cumsum(source.group_rows)
-        groups, hits = np.unique(np.searchsorted(ends, inside, side="right"), return_counts=True)
+        groups, hits = np.unique(np.searchsorted(ends, probed_rows, side="right"), return_counts=True)
         for group, count in zip(groups, hits, strict=True):
             batches = open_append(
                 store, task.partition, task.bucket, file, columns=task.order_by, row_groups=[int(group)]

@@ -1,4 +1,4 @@
-"""Rewrite the files of a partition in curve order."""
+"""Rewrite of the files of a partition in curve order."""
 
 from __future__ import annotations
 
@@ -23,35 +23,52 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.read.row_size import decoded_row_bytes
 
 PARTS: Final = 3
-"""A range takes this share of the merge budget: it lies in memory twice while it is sorted, beside its keys."""
+"""Divisor of the merge budget for a range, which is in memory twice while it is sorted, beside its keys."""
 
 _MOST_RANGE_BYTES: Final = 1 << 30
-"""Texts of a range are one Arrow array, which holds 2 GiB."""
+"""Largest bytes of a range: its texts become one Arrow array, which holds 2 GiB."""
 
 
 def sort_files(store: TableStore, task: SortTask, names: Sequence[str], *, pipelined: bool = False) -> Rewritten:
-    """Rewrite the files ``names`` as rolling files along the task's curve; on failure nothing of the output is left.
+    """Rewrite files as rolling files along the task's curve; on failure no output file is left.
 
-    ``pipelined``: one thread decodes while another spreads the rows; then one sorts while another encodes. The content of the result is that of the rows read.
-    Raises :class:`CorruptFile` naming an input that is missing or damaged, :class:`StorageFull`.
+    Args:
+        store: the table.
+        task: the task.
+        names: files to rewrite.
+        pipelined: decode on one thread and distribute on another, then sort on one and encode on another.
+
+    Returns:
+        The files; their content is that of the rows read.
+
+    Raises:
+        CorruptFile: an input is missing or damaged; the error names it.
+        StorageFull: the disk is full.
     """
     by_name = {file.file_name: file for file in task.files}
     files = tuple(by_name[name] for name in names)
     read = _ReadContent()
-    source = _sorted(store, task, files, read, pipelined)
+    source = _sort_rows(store, task, files, read, pipelined)
     after = write_sorted(store, task, first_sequence(files), ahead(source) if pipelined else source)
     return Rewritten(files, after, read.content, {})
 
 
 def first_sequence(files: Sequence[DataFileMeta]) -> int:
-    """The first sequence number of the files that replace ``files``."""
+    """Return the first sequence number of the files that replace ``files``."""
     return min((file.min_sequence_number for file in files), default=0)
 
 
 def write_sorted(
     store: TableStore, task: SortTask, sequence: int, batches: Iterable[pa.RecordBatch]
 ) -> tuple[DataFileMeta, ...]:
-    """Write sorted ``batches`` to rolling files with sequence numbers from ``sequence`` on; on failure none of them is left."""
+    """Write sorted ``batches`` to rolling files; on failure no file is left.
+
+    Args:
+        store: the table.
+        task: the task.
+        sequence: first sequence number.
+        batches: the rows.
+    """
     writer = AppendFileWriter(
         store, task.partition, task.bucket, task.total_buckets, file_source=SOURCE_COMPACT, first_sequence=sequence
     )
@@ -67,14 +84,14 @@ def write_sorted(
 
 
 def range_bytes(store: TableStore) -> int:
-    """Decoded bytes of a range that is sorted in memory."""
+    """Return the decoded bytes of a range that is sorted in memory."""
     return min(store.options.merge_budget // PARTS, _MOST_RANGE_BYTES)
 
 
 def ranges_wanted(store: TableStore, task: SortTask, files: Sequence[DataFileMeta]) -> tuple[int, float]:
-    """In how many ranges ``files`` are sorted, and the estimated bytes of a decoded row.
+    """Return the number of ranges in which ``files`` are sorted, and the estimated bytes of a decoded row.
 
-    A range that turns out larger than the budget is sorted in runs and merged: the estimate leaves room.
+    The estimate leaves room; a range that is still larger than the budget is sorted in runs and merged.
     """
     row_bytes = decoded_row_bytes(store, task.partition, task.bucket, files, store.schema.field_names)
     return range_count(sum(file.row_count for file in files), row_bytes, range_bytes(store) * 2 // 3), row_bytes
@@ -86,16 +103,16 @@ class _ReadContent:
     content = Content()
 
 
-def _sorted(
+def _sort_rows(
     store: TableStore, task: SortTask, files: Sequence[DataFileMeta], read: _ReadContent, pipelined: bool
 ) -> Generator[pa.RecordBatch, None, None]:
-    """All rows of ``files``, sorted: the first batch comes once all of them were read."""
+    """Yield all rows of ``files`` in order; the first batch comes after all rows were read."""
     budget, schema = range_bytes(store), append_arrow_schema(store.schema)
     ranges, row_bytes = ranges_wanted(store, task, files)
     layout = plan_layout(store, task, files, ranges)
     with SpillSpace.of(store.options) as space:
         spread = Spread(layout.curve, layout.cuts, schema, budget, space)
-        source = _read(store, task, files, batch_rows(row_bytes, budget), read)
+        source = _read_rows(store, task, files, batch_rows(row_bytes, budget), read)
         with closing(ahead(source) if pipelined else source) as batches:  # type: ignore[type-var]
             for batch in batches:
                 spread.add(batch)
@@ -103,7 +120,7 @@ def _sorted(
             yield from sorted_batches(spread.take(place), layout.curve, schema, budget, space)
 
 
-def _read(
+def _read_rows(
     store: TableStore, task: SortTask, files: Sequence[DataFileMeta], rows: int, read: _ReadContent
 ) -> Generator[pa.RecordBatch, None, None]:
     marks = TaskVectors(store, task)

@@ -1,4 +1,4 @@
-"""Rows on their way into ranges: in memory as long as they fit, else on the local disk, the largest range first."""
+"""Distribution of rows over ranges: in memory as long as they fit, else on the local disk, the largest range first."""
 
 from __future__ import annotations
 
@@ -18,14 +18,21 @@ _BATCH_BYTES: Final = 8 * 1024 * 1024
 
 
 def batch_rows(row_bytes: float, budget: int) -> int:
-    """Rows of a batch that takes an eighth of ``budget`` bytes and 8 MiB at most; no more than 65,536."""
+    """Return the rows of a batch of an eighth of ``budget`` bytes, at most 8 MiB and 65,536 rows."""
     size = min(_BATCH_BYTES, budget // 8)
     return int(min(_MOST_ROWS, max(_FEWEST_ROWS, size / max(1.0, row_bytes))))
 
 
 @dataclass
 class RangeRows:
-    """All rows of one range, in no order: ``size`` bytes once decoded, part of them spilled."""
+    """All rows of one range, unordered.
+
+    Attributes:
+        spilled: rows on the local disk.
+        kept: rows in memory.
+        size: decoded bytes of all rows.
+        kept_bytes: decoded bytes of the rows in memory.
+    """
 
     spilled: list[SpilledRun] = field(default_factory=list)
     kept: list[pa.RecordBatch] = field(default_factory=list)
@@ -33,7 +40,7 @@ class RangeRows:
     kept_bytes: int = 0
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows, each let go (and its file deleted) when it has been handed out."""
+        """Yield the rows, and release each (and its file) after it was returned."""
         while self.spilled:
             run = self.spilled.pop(0)
             yield from run.batches()
@@ -43,7 +50,9 @@ class RangeRows:
 
 
 class Spread:
-    """Spreads batches over the ranges of ``cuts``; holds at most ``limit`` bytes of decoded rows in memory."""
+    """Distributor of batches over the ranges of ``cuts`` that holds at most ``limit`` bytes of decoded rows in
+    memory.
+    """
 
     def __init__(self, curve: Curve, cuts: Cuts, schema: pa.Schema, limit: int, space: SpillSpace) -> None:
         self._curve, self._cuts, self._schema, self._space = curve, cuts, schema, space
@@ -51,7 +60,11 @@ class Spread:
         self._ranges = [RangeRows() for _ in range(cuts.ranges)]
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take the rows of ``batch``. Raises :class:`StorageFull`."""
+        """Add the rows of ``batch``.
+
+        Raises:
+            StorageFull: the disk is full.
+        """
         if self._cuts.bounds:
             order, stretches = self._cuts.split(self._curve.keys(batch))
             for place, start, end in stretches:
@@ -62,7 +75,7 @@ class Spread:
             self._park(max(self._ranges, key=lambda rows: rows.kept_bytes))
 
     def take(self, place: int) -> RangeRows:
-        """The rows of one range; this lets go of them."""
+        """Return the rows of one range, and release them."""
         rows, self._ranges[place] = self._ranges[place], RangeRows()
         self._held -= rows.kept_bytes
         return rows
@@ -75,7 +88,7 @@ class Spread:
         self._held += size
 
     def _park(self, rows: RangeRows) -> None:
-        """Move what a range holds in memory to the disk, as one batch: many short ones take longer."""
+        """Move a range's rows in memory to the disk, as one batch: many short ones take longer."""
         table = pa.Table.from_batches(rows.kept, self._schema)
         rows.kept.clear()
         most = max(1, int(min(_BATCH_BYTES, self._limit // 8) * table.num_rows / max(1, rows.kept_bytes)))

@@ -1,4 +1,4 @@
-"""What a worker is told about sorting one partition of an append table."""
+"""Task of a worker that sorts one partition of an append table."""
 
 from __future__ import annotations
 
@@ -15,13 +15,18 @@ from lsm_core.metadata.store import TableStore
 
 @dataclass(frozen=True)
 class SortTask(BucketTask):
-    """A task whose one bin is rewritten sorted by the columns ``order_by`` along ``strategy`` (`merge.curves.STRATEGIES`)."""
+    """Task whose only bin is rewritten in sorted order.
+
+    Attributes:
+        order_by: columns of the order.
+        strategy: one of `merge.curves.STRATEGIES`.
+    """
 
     order_by: tuple[str, ...] = ()
     strategy: str = ORDER
 
     def curve(self, store: TableStore) -> Curve:
-        """The order of the rows, with the table's `zorder.var-length-contribution` (bytes of a text)."""
+        """Return the order of the rows, with the table's `zorder.var-length-contribution` (bytes of a text)."""
         return Curve(self.order_by, self.strategy, int(store.options.get("zorder.var-length-contribution")))
 
     @property
@@ -31,15 +36,19 @@ class SortTask(BucketTask):
         return tuple(by_name[name] for names in self.bins for name in names)
 
     def to_bytes(self) -> bytes:
-        """Bytes for a worker: one line of JSON about the order, then the bytes of the plain task."""
+        """Return the task as bytes for a worker: one line of JSON about the order, then the bytes of the plain task."""
         line = json.dumps({"order_by": self.order_by, "strategy": self.strategy}).encode()
         return line + b"\n" + super().to_bytes()
 
     @staticmethod
     def from_bytes(data: bytes) -> SortTask:
-        """Inverse of :meth:`to_bytes`; raises :class:`CorruptFile` on anything else."""
-        line, _, rest = data.partition(b"\n")
-        plain = BucketTask.from_bytes(rest)
+        """Return the task of :meth:`to_bytes`.
+
+        Raises:
+            CorruptFile: the bytes are something else.
+        """
+        line, _, task_bytes = data.partition(b"\n")
+        plain = BucketTask.from_bytes(task_bytes)
         try:
             order = parse_json(line)
             columns, strategy = tuple(map(str, order["order_by"])), str(order["strategy"])
@@ -50,7 +59,11 @@ class SortTask(BucketTask):
 
 
 def task_from_bytes(data: bytes) -> BucketTask:
-    """A task of either kind; raises :class:`CorruptFile` on anything else."""
+    """Return a task of either kind.
+
+    Raises:
+        CorruptFile: the bytes are no task.
+    """
     return SortTask.from_bytes(data) if data.startswith(b"{") else BucketTask.from_bytes(data)
 
 

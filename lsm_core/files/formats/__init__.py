@@ -1,4 +1,4 @@
-"""File formats: one module a format, each with the same two halves, a sink and a source; here is who takes which."""
+"""File formats: one module for each format, all with a sink and a source, and the choice of format and codec."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from lsm_core.options import TableOptions
 from lsm_core.storage import FileIO, Kept
 
 _NAMES: Final = ("parquet", "orc", "avro")
-"""Formats; each is the module of its name, imported when the first file of it comes up: it brings its library along."""
+"""Formats; each is a module name, imported with its library when the first file of the format is used."""
 _SHORT_NAMES = {"zstd": "zst", "gzip": "gz", "bzip2": "bz2"}
 
 
 @cache
 def _format(name: str) -> FileFormat:
-    """One of :data:`_NAMES`."""
-    found: FileFormat = import_module(f"{__name__}.{name}").FORMAT
-    return found
+    """Return one of :data:`_NAMES`."""
+    file_format: FileFormat = import_module(f"{__name__}.{name}").FORMAT
+    return file_format
 
 
 def open_source(
@@ -37,12 +37,19 @@ def open_source(
     table: str = "",
     kept: Kept | None = None,
 ) -> FileSource:
-    """Open a data file of any format, told by its last extension, and compare it with its manifest entry.
+    """Open a data file in the format of its last extension, and compare it with its manifest entry.
 
-    ``kept`` remembers what a next opening needs not read again.
+    Args:
+        file_io: file system of the file.
+        path: path of the file.
+        size: expected bytes; None if unknown.
+        rows: expected rows; None if unknown.
+        table: name of the table, for errors.
+        kept: cache for data that the next opening needs again; None for none.
 
-    Raises :class:`lsm_core.errors.CorruptFile` when it is missing, damaged, or not of ``size`` bytes and ``rows`` rows, and
-    UnsupportedFeature naming ``table`` for another format.
+    Raises:
+        CorruptFile: the file is missing, damaged, or not of ``size`` bytes and ``rows`` rows.
+        UnsupportedFeature: the format is not known; the error names the table.
     """
     name = path.rpartition("/")[2]
     extension = name.rpartition(".")[2]
@@ -66,10 +73,20 @@ def open_sink(
     delta: Sequence[str] = (),
     file_format: str | None = None,
 ) -> FileSink:
-    """Create a data file in the format and codec that ``options`` want for ``level``; ``path`` must not exist.
+    """Create a data file in the format and codec that ``options`` define for ``level``.
 
-    ``sample`` (its first rows) gives the schema; field ids come with it as `PARQUET:field_id`. ``file_format`` overrides the
-    options (:func:`format_for` tells). Raises InvalidOption.
+    Args:
+        file_io: file system of the file.
+        path: path of the file, which must not exist.
+        sample: its first rows, with the schema; field ids are in `PARQUET:field_id`.
+        options: options of the table.
+        level: level of the file.
+        dictionary: columns that get a dictionary in any case (Parquet).
+        delta: columns that are delta-encoded (Parquet).
+        file_format: format that overrides the options (:func:`format_for`); None for none.
+
+    Raises:
+        InvalidOption: the format or codec is not known.
     """
     name, codec = file_format or format_of(options, level), compression_of(options, level)
     if name != format_of(options, level) and codec not in parquet.CODECS:
@@ -88,18 +105,21 @@ _SETTINGS: Final = (
 
 
 def settings() -> tuple[str, ...]:
-    """Options that only a format can tell usable from unusable."""
+    """Return the options that only a format can validate."""
     return (*_SETTINGS, *(size for name in _NAMES for size in _format(name).sizes))
 
 
 def require_usable(options: TableOptions) -> None:
-    """Raise InvalidOption, naming the key, for a codec or a size that files of the table's formats cannot be written with.
+    """Check that the table's formats can write files with the codecs and sizes of the options.
 
-    Formats that are not known are left to who refuses them as unsupported features.
+    Unknown formats are checked elsewhere, as unsupported features.
+
+    Raises:
+        InvalidOption: a codec or a size cannot be used; the error names the key.
     """
     levels = {*options.get("file.format.per.level"), *options.get("file.compression.per.level")}
-    others = next(str(level) for level in range(len(levels) + 1) if str(level) not in levels)
-    for level in sorted({*levels, others}):
+    other_level = next(str(level) for level in range(len(levels) + 1) if str(level) not in levels)
+    for level in sorted({*levels, other_level}):
         per_level = options.get("file.format.per.level")
         name = str(per_level.get(level, options.file_format)).strip().lower()
         codec = compression_of(options, int(level))
@@ -110,15 +130,15 @@ def require_usable(options: TableOptions) -> None:
                 raise
             key = "file.compression.per.level"
             raise InvalidOption(key, f"{level}:{codec}", error.accepted, options.table) from error
-    told = options.get("changelog-file.compression")
-    if told is not None:
+    codec_text = options.get("changelog-file.compression")
+    if codec_text is not None:
         name = str(options.get("changelog-file.format") or options.file_format).strip().lower()
         try:
-            _require_codec(name, str(told).strip().lower(), options.table)
+            _require_codec(name, str(codec_text).strip().lower(), options.table)
         except InvalidOption as error:
-            raise InvalidOption("changelog-file.compression", told, error.accepted, options.table) from error
-    for each in _NAMES:
-        for key in _format(each).sizes:
+            raise InvalidOption("changelog-file.compression", codec_text, error.accepted, options.table) from error
+    for format_name in _NAMES:
+        for key in _format(format_name).sizes:
             options.given_size(key, 1)
 
 
@@ -129,7 +149,11 @@ def _require_codec(name: str, codec: str, table: str) -> None:
 
 
 def format_of(options: TableOptions, level: int) -> str:
-    """Option `file.format`, or what `file.format.per.level` ("0:avro,5:parquet") says; raises InvalidOption."""
+    """Return option `file.format`, or the format of `file.format.per.level` ("0:avro,5:parquet") for the level.
+
+    Raises:
+        InvalidOption: the format is not known.
+    """
     name = options.format_of_level(level)
     if name not in _NAMES:
         by_level = str(level) in (options.get("file.format.per.level") or {})
@@ -139,22 +163,26 @@ def format_of(options: TableOptions, level: int) -> str:
 
 
 def format_for(options: TableOptions, level: int, rows: pa.Table) -> str:
-    """The format of ``level`` (:func:`format_of`), or Parquet for ``rows`` that its writer cannot hold: timestamps, in ORC.
+    """Return the format of ``level`` (:func:`format_of`), or Parquet for ``rows`` that its writer cannot store
+    (timestamps in ORC).
 
-    Every file is read by its own extension, in Java too, so that formats may mix within a level.
+    Each file is read by its own extension, in Java too, so formats may be mixed within a level.
     """
     name = format_of(options, level)
     return parquet.EXTENSION if _format(name).unwritable(rows) else name
 
 
 def compression_of(options: TableOptions, level: int) -> str:
-    """Option `file.compression`, or what `file.compression.per.level` ("0:lz4,5:zstd") says for the level."""
+    """Return option `file.compression`, or the codec of `file.compression.per.level` ("0:lz4,5:zstd") for the level."""
     per_level = options.get("file.compression.per.level") or {}
     return str(per_level.get(str(level), options.file_compression)).strip().lower()
 
 
 def extension_of(options: TableOptions, name: str) -> str:
-    """Format ``name``, with `file.suffix.include.compression` the table-wide codec before it (never the per-level one)."""
+    """Return the extension of format ``name``.
+
+    With `file.suffix.include.compression` the table-wide codec comes before it, never the codec of a level.
+    """
     if not options.get("file.suffix.include.compression"):
         return name
     codec = options.file_compression

@@ -1,4 +1,4 @@
-"""Avro data files, written and read: the sink and the source."""
+"""Avro data files: the sink and the source."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ import pyarrow as pa
 
 from lsm_core.errors import CorruptFile, InvalidOption
 from lsm_core.files.formats.gather import ValueGatherer
-from lsm_core.files.formats.guard import check_rows, checked, creating, named, opening, quietly_abort, quietly_close
+from lsm_core.files.formats.guard import (
+    check_rows,
+    check_values,
+    create_output,
+    decoding_errors,
+    open_checked,
+    quietly_abort,
+    quietly_close,
+)
 from lsm_core.files.formats.protocol import FileFormat, WholeFileSource
 from lsm_core.format.avro import container
 from lsm_core.format.avro.avro_schema import avro_schema, fields_of, record_of
@@ -23,7 +31,7 @@ from lsm_core.storage import FileIO, Kept
 _BLOCK_BYTES: Final = 1 << 18
 _ENCODE_ROWS: Final = 16_384
 _DECODE_ROWS: Final = 16_384
-"""Most records that are Python objects at a time."""
+"""Largest number of records that are Python objects at a time."""
 _DECODE_BYTES: Final = 1 << 23
 _CODECS: Final = {
     "zstd": "zstandard",
@@ -38,19 +46,30 @@ _CODECS: Final = {
 
 
 class AvroSink:
-    """One Avro file being written. Never overwrites; nothing is published until :meth:`close` returned."""
+    """Avro file that is being written; it never overwrites a file, and nothing is published before :meth:`close`
+    returned.
+    """
 
     def __init__(
         self, file_io: FileIO, path: str, sample: pa.Table, *, codec: str, level: int, table: str = ""
     ) -> None:
-        """Open ``path``; ``sample`` gives the schema, ``codec`` is Avro's name of it."""
+        """Create ``path``.
+
+        Args:
+            file_io: file system of the file.
+            path: path of the file.
+            sample: first rows, with the schema.
+            codec: Avro's name of the codec.
+            level: compression level.
+            table: name of the table, for errors.
+        """
         self.path = path
         self.rows = 0
         self._codec, self._level = codec, level
         self._gathered = ValueGatherer(sample.column_names)
         self._sync = os.urandom(container.SYNC_BYTES)
         start = container.header(avro_schema(sample.schema, table), codec, self._sync)
-        with creating(file_io, path) as self._output:
+        with create_output(file_io, path) as self._output:
             self._output.write(start)
 
     @property
@@ -59,7 +78,11 @@ class AvroSink:
         return int(self._output.tell())
 
     def write(self, rows: pa.Table) -> None:
-        """Append ``rows``. Raises :class:`StorageFull`."""
+        """Append ``rows``.
+
+        Raises:
+            StorageFull: the disk is full.
+        """
         for start in range(0, rows.num_rows, _ENCODE_ROWS):
             part = rows.slice(start, _ENCODE_ROWS).combine_chunks()
             for batch in part.to_batches():
@@ -69,18 +92,22 @@ class AvroSink:
         self.rows += rows.num_rows
 
     def close(self) -> tuple[int, ColumnValues]:
-        """Finish the file; returns its exact size in bytes and what is known of its columns' values."""
+        """Finish the file; return its exact size in bytes and the bounds and null counts of its columns."""
         size = self.position
         self._output.close()
         return size, self._gathered.values()
 
     def discard(self) -> None:
-        """Give up after a failure: close the handle and remove the unfinished file."""
+        """Close and remove the unfinished file after a failure."""
         quietly_abort(self._output)
 
 
 def codec_of(name: str, table: str = "") -> str:
-    """Avro's name of the codec that option `file.compression` names; raises :class:`InvalidOption`."""
+    """Return Avro's name of the codec that option `file.compression` names.
+
+    Raises:
+        InvalidOption: Avro does not have the codec.
+    """
     codec = _CODECS.get(name)
     if codec is None:
         raise InvalidOption("file.compression", name, "for Avro: zstd, snappy, deflate, bzip2, xz, none", table)
@@ -97,14 +124,18 @@ def open_sink(
     dictionary: Sequence[str] = (),
     delta: Sequence[str] = (),
 ) -> AvroSink:
-    """A sink with the table's settings; raises UnsupportedFeature for types that Paimon's Avro files cannot hold."""
-    del dictionary, delta  # Parquet alone has these
+    """Return a sink with the table's settings.
+
+    Raises:
+        UnsupportedFeature: a type that Paimon's Avro files cannot store.
+    """
+    del dictionary, delta  # only Parquet uses these
     name = codec_of(codec, options.table)
     return AvroSink(file_io, path, sample, codec=name, level=options.zstd_level, table=options.table)
 
 
 class AvroSource(WholeFileSource):
-    """One Avro file being read: opened, checked against its metadata, streamed in batches."""
+    """Avro file that is being read: opened, checked against its metadata, streamed in batches."""
 
     by_column = False
 
@@ -118,10 +149,14 @@ class AvroSource(WholeFileSource):
         table: str = "",
         kept: Kept | None = None,
     ) -> None:
-        """Open ``path`` and walk over its blocks; raises :class:`CorruptFile` when it is not what ``size``/``rows`` say."""
-        del table, kept  # no stored value is beyond it, and there is no footer to remember
+        """Open ``path`` and scan its blocks.
+
+        Raises:
+            CorruptFile: the file is damaged, or not of ``size`` bytes and ``rows`` rows.
+        """
+        del table, kept  # every stored value can be read, and no footer needs caching
         self.path = path
-        with opening(file_io, path, "Avro", size) as self._input:
+        with open_checked(file_io, path, "Avro", size) as self._input:
             self._container = container.Container(self._input, path)
             self.rows = self._container.rows
             check_rows(path, self.rows, rows)
@@ -137,33 +172,35 @@ class AvroSource(WholeFileSource):
         *,
         dictionaries: Sequence[str] = (),
     ) -> Iterator[pa.RecordBatch]:
-        """Batches of at most ``batch_rows`` rows of ``columns`` (file order); the whole file is the one row group."""
-        del dictionaries  # none are told of
+        """Yield batches of at most ``batch_rows`` rows of ``columns`` in file order; the whole file is one row
+        group.
+        """
+        del dictionaries  # repeating_texts returns none
         if row_groups is not None and not row_groups:
             return
-        # Of no columns one is decoded all the same, so that rows are counted as they are found.
+        # Without columns, one column is decoded anyway, so that decoded rows are counted.
         names = list(columns) or list(self._fields)[:1]
         in_union = record_of(self._container.schema, self.path)[1]
         decoder = RecordDecoder(self._fields, names, self.path, in_union=in_union)
         for records in self._records(decoder, min(batch_rows, _DECODE_ROWS)):
             batch = decoder.batch(records)
-            yield checked(batch, self.path).select(list(columns))
+            yield check_values(batch, self.path).select(list(columns))
 
     def _records(self, decoder: RecordDecoder, most: int) -> Iterator[list[Any]]:
-        """Records in lists of ``most``, shorter where records are large or the file ends."""
+        """Yield records in lists of ``most``, shorter where records are large or the file ends."""
         gathered: list[Any] = []
         unpacked = 0
         for block in self._container.blocks:
-            with named(self.path, "Avro"):
+            with decoding_errors(self.path, "Avro"):
                 plain = self._container.plain(block)
             unpacked += len(plain)
-            records, left = decoder.records(plain, block.rows), block.rows
-            while left:
-                found = decoder.take(records, min(left, most - len(gathered)))
-                if not found:
-                    raise CorruptFile(self.path, f"an Avro block has {left} records fewer than it claims")
-                left -= len(found)
-                gathered += found
+            records, remaining = decoder.records(plain, block.rows), block.rows
+            while remaining:
+                decoded = decoder.take(records, min(remaining, most - len(gathered)))
+                if not decoded:
+                    raise CorruptFile(self.path, f"an Avro block has {remaining} records fewer than it claims")
+                remaining -= len(decoded)
+                gathered += decoded
                 if len(gathered) >= most or unpacked > _DECODE_BYTES:
                     yield gathered
                     gathered, unpacked = [], 0

@@ -1,4 +1,6 @@
-"""Failures of Arrow's readers and writers as Dredge's own errors, with the file's name in them."""
+"""Conversion of errors of Arrow's readers and writers to Dredge's errors with the file's name, and checks of files and
+values.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,14 @@ from lsm_core.arrays import numpy_array
 from lsm_core.errors import CorruptFile, OutOfMemory, StorageFull
 from lsm_core.storage import FileIO
 
-_SIZE_ASKED: Final = re.compile(r"size (-?\d+)")
+_REQUESTED_SIZE: Final = re.compile(r"size (-?\d+)")
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
-class named:  # noqa: N801 - reads as a statement where it is used
-    """Turns decoding failures and missing files into :class:`CorruptFile`; true I/O errors pass as they are."""
+class decoding_errors:  # noqa: N801 - reads as a statement where it is used
+    """Context that converts decoding errors and missing files to :class:`CorruptFile`; real I/O errors are not
+    changed.
+    """
 
     def __init__(self, path: str, kind: str) -> None:
         self._path, self._kind = path, kind
@@ -33,34 +37,41 @@ class named:  # noqa: N801 - reads as a statement where it is used
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, FileNotFoundError):
             raise CorruptFile(self._path, "the file is missing") from error
-        if isinstance(error, MemoryError) and not _beyond_any_file(error):
+        if isinstance(error, MemoryError) and not _exceeds_memory(error):
             raise OutOfMemory(f"reading {self._path}", str(error)) from error
         if isinstance(error, pa.ArrowException) or (isinstance(error, OSError) and error.errno is None):
             raise CorruptFile(self._path, f"not a readable {self._kind} file: {error}") from error
-        # What Arrow's decoders say of forged lengths, counts and text.
+        # Errors of Arrow's decoders for forged lengths, counts and text.
         if isinstance(error, MemoryError | OverflowError | UnicodeDecodeError):
             raise CorruptFile(self._path, f"not a readable {self._kind} file: {error!r}") from error
 
 
-def _beyond_any_file(error: MemoryError) -> bool:
-    """Whether more was asked for than this machine has: only a forged length does that, not a lack of free memory."""
-    asked = _SIZE_ASKED.search(str(error))
-    if asked is None:
+def _exceeds_memory(error: MemoryError) -> bool:
+    """Return whether more memory was requested than this machine has, which only a forged length causes."""
+    request = _REQUESTED_SIZE.search(str(error))
+    if request is None:
         return False
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return int(asked[1]) < 0 or int(asked[1]) > memory
+    return int(request[1]) < 0 or int(request[1]) > memory
 
 
 @contextmanager
-def opening(file_io: FileIO, path: str, kind: str, size: int | None) -> Iterator[Any]:
-    """An input over a file of ``size`` bytes (None: unknown), for a block that reads what it needs to know of the file.
+def open_checked(file_io: FileIO, path: str, kind: str, size: int | None) -> Iterator[Any]:
+    """Open a file for a block that reads its metadata; the block's errors are converted as by :class:`decoding_errors`.
 
-    The block's failures are named as by :class:`named`; after one the input is closed, otherwise it is the caller's.
+    Args:
+        file_io: file system of the file.
+        path: path of the file.
+        kind: name of the format, for errors.
+        size: expected bytes; None if unknown.
+
+    Yields:
+        The open file. It is closed after an error; otherwise the caller must close it.
     """
-    with named(path, kind):
+    with decoding_errors(path, kind):
         source: Any = file_io.open_input(path)
     try:
-        with named(path, kind):
+        with decoding_errors(path, kind):
             check_size(path, source.size(), size)
             yield source
     except BaseException:
@@ -69,8 +80,8 @@ def opening(file_io: FileIO, path: str, kind: str, size: int | None) -> Iterator
 
 
 @contextmanager
-def creating(file_io: FileIO, path: str) -> Iterator[Any]:
-    """An output to a new file, for a block that makes its writer; after a failure of the block there is no file."""
+def create_output(file_io: FileIO, path: str) -> Iterator[Any]:
+    """Create a file for a block that makes its writer; the file is removed if the block fails."""
     output: Any = file_io.open_output(path)
     try:
         yield output
@@ -79,8 +90,8 @@ def creating(file_io: FileIO, path: str) -> Iterator[Any]:
         raise
 
 
-class disk_full_named:  # noqa: N801 - reads as a statement where it is used
-    """Turns ENOSPC of Arrow's own streams into the typed error."""
+class disk_full_errors:  # noqa: N801 - reads as a statement where it is used
+    """Context that converts ENOSPC of Arrow's streams to :class:`StorageFull`."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -94,10 +105,10 @@ class disk_full_named:  # noqa: N801 - reads as a statement where it is used
 
 
 class TailOutput:
-    """Stands between Arrow's writers and a file: passes bytes on until :meth:`hold`, and keeps those that come later.
+    """Output between Arrow's writers and a file that passes bytes on until :meth:`hold`, and buffers later bytes.
 
-    What is held is the end of a file that is rewritten before it is stored, or what a writer still has to say after its file
-    is gone: ORC's C++ writer ends the process when its last write fails.
+    The buffer has the end of a file that is rewritten before it is stored, or bytes that a writer writes after its file
+    was removed: ORC's C++ writer ends the process when its last write fails.
     """
 
     def __init__(self, output: Any) -> None:
@@ -106,54 +117,57 @@ class TailOutput:
         self.closed = False
 
     def write(self, data: Any) -> int:
-        """Pass on or keep ``data``."""
+        """Pass on or buffer ``data``."""
         return int((self._output if self._tail is None else self._tail).write(data))
 
     def hold(self) -> None:
-        """Pass nothing on from now on."""
+        """Buffer all later bytes."""
         self._tail = self._tail or io.BytesIO()
 
     def tail(self) -> bytes:
-        """The bytes written since :meth:`hold`."""
+        """Return the bytes written since :meth:`hold`."""
         return b"" if self._tail is None else self._tail.getvalue()
 
     def tell(self) -> int:
-        """Bytes passed on and kept."""
+        """Return the number of bytes passed on and buffered."""
         return int(self._output.tell()) + len(self.tail())
 
     def flush(self) -> None:
-        """Nothing to do: the file's owner closes it."""
+        """Do nothing: the file's owner flushes it."""
 
     def close(self) -> None:
-        """The file's owner closes it."""
+        """Mark the output closed; the file's owner closes the file."""
         self.closed = True
 
 
-def quietly_close(thing: Any) -> None:
-    """Close what may be broken already."""
+def quietly_close(resource: Any) -> None:
+    """Close a resource that may be broken already, and ignore errors."""
     try:
-        thing.close()
+        resource.close()
     except (OSError, ValueError, RuntimeError, pa.ArrowException):
         return
 
 
 def quietly_abort(output: Any) -> None:
-    """Remove an unfinished file that may be broken already; one that cannot be removed stays as an orphan."""
+    """Remove an unfinished file that may be broken already; a file that cannot be removed remains as an orphan."""
     with suppress(OSError, ValueError):
         output.abort()
 
 
-def checked(batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
-    """``batch`` when its values are what their types allow (text, times, decimals); raises :class:`CorruptFile`.
+def check_values(batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
+    """Return ``batch`` if its values are valid for their types (text, times, decimals).
 
-    Arrow's readers hand out bytes that are no UTF-8 as text.
+    Arrow's readers return bytes that are not UTF-8 as text.
+
+    Raises:
+        CorruptFile: a value is not valid.
     """
     try:
         for column in batch.columns:
             if pa.types.is_dictionary(column.type):
                 codes = numpy_array(column.indices.drop_null()).view(np.uint32)
                 column = column.dictionary
-                if len(codes) and int(codes.max()) >= len(column):  # Arrow's decoder passes them on
+                if len(codes) and int(codes.max()) >= len(column):  # Arrow's decoder does not check it
                     raise CorruptFile(path, f"refers to value {codes.max()} of a dictionary of {len(column)}")
             if not _is_ascii(column):
                 column.validate(full=True)
@@ -163,7 +177,9 @@ def checked(batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
 
 
 def _is_ascii(column: pa.Array) -> bool:
-    """Whether the column is text of one-byte characters only: seen at once, where checking each text takes ten times as long."""
+    """Return whether the column is text of one-byte characters only: this check is ten times faster than a check of
+    each text.
+    """
     if not pa.types.is_string(column.type) or len(column) == 0:
         return False
     _, offsets, data = column.buffers()
@@ -174,16 +190,24 @@ def _is_ascii(column: pa.Array) -> bool:
     return len(text) == 0 or bool(text.min() >= 0)
 
 
-def check_size(path: str, found: int, expected: int | None) -> None:
-    """Raise :class:`CorruptFile` unless the file has the bytes that its manifest entry tells."""
-    if expected is not None and found != expected:
-        raise CorruptFile(path, f"has {found} bytes, its manifest entry says {expected}")
+def check_size(path: str, actual: int, expected: int | None) -> None:
+    """Raise :class:`CorruptFile` unless the file has the size of its manifest entry (None: unknown)."""
+    if expected is not None and actual != expected:
+        raise CorruptFile(path, f"has {actual} bytes, its manifest entry says {expected}")
 
 
-def check_rows(path: str, found: int, expected: int | None) -> None:
-    """Raise :class:`CorruptFile` unless the file holds the rows that its manifest entry tells."""
-    if expected is not None and found != expected:
-        raise CorruptFile(path, f"holds {found} rows, its manifest entry says {expected}")
+def check_rows(path: str, actual: int, expected: int | None) -> None:
+    """Raise :class:`CorruptFile` unless the file has the rows of its manifest entry (None: unknown)."""
+    if expected is not None and actual != expected:
+        raise CorruptFile(path, f"holds {actual} rows, its manifest entry says {expected}")
 
 
-__all__ = ["TailOutput", "check_rows", "check_size", "checked", "disk_full_named", "named", "quietly_close"]
+__all__ = [
+    "TailOutput",
+    "check_rows",
+    "check_size",
+    "check_values",
+    "decoding_errors",
+    "disk_full_errors",
+    "quietly_close",
+]

@@ -1,4 +1,4 @@
-"""Arrow types and columns seen leaf by leaf: what a format must store otherwise, and what it cannot hold at all."""
+"""Arrow types and columns by leaves, to find values that a format must store differently or cannot store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FieldRule = Callable[[pa.Field], pa.Field]
 
 
 def map_field(field: pa.Field, rule: FieldRule) -> pa.Field:
-    """``field`` with ``rule`` applied to it and to every field nested in it, the inner ones first."""
+    """Return ``field`` with ``rule`` applied to it and to every nested field, the inner ones first."""
     kind = field.type
     if pa.types.is_struct(kind):
         kind = pa.struct([map_field(kind.field(i), rule) for i in range(kind.num_fields)])
@@ -23,7 +23,7 @@ def map_field(field: pa.Field, rule: FieldRule) -> pa.Field:
 
 
 def leaf_types(kind: pa.DataType) -> Iterator[pa.DataType]:
-    """The types of all values that are not themselves made of others."""
+    """Yield the types of all values that are not nested."""
     if pa.types.is_map(kind):
         yield from leaf_types(kind.key_type)
         yield from leaf_types(kind.item_type)
@@ -35,12 +35,12 @@ def leaf_types(kind: pa.DataType) -> Iterator[pa.DataType]:
 
 
 def leaf_arrays(array: pa.Array) -> Iterator[pa.Array]:
-    """The columns of such values inside ``array``; those under a null are left out."""
+    """Yield the columns of values inside ``array`` that are not nested; values under a null are left out."""
     if pa.types.is_struct(array.type):
         for child in array.flatten():
             yield from leaf_arrays(child)
     elif pa.types.is_map(array.type):
-        # The entries of a sliced map are those of the whole: cut them, and drop those under nulls.
+        # A sliced map keeps the entries of the whole map: the cast removes the others and those under nulls.
         entries = array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
         yield from leaf_arrays(entries)
     elif pa.types.is_list(array.type):

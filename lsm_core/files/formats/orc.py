@@ -1,7 +1,8 @@
-"""ORC as Paimon's Java writes and reads it: types, `paimon.id` of every field, and batches instead of whole stripes.
+"""ORC data files as Paimon's Java writes and reads them: types, `paimon.id` of every field, and batches instead of
+whole stripes.
 
-Differences of ORC that readers of the table never see: TIME is an int of milliseconds, and Arrow decodes timestamps as
-nanoseconds, so that those outside 1677 to 2262 are refused on both ways rather than wrapped.
+Readers of the table do not see these differences of ORC: TIME is an int of milliseconds, and Arrow decodes timestamps
+as nanoseconds, so timestamps outside 1677 to 2262 are rejected in both directions instead of wrapped.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from lsm_core.files.formats.gather import ValueGatherer
 from lsm_core.files.formats.guard import (
     TailOutput,
     check_rows,
-    checked,
-    creating,
-    disk_full_named,
-    named,
-    opening,
+    check_values,
+    create_output,
+    decoding_errors,
+    disk_full_errors,
+    open_checked,
     quietly_abort,
     quietly_close,
 )
 from lsm_core.files.formats.leaves import leaf_arrays, leaf_types, map_field
-from lsm_core.files.formats.orc_footer import BATCH_BYTES, checked_sizes
+from lsm_core.files.formats.orc_footer import BATCH_BYTES, decoded_sizes
 from lsm_core.files.formats.protocol import FileFormat, WholeFileSource
 from lsm_core.format.stats import ColumnValues
 from lsm_core.options import TableOptions
@@ -36,58 +37,73 @@ from lsm_core.storage import FileIO, Kept
 from lsm_core.types.nesting import refit_table
 
 STRIPE_SIZE: Final = 16 * 1024 * 1024
-"""Encoded bytes of a stripe: what a writer holds back, and about what a reader holds."""
+"""Encoded bytes of a stripe: the bytes that a writer buffers, and about the bytes that a reader holds."""
 _CODECS: Final = {"zstd": "zstd", "zlib": "zlib", "snappy": "snappy", "lz4": "lz4", "none": "uncompressed"}
 _BLOCK_SIZE: Final = 128 * 1024
 SIZES: Final = ("orc.stripe.size", "orc.compress.size")
-"""Sizes in bytes, of at least 1, that the writer is told by options of ORC's own."""
+"""ORC options that are sizes in bytes, at least 1."""
 _ROW_INDEX_STRIDE: Final = 10_000
 _DICTIONARY_SHARE: Final = 0.5
-"""Distinct values per value up to which a text column gets a dictionary."""
+"""Largest share of distinct values for which a text column gets a dictionary."""
 _BATCH_ROWS: Final = 8_192
 _TEXT_ID, _ID = b"PARQUET:field_id", b"paimon.id"
 _OUT_OF_RANGE: Final = "out of range for nanosecond"
 _RANGE: Final = "timestamps outside 1677-09-21 to 2262-04-11 in ORC files"
 _HEAD_BYTES: Final = 64
-"""More than what is written before the first stripe is."""
+"""More bytes than are written before the first stripe."""
 _NANOS: Final = 1_000_000_000
 _PER_SECOND: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": _NANOS}
 _LEAST_NANOS, _MOST_NANOS = -(2**63) + 1, 2**63 - 1
 _FIRST_GUESS: Final = 0.5
-"""Encoded bytes per decoded byte before anything was encoded."""
+"""Encoded bytes per decoded byte, used before any row was encoded."""
 
 
 class OrcSink:
-    """One ORC file being written. Never overwrites; nothing is published until :meth:`close` returned."""
+    """ORC file that is being written; it never overwrites a file, and nothing is published before :meth:`close`
+    returned.
+    """
 
     def __init__(self, file_io: FileIO, path: str, sample: pa.Table, *, table: str, **settings: Any) -> None:
-        """Open ``path``; ``sample`` gives the schema, ``settings`` are those of ``pyarrow.orc.ORCWriter``."""
+        """Create ``path``.
+
+        Args:
+            file_io: file system of the file.
+            path: path of the file.
+            sample: first rows, with the schema.
+            table: name of the table, for errors.
+            settings: arguments of ``pyarrow.orc.ORCWriter``.
+        """
         self.path = path
         self.rows = 0
         self._table = table
         self._stored = pa.schema([map_field(field, _stored_field) for field in sample.schema])
         self._gathered = ValueGatherer(sample.column_names)
         self._encoded = self._flushed = self._pending = 0
-        with creating(file_io, path) as self._output:
+        with create_output(file_io, path) as self._output:
             self._held = TailOutput(self._output)
             self._stream: Any = pa.PythonFile(self._held, mode="w")
-            from pyarrow import orc  # only tables of ORC files wait for it
+            from pyarrow import orc  # imported here, because only tables of ORC files need it
 
             self._writer: Any = orc.ORCWriter(self._stream, **settings)
 
     @property
     def position(self) -> int:
-        """Bytes written so far and, by the share seen until now, those that the open stripe will take."""
+        """Bytes written so far, plus an estimate for the open stripe by the compression ratio so far."""
         share = self._encoded / self._flushed if self._flushed else _FIRST_GUESS
         return self._encoded + int(share * self._pending)
 
     def write(self, rows: pa.Table) -> None:
-        """Append ``rows``. Raises :class:`StorageFull`, and :class:`InvalidData` for a timestamp that Arrow could not read back."""
-        refused = unwritable(rows)
-        if refused:
-            raise InvalidData(self._table, *refused)
-        stored = _whole_rows(refit_table(rows, self._stored))
-        with disk_full_named(self.path):
+        """Append ``rows``.
+
+        Raises:
+            StorageFull: the disk is full.
+            InvalidData: a timestamp that Arrow could not read back.
+        """
+        unwritable_column = unwritable(rows)
+        if unwritable_column:
+            raise InvalidData(self._table, *unwritable_column)
+        stored = _copy_structs(refit_table(rows, self._stored))
+        with disk_full_errors(self.path):
             self._writer.write(stored)
             written = int(self._output.tell())
         self._gathered.add(rows)
@@ -97,8 +113,8 @@ class OrcSink:
             self._flushed, self._pending, self._encoded = self._flushed + self._pending, 0, written
 
     def close(self) -> tuple[int, ColumnValues]:
-        """Finish the file; returns its exact size in bytes and what is known of its columns' values."""
-        with disk_full_named(self.path):
+        """Finish the file; return its exact size in bytes and the bounds and null counts of its columns."""
+        with disk_full_errors(self.path):
             self._writer.close()
             size = int(self._output.tell())
             self._stream.close()
@@ -106,7 +122,7 @@ class OrcSink:
         return size, self._gathered.values()
 
     def discard(self) -> None:
-        """Give up after a failure: close the handle and remove the unfinished file."""
+        """Close and remove the unfinished file after a failure."""
         self._held.hold()
         quietly_close(self._writer)
         quietly_close(self._stream)
@@ -114,43 +130,49 @@ class OrcSink:
 
 
 def unwritable(rows: pa.Table) -> tuple[str, str] | None:
-    """(column, reason) of the first column whose values would not come back from an ORC file that Arrow wrote, if any."""
+    """Return column and reason of the first column whose values would change in an ORC file that Arrow wrote, or
+    None.
+    """
     for name, column in zip(rows.column_names, rows.columns, strict=True):
-        if _structs_deep(column.type) > 1:
-            # Found with random rows: nulls of the inner one end up in other rows.
+        if _struct_depth(column.type) > 1:
+            # Random tests showed that nulls of the inner struct move to other rows.
             return name, "a ROW inside a ROW in ORC files"
         if not any(map(pa.types.is_timestamp, leaf_types(column.type))):
             continue
         for chunk in column.chunks:
             for leaf in leaf_arrays(chunk):
-                reason = _unwritable(leaf) if pa.types.is_timestamp(leaf.type) and len(leaf) > leaf.null_count else None
+                reason = (
+                    _unwritable_reason(leaf)
+                    if pa.types.is_timestamp(leaf.type) and len(leaf) > leaf.null_count
+                    else None
+                )
                 if reason:
                     return name, reason
     return None
 
 
-def _structs_deep(kind: pa.DataType) -> int:
-    """How many structs lie around each other at most."""
+def _struct_depth(kind: pa.DataType) -> int:
+    """Return the largest number of structs nested in each other."""
     if not pa.types.is_nested(kind):
         return 0
     if pa.types.is_map(kind):
-        return max(_structs_deep(kind.key_type), _structs_deep(kind.item_type))
-    inner = max((_structs_deep(kind.field(i).type) for i in range(kind.num_fields)), default=0)
+        return max(_struct_depth(kind.key_type), _struct_depth(kind.item_type))
+    inner = max((_struct_depth(kind.field(i).type) for i in range(kind.num_fields)), default=0)
     return inner + (1 if pa.types.is_struct(kind) else 0)
 
 
-def _whole_rows(rows: pa.Table) -> pa.Table:
-    """``rows`` with columns that hold structs copied: Arrow's ORC writer takes a wrong part of those that are slices."""
+def _copy_structs(rows: pa.Table) -> pa.Table:
+    """Copy the columns with structs, because Arrow's ORC writer writes wrong rows of slices."""
     for position, column in enumerate(rows.columns):
-        if _structs_deep(column.type) and column.num_chunks:
-            joined = column.combine_chunks()
-            copied = joined.take(pa.array(np.arange(len(joined))))
+        if _struct_depth(column.type) and column.num_chunks:
+            whole = column.combine_chunks()
+            copied = whole.take(pa.array(np.arange(len(whole))))
             rows = rows.set_column(position, rows.schema.field(position), copied)
     return rows
 
 
-def _unwritable(times: pa.Array) -> str | None:
-    """The reason for which ``times`` (at least one that is not null) cannot be written to ORC; None where they can."""
+def _unwritable_reason(times: pa.Array) -> str | None:
+    """Return why ``times`` (at least one not null) cannot be written to ORC, or None."""
     counts = numpy_array(times.drop_null().cast(pa.int64()))
     second = _PER_SECOND[times.type.unit]
     low, high = int(counts.min()), int(counts.max())
@@ -163,7 +185,7 @@ def _unwritable(times: pa.Array) -> str | None:
 
 
 def _stored_field(field: pa.Field) -> pa.Field:
-    """The field as ORC holds it, with Paimon's id as the attribute that Java looks for."""
+    """Return the field as stored in ORC, with Paimon's id as the attribute that Java reads."""
     kind = pa.int32() if pa.types.is_time(field.type) else field.type
     number = (field.metadata or {}).get(_TEXT_ID)
     return field.with_type(kind).with_metadata({_ID: number} if number else None)
@@ -179,8 +201,8 @@ def open_sink(
     dictionary: Sequence[str] = (),
     delta: Sequence[str] = (),
 ) -> OrcSink:
-    """A sink with the table's settings: `file.*`, and those of `orc.*` that ORC's C++ writer knows."""
-    del dictionary, delta  # Parquet alone has these
+    """Return a sink with the table's settings: `file.*`, and those of `orc.*` that ORC's C++ writer supports."""
+    del dictionary, delta  # only Parquet uses these
     stripe = options.get("file.block-size") or options.given_size("orc.stripe.size", STRIPE_SIZE)
     return OrcSink(
         file_io,
@@ -197,7 +219,11 @@ def open_sink(
 
 
 def codec_of(name: str, table: str = "") -> str:
-    """ORC's name of the codec that option `file.compression` names; raises :class:`InvalidOption`."""
+    """Return ORC's name of the codec that option `file.compression` names.
+
+    Raises:
+        InvalidOption: ORC does not have the codec.
+    """
     codec = _CODECS.get(name)
     if codec is None:
         raise InvalidOption("file.compression", name, f"for ORC: {', '.join(_CODECS)}", table)
@@ -205,7 +231,7 @@ def codec_of(name: str, table: str = "") -> str:
 
 
 class OrcSource(WholeFileSource):
-    """One ORC file being read: opened, checked against its metadata, streamed in batches."""
+    """ORC file that is being read: opened, checked against its metadata, streamed in batches."""
 
     by_column = True
 
@@ -219,12 +245,16 @@ class OrcSource(WholeFileSource):
         table: str = "",
         kept: Kept | None = None,
     ) -> None:
-        """Open ``path``; raises :class:`CorruptFile` when it is missing or not what ``size``/``rows`` say."""
-        del kept  # of what it reads when opened nothing is remembered
+        """Open ``path``.
+
+        Raises:
+            CorruptFile: the file is missing, damaged, or not of ``size`` bytes and ``rows`` rows.
+        """
+        del kept  # nothing read at opening is cached
         self.path = path
         self._table = table
-        with opening(file_io, path, "ORC", size) as self._input:
-            self._sizes = checked_sizes(self._input, path, table)
+        with open_checked(file_io, path, "ORC", size) as self._input:
+            self._sizes = decoded_sizes(self._input, path, table)
             import pyarrow.dataset as ds
             from pyarrow import orc
 
@@ -243,20 +273,22 @@ class OrcSource(WholeFileSource):
         *,
         dictionaries: Sequence[str] = (),
     ) -> Iterator[pa.RecordBatch]:
-        """Batches of at most ``batch_rows`` rows of ``columns`` (file order); the whole file is the one row group."""
-        del dictionaries  # none are told of
+        """Yield batches of at most ``batch_rows`` rows of ``columns`` in file order; the whole file is one row
+        group.
+        """
+        del dictionaries  # repeating_texts returns none
         if row_groups is not None and not row_groups:
             return
         seen = 0
         row = sum(self._sizes.get(name, 0.0) for name in columns)
         batch_rows = max(1, min(batch_rows, int(BATCH_BYTES / max(row, 1.0))))
-        with self._decoding():
+        with self._errors_of_decoding():
             chosen = {name: pc.field(name) for name in columns}
             stream = self._fragment.to_batches(
                 self.schema, columns=chosen, batch_size=batch_rows, use_threads=False, batch_readahead=0
             )
         while True:
-            with self._decoding():
+            with self._errors_of_decoding():
                 batch = next(stream, None)
                 if batch is not None:
                     batch.validate(full=True)
@@ -264,7 +296,7 @@ class OrcSource(WholeFileSource):
                 break
             if batch.num_rows:
                 seen += batch.num_rows
-                yield checked(batch, self.path)
+                yield check_values(batch, self.path)
         if seen != self.rows:
             raise CorruptFile(self.path, f"gave {seen} rows, its footer says {self.rows}")
 
@@ -272,12 +304,12 @@ class OrcSource(WholeFileSource):
         """Release the file handle."""
         quietly_close(self._input)
 
-    def _decoding(self) -> _decoding:
-        return _decoding(self.path, self._table)
+    def _errors_of_decoding(self) -> _orc_decoding_errors:
+        return _orc_decoding_errors(self.path, self._table)
 
 
-class _decoding(named):  # noqa: N801 - reads as a statement where it is used
-    """As :class:`named`, but an honest value that Arrow cannot hold does not make the file a corrupt one."""
+class _orc_decoding_errors(decoding_errors):  # noqa: N801 - reads as a statement where it is used
+    """Context like :class:`decoding_errors`, but a valid value that Arrow cannot represent is no damage of the file."""
 
     def __init__(self, path: str, table: str) -> None:
         super().__init__(path, "ORC")

@@ -1,6 +1,7 @@
-"""The types in an ORC footer, checked before Arrow sees them: its reader ends the process on some that cannot be.
+"""Check of the types in an ORC footer before Arrow reads them: its reader ends the process on some invalid ones.
 
-And how large its values are once decoded, as its statistics tell: a few bytes of ORC, too, can stand for gigabytes.
+It also computes the decoded size of values from the footer's statistics: in ORC, too, a few bytes can decode to
+gigabytes.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ _FOOTER_LENGTH, _COMPRESSION, _BLOCK_SIZE = 1, 2, 3
 _TYPES, _KIND, _CHILDREN, _NAMES, _PRECISION, _SCALE = 4, 1, 2, 3, 5, 6
 _ROWS, _STATISTICS, _VALUES, _SUM_OF_TEXTS, _SUM_OF_BYTES = 6, 7, 1, 3, 1
 _TEXTS: Final = {7: 4, 16: 4, 17: 4, 8: 8}
-"""Kinds of variable length (STRING, VARCHAR, CHAR, BINARY): the field of a column's statistics that holds theirs."""
+"""Field of a column's statistics by kind of variable length (STRING, VARCHAR, CHAR, BINARY)."""
 _FIXED_BYTES: Final = 16
-"""Of a value of any other kind, at most: a decimal; of a list or a map, its offset."""
+"""Largest bytes of a value of any other kind: a decimal; for a list or a map, its offset."""
 BATCH_BYTES: Final = 64 << 20
-"""Decoded bytes of a batch, as far as statistics tell them."""
+"""Decoded bytes of a batch, as far as statistics show them."""
 _LARGEST_ROW: Final = 256 << 20
 _MOST_FOOTER: Final = 1 << 26
 _MOST_BLOCK: Final = 1 << 23
@@ -35,11 +36,18 @@ _MOST_DIGITS: Final = 38
 _VARINT_BYTES: Final = 10
 
 
-def checked_sizes(source: pa.NativeFile, path: str, table: str) -> dict[str, float]:
-    """Decoded bytes of a mean row of every top-level column, as the statistics tell: nothing where they do not.
+def decoded_sizes(source: pa.NativeFile, path: str, table: str) -> dict[str, float]:
+    """Return the decoded bytes of a mean row of every top-level column; empty where the statistics do not show them.
 
-    Raises :class:`CorruptFile` for a footer whose types make no table, UnsupportedFeature for LZO or types unknown to Paimon, and
-    ValueTooLarge for a mean row that does not fit into memory safely.
+    Args:
+        source: the open file.
+        path: path of the file, for errors.
+        table: name of the table, for errors.
+
+    Raises:
+        CorruptFile: the types of the footer are not valid.
+        UnsupportedFeature: LZO, or a type unknown to Paimon.
+        ValueTooLarge: a mean row does not fit into memory safely.
     """
     footer = _footer(source, path, table)
     types: list[_Type] = []
@@ -57,8 +65,8 @@ def checked_sizes(source: pa.NativeFile, path: str, table: str) -> dict[str, flo
     _require_tree(types, path, table)
     if len(statistics) != len(types) or not rows:
         return {}
-    decoded = [_decoded(kind, value, path) for kind, value in zip(types, statistics, strict=True)]
-    for index in reversed(range(1, len(types))):  # children come after their parents
+    decoded = [_decoded_bytes(kind, value, path) for kind, value in zip(types, statistics, strict=True)]
+    for index in reversed(range(1, len(types))):  # children follow their parents
         decoded[index] += sum(decoded[child] for child in types[index].children)
     sizes = {name: decoded[child] / rows for name, child in zip(types[0].names, types[0].children, strict=True)}
     for name, size in sizes.items():
@@ -75,25 +83,29 @@ def _require_tree(types: list[_Type], path: str, table: str) -> None:
     for index, kind in enumerate(types):
         kind.check(path, table)
         for child in kind.children:
-            # Types come before their children, each of which has one parent: no cycles, and no file of few bytes unfolds.
+            # Types precede their children, and each child has one parent: no cycles, and no small file expands.
             if not index < child < len(types) or seen[child]:
-                raise CorruptFile(path, "the types of its ORC footer are no tree")
+                raise CorruptFile(path, "the types of its ORC footer are not a tree")
             seen[child] = True
             depths[child] = depths[index] + 1
             if depths[child] > _MOST_DEPTH:
                 raise CorruptFile(path, "the types of its ORC footer are nested too deeply")
 
 
-def _decoded(kind: _Type, statistics: bytes, path: str) -> int:
-    """Bytes of all values of one type without those inside of it. Those of a text are told as a sum, which is zigzag coded."""
+def _decoded_bytes(kind: _Type, statistics: bytes, path: str) -> int:
+    """Return the bytes of all values of one type, without nested ones; the size of texts is a sum, which is zigzag
+    coded.
+    """
     values = total = 0
     for number, value in _fields(statistics, path):
         if number == _VALUES and isinstance(value, int):
             values = value
         elif number == _TEXTS.get(kind.kind) and isinstance(value, bytes):
             field = _SUM_OF_BYTES if number == _TEXTS[8] else _SUM_OF_TEXTS
-            sums = [each for inner, each in _fields(value, path) if inner == field and isinstance(each, int)]
-            total = sum((each >> 1) ^ -(each & 1) for each in sums)
+            sums = [
+                byte_sum for inner, byte_sum in _fields(value, path) if inner == field and isinstance(byte_sum, int)
+            ]
+            total = sum((byte_sum >> 1) ^ -(byte_sum & 1) for byte_sum in sums)
     return max(0, total) + _FIXED_BYTES * values
 
 
@@ -106,7 +118,7 @@ class _Type:
         self.names: list[str] = []
         for number, value in _fields(data, path):
             if number == _CHILDREN:
-                self.children += list(_packed(value, path)) if isinstance(value, bytes) else [value]
+                self.children += list(_packed_integers(value, path)) if isinstance(value, bytes) else [value]
             elif number == _NAMES and isinstance(value, bytes):
                 self.names.append(value.decode())
             elif isinstance(value, int):
@@ -118,7 +130,7 @@ class _Type:
                     self.scale = value
 
     def check(self, path: str, table: str) -> None:
-        """Raise an error unless the type can be."""
+        """Raise an error unless the type is valid."""
         if self.kind not in _KNOWN:
             raise UnsupportedFeature(f"ORC type number {self.kind} ({path})", table)
         if self.kind == _DECIMAL and not (
@@ -131,7 +143,7 @@ class _Type:
 
 
 def _footer(source: pa.NativeFile, path: str, table: str) -> bytes:
-    """The footer's bytes, unpacked."""
+    """Return the uncompressed bytes of the footer."""
     size = source.size()
     source.seek(max(0, size - 256))
     tail = bytes(source.read(256))
@@ -149,7 +161,7 @@ def _footer(source: pa.NativeFile, path: str, table: str) -> bytes:
         return data
     if codec not in (_ZLIB, _SNAPPY, _LZ4, _ZSTD):
         raise UnsupportedFeature(f"ORC compression number {codec} ({path})", table)
-    # Chunks of three bytes (length, and whether the rest is as it was) and as many bytes as they tell.
+    # Chunks of a three-byte head (length, and whether the bytes are uncompressed) and that many bytes.
     plain = bytearray()
     at = 0
     while at + 3 <= len(data) and len(plain) <= _MOST_FOOTER:
@@ -157,13 +169,13 @@ def _footer(source: pa.NativeFile, path: str, table: str) -> bytes:
         part = data[at + 3 : at + 3 + (head >> 1)]
         at += 3 + (head >> 1)
         try:
-            plain += part if head & 1 else _chunk(part, codec, block)
+            plain += part if head & 1 else _decompress_chunk(part, codec, block)
         except (zlib.error, zstd.ZstdError, pa.ArrowException, OSError, ValueError, IndexError, EOFError) as error:
             raise CorruptFile(path, f"its ORC footer does not unpack: {error}") from error
     return bytes(plain)
 
 
-def _chunk(part: bytes, codec: int, block: int) -> bytes:
+def _decompress_chunk(part: bytes, codec: int, block: int) -> bytes:
     if codec == _ZLIB:
         return zlib.decompressobj(wbits=-zlib.MAX_WBITS).decompress(part, block)
     if codec == _ZSTD:
@@ -182,30 +194,32 @@ def _chunk(part: bytes, codec: int, block: int) -> bytes:
 
 
 def _lz4_size(part: bytes, most: int) -> int:
-    """Plain bytes of an LZ4 block: it does not tell, and Arrow leaves whatever its buffer held behind a shorter answer."""
-    size = at = 0
-    while at < len(part):
-        token = part[at]
-        literals, at = _lz4_length(part, at + 1, token >> 4)
-        size, at = size + literals, at + literals
-        if at < len(part):  # the last sequence has no match
-            match, at = _lz4_length(part, at + 2, token & 15)
+    """Return the uncompressed bytes of an LZ4 block, which does not state them; Arrow does not clear the end of a
+    larger buffer.
+    """
+    size = position = 0
+    while position < len(part):
+        token = part[position]
+        literals, position = _lz4_length(part, position + 1, token >> 4)
+        size, position = size + literals, position + literals
+        if position < len(part):  # the last sequence has no match
+            match, position = _lz4_length(part, position + 2, token & 15)
             size += match + 4
         if size > most:
             raise ValueError(f"a block of more than {most} bytes")
     return size
 
 
-def _lz4_length(part: bytes, at: int, length: int) -> tuple[int, int]:
+def _lz4_length(part: bytes, position: int, length: int) -> tuple[int, int]:
     if length == 15:
-        while part[at] == 255:
-            length, at = length + 255, at + 1
-        length, at = length + part[at], at + 1
-    return length, at
+        while part[position] == 255:
+            length, position = length + 255, position + 1
+        length, position = length + part[position], position + 1
+    return length, position
 
 
 def _fields(data: bytes, path: str) -> Iterator[tuple[int, Any]]:
-    """Protocol buffer fields: (number, integer or bytes)."""
+    """Yield protocol buffer fields: (number, integer or bytes)."""
     at = 0
     while at < len(data):
         tag, at = _varint(data, at, path)
@@ -223,7 +237,7 @@ def _fields(data: bytes, path: str) -> Iterator[tuple[int, Any]]:
         yield tag >> 3, value
 
 
-def _packed(data: bytes, path: str) -> Iterator[int]:
+def _packed_integers(data: bytes, path: str) -> Iterator[int]:
     at = 0
     while at < len(data):
         value, at = _varint(data, at, path)
@@ -239,4 +253,4 @@ def _varint(data: bytes, at: int, path: str) -> tuple[int, int]:
     raise CorruptFile(path, "its ORC footer is cut")
 
 
-__all__ = ["BATCH_BYTES", "checked_sizes"]
+__all__ = ["BATCH_BYTES", "decoded_sizes"]

@@ -1,6 +1,7 @@
-"""Parquet as Paimon's files need it: settings that Java reads fast, and reading with little memory (kernels.md notes 1, 9).
+"""Parquet data files: settings that Java reads fast, and reading with little memory (kernels.md notes 1, 9).
 
-Measured on the real Java reader: a dictionary on columns that do not repeat doubles its time, BYTE_STREAM_SPLIT stops it.
+Measured with the real Java reader: a dictionary on columns that do not repeat doubles its time, and it fails on
+BYTE_STREAM_SPLIT.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from lsm_core.files.formats.gather import ValueGatherer
 from lsm_core.files.formats.guard import (
     TailOutput,
     check_rows,
-    checked,
-    creating,
-    disk_full_named,
-    named,
-    opening,
+    check_values,
+    create_output,
+    decoding_errors,
+    disk_full_errors,
+    open_checked,
     quietly_abort,
     quietly_close,
 )
@@ -39,7 +40,7 @@ from lsm_core.files.formats.parquet_footer import (
     plain_sizes,
     stored_footer,
 )
-from lsm_core.files.formats.parquet_pages import LARGEST_VALUE, fitting, require_possible_pages, rows_at_once
+from lsm_core.files.formats.parquet_pages import LARGEST_VALUE, require_possible_pages, rows_at_once, split_to_fit
 from lsm_core.files.formats.parquet_reader import iter_batches, open_reader
 from lsm_core.files.formats.parquet_schema import as_java, int96_as_bytes
 from lsm_core.files.formats.protocol import FileFormat
@@ -55,7 +56,7 @@ ROW_GROUP_ROWS: Final = 131_072
 """Rows of a row group: the unit of pruning and of the compaction pipeline's queue."""
 BUFFER_SIZE: Final = 64 * 1024
 WRITE_SIZE: Final = 1024 * 1024
-"""Bytes gathered before they are handed to the file."""
+"""Bytes that are buffered before they are written to the file."""
 _SAMPLE_ROWS: Final = 8_192
 _DISTINCT_SHARE: Final = 0.5
 _NANOS_PER_MILLI: Final = 1_000_000
@@ -64,20 +65,24 @@ _EPOCH_DAY: Final = 2_440_588
 _INT96: Final = np.dtype([("nanos", "<i8"), ("day", "<i4")])
 CODECS: Final = {
     **{name: name for name in ("zstd", "snappy", "gzip", "lz4", "brotli", "none")},
-    "lz4_raw": "lz4",  # what Arrow writes for both
+    "lz4_raw": "lz4",  # Arrow writes the same for both
     "uncompressed": "none",
 }
 _PAGE_SIZE: Final = 1024 * 1024
 _LEAST_BATCH_ROWS: Final = 1_024
 SIZES: Final = ("parquet.page.size",)
-"""Sizes in bytes, of at least 1, that the writer is told by options of Parquet's own."""
+"""Parquet options that are sizes in bytes, at least 1."""
 _FOOTER: Final = "footer"
 _FOOTER_SHARE: Final = 8
-"""Bytes of memory per byte of a stored footer, about."""
+"""Approximate bytes of memory for each byte of a stored footer."""
 
 
 def codec_of(name: str, table: str = "") -> str:
-    """The codec that option `file.compression` names; raises :class:`InvalidOption`."""
+    """Return the codec that option `file.compression` names.
+
+    Raises:
+        InvalidOption: Parquet does not have the codec.
+    """
     codec = CODECS.get(name.strip().lower())
     if codec is None:
         raise InvalidOption("file.compression", name, ", ".join(CODECS), table)
@@ -85,11 +90,15 @@ def codec_of(name: str, table: str = "") -> str:
 
 
 _WIDE_VALUE: Final = 64 << 10
-"""Average bytes of a value from which a column gets no dictionary, whose page has a megabyte at most, and no statistics."""
+"""Average bytes of a value from which a column gets no dictionary (its page is limited to a megabyte) and no
+statistics.
+"""
 
 
 def repeating_columns(rows: pa.Table, always: Sequence[str], never: Sequence[str]) -> list[str]:
-    """Columns worth a dictionary: those in ``always``, and those of which a spread sample of ``rows`` repeats values."""
+    """Return the columns worth a dictionary: those in ``always``, and those whose values repeat in a spread sample of
+    ``rows``.
+    """
     chosen = [name for name in always if name in rows.column_names]
     count = min(rows.num_rows, _SAMPLE_ROWS)
     spread = arrow_array(np.linspace(0, max(rows.num_rows - 1, 0), count).astype(np.int64))
@@ -112,7 +121,9 @@ def _has_wide_values(column: pa.ChunkedArray) -> bool:
 
 
 class ParquetSink:
-    """One Parquet file being written. Never overwrites; nothing is published until :meth:`close` returned."""
+    """Parquet file that is being written; it never overwrites a file, and nothing is published before :meth:`close`
+    returned.
+    """
 
     def __init__(
         self,
@@ -126,32 +137,40 @@ class ParquetSink:
         delta: Sequence[str] = (),
         page_size: int = _PAGE_SIZE,
     ) -> None:
-        """Open ``path``; ``sample`` (the first rows) gives the schema and tells which columns repeat.
+        """Create ``path``.
 
-        ``dictionary`` names columns that get one in any case; None means that none does. Text columns of ``sample`` that are Arrow
-        dictionaries are taken as such where the file gets one, and are plain text otherwise.
+        Args:
+            file_io: file system of the file.
+            path: path of the file.
+            sample: first rows, with the schema; they show which columns repeat. Text columns that are Arrow
+                dictionaries are written as dictionaries where the file gets one, else as plain text.
+            codec: Arrow's name of the codec.
+            level: compression level of zstd.
+            dictionary: columns that get a dictionary in any case; None for no dictionaries.
+            delta: columns that are delta-encoded.
+            page_size: bytes of a page.
         """
-        import pyarrow.parquet as pq  # readers do without: see `parquet_reader`
+        import pyarrow.parquet as pq  # imported here: readers do not need it, see `parquet_reader`
 
         self.path = path
         self.rows = 0
         repeating = [] if dictionary is None else repeating_columns(sample, dictionary, delta)
-        given = [field.name for field in sample.schema if pa.types.is_dictionary(field.type)]
-        self._coded = [name for name in given if name in repeating]
+        dictionary_columns = [field.name for field in sample.schema if pa.types.is_dictionary(field.type)]
+        self._coded = [name for name in dictionary_columns if name in repeating]
         self._schema: pa.Schema = plain_schema(sample.schema)
         wide = [field.name for field in sample.schema if any(map(_is_wide, leaf_types(field.type)))]
-        # Arrow writes all timestamps of a file as INT96 or none: the narrow ones go in as integers, named in the footer.
+        # Arrow writes all timestamps of a file as INT96 or none: others are stored as integers, typed in the footer.
         stored = pa.schema([map_field(field, _plain_integer) for field in self._schema]) if wide else self._schema
         self._stored = as_dictionaries(stored, self._coded)
         floats = [field.name for field in sample.schema if pa.types.is_floating(field.type)]
-        # Arrow copies the bounds of a column six times and then leaves those beyond 4 KiB out of the footer, as Java does.
+        # Arrow copies the bounds of a column six times, then omits those beyond 4 KiB from the footer, as Java does.
         large = [name for name in sample.column_names if _has_wide_values(sample.column(name))]
         only_nulls = [name for name in wide if _is_wide(sample.schema.field(name).type)]
         only_nulls += [name for name in large if not pa.types.is_nested(sample.schema.field(name).type)]
         self._gathered = ValueGatherer(floats, only_nulls=only_nulls)
-        with creating(file_io, path) as self._output:
+        with create_output(file_io, path) as self._output:
             self._held = TailOutput(self._output)
-            # Arrow hands over every page by itself: gathered here, or each would wait for Python's lock.
+            # Arrow writes every page separately: they are buffered, or each would wait for Python's lock.
             self._stream: Any = pa.BufferedOutputStream(pa.PythonFile(self._held, mode="w"), WRITE_SIZE)
             self._writer: Any = pq.ParquetWriter(
                 self._stream,
@@ -162,7 +181,7 @@ class ParquetSink:
                 compression_level=level if codec == "zstd" else None,
                 use_dictionary=repeating,
                 data_page_size=page_size,
-                # Arrow looks up the distinct values of every such batch of a dictionary, for its statistics.
+                # Arrow computes the distinct values of every write batch of a dictionary, for its statistics.
                 write_batch_size=_batch_rows(sample, self._coded, page_size) if self._coded else None,
                 column_encoding=dict.fromkeys(delta, "DELTA_BINARY_PACKED") or None,
                 write_statistics=[name for name in sample.column_names if name not in large] if large else True,
@@ -178,19 +197,23 @@ class ParquetSink:
         return int(self._stream.tell())
 
     def write(self, rows: pa.Table) -> None:
-        """Append ``rows`` as one row group. Raises :class:`StorageFull`."""
-        with disk_full_named(self.path):
+        """Append ``rows`` as one row group.
+
+        Raises:
+            StorageFull: the disk is full.
+        """
+        with disk_full_errors(self.path):
             stored = plain_table(rows, but=self._coded)
             if not stored.schema.equals(self._stored):
                 stored = refit_table(stored, self._stored)
             stored = unified(stored)
-            self._writer.write_table(_as_parquet_takes(stored), row_group_size=max(rows.num_rows, 1))
+            self._writer.write_table(_without_hidden_nulls(stored), row_group_size=max(rows.num_rows, 1))
         self._gathered.add(rows)
         self.rows += rows.num_rows
 
     def close(self) -> tuple[int, ColumnValues]:
-        """Finish the file; returns its exact size in bytes and what is known of its columns' values."""
-        with disk_full_named(self.path):
+        """Finish the file; return its exact size in bytes and the bounds and null counts of its columns."""
+        with disk_full_errors(self.path):
             self._stream.flush()
             self._held.hold()
             self._writer.close()
@@ -203,18 +226,19 @@ class ParquetSink:
         return size, {**footer_values(footer, self._schema), **self._gathered.values()}
 
     def discard(self) -> None:
-        """Give up after a failure: close the handle and remove the unfinished file."""
+        """Close and remove the unfinished file after a failure."""
         quietly_abort(self._output)
-        # A writer that is still open tries to write its footer when it is collected: end it against the closed sink now.
+        # An open writer tries to write its footer when it is garbage-collected, so it is closed on the closed sink now.
         quietly_close(self._writer.writer)
         quietly_close(self._stream)
         self._writer.is_open = False
 
 
 def _batch_rows(sample: pa.Table, coded: Sequence[str], page_size: int) -> int:
-    """Rows that the writer takes at a time: a quarter of a page of the widest column that is no dictionary.
+    """Return the rows that the writer encodes at a time: a quarter of a page of the widest column that is no
+    dictionary.
 
-    Pages are cut between such batches alone. Arrow's own number, 1,024, makes dictionaries slower than plain text.
+    Pages end only between these batches. Arrow's default, 1,024, makes dictionaries slower than plain text.
     """
     wide = [
         column.nbytes for name, column in zip(sample.column_names, sample.columns, strict=True) if name not in coded
@@ -224,7 +248,7 @@ def _batch_rows(sample: pa.Table, coded: Sequence[str], page_size: int) -> int:
 
 
 def _is_wide(kind: pa.DataType) -> bool:
-    """Whether Paimon stores the type as INT96: timestamps of more than six digits."""
+    """Return whether Paimon stores the type as INT96: timestamps of more than six digits."""
     return bool(pa.types.is_timestamp(kind) and kind.unit == "ns")
 
 
@@ -242,7 +266,7 @@ def open_sink(
     dictionary: Sequence[str],
     delta: Sequence[str],
 ) -> ParquetSink:
-    """A sink with the table's settings: `file.*`, and those of `parquet.*` that mean something to Arrow's writer."""
+    """Return a sink with the table's settings: `file.*`, and those of `parquet.*` that Arrow's writer supports."""
     return ParquetSink(
         file_io,
         path,
@@ -266,24 +290,30 @@ def _require_small_values(footer: Footer, path: str) -> None:
                 raise ValueTooLarge(f"file {path}, column '{leaf.name}': values of {size:,} bytes")
 
 
-class _Opened(NamedTuple):
-    """The footer of an open file, as Dredge and as Arrow read it."""
+class _OpenFooter(NamedTuple):
+    """Footer of an open file, as Dredge and as Arrow read it.
+
+    Attributes:
+        footer: the footer as Dredge reads it.
+        metadata: Arrow's form of the footer, for reading; its columns are never accessed.
+        schema: Arrow schema of the file.
+        wide: columns stored as INT96.
+        remote: the file itself where opening it is a request: its size and its end are known; None for local files.
+    """
 
     footer: Footer
     metadata: Any
-    """Arrow's form of the same footer, to read by; never asked about columns."""
     schema: pa.Schema
     wide: set[str]
     remote: RemoteFile | None
-    """The file itself where opening it is a request: its size and its end are known."""
 
 
 class ParquetSource:
-    """One Parquet file being read: opened, checked against its metadata, streamed in batches."""
+    """Parquet file that is being read: opened, checked against its metadata, streamed in batches."""
 
     by_column = True
     _file: Any
-    """Arrow's reader, from the first batches on: many a file is opened for its bounds alone."""
+    """Arrow's reader, created with the first batches, because many files are opened for their bounds only."""
 
     def __init__(
         self,
@@ -295,15 +325,16 @@ class ParquetSource:
         table: str = "",
         kept: Kept | None = None,
     ) -> None:
-        """Open ``path``; raises :class:`CorruptFile` when it is missing or not what ``size``/``rows`` say.
+        """Open ``path``; ``kept`` caches its footer.
 
-        ``kept`` remembers its footer for the next time.
+        Raises:
+            CorruptFile: the file is missing, damaged, or not of ``size`` bytes and ``rows`` rows.
         """
         self.path = path
         self._table = table
-        opened: _Opened | None = None if kept is None else kept.get((_FOOTER, path))
+        opened: _OpenFooter | None = None if kept is None else kept.get((_FOOTER, path))
         known = nullcontext(opened.remote.planned(())) if opened is not None and opened.remote is not None else None
-        with known or opening(file_io, path, "Parquet", size) as self._input:
+        with known or open_checked(file_io, path, "Parquet", size) as self._input:
             if opened is None:
                 opened = self._read_footer(kept)
             self._metadata, self._file = opened.metadata, None
@@ -313,30 +344,32 @@ class ParquetSource:
             check_rows(path, self.rows, rows)
             self.group_rows = [group.rows for group in self._footer.groups]
 
-    def _read_footer(self, kept: Kept | None) -> _Opened:
+    def _read_footer(self, kept: Kept | None) -> _OpenFooter:
         data = stored_footer(self._input, self.path)
         footer = parse_footer(data, self.path, self._input.size())
         _require_small_values(footer, self.path)
         whole = pa.BufferReader(b"PAR1" + data + len(data).to_bytes(4, "little") + b"PAR1")
         arrow = open_reader(whole)
         remote = self._input.planned(()) if isinstance(self._input, RemoteFile) else None
-        opened = _Opened(footer, arrow.metadata, arrow.schema_arrow, int96_columns(footer), remote)
+        opened = _OpenFooter(footer, arrow.metadata, arrow.schema_arrow, int96_columns(footer), remote)
         if kept is not None:
             weight = _FOOTER_SHARE * len(data) + (END_BYTES if remote is not None else 0)
             kept.put((_FOOTER, self.path), opened, weight)
         return opened
 
     def value_bytes(self, names: Iterable[str]) -> dict[str, float]:
-        """Average decoded bytes of a value, for columns whose pages hold the values themselves."""
+        """Return the average decoded bytes of a value, for columns whose pages have the values themselves."""
         return plain_sizes(self._footer, names)
 
     def repeating_texts(self, names: Iterable[str]) -> list[str]:
-        """Text columns of which every row group is stored as a dictionary that pays: decoding it takes a fifth of the time."""
+        """Return the text columns of which every row group is a useful dictionary: decoding it takes a fifth of the
+        time.
+        """
         texts = [name for name in names if pa.types.is_string(self.schema.field(name).type)] if self.rows else []
         return [] if self._wide else dictionary_texts(self._footer, texts)
 
     def group_bounds(self, name: str) -> tuple[pa.Array, pa.Array] | None:
-        """See FileSource."""
+        """Return the bounds of each row group; see FileSource."""
         return group_bounds(self._footer, self.schema, name, self.path)
 
     def batches(
@@ -347,13 +380,14 @@ class ParquetSource:
         *,
         dictionaries: Sequence[str] = (),
     ) -> Iterator[pa.RecordBatch]:
-        """Batches of at most ``batch_rows`` rows of ``columns`` (file order), on the calling thread only.
+        """Yield batches of at most ``batch_rows`` rows of ``columns`` in file order, decoded on the calling thread
+        only.
 
-        With ``dictionaries`` a batch ends where its row group does, which has dictionaries of its own.
+        With ``dictionaries`` a batch ends with its row group, which has its own dictionaries.
         """
         groups = list(range(len(self.group_rows)) if row_groups is None else row_groups)
         source = ahead(self._input, self._ranges(groups, self._leaves(columns)))
-        # What tells how many rows fit into memory is read with the pages: of a remote file each row group is looked at in its turn.
+        # The page headers show how many rows fit into memory: those of a remote file are read group by group.
         for part in [groups] if source is self._input else [[number] for number in groups]:
             yield from self._batches(source, columns, batch_rows, part, dictionaries)
 
@@ -365,11 +399,11 @@ class ParquetSource:
         groups: list[int],
         dictionaries: Sequence[str],
     ) -> Iterator[pa.RecordBatch]:
-        """The batches of some row groups, their pages taken from ``source``."""
+        """Yield the batches of some row groups, with their pages read from ``source``."""
         expected = sum(self.group_rows[i] for i in groups)
         seen = 0
         leaves = self._leaves(columns)
-        with named(self.path, "Parquet"):
+        with decoding_errors(self.path, "Parquet"):
             batch_rows = rows_at_once(source, self.path, self._footer, groups, leaves, batch_rows, dictionaries)
             keep = not dictionaries and source is self._input
             file = self._file if keep else None
@@ -381,7 +415,7 @@ class ParquetSource:
             raw = self._raw_stream([name for name in columns if name in self._wide], batch_rows, groups)
         while True:
             try:
-                with named(self.path, "Parquet"):
+                with decoding_errors(self.path, "Parquet"):
                     batch = next(stream, None)
             except OutOfMemory:
                 require_possible_pages(source, self.path, self._footer, groups, leaves)
@@ -391,12 +425,16 @@ class ParquetSource:
             if raw is not None:
                 self._check_range(batch, raw)
             seen += batch.num_rows
-            yield from fitting(checked(batch, self.path), self.path) if dictionaries else (checked(batch, self.path),)
+            yield from (
+                split_to_fit(check_values(batch, self.path), self.path)
+                if dictionaries
+                else (check_values(batch, self.path),)
+            )
         if seen != expected:
             raise CorruptFile(self.path, f"gave {seen} rows, its footer says {expected}")
 
     def _leaves(self, columns: Sequence[str]) -> list[int]:
-        """Indexes of the leaves of ``columns``, in their order."""
+        """Return the indexes of the leaves of ``columns``, in their order."""
         if self._places is None:
             self._places = {}
             for place, leaf in enumerate(self._footer.leaves):
@@ -404,12 +442,12 @@ class ParquetSource:
         return [place for name in dict.fromkeys(columns) for place in self._places.get(name, ())]
 
     def _ranges(self, groups: Sequence[int], leaves: Sequence[int]) -> list[list[tuple[int, int]]]:
-        """Where in the file the pages of ``leaves`` lie, for each of the row ``groups``."""
+        """Return the byte ranges of the pages of ``leaves``, for each of the row ``groups``."""
         chunks = [[self._footer.groups[number].chunks[leaf] for leaf in leaves] for number in groups]
         return [[(chunk.start, chunk.start + chunk.stored_bytes) for chunk in group] for group in chunks]
 
     def _raw_stream(self, wide: list[str], batch_rows: int, groups: list[int]) -> Iterator[pa.RecordBatch] | None:
-        """INT96 columns a second time, as bytes; None without such columns."""
+        """Return a second stream of the INT96 columns, as bytes, or None without these columns."""
         if not wide:
             return None
         try:
@@ -421,8 +459,10 @@ class ParquetSource:
         return iter_batches(open_reader(source, metadata=footer, buffer_size=BUFFER_SIZE), batch_rows, groups, leaves)
 
     def _check_range(self, batch: pa.RecordBatch, raw: Iterator[pa.RecordBatch]) -> None:
-        """Arrow wraps INT96 values that its nanoseconds cannot hold: seen by comparing with what the bytes say."""
-        with named(self.path, "Parquet"):
+        """Raise UnsupportedFeature for INT96 values that Arrow's nanoseconds cannot represent: they differ from the
+        stored bytes.
+        """
+        with decoding_errors(self.path, "Parquet"):
             other = next(raw, None)
         if other is None:
             raise CorruptFile(self.path, "gave fewer INT96 values than rows")
@@ -437,8 +477,8 @@ class ParquetSource:
         quietly_close(self._input)
 
 
-def _as_parquet_takes(rows: pa.Table) -> pa.Table:
-    """``rows`` without the nulls that NOT NULL fields have below a null ROW."""
+def _without_hidden_nulls(rows: pa.Table) -> pa.Table:
+    """Return ``rows`` without the nulls that NOT NULL fields have below a null ROW."""
     for at, field in enumerate(rows.schema):
         if pa.types.is_nested(field.type):
             chunks = [without_hidden_nulls(chunk) for chunk in rows.column(at).chunks]
@@ -447,10 +487,10 @@ def _as_parquet_takes(rows: pa.Table) -> pa.Table:
 
 
 def _same_time(nanos: pa.Array, stored: pa.Array) -> bool:
-    """Whether INT96 values (8 bytes of nanoseconds, 4 of the Julian day) were decoded without overflow."""
+    """Return whether INT96 values (8 bytes of nanoseconds, 4 of the Julian day) were decoded without overflow."""
     if not pa.types.is_fixed_size_binary(stored.type):
-        return True  # nanoseconds that are no INT96
-    found = numpy_array(nanos.drop_null().cast(pa.int64()))
+        return True  # nanoseconds that are not stored as INT96
+    decoded = numpy_array(nanos.drop_null().cast(pa.int64()))
     present = stored.drop_null()
     start = present.offset * _INT96.itemsize
     parts = (
@@ -458,7 +498,7 @@ def _same_time(nanos: pa.Array, stored: pa.Array) -> bool:
     )
     # Days and milliseconds of the day, neither of which overflows; Java's nanoseconds are negative before 1970.
     millis = (parts["day"].astype(np.int64) - _EPOCH_DAY) * _DAY_MILLIS + parts["nanos"] // _NANOS_PER_MILLI
-    return len(found) == len(millis) and bool((found // _NANOS_PER_MILLI == millis).all())
+    return len(decoded) == len(millis) and bool((decoded // _NANOS_PER_MILLI == millis).all())
 
 
 FORMAT: Final = FileFormat("parquet", ParquetSource, open_sink, codec_of, sizes=SIZES)

@@ -1,7 +1,7 @@
-"""A Parquet footer read and checked here, and what it says about a file's columns: bounds, null counts, decoded sizes.
+"""Parser and check of Parquet footers, and the bounds, null counts and decoded sizes of a file's columns in them.
 
-Arrow's accessors of a footer's columns and statistics end the process on some footers that cannot be, so that no file is asked
-through them: one flipped bit in a type is enough. What is read here is the same Thrift, bounded by the footer's bytes.
+Arrow's accessors of a footer's columns and statistics end the process on some invalid footers, even after one flipped
+bit in a type, so they are never used. This module parses the same Thrift, bounded by the footer's bytes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MOST_DEPTH: Final = 64
 _OFFSET_BYTES: Final = 4.0
 _MOST_KEPT: Final = 16
 _MOST_KEPT_BYTES: Final = 1 << 16
-"""Of the schemas, and of the column orders, that are kept to know them again."""
+"""Largest bytes of a schema, or of column orders, that is cached to recognise it again."""
 
 # Field ids of the structs in parquet.thrift.
 _VERSION, _SCHEMA, _ROWS, _GROUPS, _ORDERS, _ENCRYPTION = 1, 2, 3, 4, 7, 8
@@ -56,8 +56,8 @@ _ENCODINGS, _CODEC, _VALUES, _PLAIN_BYTES, _STORED_BYTES, _DATA_AT, _DICTIONARY_
     12,
 )
 _NULLS, _HIGH, _LOW = 3, 5, 6
-_NOTHING: Final = (0, None)
-_DESCRIBED: Final = (
+_MISSING_FIELD: Final = (0, None)
+_REQUIRED_FIELDS: Final = (
     (_TYPE, thrift.I32),
     (_ENCODINGS, thrift.LIST),
     (_CODEC, thrift.I32),
@@ -66,59 +66,75 @@ _DESCRIBED: Final = (
     (_STORED_BYTES, thrift.I64),
     (_DATA_AT, thrift.I64),
 )
-"""What every column chunk tells, with its type in Thrift."""
+"""Fields that every column chunk must have, with their types in Thrift."""
 _BY_TYPE: Final = 1
-"""Of a column's order: the one that its type defines, without which bounds mean nothing."""
+"""Column order that the column's type defines; bounds in any other order are not usable."""
 
 
 class Leaf(NamedTuple):
-    """A column as Parquet has it: one leaf of the schema."""
+    """Column in Parquet's sense: one leaf of the schema.
+
+    Attributes:
+        path: names from the top-level column down.
+        physical: number of the stored type.
+        length: bytes of a FIXED_LEN_BYTE_ARRAY, else 0.
+        repeats: levels of repetition: 0 where every row has one value or null.
+        optional: levels of definition.
+        ordered: whether bounds are in the order of the type.
+    """
 
     path: tuple[str, ...]
-    """Names from the top-level column down."""
     physical: int
-    """Number of the stored type."""
     length: int
-    """Bytes of a FIXED_LEN_BYTE_ARRAY, else 0."""
     repeats: int
-    """Levels of repetition: 0 where every row holds one value or null."""
     optional: int
-    """Levels of definition."""
     ordered: bool
-    """Whether bounds are in the order of the type."""
 
     @property
     def name(self) -> str:
-        """The top-level column."""
+        """Name of the top-level column."""
         return self.path[0]
 
 
 class Chunk(NamedTuple):
-    """One leaf's values in one row group."""
+    """Values of one leaf in one row group.
+
+    Attributes:
+        codec: number of the codec.
+        encodings: numbers of the encodings.
+        values: number of values, nulls and empty lists included.
+        plain_bytes: bytes of its pages before compression.
+        start: first byte of its first page in the file.
+        stored_bytes: bytes of its pages in the file.
+        nulls: number of nulls; None if unknown.
+        low: smallest value as stored; None if the footer does not have both bounds.
+        high: largest value as stored; None if the footer does not have both bounds.
+    """
 
     codec: int
     encodings: Sequence[int]
     values: int
-    """Values, nulls and empty lists included."""
     plain_bytes: int
-    """Bytes of its pages before compression."""
     start: int
-    """Where its first page begins in the file."""
     stored_bytes: int
-    """Bytes of its pages in the file."""
     nulls: int | None
     low: bytes | None
-    """Smallest value as stored; None where the footer does not tell, also when only ``high`` is missing."""
     high: bytes | None
 
     @property
     def coded(self) -> bool:
-        """Whether some of its pages hold numbers into a dictionary."""
+        """Whether some of its pages have indexes of a dictionary."""
         return not CODED.isdisjoint(self.encodings)
 
 
 class Group(NamedTuple):
-    """One row group; ``chunks`` in the order of the leaves."""
+    """One row group.
+
+    Attributes:
+        rows: number of rows.
+        plain_bytes: bytes of its pages before compression.
+        chunks: one for each leaf, in their order.
+    """
 
     rows: int
     plain_bytes: int
@@ -126,28 +142,43 @@ class Group(NamedTuple):
 
 
 class Footer(NamedTuple):
-    """What a footer says of a file, checked: types are known, sizes fit the file, counts fit each other."""
+    """Checked content of a footer: types are known, sizes fit the file, counts match each other.
+
+    Attributes:
+        rows: rows of the file.
+        leaves: leaves of the schema.
+        groups: row groups.
+        singles: indexes by name of the leaves that are top-level columns, without lists.
+    """
 
     rows: int
     leaves: Sequence[Leaf]
     groups: list[Group]
     singles: Mapping[str, int]
-    """Indexes of the leaves that are top-level columns, without lists, by their names."""
 
     def single(self, name: str) -> int | None:
-        """Index of the leaf that is the top-level column ``name``; None for nested columns and those that are not there."""
+        """Return the index of the leaf that is the top-level column ``name``; None for nested and missing columns."""
         return self.singles.get(name)
 
 
 def stored_footer(source: Any, path: str) -> bytes:
-    """The bytes of the footer of the open file ``source``: one read, or two where it is long. Raises :class:`CorruptFile`, and UnsupportedFeature for an encrypted one."""
+    """Read the footer of an open file with one read, or two if it is long.
+
+    Args:
+        source: the open file.
+        path: path of the file, for errors.
+
+    Raises:
+        CorruptFile: the file does not end as Parquet.
+        UnsupportedFeature: the footer is encrypted.
+    """
     size = source.size()
     first = min(size, _FIRST_READ)
     tail = bytes(source.read_at(first, size - first))
     if tail[-4:] == _ENCRYPTED_MAGIC:
         raise UnsupportedFeature(f"encrypted Parquet files ({path})")
     if size < 2 * len(_MAGIC) + 4 or len(tail) < first or tail[-4:] != _MAGIC:
-        raise CorruptFile(path, "not a readable Parquet file: it does not end as one")
+        raise CorruptFile(path, "not a readable Parquet file: it does not end like one")
     length = int.from_bytes(tail[-TAIL_BYTES:-4], "little")
     if length > min(size - len(_MAGIC) - TAIL_BYTES, _MOST_FOOTER):
         raise CorruptFile(path, f"not a readable Parquet file: it claims a footer of {length} bytes")
@@ -157,9 +188,18 @@ def stored_footer(source: Any, path: str) -> bytes:
 
 
 def parse_footer(data: bytes, path: str, size: int) -> Footer:
-    """The footer ``data`` of the file ``path`` of ``size`` bytes (footer and the end included).
+    """Parse and check a footer.
 
-    Raises :class:`CorruptFile` for a footer that cannot be, UnsupportedFeature for encrypted columns. Source: parquet.thrift.
+    Args:
+        data: the footer.
+        path: path of the file, for errors.
+        size: bytes of the file, including footer and end.
+
+    Raises:
+        CorruptFile: the footer is not valid.
+        UnsupportedFeature: a column is encrypted.
+
+    Source: parquet.thrift.
     """
     try:
         fields, schema, orders = _fields(data)
@@ -167,40 +207,45 @@ def parse_footer(data: bytes, path: str, size: int) -> Footer:
             raise UnsupportedFeature(f"encrypted Parquet files ({path})")
         _field(fields, _VERSION, thrift.I32)
         rows = _count(fields, _ROWS)
-        kept = len(schema) + len(orders) <= _MOST_KEPT_BYTES
-        leaves, singles = _leaves(schema, orders) if kept else _leaves.__wrapped__(schema, orders)
+        is_small = len(schema) + len(orders) <= _MOST_KEPT_BYTES
+        leaves, singles = _leaves(schema, orders) if is_small else _leaves.__wrapped__(schema, orders)
         end = size - TAIL_BYTES - len(data)
         groups = [_group(group, leaves, end, path) for group in _structs(fields, _GROUPS)]
         if sum(group.rows for group in groups) != rows:
-            raise ValueError(f"row groups of {sum(group.rows for group in groups)} rows where {rows} are said to be")
+            raise ValueError(f"row groups of {sum(group.rows for group in groups)} rows where {rows} are declared")
     except (ValueError, IndexError) as error:
         raise CorruptFile(path, f"not a readable Parquet file: its footer is broken ({error})") from error
     return Footer(rows, leaves, groups, singles)
 
 
-class _Lists:
-    """Lists that the footers of a table repeat byte for byte, schemas and column orders: known by their bytes, their ends need no reading."""
+class _KnownLists:
+    """Cache of lists that the footers of a table repeat byte for byte (schemas and column orders), so that they are not
+    parsed again.
+    """
 
     def __init__(self) -> None:
         self._known: tuple[bytes, ...] = ()
 
     def at(self, data: bytes, at: int) -> bytes | None:
-        """The known list that begins at ``at``: the bytes of a list tell its end, so that what begins with them is it."""
-        return next((each for each in self._known if data.startswith(each, at)), None)
+        """Return the known list at position ``at``: the bytes of a list define its end, so equal bytes are the whole
+        list.
+        """
+        return next((known for known in self._known if data.startswith(known, at)), None)
 
-    def keep(self, found: bytes) -> None:
-        """Know ``found`` from now on, and of those before the last ones."""
-        if len(found) <= _MOST_KEPT_BYTES:
-            self._known = (found, *self._known[: _MOST_KEPT - 1])
+    def keep(self, list_bytes: bytes) -> None:
+        """Add a list, and drop the oldest ones."""
+        if len(list_bytes) <= _MOST_KEPT_BYTES:
+            self._known = (list_bytes, *self._known[: _MOST_KEPT - 1])
 
 
-_schemas, _column_orders = _Lists(), _Lists()
+_schemas, _column_orders = _KnownLists(), _KnownLists()
 
 
 def _fields(data: bytes) -> tuple[Struct, bytes, bytes]:
-    """The footer's fields; its schema and its column orders as the bytes of their lists, empty where they are no lists.
+    """Return the footer's fields, and its schema and column orders as bytes of their lists (empty if they are no
+    lists).
 
-    With a schema that is known row groups are read by their patterns; what is read once in a process is not worth preparing these.
+    With a known schema, row groups are parsed by patterns; for a single footer, preparing these does not pay off.
     """
     reader = thrift.Reader(data)
     fields: Struct = {}
@@ -211,16 +256,16 @@ def _fields(data: bytes) -> tuple[Struct, bytes, bytes]:
         if kind == thrift.STOP:
             return fields, lists[_SCHEMA], lists[_ORDERS]
         if number in lists and kind == thrift.LIST:
-            start, kept = reader.at, _schemas if number == _SCHEMA else _column_orders
-            found = kept.at(data, start)
-            if found is None:
+            start, cache = reader.at, _schemas if number == _SCHEMA else _column_orders
+            list_bytes = cache.at(data, start)
+            if list_bytes is None:
                 reader.value(kind)
-                found = data[start : reader.at]
-                kept.keep(found)
+                list_bytes = data[start : reader.at]
+                cache.keep(list_bytes)
             elif number == _SCHEMA:
                 known = True
-            reader.at = start + len(found)
-            lists[number] = found
+            reader.at = start + len(list_bytes)
+            lists[number] = list_bytes
         elif number in lists:
             reader.value(kind)
             lists[number] = b""
@@ -232,11 +277,11 @@ def _fields(data: bytes) -> tuple[Struct, bytes, bytes]:
 
 
 def _field(struct: Struct, number: int, kind: int) -> Any:
-    """A field that must be there; of another type it counts as missing, as in every reader of Thrift."""
-    found = struct.get(number)
-    if found is None or found[0] != kind:
+    """Return a required field; a field of another type counts as missing, as in every Thrift reader."""
+    field = struct.get(number)
+    if field is None or field[0] != kind:
         raise ValueError(f"field {number} is missing")
-    return found[1]
+    return field[1]
 
 
 def _count(struct: Struct, number: int, kind: int = thrift.I64) -> int:
@@ -247,38 +292,40 @@ def _count(struct: Struct, number: int, kind: int = thrift.I64) -> int:
 
 
 def _structs(struct: Struct, number: int) -> list[Any]:
-    """A list of structs, be they found as Thrift or by their patterns."""
-    found: list[Any] = _field(struct, number, thrift.LIST)
-    if not all(isinstance(each, dict | RowGroupFields) for each in found):
-        raise ValueError(f"field {number} is no list of structs")
-    return found
+    """Return a list of structs, parsed as Thrift or by patterns."""
+    structs: list[Any] = _field(struct, number, thrift.LIST)
+    if not all(isinstance(item, dict | RowGroupFields) for item in structs):
+        raise ValueError(f"field {number} is not a list of structs")
+    return structs
 
 
 @functools.lru_cache(maxsize=_MOST_KEPT)
 def _leaves(schema: bytes, orders: bytes) -> tuple[Sequence[Leaf], Mapping[str, int]]:
-    """The leaves of the schema, a tree told in depth-first order, and which of them are columns by themselves. Both as bytes of lists."""
+    """Return the leaves of the schema, a tree in depth-first order, and those that are top-level columns; from bytes of
+    lists.
+    """
     elements = _structs({_SCHEMA: (thrift.LIST, thrift.Reader(schema).value(thrift.LIST))} if schema else {}, _SCHEMA)
     column_orders = thrift.Reader(orders).value(thrift.LIST) if orders else []
-    ordered = [isinstance(each, dict) and _BY_TYPE in each for each in column_orders]
+    ordered = [isinstance(order_struct, dict) and _BY_TYPE in order_struct for order_struct in column_orders]
     if not 0 < len(elements) <= _MOST_COLUMNS:
         raise ValueError(f"a schema of {len(elements)} elements")
     leaves: list[Leaf] = []
     path: list[str] = []
     levels: list[tuple[int, int]] = [(0, 0)]
-    left = [_count(elements[0], _CHILDREN, thrift.I32)]
+    remaining = [_count(elements[0], _CHILDREN, thrift.I32)]
     for element in elements[1:]:
-        while left and left[-1] == 0:
-            left.pop()
+        while remaining and remaining[-1] == 0:
+            remaining.pop()
             levels.pop()
             path = path[:-1]
-        if not left:
+        if not remaining:
             raise ValueError("more schema elements than the schema has places for")
-        left[-1] -= 1
+        remaining[-1] -= 1
         repetition = _field(element, _REPETITION, thrift.I32)
         if repetition not in (_REQUIRED, _OPTIONAL, _REPEATED):
             raise ValueError(f"repetition {repetition}")
         repeats, optional = levels[-1]
-        here = (repeats + (repetition == _REPEATED), optional + (repetition != _REQUIRED))
+        levels_of_element = (repeats + (repetition == _REPEATED), optional + (repetition != _REQUIRED))
         name = _field(element, _NAME, thrift.BINARY).decode()
         kind, physical = element.get(_TYPE, (0, 0))
         if kind == thrift.I32:
@@ -286,19 +333,21 @@ def _leaves(schema: bytes, orders: bytes) -> tuple[Sequence[Leaf], Mapping[str, 
             if not BOOLEAN <= physical <= FIXED_LEN_BYTE_ARRAY or (physical == FIXED_LEN_BYTE_ARRAY and length <= 0):
                 raise ValueError(f"column '{name}' of type {physical} of {length} bytes")
             order = len(leaves) < len(ordered) and ordered[len(leaves)]
-            leaves.append(Leaf((*path, name), physical, length, *here, order))
+            leaves.append(Leaf((*path, name), physical, length, *levels_of_element, order))
             continue
         path.append(name)
-        levels.append(here)
-        left.append(_count(element, _CHILDREN, thrift.I32))
-        if left[-1] == 0:
+        levels.append(levels_of_element)
+        remaining.append(_count(element, _CHILDREN, thrift.I32))
+        if remaining[-1] == 0:
             raise ValueError("a group without columns")
-        if len(left) > _MOST_DEPTH:
+        if len(remaining) > _MOST_DEPTH:
             raise ValueError("columns nested too deeply")
-    if any(left):
+    if any(remaining):
         raise ValueError("fewer schema elements than the schema has places for")
     singles = {
-        leaf.name: at for at, leaf in reversed(list(enumerate(leaves))) if len(leaf.path) == 1 and not leaf.repeats
+        leaf.name: index
+        for index, leaf in reversed(list(enumerate(leaves)))
+        if len(leaf.path) == 1 and not leaf.repeats
     }
     return tuple(leaves), singles
 
@@ -320,43 +369,54 @@ def _group(group: RowGroupFields | Struct, leaves: Sequence[Leaf], end: int, pat
 
 
 def _chunk_fields(column: Struct, leaf: Leaf, path: str) -> ChunkFields:
-    """The fields of a column chunk that was read as Thrift. Raises ValueError where one is missing or of another type, UnsupportedFeature."""
+    """Return the fields of a column chunk that was parsed as Thrift.
+
+    Raises:
+        ValueError: a field is missing or of another type.
+        UnsupportedFeature: the column is encrypted or in another file.
+    """
     if _CRYPTO in column or _CRYPTED in column:
         raise UnsupportedFeature(f"encrypted Parquet columns ({path}, column '{leaf.name}')")
     if _OTHER_FILE in column:
         raise UnsupportedFeature(f"Parquet columns in files of their own ({path}, column '{leaf.name}')")
-    kind, found = column.get(_CHUNK, _NOTHING)
+    kind, fields = column.get(_CHUNK, _MISSING_FIELD)
     if kind != thrift.STRUCT:
         raise ValueError(f"column '{leaf.name}' is not described")
     try:
-        described = [found[number] for number, _ in _DESCRIBED]
-        encodings = tuple(described[1][1])
+        values_of_fields = [fields[number] for number, _ in _REQUIRED_FIELDS]
+        encodings = tuple(values_of_fields[1][1])
         known = _ENCODING_NUMBERS.issuperset(encodings)
     except (KeyError, TypeError) as error:
         raise ValueError(f"column '{leaf.name}' is not described") from error
-    if not known or any(kind != wanted for (kind, _), (_, wanted) in zip(described, _DESCRIBED, strict=True)):
-        raise ValueError(f"column '{leaf.name}' is described by nonsense")
-    kind, dictionary = found.get(_DICTIONARY_AT, _NOTHING)
-    physical, _, codec, values, plain, stored, start = (value for _, value in described)
+    if not known or any(
+        kind != wanted for (kind, _), (_, wanted) in zip(values_of_fields, _REQUIRED_FIELDS, strict=True)
+    ):
+        raise ValueError(f"column '{leaf.name}' has invalid fields")
+    kind, dictionary = fields.get(_DICTIONARY_AT, _MISSING_FIELD)
+    physical, _, codec, values, plain, stored, start = (value for _, value in values_of_fields)
     dictionary = dictionary if kind == thrift.I64 else None
     chunk = ChunkFields(physical, encodings, codec, values, plain, stored, start, dictionary, None, None, None)
-    kind, stats = found.get(_STATISTICS, _NOTHING)
+    kind, stats = fields.get(_STATISTICS, _MISSING_FIELD)
     if kind != thrift.STRUCT:
         return chunk
-    (counted, nulls), (below, low), (above, high) = (stats.get(number, _NOTHING) for number in (_NULLS, _LOW, _HIGH))
-    bound = below == above == thrift.BINARY
+    (counted, nulls), (below, low), (above, high) = (
+        stats.get(number, _MISSING_FIELD) for number in (_NULLS, _LOW, _HIGH)
+    )
+    has_bounds = below == above == thrift.BINARY
     return chunk._replace(
-        nulls=nulls if counted == thrift.I64 else None, low=low if bound else None, high=high if bound else None
+        nulls=nulls if counted == thrift.I64 else None,
+        low=low if has_bounds else None,
+        high=high if has_bounds else None,
     )
 
 
 def _chunk(fields: ChunkFields, leaf: Leaf, rows: int, end: int) -> Chunk:
-    """One leaf of a row group, checked. Bounds in the old fields, whose order nobody knows, are not told."""
+    """Check one leaf of a row group; bounds in the deprecated fields, whose order is undefined, are ignored."""
     physical, encodings, codec, values, plain, stored, start, dictionary, nulls, low, high = fields
     if physical != leaf.physical:
-        raise ValueError(f"column '{leaf.name}' is stored as another type than the schema says")
+        raise ValueError(f"column '{leaf.name}' is stored as another type than in the schema")
     if plain < 0 or stored < 0 or start < 0:
-        raise ValueError(f"column '{leaf.name}' is described by nonsense")
+        raise ValueError(f"column '{leaf.name}' has invalid fields")
     if not 0 <= codec < _CODECS:
         raise ValueError(f"compression number {codec}")
     if values != rows and (values < rows or not leaf.repeats):
@@ -376,23 +436,32 @@ def _chunk(fields: ChunkFields, leaf: Leaf, rows: int, end: int) -> Chunk:
 
 
 def footer_values(footer: Footer, schema: pa.Schema) -> dict[str, ColumnStats]:
-    """What the footer says about every top-level column of ``schema``, the file's. Nested ones are unknown to it.
+    """Return the bounds and null counts of every top-level column of ``schema``; nested columns are not included.
 
-    Floating point columns have null counts only (footers leave NaN out), nor have INT96 timestamps and binaries bounds.
+    Floating point columns have only null counts (footers leave NaN out), as have INT96 timestamps and binaries.
     """
-    found = {}
+    by_name = {}
     for field in schema:
         leaf = footer.single(field.name)
         if leaf is not None:
-            found[field.name] = _leaf_values(footer, leaf, field.type)
-    return found
+            by_name[field.name] = _leaf_values(footer, leaf, field.type)
+    return by_name
 
 
 def group_bounds(footer: Footer, arrow: pa.Schema, name: str, path: str) -> tuple[pa.Array, pa.Array] | None:
-    """Smallest and largest value of a top-level column in every row group, as its Arrow type.
+    """Return the smallest and largest value of a top-level column in every row group, in its Arrow type.
 
-    None where a row group does not say, and for types whose bounds footers do not hold as Java compares them. Raises
-    :class:`CorruptFile` naming ``path`` for bounds that are no values of the type or the wrong way round.
+    Args:
+        footer: the footer.
+        arrow: Arrow schema of the file.
+        name: name of the column.
+        path: path of the file, for errors.
+
+    Returns:
+        The bounds, or None where a row group has none, and for types whose bounds footers do not have in Java's order.
+
+    Raises:
+        CorruptFile: bounds are not values of the type, or the lower one is larger.
     """
     leaf = footer.single(name)
     if leaf is None or not footer.groups or _without_bounds(arrow.field(name).type):
@@ -402,10 +471,10 @@ def group_bounds(footer: Footer, arrow: pa.Schema, name: str, path: str) -> tupl
     sides: list[pa.Array] = []
     for side in ("low", "high"):
         raw = [getattr(group.chunks[leaf], side) for group in footer.groups]
-        if any(each is None for each in raw):
+        if any(value is None for value in raw):
             return None
         try:
-            sides.append(pa.concat_arrays([_logical(_number(each, physical, stored), stored) for each in raw]))
+            sides.append(pa.concat_arrays([_logical(_number(value, physical, stored), stored) for value in raw]))
         except (pa.ArrowException, ValueError, OverflowError) as error:
             raise CorruptFile(path, f"the bounds of column '{name}' are no {stored}: {error}") from error
     low, high = sides
@@ -415,7 +484,7 @@ def group_bounds(footer: Footer, arrow: pa.Schema, name: str, path: str) -> tupl
 
 
 def plain_sizes(footer: Footer, names: Iterable[str]) -> dict[str, float]:
-    """Average decoded bytes of a value of those of ``names`` whose pages hold the values themselves."""
+    """Return the average decoded bytes of a value, for those of ``names`` whose pages have the values themselves."""
     sizes: dict[str, float] = {}
     for name in names:
         leaf = footer.single(name)
@@ -426,36 +495,36 @@ def plain_sizes(footer: Footer, names: Iterable[str]) -> dict[str, float]:
 
 
 def dictionary_texts(footer: Footer, names: Iterable[str]) -> list[str]:
-    """Those of the text columns ``names`` of which every row group's values are stored as a dictionary and numbers into it.
+    """Return the text columns of which all values are stored as a dictionary and indexes.
 
-    A column that gave up its dictionary half way has one too, but takes at least the four bytes of a plain value's length.
+    A column that stopped using its dictionary has one too, but takes at least the four bytes of a plain value's length.
     """
-    found = []
+    texts = []
     for name in names:
         leaf = footer.single(name)
         chunks = [] if leaf is None else [group.chunks[leaf] for group in footer.groups]
         if leaf is not None and all(
             chunk.coded and chunk.plain_bytes <= _OFFSET_BYTES * (chunk.values - (chunk.nulls or 0)) for chunk in chunks
         ):
-            found.append(name)
-    return found
+            texts.append(name)
+    return texts
 
 
 def int96_columns(footer: Footer) -> set[str]:
-    """Top-level columns with an INT96 leaf; Arrow decodes it as nanoseconds."""
+    """Return the top-level columns with an INT96 leaf, which Arrow decodes as nanoseconds."""
     return {leaf.name for leaf in footer.leaves if leaf.physical == INT96}
 
 
 def _leaf_values(footer: Footer, leaf: int, stored: pa.DataType) -> ColumnStats:
-    """Null count and bounds over all row groups; unknown where one does not say."""
+    """Return null count and bounds over all row groups; unknown where a row group has none."""
     groups = [(group.rows, group.chunks[leaf]) for group in footer.groups if group.rows]
     counts = [chunk.nulls for _, chunk in groups]
     nulls = None if any(count is None for count in counts) else sum(count or 0 for count in counts)
-    nothing = pa.nulls(1, stored)
+    unknown = pa.nulls(1, stored)
     bounded = [chunk for _, chunk in groups if chunk.low is not None]
     missing = [chunk for rows, chunk in groups if chunk.low is None and chunk.nulls != rows]
     if not bounded or missing or _without_bounds(stored):
-        return ColumnStats(nothing, nothing, nulls)
+        return ColumnStats(unknown, unknown, nulls)
     physical = footer.leaves[leaf].physical
     low = min(_number(chunk.low, physical, stored) for chunk in bounded)
     high = max(_number(chunk.high, physical, stored) for chunk in bounded)
@@ -468,14 +537,14 @@ def _without_bounds(stored: pa.DataType) -> bool:
 
 
 def _number(raw: Any, physical: int, stored: pa.DataType) -> Any:
-    """A bound as a value whose order is the column's: an integer, or bytes for text."""
+    """Return a bound as a value with the column's order: an integer, or bytes for text."""
     if physical in (BYTE_ARRAY, FIXED_LEN_BYTE_ARRAY):
         return int.from_bytes(raw, "big", signed=True) if pa.types.is_decimal(stored) else raw
     return int.from_bytes(raw, "little", signed=True)
 
 
 def _logical(raw: Any, stored: pa.DataType) -> pa.Array:
-    """A bound as one value of the column's Arrow type."""
+    """Return a bound as one value of the column's Arrow type."""
     if pa.types.is_decimal(stored):
         digits = tuple(int(digit) for digit in str(abs(raw)))
         return pa.array([Decimal((int(raw < 0), digits, -stored.scale))], stored)

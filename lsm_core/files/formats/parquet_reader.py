@@ -1,7 +1,7 @@
-"""Arrow's decoder of Parquet files, alone.
+"""Arrow's Parquet decoder without `pyarrow.parquet`.
 
-`pyarrow.parquet` puts file systems, with SSL and the libraries of four clouds, in front of it: 9 MiB and a tenth of what a new
-process takes to import Arrow. Files come through our own `storage` here.
+`pyarrow.parquet` imports file systems, with SSL and the libraries of four clouds: 9 MiB and a tenth of the time of
+importing Arrow. Files are read through `lsm_core.storage` here.
 """
 
 from __future__ import annotations
@@ -20,10 +20,19 @@ def open_reader(
     dictionaries: Sequence[str] = (),
     buffer_size: int = 0,
 ) -> Any:
-    """Arrow's reader of ``source`` as `pyarrow.parquet.ParquetFile` would open it; its `metadata` and `schema_arrow` tell what is there.
+    """Return Arrow's reader of ``source``, as `pyarrow.parquet.ParquetFile` opens it.
 
-    ``metadata``: the footer, if it is known already. ``dictionaries``: text columns to give as Arrow dictionaries. ``buffer_size``:
-    bytes of a column chunk that are read at a time, 0 for all. Raises `pyarrow.ArrowException`, OSError.
+    Its `metadata` and `schema_arrow` describe the file.
+
+    Args:
+        source: the file.
+        metadata: the footer, if already read.
+        dictionaries: text columns to return as Arrow dictionaries.
+        buffer_size: bytes of a column chunk that are read at a time; 0 for all.
+
+    Raises:
+        pyarrow.ArrowException: the file is not valid.
+        OSError: the file cannot be read.
     """
     reader = ParquetReader()
     reader.open(
@@ -32,7 +41,7 @@ def open_reader(
         read_dictionary=list(dictionaries) or None,
         buffer_size=buffer_size,
         pre_buffer=False,
-        page_checksum_verification=True,  # of pages that carry one, as Java's do
+        page_checksum_verification=True,  # for pages that have one, as Java's do
         arrow_extensions_enabled=True,
     )
     return reader
@@ -41,12 +50,12 @@ def open_reader(
 def iter_batches(
     reader: Any, rows: int, groups: Sequence[int] | None = None, leaves: Sequence[int] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Batches of at most ``rows`` rows of some row groups and leaf columns (None: all), decoded on the calling thread."""
+    """Yield batches of at most ``rows`` rows of some row groups and leaf columns (None: all), on the calling thread."""
     chosen = range(reader.metadata.num_row_groups) if groups is None else groups
-    found: Iterator[pa.RecordBatch] = reader.iter_batches(
+    batches: Iterator[pa.RecordBatch] = reader.iter_batches(
         rows, row_groups=chosen, column_indices=None if leaves is None else list(leaves), use_threads=False
     )
-    return found
+    return batches
 
 
 __all__ = ["FileMetaData", "iter_batches", "open_reader"]

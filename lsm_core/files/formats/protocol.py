@@ -1,4 +1,4 @@
-"""What the rest of the engine asks of an open data file, whatever its format."""
+"""Interface of open data files of any format."""
 
 from __future__ import annotations
 
@@ -11,16 +11,21 @@ from lsm_core.format.stats import ColumnValues
 
 
 class FileSource(Protocol):
-    """One data file open for reading; nothing is decoded before :meth:`batches` is asked for it."""
+    """Data file that is open for reading; nothing is decoded before :meth:`batches` is called.
+
+    Attributes:
+        path: path of the file.
+        schema: stored names and Arrow types; the caller converts them to the table's.
+        rows: rows of the file.
+        group_rows: rows of each row group (Parquet); an ORC or Avro file is one group.
+        by_column: whether columns are stored separately, so that reading few of them reads fewer bytes.
+    """
 
     path: str
     schema: pa.Schema
-    """Stored names and Arrow types as the file has them; the reader above fits them to the table's."""
     rows: int
     group_rows: list[int]
-    """Rows of every row group (Parquet); an ORC or Avro file is one group of all its rows."""
     by_column: bool
-    """Whether columns are stored apart, so that reading few of them reads less."""
 
     def batches(
         self,
@@ -30,22 +35,36 @@ class FileSource(Protocol):
         *,
         dictionaries: Sequence[str] = (),
     ) -> Iterator[pa.RecordBatch]:
-        """Batches of at most ``batch_rows`` rows of ``columns`` in file order, decoded on the calling thread only.
+        """Yield batches of rows in file order, decoded on the calling thread only.
 
-        ``dictionaries``: columns, of those that :meth:`repeating_texts` told, to give as Arrow dictionaries. Raises :class:`lsm_core.errors.CorruptFile`, and UnsupportedFeature for values that Arrow cannot hold.
+        Args:
+            columns: stored names.
+            batch_rows: largest number of rows of a batch.
+            row_groups: row groups to read; None for all.
+            dictionaries: columns, of those that :meth:`repeating_texts` returned, to return as Arrow dictionaries.
+
+        Raises:
+            CorruptFile: the file is damaged.
+            UnsupportedFeature: a value that Arrow cannot represent.
         """
         ...
 
     def value_bytes(self, names: Iterable[str]) -> dict[str, float]:
-        """Average decoded bytes of a value of those of ``names`` for which the file's metadata tells."""
+        """Return the average decoded bytes of a value, for those of ``names`` for which the file's metadata has
+        them.
+        """
         ...
 
     def repeating_texts(self, names: Iterable[str]) -> list[str]:
-        """Those of ``names`` that are text and stored as dictionaries worth keeping; none for formats without them."""
+        """Return those of ``names`` that are text and stored as useful dictionaries; none for formats without
+        dictionaries.
+        """
         ...
 
     def group_bounds(self, name: str) -> tuple[pa.Array, pa.Array] | None:
-        """Smallest and largest value of the stored column ``name`` in every row group; None where the footer does not tell."""
+        """Return the smallest and largest value of a stored column in every row group, or None if the footer has
+        none.
+        """
         ...
 
     def close(self) -> None:
@@ -54,63 +73,76 @@ class FileSource(Protocol):
 
 
 class WholeFileSource:
-    """What readers of Avro and ORC files share: the file is one row group, and nothing is told of its values beforehand."""
+    """Common part of readers of Avro and ORC files: the file is one row group, without metadata of its values."""
 
     def value_bytes(self, names: Iterable[str]) -> dict[str, float]:
-        """Nothing: metadata does not tell how large decoded values are."""
+        """Return nothing: metadata does not have the size of decoded values."""
         del names
         return {}
 
     def repeating_texts(self, names: Iterable[str]) -> list[str]:
-        """None: text comes plain."""
+        """Return no column: text is not returned as dictionaries."""
         del names
         return []
 
     def group_bounds(self, name: str) -> tuple[pa.Array, pa.Array] | None:
-        """Not told."""
+        """Return None: bounds are unknown."""
         del name
         return None
 
 
 class FileSink(Protocol):
-    """One data file being written. Never overwrites; nothing is published until :meth:`close` returned."""
+    """Data file that is being written; it never overwrites a file, and nothing is published before :meth:`close`
+    returned.
+    """
 
     path: str
     rows: int
 
     @property
     def position(self) -> int:
-        """Bytes of the file so far, as well as the format can tell before it is finished."""
+        """Bytes of the file so far, as exactly as the format knows them before it is finished."""
         ...
 
     def write(self, rows: pa.Table) -> None:
-        """Append ``rows`` (one row group, where the format has them). Raises StorageFull, and InvalidData for values the format cannot hold."""
+        """Append ``rows`` (as one row group, where the format has them).
+
+        Raises:
+            StorageFull: the disk is full.
+            InvalidData: a value that the format cannot store.
+        """
         ...
 
     def close(self) -> tuple[int, ColumnValues]:
-        """Finish the file; returns its exact size in bytes and what is known of each column's values."""
+        """Finish the file; return its exact size in bytes and the bounds and null counts of its columns."""
         ...
 
     def discard(self) -> None:
-        """Give up after a failure: close the handle and remove the unfinished file."""
+        """Close and remove the unfinished file after a failure."""
         ...
 
 
 class FileFormat(NamedTuple):
-    """One format: what :mod:`lsm_core.files.formats` asks of its module."""
+    """Functions and settings of one format's module.
+
+    Attributes:
+        name: name in option `file.format` and extension of its files.
+        open_source: called as :func:`lsm_core.files.formats.open_source`: (file_io, path) and keywords size, rows,
+            table, kept.
+        open_sink: see :func:`lsm_core.files.formats.open_sink`: (file_io, path, sample, options) and keywords codec,
+            dictionary, delta.
+        codec_of: returns the format's name of the codec of option `file.compression`, for a table; raises
+            InvalidOption.
+        sizes: options of the format that are sizes in bytes, at least 1.
+        unwritable: returns a true value for rows that its writer cannot store; these become Parquet files.
+    """
 
     name: str
-    """As option `file.format` and a file's extension have it."""
     open_source: Callable[..., FileSource]
-    """(file_io, path, size, rows, table, kept) as :func:`lsm_core.files.formats.open_source` has them, the last four as keywords."""
     open_sink: Callable[..., FileSink]
-    """(file_io, path, sample, options, codec, dictionary, delta), the last three as keywords; see :func:`lsm_core.files.formats.open_sink`."""
     codec_of: Callable[[str, str], str]
-    """The format's name of the codec that option `file.compression` names, for the table named second; raises InvalidOption."""
     sizes: tuple[str, ...] = ()
-    """Options of the format's own that are sizes in bytes, of at least 1."""
     unwritable: Callable[[pa.Table], object] = lambda _: None
-    """Something true for rows with values that its writer cannot hold: these become Parquet files."""
 
 
 __all__ = ["FileFormat", "FileSink", "FileSource", "WholeFileSource"]

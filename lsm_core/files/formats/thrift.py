@@ -1,6 +1,8 @@
-"""Thrift's compact protocol, as far as Parquet needs it: structs read from bytes that may lie, and written again.
+"""Thrift's compact protocol, as far as Parquet needs it: parsing structs from untrusted bytes, and writing them.
 
-Source: the Thrift compact protocol specification. Integers that do not fit their type are refused, where generated readers cut them.
+Integers that do not fit their type are rejected, where generated readers truncate them.
+
+Source: the Thrift compact protocol specification.
 """
 
 from __future__ import annotations
@@ -17,58 +19,62 @@ Struct = dict[int, tuple[int, Any]]
 
 
 class Reader:
-    """Reads ``data`` from ``at`` on. Every method raises ValueError or IndexError for bytes that are no Thrift."""
+    """Parser of ``data`` from position ``at``; every method raises ValueError or IndexError for bytes that are not
+    Thrift.
+    """
 
     def __init__(self, data: bytes, at: int = 0) -> None:
         self.data, self.at = data, at
 
     def integer(self, kind: int) -> int:
-        """A signed number of ``kind``."""
+        """Return a signed number of type ``kind``."""
         value, self.at = _integer(self.data, self.at, kind)
         return value
 
     def unsigned(self) -> int:
-        """A number without sign, of at most 64 bits."""
+        """Return an unsigned number of at most 64 bits."""
         value, self.at = _varint(self.data, self.at)
         return value
 
     def take(self, count: int) -> bytes:
-        """The next ``count`` bytes."""
+        """Return the next ``count`` bytes."""
         if not 0 <= count <= len(self.data) - self.at:
             raise ValueError(f"{count} bytes beyond the end")
         self.at += count
         return self.data[self.at - count : self.at]
 
     def field(self, before: int) -> tuple[int, int]:
-        """(id, type) of the next field; type 0 ends the struct."""
+        """Return (id, type) of the next field; type 0 ends the struct."""
         head = self.data[self.at]
         self.at += 1
         kind, step = head & 15, head >> 4
         return (before + step if step or not kind else self.integer(I16)), kind
 
     def list_head(self) -> tuple[int, int]:
-        """(length, type of the elements) of a list."""
+        """Return (length, type of the elements) of a list."""
         count, kind, self.at = _list_head(self.data, self.at)
         return count, kind
 
     def value(self, kind: int) -> Any:
-        """The value of a field of type ``kind``; a boolean is its type."""
+        """Return the value of a field of type ``kind``; the type of a boolean is its value."""
         if kind in (TRUE, FALSE):
             return kind == TRUE
-        found, self.at = _value(self.data, self.at, kind, 0)
-        return found
+        value, self.at = _value(self.data, self.at, kind, 0)
+        return value
 
     def struct(self) -> Struct:
-        """All fields of a struct; where a field comes twice, the last one counts."""
-        found, self.at = _struct(self.data, self.at, 0)
-        return found
+        """Return all fields of a struct; the last of repeated fields counts."""
+        fields, self.at = _struct(self.data, self.at, 0)
+        return fields
 
 
 def _struct(data: bytes, at: int, depth: int) -> tuple[Struct, int]:
-    """A struct and where it ends. Most of the time of opening a table of very many files goes by here: hence no calls for numbers."""
+    """Return a struct and its end; numbers are parsed inline, because opening a table of many files spends most time
+    here.
+    """
     if depth > _MOST_DEPTH:
         raise ValueError("structs nested too deeply")
-    found: Struct = {}
+    fields: Struct = {}
     number = 0
     while head := data[at]:
         at += 1
@@ -93,22 +99,22 @@ def _struct(data: bytes, at: int, depth: int) -> tuple[Struct, int]:
                 at += 1
                 if value >> _BITS[kind]:
                     raise ValueError("a number that is too large")
-            found[number] = kind, (value >> 1) ^ -(value & 1)
+            fields[number] = kind, (value >> 1) ^ -(value & 1)
         elif kind == STRUCT:
             inner, at = _struct(data, at, depth + 1)
-            found[number] = kind, inner
+            fields[number] = kind, inner
         elif kind < BYTE:
             if not kind:
-                return found, at
-            found[number] = kind, kind == TRUE
+                return fields, at
+            fields[number] = kind, kind == TRUE
         else:
             other, at = _value(data, at, kind, depth)
-            found[number] = kind, other
-    return found, at + 1
+            fields[number] = kind, other
+    return fields, at + 1
 
 
 def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
-    """A value of any type but a field's own boolean, and where it ends."""
+    """Return a value of any type except a field's own boolean, and its end."""
     if kind == BINARY:
         size = data[at]
         at += 1
@@ -145,7 +151,7 @@ def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
 
 
 def _list_head(data: bytes, at: int) -> tuple[int, int, int]:
-    """(length, type of the elements, where they begin) of a list, of which no element takes less than a byte."""
+    """Return (length, type of the elements, start) of a list; each element takes at least a byte."""
     head = data[at]
     count, at = (head >> 4, at + 1) if head < 0xF0 else _varint(data, at + 1)
     if count > len(data) - at:
@@ -171,8 +177,8 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     return value | byte << shift, at + 1
 
 
-def encoded(struct: Struct) -> bytes:
-    """The bytes of a struct of numbers, booleans, bytes, structs, and lists of numbers, bytes or structs."""
+def encode(struct: Struct) -> bytes:
+    """Return the bytes of a struct of numbers, booleans, bytes, structs, and lists of numbers, bytes or structs."""
     out = bytearray()
     before = 0
     for number in sorted(struct):
@@ -181,27 +187,27 @@ def encoded(struct: Struct) -> bytes:
         out += bytes([step << 4 | kind]) if 0 < step < 16 else bytes([kind]) + varint(number << 1)
         before = number
         if kind not in (TRUE, FALSE):
-            out += _encoded_value(kind, value)
+            out += _encode_value(kind, value)
     out.append(STOP)
     return bytes(out)
 
 
 def list_head(count: int, kind: int) -> bytes:
-    """The header of a list: the number of elements and their type."""
+    """Return the header of a list: the number of elements and their type."""
     return bytes([count << 4 | kind]) if count < _LONG_LIST else bytes([0xF0 | kind]) + varint(count)
 
 
 def varint(value: int) -> bytes:
-    """An unsigned number."""
-    found = bytearray()
+    """Return the bytes of an unsigned number."""
+    encoded_bytes = bytearray()
     while value >= 0x80:
-        found.append(value & 0x7F | 0x80)
+        encoded_bytes.append(value & 0x7F | 0x80)
         value >>= 7
-    found.append(value)
-    return bytes(found)
+    encoded_bytes.append(value)
+    return bytes(encoded_bytes)
 
 
-def _encoded_value(kind: int, value: Any) -> bytes:
+def _encode_value(kind: int, value: Any) -> bytes:
     if kind == BYTE:
         return int(value).to_bytes(1, "little", signed=True)
     if I16 <= kind <= I64:
@@ -209,12 +215,12 @@ def _encoded_value(kind: int, value: Any) -> bytes:
     if kind == BINARY:
         return varint(len(value)) + bytes(value)
     if kind == STRUCT:
-        return encoded(value)
+        return encode(value)
     if kind == LIST:
         inner = (
             STRUCT if value and isinstance(value[0], dict) else BINARY if value and isinstance(value[0], bytes) else I32
         )
-        return list_head(len(value), inner) + b"".join(_encoded_value(inner, each) for each in value)
+        return list_head(len(value), inner) + b"".join(_encode_value(inner, item) for item in value)
     raise ValueError(f"Thrift type {kind} is not written here")
 
 
@@ -232,7 +238,7 @@ __all__ = [
     "TRUE",
     "Reader",
     "Struct",
-    "encoded",
+    "encode",
     "list_head",
     "varint",
 ]
