@@ -110,9 +110,21 @@ def read_rows(
     row_groups: RowGroups,
     deleted: Deleted | None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of any data file as batches of ``target``, without those that ``deleted`` marks.
+    """Yield the rows of any data file, without deleted ones.
 
-    Arguments and errors are those of :func:`open_append`; ``target`` is the schema of the batches.
+    Args:
+        store: the table.
+        partition: BinaryRow bytes of the partition.
+        bucket: number of the bucket.
+        meta: manifest entry of the file.
+        target: schema of the batches.
+        batch_rows: largest number of rows of a batch.
+        row_groups: row groups to read; see :data:`RowGroups`.
+        deleted: positions in the whole file that are left out; None for none.
+
+    Raises:
+        CorruptFile: see :func:`open_append`.
+        InvalidData: see :func:`open_append`.
     """
     source = open_source(store, partition, bucket, meta)
     try:

@@ -54,8 +54,10 @@ class AppendFileWriter:
         self._rolling = RollingWriter(store, partition, bucket, schema, describer, target)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Append a batch of table columns; on failure every file of this writer is deleted before the error is
-        raised.
+        """Append a batch of table columns.
+
+        Raises:
+            StorageFull: the disk is full. After any error, every file of this writer is deleted.
         """
         self._rolling.write(batch)
 

@@ -38,6 +38,13 @@ class KeyValueFileWriter:
         """Return a writer of changelog files, configured by options `changelog-file.*`, else as for data files.
 
         Its rows ascend by key too, but a key comes as often as it changed, in the order of the changes.
+
+        Args:
+            store: the table.
+            partition: BinaryRow bytes of the partition.
+            bucket: number of the bucket.
+            total_buckets: number of buckets of the partition.
+            level: level of the compaction's output.
         """
         return cls(changelog_files_of(store), partition, bucket, total_buckets, level, SOURCE_APPEND)
 
@@ -61,7 +68,11 @@ class KeyValueFileWriter:
         self._rolling = RollingWriter(store, partition, bucket, schema, describer, target, level)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Append a KV batch; on failure every file of this writer is deleted before the error is raised."""
+        """Append a KV batch.
+
+        Raises:
+            StorageFull: the disk is full. After any error, every file of this writer is deleted.
+        """
         self._rolling.write(batch)
 
     @property

@@ -58,7 +58,14 @@ class RowPositions:
         self._at = 0
 
     def next_ranges(self, rows: int) -> list[tuple[int, int]]:
-        """Return the positions of the next ``rows`` decoded rows, as ranges: (first position, number of rows)."""
+        """Return the positions of the next decoded rows.
+
+        Args:
+            rows: number of rows.
+
+        Returns:
+            Ranges: (first position, number of rows).
+        """
         ranges = []
         while rows > 0:
             first, remaining = self._ranges[self._at]

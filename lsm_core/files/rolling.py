@@ -193,10 +193,14 @@ class RollingWriter:
 
 
 def fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return ``batch`` with exactly the columns and types of ``schema``, matched by name; KeyError for a missing
-    column.
+    """Convert a batch to a schema; columns are matched by name, and dictionaries of a column's type are kept.
 
-    Dictionaries of a column's type are kept.
+    Args:
+        batch: rows with at least the schema's columns.
+        schema: the schema.
+
+    Raises:
+        KeyError: a column is missing.
     """
     if batch.schema.equals(schema, check_metadata=True):
         return batch

@@ -193,8 +193,8 @@ class ChangelogMerger:
         self.counters.drop(OLDER_VERSION, count - len(has_row))
         self.counters.drop(IGNORED_DELETE, int((~has_row).sum()))
         self.counters.drop(KNOWN_ABOVE, int((has_row & known).sum()))
-        # Java writes a lone retract, and cannot compact it. It deletes no row, since no older row exists. If kept, it would
-        # become the key's first row; as a change, it would delete a row that never existed.
+        # Java writes a lone retract, and cannot compact it. It deletes no row, since no older row exists. If kept, it
+        # would become the key's first row; as a change, it would delete a row that never existed.
         lone_retracts = has_row & ~known
         lone_retracts[lone_retracts] = retracts(merged.kinds[merged.place[lone_retracts]])
         self.counters.drop(DELETE_AT_BOTTOM, int(lone_retracts.sum()))

@@ -21,7 +21,14 @@ _SIGN64 = np.uint64(1 << 63)
 
 
 def flat(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return one contiguous array; dictionaries are decoded, views and large offsets are converted."""
+    """Convert a column to one contiguous array.
+
+    Args:
+        column: array, or chunks that are joined.
+
+    Returns:
+        The values; dictionaries are decoded, views and large offsets are converted.
+    """
     column = one_array(column)
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
@@ -59,10 +66,15 @@ def width_of(kind: pa.DataType) -> int | None:
 
 
 def numbers(column: pa.Array) -> Ints:
-    """Return int64 numbers in the order of the column's values, for types of at most 8 bytes.
+    """Return int64 numbers in the order of the column's values.
 
-    Numbers at null positions are undefined. Floats follow Java's compare: -0.0 < 0.0, every NaN equal and greatest.
-    Booleans: false < true.
+    Floats follow Java's compare: -0.0 < 0.0, every NaN equal and greatest. Booleans: false < true.
+
+    Args:
+        column: values of a fixed-width type of at most 8 bytes.
+
+    Returns:
+        One number for each value; undefined at null positions.
     """
     kind = column.type
     if pa.types.is_boolean(kind):
@@ -88,8 +100,13 @@ def float_order(values: npt.NDArray[Any]) -> Ints:
 
 
 def big_endian(column: pa.Array) -> Bytes:
-    """Return a matrix of order-preserving big-endian bytes: one row a value, :func:`width_of` columns, zeros for
-    nulls.
+    """Return order-preserving big-endian bytes of a fixed-width column.
+
+    Args:
+        column: values of a type for which :func:`width_of` returns a width.
+
+    Returns:
+        Matrix with one row a value and :func:`width_of` columns; zeros for nulls.
     """
     width = width_of(column.type)
     assert width is not None
@@ -110,5 +127,9 @@ def big_endian(column: pa.Array) -> Bytes:
 
 
 def any_null(columns: Sequence[pa.Array]) -> int | None:
-    """Return the index of the first column with a null, or None."""
+    """Find a null in a list of columns.
+
+    Returns:
+        Index of the first column with a null, or None.
+    """
     return next((i for i, column in enumerate(columns) if column.null_count), None)

@@ -96,7 +96,11 @@ class Scale:
         return Scale(nulls, kept, prefix)
 
     def places(self, column: pa.Array) -> Words:
-        """Return the share of sampled values below each value, from 0 (null) to 65535."""
+        """Return the place of each value among the sampled ones.
+
+        Returns:
+            Share of sampled values below each value, from 0 (null) to 65535, as uint64.
+        """
         rank = np.searchsorted(self.words, _words_after(column, self.prefix)) + (self.nulls + 1)
         valid = valid_mask(column)
         if valid is not None:
@@ -121,7 +125,14 @@ class Curve:
     scales: tuple[Scale, ...] = ()
 
     def scaled(self, sample: pa.RecordBatch | pa.Table) -> Curve:
-        """Return the same curve over places among the sampled rows; strategy order is unchanged."""
+        """Return the same curve over places among sampled rows.
+
+        Args:
+            sample: rows with the curve's columns.
+
+        Returns:
+            The curve with scales; a curve of strategy order is returned unchanged.
+        """
         if self.strategy == ORDER:
             return self
         return replace(self, scales=tuple(Scale.of(flat(sample.column(name))) for name in self.columns))

@@ -52,7 +52,11 @@ class Digest:
     value: int = 0
 
     def add(self, other: Digest) -> Digest:
-        """Return the digest of both sets of rows together."""
+        """Add the digest of a disjoint set of rows.
+
+        Returns:
+            The digest of both sets of rows together.
+        """
         return Digest(self.rows + other.rows, (self.value + other.value) % (1 << 128))
 
     def text(self) -> str:
@@ -167,9 +171,8 @@ def _nested_hash(column: pa.Array) -> Words:
     else:
         position = places_within(lengths)
         words = _value_words(column.values.slice(first, count)) * _factor(position.astype(np.uint64))
-    sums = np.concatenate(
-        (np.zeros(1, np.uint64), np.cumsum(words, dtype=np.uint64))
-    )  # wraps around, as differences do
+    # Sums wrap around, and so do their differences.
+    sums = np.concatenate((np.zeros(1, np.uint64), np.cumsum(words, dtype=np.uint64)))
     total = sums[offsets[1:]] - sums[offsets[:-1]]
     return np.asarray(total + lengths.astype(np.uint64) * np.uint64(_POSITION | 1))
 

@@ -51,7 +51,15 @@ class IntKeys:
         return int(self.values[row])
 
     def bisect(self, key: int | bytes, right: bool) -> int:
-        """Return the number of rows of these ascending keys below ``key``, or not above it if ``right``."""
+        """Find the place of a key among these ascending keys.
+
+        Args:
+            key: the key.
+            right: count rows equal to ``key`` too.
+
+        Returns:
+            Number of rows below ``key``, or not above it if ``right``.
+        """
         return int(np.searchsorted(self.values, np.int64(key), "right" if right else "left"))
 
     def ascending(self) -> bool:
@@ -134,7 +142,13 @@ class ByteKeys:
 
     @staticmethod
     def of(data: Bytes, starts: Ints, lengths: Ints) -> ByteKeys:
-        """Return keys over a copy of the part of ``data`` that they use."""
+        """Return keys over a copy of the part of ``data`` that they use.
+
+        Args:
+            data: bytes of all keys.
+            starts: first byte of each key.
+            lengths: bytes of each key.
+        """
         if len(starts) == 0:
             return ByteKeys(np.zeros(_PAD, np.uint8), starts, lengths)
         contiguous = bool((starts[:-1] + lengths[:-1] == starts[1:]).all())
@@ -209,7 +223,15 @@ class ByteKeys:
         return self.data[start : start + self.lengths[row]].tobytes()
 
     def bisect(self, key: int | bytes, right: bool) -> int:
-        """Return the number of rows of these ascending keys below ``key``, or not above it if ``right``."""
+        """Find the place of a key among these ascending keys.
+
+        Args:
+            key: the key.
+            right: count rows equal to ``key`` too.
+
+        Returns:
+            Number of rows below ``key``, or not above it if ``right``.
+        """
         low, high = 0, len(self)
         if isinstance(key, bytes) and high:
             # rows before those with the lead of `key` are smaller, all rows after them larger
@@ -225,8 +247,14 @@ class ByteKeys:
         return (bisect_right if right else bisect_left)(range(len(self)), key, low, high, key=self.scalar)
 
     def words(self, position: int, rows: Ints | None = None) -> Words:
-        """Return bytes ``position`` to ``position + 8`` of each key as big-endian numbers, with zeros beyond its
-        end.
+        """Return eight bytes of each key as numbers.
+
+        Args:
+            position: first byte in each key.
+            rows: rows to read; None for all.
+
+        Returns:
+            Big-endian uint64 words; bytes beyond a key's end are zero.
         """
         if rows is not None:
             return self.words_at(rows, position)
@@ -278,8 +306,14 @@ class ByteKeys:
         return np.asarray(tied, np.int64)
 
     def order(self, sorted_runs: bool = True) -> tuple[Ints, Mask]:
-        """Sort as :meth:`IntKeys.order`: eight bytes after the common prefix decide almost all rows, later bytes only
+        """Sort as :meth:`IntKeys.order`; eight bytes after the common prefix decide almost all rows, later bytes only
         ties.
+
+        Args:
+            sorted_runs: not used; the sort of the words detects ascending runs.
+
+        Returns:
+            Stable permutation that sorts, and for its rows 1.. whether the key equals the one before.
         """
         if len(self) == 0:
             return np.zeros(0, np.int64), np.zeros(0, np.bool_)
@@ -372,9 +406,15 @@ def concat_keys(parts: Sequence[NormalisedKeys]) -> NormalisedKeys:
 
 
 def order_parts(column: pa.Array, descending: bool = False) -> list[Ints]:
-    """Return int64 columns, most significant first, that sort as ``column`` does, with nulls first in both directions.
+    """Return numbers that sort as ``column`` does, with nulls first in both directions.
 
-    Text is ranked within the column, so its numbers compare only with each other.
+    Args:
+        column: the values.
+        descending: sort values in descending order.
+
+    Returns:
+        int64 columns, most significant first; numbers of text are ranks within the column, so they compare only with
+        each other.
     """
     valid = valid_mask(column)
     if is_text(column.type):

@@ -77,11 +77,18 @@ class Newest:
 
 
 def newest_versions(rows: Rows, spec: KeySpec) -> Newest | None:
-    """Return the newest version of each key without sorting, at a tenth of the cost, or None where that is impossible.
+    """Return the newest version of each key without sorting, at a tenth of the cost.
 
     It is possible where integer keys are dense and sequence numbers show that versions of a key come one after the
     other. Each row is put into the slot of its key, which keeps the last one, or the one with the largest sequence
     fields (no text).
+
+    Args:
+        rows: the rows.
+        spec: columns that order the rows.
+
+    Returns:
+        The newest versions, or None where the keys or sequence numbers do not allow it.
     """
     if not isinstance(rows.keys, IntKeys):
         return None
@@ -229,9 +236,14 @@ def _descents(rows: Rows, spec: KeySpec, chosen: Ints, within: Mask) -> Mask:
 
 
 def version_parts(rows: Rows, spec: KeySpec, chosen: Ints) -> Iterator[npt.NDArray[Any]]:
-    """Yield the parts of the order within one key, most significant first, for the ``chosen`` rows.
+    """Yield the parts of the order within one key, most significant first.
 
     Without a sequence column (files with disjoint ranges), level, age and arrival give the order.
+
+    Args:
+        rows: the rows.
+        spec: columns that order the rows.
+        chosen: row numbers to order.
     """
     for name in spec.sequence_columns:
         yield from order_parts(rows.column(name, chosen), spec.sequence_descending)

@@ -77,10 +77,11 @@ def order_free(
 ) -> Verdict:
     """Test a primary-key table by its merge engine, its functions, and whether its files hold retracts or expired rows.
 
-    With record-level expiry, a compaction drops expired rows, deletes too. If an expired row is dropped in only a part of
-    the runs, the older version that it had replaced becomes visible to readers, who expire no rows, until that version
-    is compacted too. In a closed unit all versions of a key expire together, so reads return the earlier result or the
-    one at the compaction's clock, never a third one.
+    With record-level expiry, a compaction drops expired rows, deletes too. If an expired row is dropped in only a part
+    of the runs, the older version that it had replaced becomes visible to readers, who expire no rows, until that
+    version is compacted too. In a closed unit all versions of a key expire together, so reads return the earlier result
+    or the one at the compaction's clock, never a third one.
+
     An order-free verdict means that merging neighbouring runs first never changes a result, as long as numbers fit
     their types: sums and products of integers that raise nowhere, and sums of decimals that do not become null, from
     which they would start again.

@@ -103,8 +103,13 @@ class Rows:
         return one_array(self.whole_column(name).take(arrow_array(rows)))
 
     def whole_column(self, name: str) -> pa.ChunkedArray:
-        """Return column ``name`` of all rows, one chunk a piece; plain text where only some pieces have
-        dictionaries.
+        """Return one column of all rows.
+
+        Args:
+            name: name of the column.
+
+        Returns:
+            One chunk a piece; plain text where only some pieces have dictionaries.
         """
         chunks = [piece.batch.column(name) for piece in self.pieces]
         kinds = {str(chunk.type) for chunk in chunks}
@@ -119,8 +124,14 @@ class Rows:
         return self.pieces[int(self.piece_of(np.array([row], np.int64))[0])]
 
     def span(self, start: int, stop: int) -> list[pa.RecordBatch]:
-        """Return the rows from ``start`` up to, but not including, ``stop``, in batches of at most 131,072 rows, not
-        copied.
+        """Return consecutive rows without copying.
+
+        Args:
+            start: first row.
+            stop: end of the rows (exclusive).
+
+        Returns:
+            Batches of at most 131,072 rows.
         """
         batches = []
         for piece, offset in zip(self.pieces, self.offsets.tolist(), strict=False):
@@ -137,9 +148,14 @@ def retracts(kinds: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
 
 
 def emit(rows: Rows, picked: Ints) -> list[pa.RecordBatch]:
-    """Return the ``picked`` rows, in that order, as batches of at most 131,072 rows.
+    """Return rows as batches of at most 131,072 rows.
 
-    A column of dictionaries may be returned as plain text.
+    Args:
+        rows: the rows.
+        picked: row numbers, in output order.
+
+    Returns:
+        The batches; a column of dictionaries may be returned as plain text.
     """
     if len(picked) == 0:
         return []
@@ -161,8 +177,12 @@ def emit(rows: Rows, picked: Ints) -> list[pa.RecordBatch]:
 def window_parts(pieces: Sequence[Piece]) -> deque[list[Piece]]:
     """Cut a window between keys into parts of about :data:`PART_ROWS` rows, which merge within the processor's caches.
 
-    All rows of a key are in one part, so only the last part's last key can stay open. An empty window is one empty
-    part.
+    Args:
+        pieces: rows of the window.
+
+    Returns:
+        Pieces of each part. All rows of a key are in one part, so only the last part's last key can stay open. An empty
+        window is one empty part.
     """
     count = -(-sum(len(piece) for piece in pieces) // PART_ROWS)
     remaining = list(pieces)

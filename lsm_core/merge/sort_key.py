@@ -90,8 +90,16 @@ class KeySpec:
 def normalise_keys(columns: Sequence[pa.Array]) -> NormalisedKeys:
     """Return keys of rows without nulls that order as Java's comparison of the key row.
 
-    Fixed-width columns of at most 8 bytes together become int64; a single text column is used unchanged; all other keys
-    become bytes that compare as the rows do. The form depends only on the types, so keys of different batches compare.
+    Args:
+        columns: key columns, most significant first.
+
+    Returns:
+        Fixed-width columns of at most 8 bytes together become int64; a single text column is used unchanged; all other
+        keys become bytes that compare as the rows do. The form depends only on the types, so keys of different batches
+        compare.
+
+    Raises:
+        InvalidData: a key is null, or the keys are too large.
     """
     columns = [flat(column) for column in columns]
     if not columns:

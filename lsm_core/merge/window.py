@@ -67,7 +67,13 @@ class RunInput:
 
     @staticmethod
     def chain(parts: Sequence[RunInput], name: str = "", at_hand: int = 1) -> RunInput:
-        """Return one input with the rows of ``parts`` one after another, each with its own level and age."""
+        """Return one input with the rows of several inputs one after another.
+
+        Args:
+            parts: inputs, each with its own level and age.
+            name: name in errors.
+            at_hand: see :class:`RunInput`.
+        """
         return RunInput(iter(()), name=name, parts=tuple(parts), at_hand=at_hand)
 
     def tagged(self) -> Iterator[tuple[pa.RecordBatch, int, int]]:
@@ -94,11 +100,15 @@ class Buffer:
         self._last: Key | None = None
 
     def top_up(self, at_least: int | None) -> None:
-        """Read until ``at_least`` rows are buffered, or the input ends.
+        """Read until enough rows are buffered, or the input ends.
 
-        With None it reads one batch, measured by the rows or bytes of this input's largest batch, or `RunInput.at_hand`
-        rows where all batches are smaller. So a reader that cuts batches by bytes keeps its bound for wide rows, and
-        tiny files are not merged one by one.
+        Args:
+            at_least: number of rows. None reads one batch, measured by the rows or bytes of this input's largest batch,
+                or `RunInput.at_hand` rows where all batches are smaller. So a reader that cuts batches by bytes keeps
+                its bound for wide rows, and tiny files are not merged one by one.
+
+        Raises:
+            UnsortedInput: the input is not in key order.
         """
         while not self.exhausted and not self._full(at_least):
             item = next(self._source, None)
@@ -132,7 +142,12 @@ class Buffer:
         return piece.keys.scalar(len(piece) - 1)
 
     def count(self, key: Key | None, *, through: bool) -> int:
-        """Return the number of buffered rows below ``key`` (None: infinity), or not above it if ``through``."""
+        """Return the number of buffered rows below a key.
+
+        Args:
+            key: the key; None for infinity.
+            through: count rows equal to ``key`` too.
+        """
         if key is None:
             return self.rows
         count = 0
@@ -173,8 +188,13 @@ def is_ended(buffer: Buffer) -> bool:
 
 
 def cut_key(last_keys: Sequence[Key]) -> Key | None:
-    """Return the key of the cut: the smallest last key of the unfinished inputs; None (infinity) if all are
-    finished.
+    """Return the key of the cut.
+
+    Args:
+        last_keys: last buffered key of each unfinished input.
+
+    Returns:
+        The smallest of them, or None (infinity) if all inputs are finished.
     """
     return min(last_keys, default=None)
 
@@ -185,7 +205,15 @@ def stays_open(key: Key | None) -> bool:
 
 
 def take_window(buffers: Sequence[Buffer], spec: KeySpec) -> tuple[list[Piece], bool]:
-    """Remove the rows up to the cut, oldest input first; also return whether their last key stays open."""
+    """Remove the rows up to the cut from the buffers.
+
+    Args:
+        buffers: the inputs.
+        spec: columns that order the rows.
+
+    Returns:
+        The rows, oldest input first, and whether their last key stays open.
+    """
     unfinished = [buffer for buffer in buffers if buffer.rows and not is_ended(buffer)]
     key = cut_key([buffer.last_key for buffer in unfinished])
     counts = [buffer.count(key, through=True) for buffer in buffers]
@@ -197,9 +225,15 @@ def take_window(buffers: Sequence[Buffer], spec: KeySpec) -> tuple[list[Piece], 
 
 
 def take_whole_keys(buffers: Sequence[Buffer]) -> list[Piece]:
-    """Remove the rows below the cut, oldest input first; no further row of their keys will come.
+    """Remove the rows below the cut from the buffers; no further row of their keys will come.
 
-    Inputs are read further while no row is below the cut. The result is empty when all inputs are at their end.
+    Inputs are read further while no row is below the cut.
+
+    Args:
+        buffers: the inputs.
+
+    Returns:
+        The rows, oldest input first; empty when all inputs are at their end.
     """
     while True:
         unfinished = [buffer for buffer in buffers if buffer.rows and not is_ended(buffer)]
@@ -251,7 +285,17 @@ class OpenKey:
 
 
 def state_first(pieces: list[Piece], spec: KeySpec, state: OpenState | None, sorted_runs: bool) -> tuple[Rows, Groups]:
-    """Return rows with the state as row 0, before all other rows of its key in any sequence."""
+    """Join the open key's state and a window's rows in merge order.
+
+    Args:
+        pieces: rows of the window.
+        spec: columns that order the rows.
+        state: the open key; None for none.
+        sorted_runs: whether the rows are a few ascending runs.
+
+    Returns:
+        Rows with the state as row 0, before all other rows of its key in any sequence, and their groups.
+    """
     if state is None:
         rows = Rows.of(pieces)
         return rows, merge_order(rows, spec, sorted_runs=sorted_runs)
@@ -454,7 +498,13 @@ def merge_unsorted(
 
 
 def merge_runs(runs: Sequence[pa.RecordBatch], function: MergeFunction, *, drop_delete: bool = False) -> pa.RecordBatch:
-    """Merge whole runs in memory, oldest first, each ascending by key, into one batch of the same schema."""
+    """Merge whole runs in memory into one batch.
+
+    Args:
+        runs: the runs, oldest first, each ascending by key.
+        function: merge function.
+        drop_delete: leave out keys whose result is a retract.
+    """
     if not runs:
         return pa.RecordBatch.from_pylist([])
     inputs = [RunInput(iter((run,)), 0, age) for age, run in enumerate(runs)]

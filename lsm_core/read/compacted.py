@@ -12,7 +12,7 @@ from lsm_core.options import TableOptions
 
 
 def compacted_only(store: TableStore) -> bool:
-    """Return whether batch reads see compacted rows only, where each key has one row whatever the level of its file."""
+    """Return whether batch reads see compacted rows only, where each key has one row on any level."""
     return store.options.batch_scan_skips_level0
 
 

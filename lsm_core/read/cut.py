@@ -104,9 +104,8 @@ def _items_by_key(store: TableStore, entries: pa.Table, groups: Ints, disjoint: 
     low, high, groups = low[order], high[order], groups[order]
     plain, merge_free = plain[order], merge_free[order]
     step = int(ranks.max()) + 1
-    offsets = (
-        np.cumsum(np.r_[True, groups[1:] != groups[:-1]]) * step
-    )  # key ranks of consecutive buckets do not overlap
+    # Offsets keep the key ranks of consecutive buckets apart.
+    offsets = np.cumsum(np.r_[True, groups[1:] != groups[:-1]]) * step
     highest_so_far = np.maximum.accumulate(offsets + high)
     begins = merge_free | np.r_[True, (offsets + low)[1:] > highest_so_far[:-1]]
     starts = np.flatnonzero(begins)

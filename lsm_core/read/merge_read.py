@@ -554,7 +554,7 @@ def read_bucket_merged(
         keep_system: return whole KV batches (`_KEY_*`, `_SEQUENCE_NUMBER`, `_VALUE_KIND`, then at least ``columns``)
             with true sequence numbers.
         sections: key-disjoint sections of the files; None to compute them.
-        deletions: by file name, vectors of rows that are deleted whatever the merge decides.
+        deletions: by file name, vectors of rows that are deleted regardless of the merge.
         budget: see :class:`Merging`.
         living: keeps rows that are not expired, as a compaction at its clock does; reads never set it.
         dictionaries: see :class:`Merging`.

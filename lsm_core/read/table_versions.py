@@ -217,7 +217,7 @@ def times_of(table: str, key: str, text: str) -> tuple[int, int]:
 
 
 def check_reading(options: TableOptions, table: str, followed: PaimonVersion | None = None) -> None:
-    """Reject `scan.*` and `incremental-*` options with which every read would fail, whatever is committed.
+    """Reject `scan.*` and `incremental-*` options with which every read would fail, at any snapshot.
 
     Args:
         options: options of the table.

@@ -163,10 +163,17 @@ def format_of(options: TableOptions, level: int) -> str:
 
 
 def format_for(options: TableOptions, level: int, rows: pa.Table) -> str:
-    """Return the format of ``level`` (:func:`format_of`), or Parquet for ``rows`` that its writer cannot store
-    (timestamps in ORC).
+    """Return the format in which rows are written.
 
     Each file is read by its own extension, in Java too, so formats may be mixed within a level.
+
+    Args:
+        options: options of the table.
+        level: level of the file.
+        rows: rows of the file.
+
+    Returns:
+        The format of ``level`` (:func:`format_of`), or Parquet if its writer cannot store the rows (timestamps in ORC).
     """
     name = format_of(options, level)
     return parquet.EXTENSION if _format(name).unwritable(rows) else name
@@ -179,9 +186,14 @@ def compression_of(options: TableOptions, level: int) -> str:
 
 
 def extension_of(options: TableOptions, name: str) -> str:
-    """Return the extension of format ``name``.
+    """Return the extension of a file.
 
-    With `file.suffix.include.compression` the table-wide codec comes before it, never the codec of a level.
+    Args:
+        options: options of the table.
+        name: name of the format.
+
+    Returns:
+        The format, with `file.suffix.include.compression` after the table-wide codec (never the codec of a level).
     """
     if not options.get("file.suffix.include.compression"):
         return name

@@ -53,7 +53,14 @@ class ValueGatherer:
 
 
 def bounds(column: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
-    """Return the smallest and largest value of a column with at least one value, as arrays of one value."""
+    """Return the smallest and largest value of a column.
+
+    Args:
+        column: a column with at least one value.
+
+    Returns:
+        Two arrays of one value.
+    """
     if pa.types.is_floating(column.type):
         low, high = float_bounds(numpy_array(column.drop_null()))
         return pa.array([low], column.type), pa.array([high], column.type)

@@ -81,7 +81,15 @@ def open_checked(file_io: FileIO, path: str, kind: str, size: int | None) -> Ite
 
 @contextmanager
 def create_output(file_io: FileIO, path: str) -> Iterator[Any]:
-    """Create a file for a block that makes its writer; the file is removed if the block fails."""
+    """Create a file for a block that makes its writer; the file is removed if the block fails.
+
+    Args:
+        file_io: file system of the file.
+        path: path of the file, which must not exist.
+
+    Yields:
+        The output.
+    """
     output: Any = file_io.open_output(path)
     try:
         yield output
@@ -191,13 +199,31 @@ def _is_ascii(column: pa.Array) -> bool:
 
 
 def check_size(path: str, actual: int, expected: int | None) -> None:
-    """Raise :class:`CorruptFile` unless the file has the size of its manifest entry (None: unknown)."""
+    """Check the size of a file against its manifest entry.
+
+    Args:
+        path: path of the file.
+        actual: bytes of the file.
+        expected: bytes in the manifest entry; None if unknown.
+
+    Raises:
+        CorruptFile: the sizes differ.
+    """
     if expected is not None and actual != expected:
         raise CorruptFile(path, f"has {actual} bytes, its manifest entry says {expected}")
 
 
 def check_rows(path: str, actual: int, expected: int | None) -> None:
-    """Raise :class:`CorruptFile` unless the file has the rows of its manifest entry (None: unknown)."""
+    """Check the rows of a file against its manifest entry.
+
+    Args:
+        path: path of the file.
+        actual: rows of the file.
+        expected: rows in the manifest entry; None if unknown.
+
+    Raises:
+        CorruptFile: the numbers differ.
+    """
     if expected is not None and actual != expected:
         raise CorruptFile(path, f"holds {actual} rows, its manifest entry says {expected}")
 

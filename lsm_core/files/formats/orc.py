@@ -130,8 +130,10 @@ class OrcSink:
 
 
 def unwritable(rows: pa.Table) -> tuple[str, str] | None:
-    """Return column and reason of the first column whose values would change in an ORC file that Arrow wrote, or
-    None.
+    """Find a column whose values would change in an ORC file that Arrow wrote.
+
+    Returns:
+        Column and reason, or None.
     """
     for name, column in zip(rows.column_names, rows.columns, strict=True):
         if _struct_depth(column.type) > 1:

@@ -96,8 +96,15 @@ statistics.
 
 
 def repeating_columns(rows: pa.Table, always: Sequence[str], never: Sequence[str]) -> list[str]:
-    """Return the columns worth a dictionary: those in ``always``, and those whose values repeat in a spread sample of
-    ``rows``.
+    """Return the columns worth a dictionary.
+
+    Args:
+        rows: first rows of the file.
+        always: columns that get one in any case.
+        never: columns that get none.
+
+    Returns:
+        The columns of ``always``, and those whose values repeat in a spread sample of ``rows``.
     """
     chosen = [name for name in always if name in rows.column_names]
     count = min(rows.num_rows, _SAMPLE_ROWS)
@@ -380,10 +387,19 @@ class ParquetSource:
         *,
         dictionaries: Sequence[str] = (),
     ) -> Iterator[pa.RecordBatch]:
-        """Yield batches of at most ``batch_rows`` rows of ``columns`` in file order, decoded on the calling thread
-        only.
+        """Yield rows in file order, decoded on the calling thread only.
 
-        With ``dictionaries`` a batch ends with its row group, which has its own dictionaries.
+        Args:
+            columns: stored names.
+            batch_rows: largest number of rows of a batch.
+            row_groups: row groups to read; None for all.
+            dictionaries: columns to return as Arrow dictionaries; a batch then ends with its row group, which has its
+                own.
+
+        Raises:
+            CorruptFile: the file is damaged.
+            UnsupportedFeature: a timestamp that Arrow cannot represent.
+            ValueTooLarge: a value does not fit into memory safely.
         """
         groups = list(range(len(self.group_rows)) if row_groups is None else row_groups)
         source = ahead(self._input, self._ranges(groups, self._leaves(columns)))

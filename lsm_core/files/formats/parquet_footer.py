@@ -436,9 +436,16 @@ def _chunk(fields: ChunkFields, leaf: Leaf, rows: int, end: int) -> Chunk:
 
 
 def footer_values(footer: Footer, schema: pa.Schema) -> dict[str, ColumnStats]:
-    """Return the bounds and null counts of every top-level column of ``schema``; nested columns are not included.
+    """Return the bounds and null counts of top-level columns; nested columns are not included.
 
     Floating point columns have only null counts (footers leave NaN out), as have INT96 timestamps and binaries.
+
+    Args:
+        footer: the footer.
+        schema: Arrow schema of the file.
+
+    Returns:
+        Statistics by column.
     """
     by_name = {}
     for field in schema:
@@ -484,7 +491,15 @@ def group_bounds(footer: Footer, arrow: pa.Schema, name: str, path: str) -> tupl
 
 
 def plain_sizes(footer: Footer, names: Iterable[str]) -> dict[str, float]:
-    """Return the average decoded bytes of a value, for those of ``names`` whose pages have the values themselves."""
+    """Return average decoded sizes of values.
+
+    Args:
+        footer: the footer.
+        names: top-level columns.
+
+    Returns:
+        Bytes of a value, for those columns whose pages have the values themselves.
+    """
     sizes: dict[str, float] = {}
     for name in names:
         leaf = footer.single(name)
@@ -498,6 +513,10 @@ def dictionary_texts(footer: Footer, names: Iterable[str]) -> list[str]:
     """Return the text columns of which all values are stored as a dictionary and indexes.
 
     A column that stopped using its dictionary has one too, but takes at least the four bytes of a plain value's length.
+
+    Args:
+        footer: the footer.
+        names: text columns.
     """
     texts = []
     for name in names:

@@ -50,7 +50,14 @@ def open_reader(
 def iter_batches(
     reader: Any, rows: int, groups: Sequence[int] | None = None, leaves: Sequence[int] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches of at most ``rows`` rows of some row groups and leaf columns (None: all), on the calling thread."""
+    """Yield decoded batches of a file, on the calling thread.
+
+    Args:
+        reader: Arrow's reader.
+        rows: largest number of rows of a batch.
+        groups: row groups to read; None for all.
+        leaves: indexes of leaf columns; None for all.
+    """
     chosen = range(reader.metadata.num_row_groups) if groups is None else groups
     batches: Iterator[pa.RecordBatch] = reader.iter_batches(
         rows, row_groups=chosen, column_indices=None if leaves is None else list(leaves), use_threads=False

@@ -170,7 +170,11 @@ class Page(NamedTuple):
 
 
 def page_header(data: bytes) -> Page | None:
-    """Return the page header at the start of ``data``, or None if no pattern matches."""
+    """Parse the page header at the start of ``data``.
+
+    Returns:
+        The header, or None if no pattern matches.
+    """
     match = _page_pattern().match(data)
     if match is None:
         return None

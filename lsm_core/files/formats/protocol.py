@@ -50,20 +50,26 @@ class FileSource(Protocol):
         ...
 
     def value_bytes(self, names: Iterable[str]) -> dict[str, float]:
-        """Return the average decoded bytes of a value, for those of ``names`` for which the file's metadata has
-        them.
+        """Return average decoded sizes of values.
+
+        Returns:
+            Bytes of a value, for those of ``names`` for which the file's metadata has them.
         """
         ...
 
     def repeating_texts(self, names: Iterable[str]) -> list[str]:
-        """Return those of ``names`` that are text and stored as useful dictionaries; none for formats without
-        dictionaries.
+        """Return the text columns that are stored as useful dictionaries.
+
+        Returns:
+            Those of ``names``; none for formats without dictionaries.
         """
         ...
 
     def group_bounds(self, name: str) -> tuple[pa.Array, pa.Array] | None:
-        """Return the smallest and largest value of a stored column in every row group, or None if the footer has
-        none.
+        """Return the smallest and largest value of a stored column in every row group.
+
+        Returns:
+            Two arrays with one value for each row group, or None if the footer has none.
         """
         ...
 

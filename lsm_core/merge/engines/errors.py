@@ -12,7 +12,17 @@ from lsm_core.merge.sort_key import KeySpec
 
 
 def key_of(window: FoldInput, inputs: GroupRows, group: int, spec: KeySpec) -> dict[str, Any]:
-    """Return the key of group number ``group`` of ``inputs``, by column."""
+    """Return the key of one group, for errors.
+
+    Args:
+        window: the window of rows.
+        inputs: some groups of the window.
+        group: index of the group in ``inputs``.
+        spec: key columns of the table.
+
+    Returns:
+        Value of each key column, by name.
+    """
     first = window.groups.order[window.groups.starts[inputs.groups[group : group + 1]]]
     stored = spec.key_fields(window.rows.pieces[0].batch.schema)
     return {name: window.take(held, first)[0].as_py() for name, held in zip(spec.key_columns, stored, strict=True)}

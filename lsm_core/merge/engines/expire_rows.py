@@ -67,7 +67,12 @@ class RowExpiry:
         return RowExpiry(str(name), int(duration) // 1000)
 
     def expired(self, times: pa.Array, now_ms: int) -> Mask:
-        """Return a mask of the rows that are expired at ``now_ms`` (epoch ms), by their times; null never expires."""
+        """Return a mask of the rows that are expired at a time.
+
+        Args:
+            times: values of the time column; null never expires.
+            now_ms: the time (epoch ms).
+        """
         seconds = numbers(times)  # since the epoch, rounded down
         if pa.types.is_timestamp(times.type):
             seconds = seconds // _PER_SECOND[times.type.unit]
@@ -78,7 +83,11 @@ class RowExpiry:
         return np.asarray(is_expired if valid is None else is_expired & valid, np.bool_)
 
     def living(self, now_ms: int) -> Living:
-        """Return a function that drops the rows of a batch that are expired at ``now_ms`` (epoch ms), deletes too."""
+        """Return a filter of batches that drops expired rows, deletes too.
+
+        Args:
+            now_ms: time of the check (epoch ms).
+        """
 
         def keep(batch: pa.RecordBatch) -> pa.RecordBatch:
             expired = self.expired(batch.column(self.field), now_ms)

@@ -71,7 +71,13 @@ class FoldInput:
     _kept: list[tuple[str, pa.Array, Mask | None]] = field(default_factory=list)
 
     def whole(self, name: str) -> pa.Array:
-        """Return a column of all rows; only the last one is cached, so that two copies never exist at a time."""
+        """Return one column of all rows.
+
+        Only the last column is cached, so that two copies never exist at a time.
+
+        Args:
+            name: name of the column.
+        """
         return self._column(name)[1]
 
     def _column(self, name: str) -> tuple[str, pa.Array, Mask | None]:
@@ -83,7 +89,12 @@ class FoldInput:
         return self._kept[0]
 
     def take(self, name: str, chosen: Ints) -> pa.Array:
-        """Return the values of column ``name`` of the ``chosen`` rows."""
+        """Return values of one column.
+
+        Args:
+            name: name of the column.
+            chosen: row numbers over all pieces.
+        """
         return pc.take(self.whole(name), arrow_array(chosen), boundscheck=False)
 
     def take_fast(self, name: str, rows: Ints, some_null: bool = False) -> pa.Array:
@@ -107,7 +118,14 @@ class FoldInput:
         return pa.Array.from_buffers(kind, len(rows), [bits, pa.py_buffer(values)])
 
     def valid(self, name: str) -> Mask | None:
-        """Return a mask of the rows with a value in column ``name``, or None if all have one."""
+        """Return which rows have a value in a column.
+
+        Args:
+            name: name of the column.
+
+        Returns:
+            Mask of the rows, or None if all have a value.
+        """
         return self._column(name)[2]
 
     @property
@@ -274,7 +292,12 @@ class ResultColumns:
     _columns: dict[str, pa.Array] = field(default_factory=dict)
 
     def pick(self, name: str, rows: Ints) -> None:
-        """Set a column from the row that supplies the value of each group with several versions (NO_ROW: null)."""
+        """Set a column from rows of the window.
+
+        Args:
+            name: name of the column.
+            rows: for each group with several versions the row that supplies its value; NO_ROW for null.
+        """
         index = self.window.groups.newest.copy()
         index[self.window.inputs.groups] = rows
         self._columns[name] = self.window.take_fast(name, index, bool((rows < 0).any()))
@@ -349,7 +372,14 @@ class FoldOutput:
 
 
 def finish(result: ResultColumns) -> FoldOutput:
-    """Build the output: complete keys as batches of at most 131,072 rows, the open key as a state."""
+    """Build the output of a fold.
+
+    Args:
+        result: columns of all groups.
+
+    Returns:
+        Complete keys as batches of at most 131,072 rows, and the open key as a state.
+    """
     window = result.window
     schema = window.rows.pieces[0].batch.schema
     batch = pa.RecordBatch.from_arrays([result.column(name) for name in schema.names], schema=schema)

@@ -69,7 +69,15 @@ def accept_rows(
 ) -> tuple[Mask, Mask]:
     """Return which rows a group accepts, and which it skips.
 
-    It skips rows whose ordering fields are all null, rows before the segment, and ``ignored`` rows.
+    Args:
+        group: the sequence group.
+        window: the keys to fold.
+        inputs: groups with several versions.
+        segment: the part of each key that still counts.
+        ignored: mask of rows to skip; None for none.
+
+    Returns:
+        Mask of accepted rows, and mask of skipped rows: all ordering fields null, before the segment, or ignored.
     """
     count = len(inputs)
     # each group's base row is placed before its rows
@@ -119,9 +127,16 @@ def newest_of_inserts(group: SequenceGroup, window: FoldInput, inputs: GroupRows
 
 
 def last_place(inputs: GroupRows, wanted: Mask) -> Ints:
-    """Return the last place of each group for which ``wanted`` is true; -1 for none.
+    """Return the last place of each group for which ``wanted`` is true.
 
     Most groups are decided by their last rows, so checking those first costs less than a pass over all rows.
+
+    Args:
+        inputs: the groups.
+        wanted: one boolean for each row.
+
+    Returns:
+        Place of a row for each group; -1 for none.
     """
     begin, last = inputs.offsets[:-1], inputs.offsets[1:] - 1
     undecided = np.arange(len(last))

@@ -143,7 +143,11 @@ class Folding:
         return rows if self.source is None else self.source[rows]
 
     def only(self, keep: Mask) -> Folding:
-        """Return the rows for which ``keep`` is true; groups may become empty."""
+        """Return the folding without some rows; groups may become empty.
+
+        Args:
+            keep: mask of the rows to keep.
+        """
         if keep.all():
             return self
         kept = np.flatnonzero(keep)
@@ -158,9 +162,15 @@ class Folding:
 
 
 def steps(offsets: Ints) -> Iterator[tuple[Ints, Ints]]:
-    """Yield the first rows of all groups, then the second rows, and so on, each with the groups that have one.
+    """Yield the first rows of all groups, then the second rows, and so on.
 
     A left fold over every group takes as many rounds as the longest group has rows.
+
+    Args:
+        offsets: first row of each group, and the end.
+
+    Yields:
+        The groups that have a row in this round, and the row of each.
     """
     sizes = np.diff(offsets)
     # 16-bit numbers are sorted by radix, in a fraction of the time
@@ -255,19 +265,40 @@ class AggregateFunction(ABC):
     # -- derived operations ----------------------------------------------------------------------------------------
 
     def agg(self, accumulator: pa.Array, value: pa.Array) -> pa.Array:
-        """Return each accumulator after one input."""
+        """Add one input to each accumulator.
+
+        Args:
+            accumulator: one accumulator for each input.
+            value: the inputs.
+        """
         return self._fold_pairs(accumulator, value, AGG)
 
     def agg_reversed(self, accumulator: pa.Array, value: pa.Array) -> pa.Array:
-        """Return each accumulator after one late input."""
+        """Add one late input to each accumulator.
+
+        Args:
+            accumulator: one accumulator for each input.
+            value: the inputs.
+        """
         return self._fold_pairs(accumulator, value, LATE)
 
     def retract(self, accumulator: pa.Array, value: pa.Array) -> pa.Array:
-        """Return each accumulator after one input is taken back."""
+        """Take one input back from each accumulator.
+
+        Args:
+            accumulator: one accumulator for each input.
+            value: the inputs.
+        """
         return self._fold_pairs(accumulator, value, RETRACT)
 
     def fold(self, values: pa.Array, group_offsets: Ints, kinds: npt.NDArray[np.int8] | None = None) -> pa.Array:
-        """Fold each group from an empty accumulator; -U (1) and -D (3) among ``kinds`` retract."""
+        """Fold each group from an empty accumulator.
+
+        Args:
+            values: inputs of all groups.
+            group_offsets: first input of each group, and the end.
+            kinds: row kind of each input; -U (1) and -D (3) retract. None if all are added.
+        """
         ops = None if kinds is None else np.where((np.asarray(kinds) & 1) == 1, RETRACT, AGG).astype(np.int8)
         return self.fold_ops(values, np.asarray(group_offsets, np.int64), ops).values
 

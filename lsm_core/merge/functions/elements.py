@@ -36,7 +36,11 @@ class Flat:
     groups: int
 
     def only(self, rows: Ints) -> Flat:
-        """Return some of the elements, in the order of ``rows``, which must keep groups together."""
+        """Return some of the elements.
+
+        Args:
+            rows: row numbers of elements, in an order that keeps groups together.
+        """
         return Flat(self.elements.take(pa.array(rows)), self.group[rows], self.source[rows], self.groups)
 
     def offsets(self) -> pa.Array:
@@ -58,11 +62,14 @@ def flatten_lists(lists: pa.Array, bounds: Ints) -> Flat:
 
 
 def list_parts(lists: pa.Array) -> tuple[Ints, pa.Array]:
-    """Return the length of each list (null: 0), and all elements; entries of maps as structs."""
+    """Split lists or maps into lengths and elements.
+
+    Returns:
+        Length of each list (null: 0), and all elements; entries of maps as structs.
+    """
     if pa.types.is_map(lists.type):
-        whole = lists.take(
-            pa.array(np.arange(len(lists)))
-        )  # copied, because keys and items of a slice would include the elements outside of it
+        # copied, because keys and items of a slice would include the elements outside of it
+        whole = lists.take(pa.array(np.arange(len(lists))))
         entries = pa.StructArray.from_arrays(
             [whole.keys, whole.items], fields=[lists.type.key_field, lists.type.item_field]
         )
@@ -72,7 +79,13 @@ def list_parts(lists: pa.Array) -> tuple[Ints, pa.Array]:
 
 
 def rebuild_lists(flat: Flat, kind: pa.DataType, is_null: Mask) -> pa.Array:
-    """Return one list or map for each group; null where ``is_null`` is true."""
+    """Build one list or map for each group.
+
+    Args:
+        flat: elements of all groups.
+        kind: Arrow type of the lists or maps.
+        is_null: mask of the groups whose result is null.
+    """
     mask = pa.array(is_null) if is_null.any() else None
     if pa.types.is_map(kind):
         keys, items = flat.elements.field(0), flat.elements.field(1)
@@ -81,9 +94,10 @@ def rebuild_lists(flat: Flat, kind: pa.DataType, is_null: Mask) -> pa.Array:
 
 
 def codes(values: pa.Array) -> Ints:
-    """Return numbers that are equal where values are equal; nulls equal each other.
+    """Return numbers that are equal where values are equal.
 
-    Maps are equal in any order of their entries.
+    Returns:
+        One code for each value; nulls equal each other, and maps are equal in any order of their entries.
     """
     kind = values.type
     if pa.types.is_struct(kind):
@@ -107,7 +121,14 @@ def codes(values: pa.Array) -> Ints:
 
 
 def dense(parts: Sequence[Ints]) -> Ints:
-    """Return ranks of rows by all ``parts``; equal rows have equal ranks."""
+    """Return dense ranks of rows.
+
+    Args:
+        parts: columns to rank by, most significant first.
+
+    Returns:
+        Ranks from 0; equal rows have equal ranks.
+    """
     if not len(parts[0]):
         return np.zeros(0, np.int64)
     order = np.lexsort(tuple(parts)[::-1])
@@ -135,7 +156,12 @@ class Chains:
 
     @staticmethod
     def of(group: Ints, code: Ints) -> Chains:
-        """Return the chains of elements with the same group and code."""
+        """Group elements by group and code.
+
+        Args:
+            group: group of each element.
+            code: code of each element; equal elements have equal codes.
+        """
         order = np.lexsort((code, group))  # stable: elements of a chain keep their order
         if not len(order):
             return Chains(order, order, order)

@@ -71,7 +71,11 @@ class OneByOne(AggregateFunction):
             raise GroupError(INVALID, group, reason) from error
 
     def unreadable(self, values: pa.Array) -> tuple[pa.Scalar, str] | None:
-        """Return the first of ``values`` that cannot be merged, with the reason, or None; nulls are skipped."""
+        """Find a value that cannot be merged; nulls are skipped.
+
+        Returns:
+            The first value that cannot be decoded, with the reason, or None.
+        """
         for value in values.drop_null():
             try:
                 self._read(value.as_py(), 0)

@@ -198,7 +198,7 @@ def span_between(store: TableStore, a: Version, b: Version, mode: str = ScanMode
 def span_of_options(store: TableStore) -> Span | None:
     """Return the span that the options of ``store`` ask for, or None when they ask for a version.
 
-    As in Java, two tags are compared as versions whatever the mode, unless `incremental-between-tag-to-snapshot` is
+    As in Java, two tags are compared as versions in every mode, unless `incremental-between-tag-to-snapshot` is
     set. `scan.mode` = `latest-delta` reads the rows that the newest snapshot added, or none where that is no APPEND.
     """
     start = startup(store)

@@ -251,7 +251,7 @@ def prune_files(
         store: the table.
         entries: files (`ENTRY_SCHEMA`).
         predicate: the filter; None for no pruning.
-        disjoint: whether no two files hold visible rows of one key, whatever their levels (deletion vectors without
+        disjoint: whether no two files hold visible rows of one key, on any level (deletion vectors without
             level 0).
 
     Returns:
