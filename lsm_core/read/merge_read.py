@@ -104,8 +104,8 @@ class Parked:
 class HighLevels:
     """Files above level 0 of a table whose compactions look keys up, as one input.
 
-    This compaction merges the rows that it finds above its output into it. So the version of a key on the lowest
-    level is complete, and merging the others again would count them twice.
+    A compaction that looks keys up merges the rows that it finds above its output into its output. So the version of a
+    key on the lowest level is complete, and merging the others again would count them twice.
 
     Attributes:
         groups: the files, from the highest level down.

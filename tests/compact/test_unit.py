@@ -193,9 +193,9 @@ def test_a_task_over_files_that_are_gone_is_stale(store: TableStore) -> None:
     import dataclasses
 
     (task,) = full_tasks(store)
-    with pytest.raises(PlanStale, match="not a live file"):
+    with pytest.raises(PlanStale, match="no longer a live file"):
         run_bucket_task(store, dataclasses.replace(task, unit_names=("data-nope-0.parquet",)))
-    with pytest.raises(PlanStale, match="deletes cannot go"):
+    with pytest.raises(PlanStale, match="deletes cannot be dropped"):
         commit(store, run_bucket_task(store, task))
         write(store, rows([1], 1))
         write(store, rows([1], 2))

@@ -37,7 +37,7 @@ def read(footer: bytes, size: int) -> Footer | str:
 def read_as_thrift(footer: bytes, size: int) -> Footer | str:
     """The same without any pattern: nothing is known when it begins."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parquet_footer._Lists, "at", lambda *_: None)
+        patch.setattr(parquet_footer._KnownLists, "at", lambda *_: None)
         return read(footer, size)
 
 
