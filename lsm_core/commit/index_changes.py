@@ -244,8 +244,8 @@ def _require_vectors_fit(
     delta: pa.Table,
 ) -> None:
     """Require that no data file has two vectors, no removed file leaves one, and all new vectors have a file."""
-    # A vector that appeared on a data file since would be lost with the file, and its rows come back (format.md
-    # 14.3 d).
+    # A vector that appeared on a data file since would be lost with the file, and its rows come back
+    # (format.md 14.3 d).
     is_add = pc.equal(delta.column("kind"), ADD)
     removed_places = _places_of(delta.filter(pc.invert(is_add)))
     new = _places_of(delta.filter(is_add))

@@ -63,7 +63,10 @@ def test_an_unreachable_store_is_named_without_a_dump(monkeypatch: pytest.Monkey
 
 
 def test_a_lack_of_memory_is_no_corrupt_file() -> None:
-    with pytest.raises(OutOfMemory, match=r"reading /t/data-1\.parquet"), decoding_errors("/t/data-1.parquet", "Parquet"):
+    with (
+        pytest.raises(OutOfMemory, match=r"reading /t/data-1\.parquet"),
+        decoding_errors("/t/data-1.parquet", "Parquet"),
+    ):
         raise pa.ArrowMemoryError("malloc of size 4096 failed")
     with pytest.raises(CorruptFile), decoding_errors("/t/data-1.parquet", "Parquet"):  # a forged length
         raise pa.ArrowMemoryError(f"malloc of size {1 << 60} failed")
