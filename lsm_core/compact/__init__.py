@@ -1,5 +1,6 @@
-"""Compaction of one bucket: rewrite or upgrade a unit, verify the result, return a commit message; nothing is published
-here.
+"""Compaction of one bucket: rewrite or upgrade a unit, verify the result, return a commit message.
+
+Nothing is published here.
 """
 
 from __future__ import annotations

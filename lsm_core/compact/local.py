@@ -1,5 +1,6 @@
-"""Execution of the tasks of a plan in this process: threads over buckets and their pieces; Arrow releases Python's
-lock.
+"""Execution of the tasks of a plan in this process: threads over buckets and their pieces.
+
+Arrow releases Python's lock.
 """
 
 from __future__ import annotations

@@ -44,10 +44,10 @@ class RowGroupDigest:
 
 
 class OutputDigest:
-    """Digests of the rows of one writer; call :meth:`add` before and :meth:`written` after writing, :meth:`finish` at
-    the end.
+    """Digests of the rows of one writer.
 
-    ``content`` counts all rows of either kind; it has digests too where :attr:`groups` is None.
+    Call :meth:`add` before and :meth:`written` after writing, :meth:`finish` at the end. ``content`` counts all rows of
+    either kind; it has digests too where :attr:`groups` is None.
     """
 
     def __init__(self, store: TableStore, task: BucketTask, level: int) -> None:

@@ -278,8 +278,9 @@ def _finish(
 
 
 def _rows_in(task: BucketTask, part: Rewritten, marks: TaskVectors) -> int:
-    """Return the input rows of a rewrite: the rows read, for a piece; else the rows in metadata that no deletion vector
-    marks.
+    """Return the input rows of a rewrite.
+
+    For a piece these are the rows read; else the rows in metadata that no deletion vector marks.
     """
     if task.piece is None or part.rows_read is None:
         return marks.living(part.before)

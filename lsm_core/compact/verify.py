@@ -190,10 +190,10 @@ def _require_same_content(actual: Content, written: Content, names: str) -> None
 
 
 class _SecondReading:
-    """Second read of one new file, in the table's types; the keys of key-value files are checked, in both of their
-    copies.
+    """Second read of one new file, in the table's types.
 
-    A ``helper`` decodes every second column of a row group at the same time, from a file handle of its own.
+    The keys of key-value files are checked, in both of their copies. A ``helper`` decodes every second column of a row
+    group at the same time, from a file handle of its own.
     """
 
     def __init__(

@@ -120,8 +120,9 @@ class Evolution:
         return [name for name in self.stored if name not in plain]
 
     def apply(self, batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
-        """Convert a batch that has at least :attr:`stored` columns; one stored column may supply several target
-        columns.
+        """Convert a batch that has at least :attr:`stored` columns.
+
+        One stored column may supply several target columns.
 
         Args:
             batch: rows of the file.

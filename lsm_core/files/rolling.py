@@ -81,8 +81,9 @@ class RollingWriter:
         """Rows of each row group written so far, over all files."""
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Add a batch; columns are matched by name and cast to the file's schema. Text columns may be Arrow
-        dictionaries.
+        """Add a batch.
+
+        Columns are matched by name and cast to the file's schema. Text columns may be Arrow dictionaries.
 
         Raises:
             InvalidData: a null in a NOT NULL column.

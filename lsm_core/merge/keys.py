@@ -306,8 +306,9 @@ class ByteKeys:
         return np.asarray(tied, np.int64)
 
     def order(self, sorted_runs: bool = True) -> tuple[Ints, Mask]:
-        """Sort as :meth:`IntKeys.order`; eight bytes after the common prefix decide almost all rows, later bytes only
-        ties.
+        """Sort as :meth:`IntKeys.order`.
+
+        Eight bytes after the common prefix decide almost all rows, later bytes only ties.
 
         Args:
             sorted_runs: not used; the sort of the words detects ascending runs.

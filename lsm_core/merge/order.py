@@ -220,8 +220,9 @@ def sequences_climb(pieces: Sequence[Piece]) -> bool:
 
 
 def _descents(rows: Rows, spec: KeySpec, chosen: Ints, within: Mask) -> Mask:
-    """Return where a version is older than the one before it; only ties compute the next, more expensive part of the
-    order.
+    """Return where a version is older than the one before it.
+
+    Only ties compute the next, more expensive part of the order.
     """
     is_descent = np.zeros(len(chosen), np.bool_)
     undecided = within

@@ -1,8 +1,8 @@
-"""Test whether the results of a table are independent of the order in which runs are merged; then any unit may be
-compacted.
+"""Test whether the results of a table are independent of the order in which runs are merged.
 
-A merged row represents several versions and meets older rows later. That changes no result only if folding is
-associative over neighbours in age, which Paimon's engines are not always (see `Verdict.reasons`).
+Then any unit may be compacted. A merged row represents several versions and meets older rows later. That changes no
+result only if folding is associative over neighbours in age, which Paimon's engines are not always (see
+`Verdict.reasons`).
 """
 
 from __future__ import annotations

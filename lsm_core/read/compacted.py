@@ -1,5 +1,6 @@
-"""Tables of which batch reads see compacted rows only; apart from the scan, because health checks use it without
-reading rows.
+"""Tables of which batch reads see compacted rows only.
+
+Apart from the scan, because health checks use it without reading rows.
 """
 
 from __future__ import annotations

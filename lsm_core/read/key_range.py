@@ -1,5 +1,6 @@
-"""Range of keys of one bucket, and the files, row groups and rows in it; large sections are compacted range by
-range.
+"""Range of keys of one bucket, and the files, row groups and rows in it.
+
+Large sections are compacted range by range.
 """
 
 from __future__ import annotations

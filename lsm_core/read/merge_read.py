@@ -126,8 +126,9 @@ Input = Files | Parked | HighLevels
 
 @dataclass(frozen=True)
 class Changes:
-    """Settings of a merge that looks keys up and writes their changes (`merge.changelog`); for whole compaction units
-    only.
+    """Settings of a merge that looks keys up and writes their changes (`merge.changelog`).
+
+    They are for whole compaction units only.
 
     Attributes:
         rules: rules of the changelog producer.

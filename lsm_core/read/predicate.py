@@ -208,8 +208,9 @@ def _resolve_names(condition: Condition, schema: TableSchema, table: str) -> Con
 
 
 def _as_float(value: Any) -> Any:
-    """Return a number of a SQL text as a float; a number beyond the range of DOUBLE stays unchanged and equals no
-    value.
+    """Return a number of a SQL text as a float.
+
+    A number beyond the range of DOUBLE stays unchanged and equals no value.
     """
     if isinstance(value, bool) or not isinstance(value, (decimal.Decimal, int)):
         return value
@@ -398,8 +399,9 @@ def _comparable_scalar(value: Any, kind: pa.DataType) -> pa.Scalar | None:
 
 
 def _in_test(name: str, op: str, scalars: list[pa.Scalar], kind: pa.DataType) -> Conjunct:
-    """Return an `in` test that means "equal to one of the values"; nulls are left out, because `= null` is never
-    true.
+    """Return an `in` test that means "equal to one of the values".
+
+    Nulls are left out, because `= null` is never true.
     """
     fitting = [scalar for scalar in scalars if scalar.type == kind]
     values = arrow_array([scalar.as_py() if not hasattr(scalar, "value") else scalar.value for scalar in fitting], kind)

@@ -207,8 +207,9 @@ def _first_splits(
 
 
 def _created_since(store: TableStore, entries: pa.Table) -> pa.Table:
-    """Return the files created at `scan.file-creation-time-millis` or later, if set; files without a creation time are
-    kept.
+    """Return the files created at `scan.file-creation-time-millis` or later, if set.
+
+    Files without a creation time are kept.
     """
     since = store.options.get("scan.file-creation-time-millis")
     if since is None:
@@ -257,8 +258,9 @@ def to_batches(
 
 
 def _read_all(scan: Scan, splits: Sequence[Split], most_bytes: int | None) -> Generator[pa.RecordBatch, None, None]:
-    """Return all rows of ``splits``, read on `dredge.read.threads` threads; at most ``most_bytes`` of batches wait
-    (None: any).
+    """Return all rows of ``splits``, read on `dredge.read.threads` threads.
+
+    At most ``most_bytes`` of batches wait (None: any).
     """
     workers = min(scan.store.options.read_threads or usable_cores(), max(1, len(splits)))
     budget = scan.store.options.merge_budget // workers

@@ -38,8 +38,9 @@ _MOST_SAMPLES: Final = 1 << 18
 
 @dataclass(frozen=True)
 class Cuts:
-    """Ascending ``bounds`` between ranges; range i has the keys from bounds[i - 1] up to, but not including,
-    bounds[i].
+    """Ascending ``bounds`` between ranges.
+
+    Range i has the keys from bounds[i - 1] up to, but not including, bounds[i].
     """
 
     bounds: tuple[bytes, ...] = ()

@@ -46,8 +46,9 @@ _CODECS: Final = {
 
 
 class AvroSink:
-    """Avro file that is being written; it never overwrites a file, and nothing is published before :meth:`close`
-    returned.
+    """Avro file that is being written.
+
+    It never overwrites a file, and nothing is published before :meth:`close` returned.
     """
 
     def __init__(
@@ -172,8 +173,9 @@ class AvroSource(WholeFileSource):
         *,
         dictionaries: Sequence[str] = (),
     ) -> Iterator[pa.RecordBatch]:
-        """Yield batches of at most ``batch_rows`` rows of ``columns`` in file order; the whole file is one row
-        group.
+        """Yield batches of at most ``batch_rows`` rows of ``columns`` in file order.
+
+        The whole file is one row group.
         """
         del dictionaries  # repeating_texts returns none
         if row_groups is not None and not row_groups:

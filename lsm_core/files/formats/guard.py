@@ -24,8 +24,9 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class decoding_errors:  # noqa: N801 - reads as a statement where it is used
-    """Context that converts decoding errors and missing files to :class:`CorruptFile`; real I/O errors are not
-    changed.
+    """Context that converts decoding errors and missing files to :class:`CorruptFile`.
+
+    Real I/O errors are not changed.
     """
 
     def __init__(self, path: str, kind: str) -> None:

@@ -59,8 +59,9 @@ _FIRST_GUESS: Final = 0.5
 
 
 class OrcSink:
-    """ORC file that is being written; it never overwrites a file, and nothing is published before :meth:`close`
-    returned.
+    """ORC file that is being written.
+
+    It never overwrites a file, and nothing is published before :meth:`close` returned.
     """
 
     def __init__(self, file_io: FileIO, path: str, sample: pa.Table, *, table: str, **settings: Any) -> None:
@@ -275,8 +276,9 @@ class OrcSource(WholeFileSource):
         *,
         dictionaries: Sequence[str] = (),
     ) -> Iterator[pa.RecordBatch]:
-        """Yield batches of at most ``batch_rows`` rows of ``columns`` in file order; the whole file is one row
-        group.
+        """Yield batches of at most ``batch_rows`` rows of ``columns`` in file order.
+
+        The whole file is one row group.
         """
         del dictionaries  # repeating_texts returns none
         if row_groups is not None and not row_groups:

@@ -93,8 +93,9 @@ def _require_tree(types: list[_Type], path: str, table: str) -> None:
 
 
 def _decoded_bytes(kind: _Type, statistics: bytes, path: str) -> int:
-    """Return the bytes of all values of one type, without nested ones; the size of texts is a sum, which is zigzag
-    coded.
+    """Return the bytes of all values of one type, without nested ones.
+
+    The size of texts is a sum, which is zigzag coded.
     """
     values = total = 0
     for number, value in _fields(statistics, path):
@@ -194,8 +195,9 @@ def _decompress_chunk(part: bytes, codec: int, block: int) -> bytes:
 
 
 def _lz4_size(part: bytes, most: int) -> int:
-    """Return the uncompressed bytes of an LZ4 block, which does not state them; Arrow does not clear the end of a
-    larger buffer.
+    """Return the uncompressed bytes of an LZ4 block, which does not state them.
+
+    Arrow does not clear the end of a larger buffer.
     """
     size = position = 0
     while position < len(part):

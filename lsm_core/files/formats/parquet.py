@@ -128,8 +128,9 @@ def _has_wide_values(column: pa.ChunkedArray) -> bool:
 
 
 class ParquetSink:
-    """Parquet file that is being written; it never overwrites a file, and nothing is published before :meth:`close`
-    returned.
+    """Parquet file that is being written.
+
+    It never overwrites a file, and nothing is published before :meth:`close` returned.
     """
 
     def __init__(

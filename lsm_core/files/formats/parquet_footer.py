@@ -301,8 +301,9 @@ def _structs(struct: Struct, number: int) -> list[Any]:
 
 @functools.lru_cache(maxsize=_MOST_KEPT)
 def _leaves(schema: bytes, orders: bytes) -> tuple[Sequence[Leaf], Mapping[str, int]]:
-    """Return the leaves of the schema, a tree in depth-first order, and those that are top-level columns; from bytes of
-    lists.
+    """Return the leaves of a schema, and those that are top-level columns.
+
+    Both arguments are the bytes of lists; the schema is a tree in depth-first order.
     """
     elements = _structs({_SCHEMA: (thrift.LIST, thrift.Reader(schema).value(thrift.LIST))} if schema else {}, _SCHEMA)
     column_orders = thrift.Reader(orders).value(thrift.LIST) if orders else []

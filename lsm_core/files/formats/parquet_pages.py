@@ -128,8 +128,9 @@ def rows_at_once(
 def require_possible_pages(
     source: pa.NativeFile, path: str, footer: Footer, groups: Sequence[int], leaves: Sequence[int]
 ) -> None:
-    """Check that no page claims more bytes than its codec can decompress it to; called after memory ran out, not on
-    every read.
+    """Check that no page claims more bytes than its codec can decompress it to.
+
+    It is called after memory ran out, not on every read.
 
     Args:
         source: the open file.
@@ -278,8 +279,9 @@ def _number(struct: Struct, field: int) -> int:
 
 
 def _longest_text(source: pa.NativeFile, chunk: Chunk, page: _Page) -> int:
-    """Return the bytes of a dictionary's longest text; its page has the layout of plain texts, so Arrow reads it as a
-    column.
+    """Return the bytes of a dictionary's longest text.
+
+    Its page has the layout of plain texts, so Arrow reads it as a column.
     """
     stored = bytes(source.read_at(page.stored, page.body))
     longest = 0
@@ -289,8 +291,9 @@ def _longest_text(source: pa.NativeFile, chunk: Chunk, page: _Page) -> int:
 
 
 def _longest_prefix(source: pa.NativeFile, path: str, leaf: Leaf, chunk: Chunk) -> int:
-    """Return the bytes of the longest prefix that a text shares with the previous one; DELTA_BYTE_ARRAY stores these
-    first.
+    """Return the bytes of the longest prefix that a text shares with the previous one.
+
+    DELTA_BYTE_ARRAY stores these first.
     """
     longest = 0
     for page in _pages(source, path, leaf, chunk):
@@ -317,8 +320,9 @@ def _longest_prefix(source: pa.NativeFile, path: str, leaf: Leaf, chunk: Chunk) 
 
 
 def _longest_row(source: pa.NativeFile, path: str, leaf: Leaf, chunk: Chunk) -> int:
-    """Return the number of values of the longest row of a repeated leaf; a row begins where the level of repetition is
-    0.
+    """Return the number of values of the longest row of a repeated leaf.
+
+    A row begins where the level of repetition is 0.
     """
     longest = current = 0
     width = leaf.repeats.bit_length()

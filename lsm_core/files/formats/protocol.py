@@ -98,8 +98,9 @@ class WholeFileSource:
 
 
 class FileSink(Protocol):
-    """Data file that is being written; it never overwrites a file, and nothing is published before :meth:`close`
-    returned.
+    """Data file that is being written.
+
+    It never overwrites a file, and nothing is published before :meth:`close` returned.
     """
 
     path: str

@@ -19,8 +19,9 @@ Struct = dict[int, tuple[int, Any]]
 
 
 class Reader:
-    """Parser of ``data`` from position ``at``; every method raises ValueError or IndexError for bytes that are not
-    Thrift.
+    """Parser of ``data`` from position ``at``.
+
+    Every method raises ValueError or IndexError for bytes that are not Thrift.
     """
 
     def __init__(self, data: bytes, at: int = 0) -> None:
@@ -69,8 +70,9 @@ class Reader:
 
 
 def _struct(data: bytes, at: int, depth: int) -> tuple[Struct, int]:
-    """Return a struct and its end; numbers are parsed inline, because opening a table of many files spends most time
-    here.
+    """Return a struct and its end.
+
+    Numbers are parsed inline, because opening a table of many files spends most time here.
     """
     if depth > _MOST_DEPTH:
         raise ValueError("structs nested too deeply")

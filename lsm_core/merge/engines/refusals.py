@@ -143,8 +143,9 @@ class Refusals:
 
 
 def _retract_rules(function: MergeFunction) -> Iterator[RefusedRetracts]:
-    """Yield the retracts that the merge engine cannot merge; of a sequence group, the rule of its first function that
-    cannot.
+    """Yield the retracts that the merge engine cannot merge.
+
+    For a sequence group it is the rule of its first function that cannot.
     """
     if isinstance(function, FirstRow) and not function.ignore_delete:
         yield RefusedRetracts(first_row.REFUSAL)

@@ -1,5 +1,6 @@
-"""Functions whose result is one of the inputs: first, last, smallest, greatest; they pick a row, and its value is taken
-late.
+"""Functions whose result is one of the inputs: first, last, smallest, greatest.
+
+They pick a row, and its value is taken late.
 
 Source: ``FieldLastValueAgg``, ``FieldLastNonNullValueAgg``, ``FieldFirstValueAgg``, ``FieldFirstNonNullValueAgg``,
 ``FieldMaxAgg``, ``FieldMinAgg``, ``FieldBoolAndAgg``, ``FieldBoolOrAgg``, ``FieldPrimaryKeyAgg``.

@@ -37,8 +37,9 @@ def _last_places(chains: Chains, wanted: Mask) -> Ints:
 
 
 def _in_first_order(chains: Chains, winners: Ints) -> tuple[Ints, Ints]:
-    """Return chains in the order of their keys' first occurrence, and their winners; chains without one (-1) are left
-    out.
+    """Return chains in the order of their keys' first occurrence, and their winners.
+
+    Chains without one (-1) are left out.
     """
     order = np.argsort(chains.first, kind="stable")
     order = order[winners[order] >= 0]
@@ -151,11 +152,10 @@ def _choose(use_first: Mask, first: pa.Array, second: pa.Array) -> pa.Array:
 
 
 class _Nested(ListFold):
-    """Rows of a nested table with a key: fields ``nested-key``, and the treatment of nulls among them; null rows are
-    removed.
+    """Rows of a nested table with a key: fields ``nested-key``, and the treatment of nulls among them.
 
-    Where Paimon versions differ, the table's version is followed, and 2.0 for columns with options that 1.4 does not
-    know.
+    Null rows are removed. Where Paimon versions differ, the table's version is followed, and 2.0 for columns with
+    options that 1.4 does not know.
     """
 
     _late_one_by_one = True

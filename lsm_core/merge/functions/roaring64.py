@@ -160,8 +160,9 @@ def _read_container(source: _Source) -> BitMap:
 
 
 def encode(bitmap: Bitmap64) -> bytes:
-    """Return the bytes that Java writes for these values if they were added in ascending order; equal sets have equal
-    bytes.
+    """Return the bytes that Java writes for these values if they were added in ascending order.
+
+    Equal sets have equal bytes.
     """
     if not bitmap:
         return bytes([_EMPTY])
@@ -186,8 +187,9 @@ def encode(bitmap: Bitmap64) -> bytes:
 
 
 def _write_node(keys: list[bytes], start: int, stop: int, depth: int, out: list[bytes]) -> None:
-    """Write the tree over ``keys[start:stop]``, which share their first ``depth`` bytes; a key's number is its
-    container's.
+    """Write the tree over ``keys[start:stop]``, which share their first ``depth`` bytes.
+
+    A key's number is its container's.
     """
     low, high = keys[start], keys[stop - 1]
     if stop - start == 1:

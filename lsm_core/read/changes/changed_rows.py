@@ -213,8 +213,9 @@ def _leaving(hashes: npt.NDArray[np.uint64], retracts: npt.NDArray[np.bool_]) ->
 
 
 def bucket_files(entries: pa.Table) -> Iterator[tuple[bytes, int, list[DataFileMeta]]]:
-    """Yield partition, bucket and up to 1,024 of the bucket's files; a million files as objects would need too much
-    memory.
+    """Yield partition, bucket and up to 1,024 of the bucket's files.
+
+    A million files as objects would need too much memory.
     """
     for partition, bucket, _, part in bucket_groups(entries):
         for start in range(0, part.num_rows, _FILES_AT_ONCE):

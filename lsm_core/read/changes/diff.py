@@ -152,8 +152,9 @@ def _partition_differences(
     before: Mapping[Place, _Side],
     after: Mapping[Place, _Side],
 ) -> Rows:
-    """Yield the differences of the buckets of one partition, merged by key; rows that only moved between buckets are
-    dropped.
+    """Yield the differences of the buckets of one partition, merged by key.
+
+    Rows that only moved between buckets are dropped.
     """
     runs: list[SpilledRun] = []
     for place in places:
@@ -183,8 +184,9 @@ def _filter_rows(choice: Choice, rows: Rows) -> Rows:
 
 
 def _compare_bucket(choice: Choice, place: Place, old: _Side, new: _Side) -> Rows:
-    """Merge each side, then compare the two as sorted streams; files of sections that are equal on both sides are not
-    opened.
+    """Merge each side, then compare the two as sorted streams.
+
+    Files of sections that are equal on both sides are not opened.
 
     Yields:
         Whole rows in key order, with keys and system columns; the sequence number is 0 for rows of the older side.

@@ -462,8 +462,10 @@ class StreamScan:
             unit.parts.close()
 
     def _open(self) -> _Unit | None:
-        """Return the next unit to read: the first version as a whole, or a snapshot's changes; None when nothing new
-        exists.
+        """Return the next unit to read: the first version as a whole, or a snapshot's changes.
+
+        Returns:
+            The unit, or None when nothing new exists.
         """
         if self.ended:
             return None

@@ -86,10 +86,9 @@ class RowsAbove:
         self._runs = [_Run(search, list(run)) for _, run in groupby(by_level, key=attrgetter("level"))]
 
     def find(self, wanted: SortedKeys) -> list[Hits]:
-        """Return the rows of the ``wanted`` keys, each from the lowest level that has it; keys without a row are in no
-        hit.
+        """Return the rows of the ``wanted`` keys, each from the lowest level that has it.
 
-        A retract is a hit like any other row.
+        Keys without a row are in no hit. A retract is a hit like any other row.
 
         Args:
             wanted: keys in ascending order; none is smaller than a key of an earlier call.
@@ -267,8 +266,9 @@ class _Cursor:
     _last_key: int | bytes | None = None
 
     def _join_columns(self, early: pa.RecordBatch, places: Ints) -> pa.RecordBatch:
-        """Return the target's columns of the rows ``places`` of the row group; ``early`` has those decoded with the
-        keys.
+        """Return the target's columns of the rows ``places`` of the row group.
+
+        ``early`` has those decoded with the keys.
         """
         if not self._without_keys.columns:
             return early

@@ -163,8 +163,10 @@ def combinations(schema: TableSchema, predicate: Predicate, keys: Sequence[str])
 
 
 def _choices(group: Sequence[Conjunct], name: str, kind: pa.DataType) -> list[Any] | None:
-    """Return the values that all equality tests of a column allow; None without these tests, or if they contradict each
-    other.
+    """Return the values that all equality tests of a column allow.
+
+    Returns:
+        The values, or None without these tests, or if they contradict each other.
     """
     allowed: list[Any] | None = None
     for test in group:
