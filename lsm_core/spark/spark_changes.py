@@ -22,12 +22,14 @@ from lsm_core.commit import CommitMessage, abort, discard_on_failure
 from lsm_core.errors import ColumnNotFound, UnsupportedFeature
 from lsm_core.json_reader import parse_json
 from lsm_core.metadata import snapshots
+from lsm_core.metadata.store import BucketMode
 from lsm_core.metadata.support import require_writable
 from lsm_core.read import Scan, Split, read_split
 from lsm_core.spark.compaction_job import packed
+from lsm_core.spark.gathering import SEQUENCES_PER_TASK
 from lsm_core.spark.spark_columns import names_in_table, quoted
 from lsm_core.spark.spark_read import read_table
-from lsm_core.spark.spark_tasks import raise_first, run_tasks, slots_of, store_of
+from lsm_core.spark.spark_tasks import Outcome, raise_first, run_tasks, slots_of, store_of
 from lsm_core.spark.spark_write import (
     ROW_KIND,
     WriteJob,
@@ -43,14 +45,14 @@ from lsm_core.spark.write_folder import WriteFolder, new_family
 from lsm_core.table.writing import committed
 from lsm_core.write import RoutedRows, row_changes
 from lsm_core.write.incoming_rows import Rows, as_rows
-from lsm_core.write.row_changes import AppendChange, KeyedChange, PartOfChange
+from lsm_core.write.row_changes import AppendChange, KeyedChange, PartOfChange, keyed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lsm_core.table import Catalog
-    from lsm_core.write.row_changes.append_parts import AppendRun
-    from lsm_core.write.row_changes.statements import KeyedRun
+    from lsm_core.write.row_changes.append_parts import Additions, AppendRun
+    from lsm_core.write.row_changes.statements import KeyedMerge
 
 _LOG: Final = logging.getLogger(__name__)
 _TASKS_PER_SLOT: Final = 4
@@ -190,14 +192,16 @@ def delete_keys(
     return found
 
 
-def change_runs(spark: SparkSession) -> tuple[KeyedRun, AppendRun]:
+def change_runs(spark: SparkSession) -> tuple[KeyedMerge, AppendRun]:
     """Return who changes rows of keyed and of append tables: tasks of a session."""
     return partial(_by_bucket, spark), partial(_by_files, spark)
 
 
-def _by_bucket(spark: SparkSession, change: KeyedChange, scan: Scan) -> int | None:
-    """Carry out a change of a keyed table, a task a bucket."""
+def _by_bucket(spark: SparkSession, change: KeyedChange, scan: Scan, additions: Additions | None = None) -> int | None:
+    """Carry out a change of a keyed table, a task a bucket, and add rows in the same commit, which this process writes."""
     store = change.store
+    if additions is not None and (store.bucket_mode is not BucketMode.FIXED or not scan.splits):
+        return keyed.run(change, scan, additions)  # what tells the buckets of new keys is in one process
     if scan.snapshot is None or not scan.splits:
         return None
     job = replace(WriteJob.plan(store, overwrite=False), made_from=scan.snapshot.id)
@@ -208,10 +212,23 @@ def _by_bucket(spark: SparkSession, change: KeyedChange, scan: Scan) -> int | No
     work = partial(_changed, job, change, replace(scan, splits=()))
     try:
         outcomes = run_tasks(spark, f"changing rows of table {store.name}", payloads, work)
+        if additions is not None and all(one.error is None for one in outcomes):
+            outcomes += _added(job, additions(scan.snapshot.id), outcomes)
     except BaseException:
         job.end(failed=True)
         raise
     return job.publish([one for one in outcomes if one.error is not None or one.answer])
+
+
+def _added(job: WriteJob, rows: pa.Table | None, outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Write the rows that a MERGE adds, newer than those that tasks have changed. After an error the files of these are gone, too."""
+    if rows is None or not rows.num_rows:
+        return []
+    written = job.messages([one for one in outcomes if one.answer])
+    with discard_on_failure(job.store, written):
+        groups = (group for _, group in replace(job, assigns=False).routed(rows.to_batches(), 0, alone=True))
+        number = len(outcomes)
+        return [Outcome(number, data) for data in job.write(groups, number, sequence_offset=SEQUENCES_PER_TASK)]
 
 
 def _changed(job: WriteJob, change: KeyedChange, scan: Scan, payload: bytes) -> bytes:

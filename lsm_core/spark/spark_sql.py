@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lsm_core.write.row_changes.append_parts import AppendRun
-    from lsm_core.write.row_changes.statements import KeyedRun
+    from lsm_core.write.row_changes.statements import KeyedMerge
 
 
 class SparkEngine:
@@ -47,7 +47,7 @@ class SparkEngine:
             frame = frame.withColumn(name, functions.lit(value))
         return write_table(frame, plan.table, overwrite=plan.overwrite)
 
-    def change_runs(self) -> tuple[KeyedRun, AppendRun]:
+    def change_runs(self) -> tuple[KeyedMerge, AppendRun]:
         """Return the tasks that change rows."""
         return change_runs(self.spark)
 

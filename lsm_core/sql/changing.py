@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -159,10 +159,23 @@ def _chosen(session: Session, target: Target, where: exp.Expr | None, text: str)
 
 def _runs(engine: QueryEngine, chosen: Any, *more: RowEvaluator) -> tuple[Any, ...]:
     """Return who changes the rows: the engine's tasks, or this process where other tables are too large to be sent."""
-    own = engine.change_runs()
     evaluators = list(more)
     if isinstance(chosen, ComputedPredicate) and isinstance(chosen.compute, Truth):
         evaluators.append(chosen.compute.evaluator)
+    return runs_of(engine, evaluators)
+
+
+def runs_of(engine: QueryEngine, evaluators: Sequence[RowEvaluator]) -> tuple[Any, ...]:
+    """Return who changes rows.
+
+    Args:
+        engine: says who changes them.
+        evaluators: what tasks are sent.
+
+    Returns:
+        The runs of keyed and of append tables; nothing for this process, also where other tables are too large to be sent.
+    """
+    own = engine.change_runs()
     return () if own is None or sum(one.size for one in evaluators) > _SHIPPED else own
 
 
@@ -246,4 +259,4 @@ def default_of(table: Table, name: str, value: exp.Expr) -> exp.Expr:
     return exp.cast(exp.Literal.string(field.default), kind)
 
 
-__all__ = ["NewValues", "Truth", "assignments_of", "default_of", "delete", "require_known", "update"]
+__all__ = ["NewValues", "Truth", "assignments_of", "default_of", "delete", "require_known", "runs_of", "update"]

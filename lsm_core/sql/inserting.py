@@ -34,7 +34,7 @@ from lsm_core.types.casts import cast_values
 if TYPE_CHECKING:
     from lsm_core.table import Table
     from lsm_core.write.row_changes.append_parts import AppendRun
-    from lsm_core.write.row_changes.statements import KeyedRun
+    from lsm_core.write.row_changes.statements import KeyedMerge
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class QueryEngine(Protocol):
         """Write the answer of a query in one commit; returns the id of the snapshot, None for no rows."""
         ...
 
-    def change_runs(self) -> tuple[KeyedRun, AppendRun] | None:
+    def change_runs(self) -> tuple[KeyedMerge, AppendRun] | None:
         """Return who changes rows of keyed and of append tables; None for this process."""
         ...
 

@@ -21,7 +21,7 @@ from lsm_core.read import Predicate, parse_filter
 from lsm_core.read.predicate import ComputedPredicate
 from lsm_core.read.sql_text import EXACT_TYPES
 from lsm_core.sql.acting import Session, StatementResult, committed_result, same_name, table_to_change
-from lsm_core.sql.changing import NewValues, assignments_of, default_of, require_known
+from lsm_core.sql.changing import NewValues, assignments_of, default_of, require_known, runs_of
 from lsm_core.sql.evaluating import RowEvaluator, Target, row_evaluator, several_matches, source_query
 from lsm_core.sql.local_dialect import parsed
 from lsm_core.sql.reading import all_rows_of
@@ -120,7 +120,7 @@ def merge(session: Session, text: str, engine: QueryEngine) -> StatementResult:
         for one in clauses
     ]
     on = _renamed(tree.args["on"], names)
-    made = _Merge(session, table, Target(target.name, _TARGET_ALIAS), on, source, _SOURCE_ALIAS, text)
+    made = _Merge(session, table, Target(target.name, _TARGET_ALIAS), on, source, _SOURCE_ALIAS, text, engine)
     return committed_result(target.name, committed(table.store, made.run(named)))
 
 
@@ -135,6 +135,7 @@ class _Merge:
     source: pa.Table
     alias: str
     text: str
+    engine: QueryEngine
 
     def run(self, clauses: Sequence[Clause]) -> int | None:
         changing = [one for one in clauses if one.kind != "not matched"]
@@ -173,7 +174,9 @@ class _Merge:
         )
         necessary = self._range() if len(matched) == len(changing) else None
         predicate = ComputedPredicate.of(_Acts(evaluator), evaluator.needed, necessary)
-        return row_changes.merge_rows(self.table.store, predicate, values, additions)
+        return row_changes.merge_rows(
+            self.table.store, predicate, values, additions, *runs_of(self.engine, [evaluator])
+        )
 
     def _test(self, clause: Clause) -> exp.Expr:
         """Return when a clause is about a row of the target, or of the source."""

@@ -10,6 +10,7 @@ import pytest
 from lsm_core import Catalog
 from lsm_core.errors import InvalidOption, TableExists
 from lsm_core.spark import sql
+from lsm_core.write.row_changes import keyed
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def catalog(tmp_path: Path, spark: Any) -> Catalog:
     return catalog
 
 
-def test_statements_by_a_session(spark: Any, catalog: Catalog) -> None:
+def test_statements_by_a_session(spark: Any, catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(text: str) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in sql(spark, text, catalog=catalog).collect()]
 
@@ -51,8 +52,24 @@ def test_statements_by_a_session(spark: Any, catalog: Catalog) -> None:
     assert run("SELECT id, v FROM db.t") == [(8, 16.0)]
     text = """MERGE INTO db.n USING (SELECT id + 1 AS id, 5 AS n FROM db.t UNION ALL SELECT 8, 6) s ON n.id = s.id
               WHEN MATCHED THEN UPDATE SET n = n.n + s.n WHEN NOT MATCHED THEN INSERT *"""
-    run(text)
+    with monkeypatch.context() as patched:  # tasks change the rows
+        patched.setattr(keyed.KeyedChange, "rows", None)
+        run(text)
     assert run("SELECT * FROM db.n ORDER BY id") == [(8, 8), (9, 5)]
+    # A row that is added over a changed one of its key is the newer one.
+    run(
+        "MERGE INTO db.n USING (SELECT 9 AS id, 7 AS n) s ON n.id + 1 = s.id WHEN MATCHED THEN UPDATE SET n = 100 WHEN NOT MATCHED THEN INSERT *"
+    )
+    assert run("SELECT * FROM db.n ORDER BY id") == [(8, 100), (9, 5)]
+    run(
+        "MERGE INTO db.n USING (SELECT 7 AS id, 8 AS k) s ON n.id = s.id WHEN NOT MATCHED BY SOURCE AND n.id = 8 THEN UPDATE SET n = 3 WHEN NOT MATCHED THEN INSERT (id, n) VALUES (s.k, 44)"
+    )
+    assert run("SELECT * FROM db.n ORDER BY id") == [(8, 44), (9, 5)]
+    run(
+        "MERGE INTO db.t USING (SELECT 8 AS id UNION ALL SELECT 20) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET v = 16 WHEN NOT MATCHED THEN INSERT (id, v, dt) VALUES (s.id, 1, 'z')"
+    )
+    assert run("SELECT id, v FROM db.t ORDER BY id") == [(8, 16.0), (20, 1.0)]
+    run("DELETE FROM db.t WHERE id = 20")
     run("DELETE FROM db.t WHERE v + 1 > 16")
     assert run("SELECT count(*) FROM db.t") == [(0,)]
     with pytest.raises(TableExists):

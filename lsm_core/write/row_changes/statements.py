@@ -33,6 +33,7 @@ _REMOVING: Final = {
     "aggregation": ("aggregation.remove-record-on-delete",),
 }
 KeyedRun = Callable[[keyed.KeyedChange, Scan], int | None]
+KeyedMerge = Callable[[keyed.KeyedChange, Scan, Additions | None], int | None]
 _UPDATABLE: Final = ("deduplicate", "partial-update")
 
 
@@ -111,7 +112,12 @@ def update_rows(
 
 
 def merge_rows(
-    store: TableStore, predicate: Predicate | None, values: ComputedValues, additions: Additions | None
+    store: TableStore,
+    predicate: Predicate | None,
+    values: ComputedValues,
+    additions: Additions | None,
+    run: KeyedMerge = keyed.run,
+    run_append: AppendRun = append_parts.here,
 ) -> int | None:
     """Change, delete and add rows in one commit (MERGE INTO).
 
@@ -120,6 +126,8 @@ def merge_rows(
         predicate: chooses the rows that get new values or are deleted; None for none.
         values: new values, and which rows are deleted.
         additions: rows that are added.
+        run: who carries out the change of a keyed table.
+        run_append: who carries out that of an append table.
 
     Returns:
         The snapshot id, None when nothing changed.
@@ -141,11 +149,11 @@ def merge_rows(
     if values.deleted is not None:
         require_delete(store)
     if store.schema.primary_keys:
-        return keyed.run(keyed.KeyedChange(store, values), _scan_of_newest(store, predicate), additions)
+        return run(keyed.KeyedChange(store, values), _scan_of_newest(store, predicate), additions)
     if store.options.deletion_vectors_enabled:
         plan = partial(_scan_of_newest, store, predicate)
-        return vectors.change(store, plan, predicate, values, additions=additions)
-    return copy_on_write.change(store, _scan_of_newest(store, predicate), predicate, values, additions=additions)
+        return vectors.change(store, plan, predicate, values, run_append, additions)
+    return copy_on_write.change(store, _scan_of_newest(store, predicate), predicate, values, run_append, additions)
 
 
 def upsert_rows(store: TableStore, data: Rows) -> int | None:
@@ -319,6 +327,7 @@ def _scan_of_newest(store: TableStore, predicate: Predicate) -> Scan:
 
 
 __all__ = [
+    "KeyedMerge",
     "KeyedRun",
     "delete_rows",
     "drop_partitions",
