@@ -120,13 +120,13 @@ class Meter:
         seconds = time.monotonic() - self._began
         share = done[1] / whole[1] if whole[1] else done[0] / max(1, whole[0])
         left = seconds / share - seconds if share else None
-        told = JobProgress(self._table, done[0], whole[0], done[1], whole[1], done[2], whole[2], seconds, left)
+        progress = JobProgress(self._table, done[0], whole[0], done[1], whole[1], done[2], whole[2], seconds, left)
         last = done[0] >= whole[0]
         if last or time.monotonic() - self._logged >= _LOG_SECONDS:
             self._logged = time.monotonic()
-            _LOG.info("compacting table %s: %s", self._table, told.text())
+            _LOG.info("compacting table %s: %s", self._table, progress.text())
         if self._tell is not None:
-            self._tell(told)
+            self._tell(progress)
 
 
 def meter_of(store: TableStore, tasks: Sequence[BucketTask], tell: Tell | None) -> Meter:
@@ -157,9 +157,9 @@ class Memory:
         """As given; else `spark.executor.pyspark.memory`, which Spark enforces. Raises InvalidOption."""
         workers = int(str(spark.conf.get("spark.executor.cores", None) or 0)) or slots_of(spark)
         each = max(1, int(str(spark.conf.get("spark.task.cpus", None) or 1)))
-        given = spark.conf.get("spark.executor.pyspark.memory", None)
-        if executor_memory is None and given:
-            text = str(given)
+        setting = spark.conf.get("spark.executor.pyspark.memory", None)
+        if executor_memory is None and setting:
+            text = str(setting)
             executor_memory = int(text) << 20 if text.isdigit() else memory_size(text)
         return cls(executor_memory, max(1, workers // each))
 
@@ -239,24 +239,26 @@ def _job(
         ],
         schema=_UNITS,
     )
-    what, family, folder = f"compacting table {store.name}", new_family(), WriteFolder.plan(store)
+    title, family, folder = f"compacting table {store.name}", new_family(), WriteFolder.plan(store)
     use_this_python(spark)
     spare = max(groups) + 1 < slots_of(spark)
     outcomes: list[Outcome] = []
     answered: dict[int, BucketResult] = {}
     failed = True
     try:
-        with named_job(spark, f"{what}: {len(tasks):,} buckets, {size_text(sum(sizes))}"), translated(what):
+        with named_job(spark, f"{title}: {len(tasks):,} buckets, {size_text(sum(sizes))}"), translated(title):
             spread = spark.createDataFrame(rows).repartitionById(max(groups) + 1, "task")
             job = spread.mapInArrow(Shipped(_compact_units, store.to_json(), family, folder.folder, spare), ANSWER_DDL)
             with _watched(folder, pieces, owner, meter):
-                outcomes = collect(job, what)
-        answered = {one.task: BucketResult.from_bytes(one.answer) for one in outcomes if one.error is None}
+                outcomes = collect(job, title)
+        answered = {
+            outcome.task: BucketResult.from_bytes(outcome.answer) for outcome in outcomes if outcome.error is None
+        }
         failed = False
     finally:
         places = {store.bucket_dir(task.partition, task.bucket) for task in tasks}
-        told = [result.message for result in answered.values()]
-        folder.end(family, told, {*places, f"{store.root}/index"}, failed=failed)
+        messages = [result.message for result in answered.values()]
+        folder.end(family, messages, {*places, f"{store.root}/index"}, failed=failed)
     return _results(store, tasks, pieces, outcomes, answered)
 
 
@@ -265,12 +267,12 @@ def packed(sizes: Sequence[int], tasks: int) -> list[int]:
     costs = [size + _UNIT_BYTES for size in sizes]
     count = min(len(sizes), max(tasks, -(-sum(costs) // _TASK_BYTES)))
     heap = [(0, number) for number in range(count)]
-    found = [0] * len(sizes)
+    task_numbers = [0] * len(sizes)
     for at in sorted(range(len(sizes)), key=lambda at: -costs[at]):
         load, number = heap[0]
-        found[at] = number
+        task_numbers[at] = number
         heapq.heapreplace(heap, (load + costs[at], number))
-    return found
+    return task_numbers
 
 
 def _results(
@@ -282,8 +284,8 @@ def _results(
 ) -> list[BucketResult]:
     """One result of each task, from those of its pieces; a task of which one piece failed has failed, and its other pieces' files are deleted."""
     ends = list(accumulate(map(len, pieces), initial=0))
-    errors = {one.task: one.error for one in outcomes if one.error is not None}
-    found: list[BucketResult] = []
+    errors = {outcome.task: outcome.error for outcome in outcomes if outcome.error is not None}
+    results: list[BucketResult] = []
     with discard_on_failure(store, [result.message for result in answered.values()]):
         for task, (start, end) in zip(tasks, pairwise(ends), strict=True):
             own = [answered[at] for at in range(start, end) if at in answered]
@@ -291,12 +293,12 @@ def _results(
             try:
                 if error is not None:
                     abort(store, [result.message for result in own])
-                    found.append(BucketResult.without(task, error))
+                    results.append(BucketResult.without(task, error))
                 else:
-                    found.append(join(store, task, own))
+                    results.append(join(store, task, own))
             except DredgeError as unjoined:  # its files are gone: see `join`
-                found.append(BucketResult.without(task, unjoined))
-    return found
+                results.append(BucketResult.without(task, unjoined))
+    return results
 
 
 def _compact_units(
@@ -318,11 +320,11 @@ def _compact_units(
                 unit, share, payload = (batch.column(name)[place].as_py() for name in ("unit", "share", "payload"))
                 try:
                     task = task_from_bytes(payload)
-                    found = run_bucket_task(store, task, ReferenceJudge(), pipelined=spare, share=share)
+                    result = run_bucket_task(store, task, ReferenceJudge(), pipelined=spare, share=share)
                 except Exception as error:  # noqa: BLE001  (an outcome: the other units are none the worse)
                     yield failure(unit, error)
                 else:
-                    done.append(found.written_by(this_executor()))
+                    done.append(result.written_by(this_executor()))
                     yield answer(unit, done[-1].to_bytes())
                 notes.note(f"{unit}{_DONE}")
         if any(result.message.written() for result in done):
@@ -361,7 +363,7 @@ def cut_by_keys(
         bounds = [bytes.fromhex(text) for text in outcome.answer.decode().split()]
         if bounds:
             ranges = map(KeyRange, [None, *bounds], [*bounds, None])
-            pieces[at] = [replace(tasks[at], piece=one) for one in ranges]
+            pieces[at] = [replace(tasks[at], piece=key_range) for key_range in ranges]
     return pieces
 
 
@@ -387,14 +389,14 @@ def _watched(
     def watch() -> None:
         while not over.wait(_TELL_SECONDS):
             with suppress(OSError, DredgeError):
-                names = [one.name for one in folder.store.file_io.list_dir(folder.folder)]
+                names = [size_and_rows.name for size_and_rows in folder.store.file_io.list_dir(folder.folder)]
                 done = {int(name.removesuffix(_DONE)) for name in names if name.endswith(_DONE)}
                 left = list(counts)
                 for unit in done:
                     left[owner[unit]] -= 1
-                shares = [(count - rest) / count for count, rest in zip(counts, left, strict=True)]
-                size = sum(int(share * one[0]) for share, one in zip(shares, sizes, strict=True))
-                rows = sum(int(share * one[1]) for share, one in zip(shares, sizes, strict=True))
+                shares = [(count - remaining) / count for count, remaining in zip(counts, left, strict=True)]
+                size = sum(int(share * size_and_rows[0]) for share, size_and_rows in zip(shares, sizes, strict=True))
+                rows = sum(int(share * size_and_rows[1]) for share, size_and_rows in zip(shares, sizes, strict=True))
                 meter.say(left.count(0), size, rows)
 
     thread = threading.Thread(target=watch, name="dredge-progress", daemon=True)

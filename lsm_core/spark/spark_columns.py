@@ -67,16 +67,16 @@ def fields_of(schema: TableSchema, columns: Sequence[str] | None, table: str) ->
     return tuple(schema.field(name) for name in columns)
 
 
-def names_in_table(given: Sequence[str], schema: TableSchema) -> list[str]:
+def names_in_table(names: Sequence[str], schema: TableSchema) -> list[str]:
     """Return each name as the table has it: the same one, else the one column that differs in case only, as Spark finds columns; else as it is."""
     own: dict[str, list[str]] = {}
     for name in schema.field_names:
         own.setdefault(name.lower(), []).append(name)
-    found = []
-    for name in given:
+    own_names = []
+    for name in names:
         alike = own.get(name.lower(), ())
-        found.append(alike[0] if len(alike) == 1 else name)
-    return found
+        own_names.append(alike[0] if len(alike) == 1 else name)
+    return own_names
 
 
 def spark_ddl(fields: Sequence[DataField], table: str) -> str:
@@ -89,7 +89,7 @@ def spark_arrow_schema(fields: Sequence[DataField], table: str) -> pa.Schema:
     return pa.schema([pa.field(field.name, _spark_type(field.type, field.name, table)[1]) for field in fields])
 
 
-def require_schema(given: StructType, fields: Sequence[DataField], table: str) -> None:
+def require_schema(named: StructType, fields: Sequence[DataField], table: str) -> None:
     """Refuse columns that a user named by `.schema()` or in a view, unless they are ``fields``: Spark would show other columns or types.
 
     Raises InvalidOption naming both, UnsupportedFeature as `spark_ddl` does.
@@ -97,16 +97,16 @@ def require_schema(given: StructType, fields: Sequence[DataField], table: str) -
     from pyspark.sql.pandas.types import from_arrow_schema
 
     own = from_arrow_schema(spark_arrow_schema(fields, table), prefer_timestamp_ntz=True)
-    said, meant = (
-        ", ".join(f"{one.name} {one.dataType.simpleString()}" for one in each.fields) for each in (given, own)
+    named_text, meant = (
+        ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in each.fields) for each in (named, own)
     )
-    if said != meant:
-        raise InvalidOption("schema", said, f"its own columns, or none: {meant}", table)
+    if named_text != meant:
+        raise InvalidOption("schema", named_text, f"its own columns, or none: {meant}", table)
 
 
-def arrow_of(given: StructType, table: str) -> pa.Schema:
+def arrow_of(schema: StructType, table: str) -> pa.Schema:
     """Return the Arrow schema of rows that Spark hands over, NOT NULL aside. Raises UnsupportedFeature naming a column that has none."""
-    return pa.schema([pa.field(field.name, _arrow_of(field.dataType, field.name, table)) for field in given.fields])
+    return pa.schema([pa.field(field.name, _arrow_of(field.dataType, field.name, table)) for field in schema.fields])
 
 
 def _arrow_of(kind: Any, column: str, table: str) -> pa.DataType:
@@ -148,42 +148,44 @@ def in_session_zone(rows: pa.Table, schema: TableSchema, zone: str | None, table
     ``zone``: that of the session, None where it is not known; Spark names it in the types of instants, too. Raises InvalidOption for a zone
     that Arrow does not know, UnsupportedFeature for such times inside of arrays, maps and structs.
     """
-    told = next((field.type.tz for field in rows.schema if pa.types.is_timestamp(field.type) and field.type.tz), zone)
-    if told is None or told in _UTC:
+    rows_zone = next(
+        (field.type.tz for field in rows.schema if pa.types.is_timestamp(field.type) and field.type.tz), zone
+    )
+    if rows_zone is None or rows_zone in _UTC:
         return rows
     for place, field in enumerate(rows.schema):
         if not schema.has_field(field.name) or not _crosses(field.type, schema.field(field.name).type):
             continue
         if pa.types.is_nested(field.type):
-            what = f"times of session zone '{told}' that change between TIMESTAMP and TIMESTAMP_NTZ inside of column '{field.name}': cast them in the query"
-            raise UnsupportedFeature(what, table)
+            feature = f"times of session zone '{rows_zone}' that change between TIMESTAMP and TIMESTAMP_NTZ inside of column '{field.name}': cast them in the query"
+            raise UnsupportedFeature(feature, table)
         try:
             column = rows.column(place)
-            found = (
+            converted = (
                 pc.local_timestamp(column)
                 if schema.field(field.name).type.root is TypeRoot.TIMESTAMP
-                else _instants(column, told)
+                else _instants(column, rows_zone)
             )
         except pa.ArrowInvalid as error:
             accepted = f"a name of the time zone database, where column '{field.name}' changes between TIMESTAMP and TIMESTAMP_NTZ"
-            raise InvalidOption(SESSION_ZONE, told, accepted, table) from error
-        rows = rows.set_column(place, field.name, found)
+            raise InvalidOption(SESSION_ZONE, rows_zone, accepted, table) from error
+        rows = rows.set_column(place, field.name, converted)
     return rows
 
 
-def _crosses(given: pa.DataType, kind: DataType) -> bool:
+def _crosses(source: pa.DataType, kind: DataType) -> bool:
     """Whether times change between instants and what clocks show."""
-    if pa.types.is_timestamp(given) or pa.types.is_date(given):
-        instant = pa.types.is_timestamp(given) and given.tz is not None
+    if pa.types.is_timestamp(source) or pa.types.is_date(source):
+        instant = pa.types.is_timestamp(source) and source.tz is not None
         return kind.root is (TypeRoot.TIMESTAMP if instant else TypeRoot.TIMESTAMP_LTZ)
-    if pa.types.is_map(given):
-        sides = ((given.key_type, kind.key), (given.item_type, kind.value))
-        return any(own is not None and _crosses(one, own) for one, own in sides)
-    if pa.types.is_list(given):
-        return kind.element is not None and _crosses(given.value_type, kind.element)
-    if pa.types.is_struct(given):
+    if pa.types.is_map(source):
+        sides = ((source.key_type, kind.key), (source.item_type, kind.value))
+        return any(own is not None and _crosses(part, own) for part, own in sides)
+    if pa.types.is_list(source):
+        return kind.element is not None and _crosses(source.value_type, kind.element)
+    if pa.types.is_struct(source):
         own = {field.name: field.type for field in kind.fields or ()}
-        return any(field.name in own and _crosses(field.type, own[field.name]) for field in given)
+        return any(field.name in own and _crosses(field.type, own[field.name]) for field in source)
     return False
 
 
@@ -194,9 +196,9 @@ def _instants(clock: pa.ChunkedArray, zone: str) -> pa.ChunkedArray:
         return pc.assume_timezone(times, zone, ambiguous="earliest", nonexistent="latest")
 
     clock = clock.cast(pa.timestamp("us"))
-    found = first(clock)
-    shown = pc.equal(pc.local_timestamp(found), clock)
-    return pc.if_else(shown, found, pc.add(first(pc.subtract(clock, _HOURS_OF_GAP)), _HOURS_OF_GAP))
+    instants = first(clock)
+    shown = pc.equal(pc.local_timestamp(instants), clock)
+    return pc.if_else(shown, instants, pc.add(first(pc.subtract(clock, _HOURS_OF_GAP)), _HOURS_OF_GAP))
 
 
 def quoted(name: str) -> str:

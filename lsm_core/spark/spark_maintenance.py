@@ -117,10 +117,10 @@ class _SparkRunner:
         """See TaskRunner."""
         return slots_of(self.spark)
 
-    def run_parts(self, what: str, work: Callable[[bytes], bytes], parts: Sequence[bytes]) -> list[bytes]:
+    def run_parts(self, title: str, work: Callable[[bytes], bytes], parts: Sequence[bytes]) -> list[bytes]:
         """See TaskRunner."""
-        with named_job(self.spark, f"{what}: {len(parts):,} parts"):
-            outcomes = run_tasks(self.spark, what, parts, work)
+        with named_job(self.spark, f"{title}: {len(parts):,} parts"):
+            outcomes = run_tasks(self.spark, title, parts, work)
         raise_first(outcomes)
         return [outcome.answer for outcome in outcomes]
 

@@ -23,13 +23,13 @@ _PLANNED: Final = 5
 
 def explain_query(query: Query) -> list[str]:
     """Return lines for people about what is read for each mention of a table, and how (`explain_read`); needs no Spark."""
-    found: list[str] = []
+    lines: list[str] = []
     for read in query.reads:
         if isinstance(read.table, ReadOnlyTable):
-            found.append(f"{read.table.name}: a system table, columns {', '.join(read.columns)}")
+            lines.append(f"{read.table.name}: a system table, columns {', '.join(read.columns)}")
         else:
-            found += explain_read(read.table, columns=read.columns, filter=list(read.tests) or None).lines()
-    return found or ["no table is read"]
+            lines += explain_read(read.table, columns=read.columns, filter=list(read.tests) or None).lines()
+    return lines or ["no table is read"]
 
 
 @contextmanager

@@ -72,9 +72,9 @@ def read_table(
     table = table_of(spark, table)
     if isinstance(table, ReadOnlyTable):
         _refuse_for_system(table.name, tag=tag, timestamp_ms=timestamp_ms, incremental=incremental)
-        found = _system_rows(spark, table, columns, filter, snapshot_id)
-        return found if limit is None else found.limit(whole_number(limit, "limit", table.name, least=0))
-    store, version = _asked(store_of(table, spark), snapshot_id, tag, timestamp_ms, incremental)
+        rows = _system_rows(spark, table, columns, filter, snapshot_id)
+        return rows if limit is None else rows.limit(whole_number(limit, "limit", table.name, least=0))
+    store, version = _table_to_read(store_of(table, spark), snapshot_id, tag, timestamp_ms, incremental)
     span = None if version else span_of_options(store)
     if span is not None:
         changed = _changes(spark, Choice.of(store, columns, filter), span)
@@ -85,13 +85,13 @@ def read_table(
         frames = _frames(spark, scan, ddl, limit)
         if not frames:
             return spark.createDataFrame([], ddl)
-        found = frames[0]
+        rows = frames[0]
         for frame in frames[1:]:
-            found = found.unionAll(frame)
-        return found if limit is None else found.limit(limit)
+            rows = rows.unionAll(frame)
+        return rows if limit is None else rows.limit(limit)
 
 
-def _asked(
+def _table_to_read(
     store: TableStore,
     snapshot_id: int | None,
     tag: str | None,
@@ -110,8 +110,8 @@ def _asked(
     return store.copy({BETWEEN: f"{start},{end}"}), {}
 
 
-def _refuse_for_system(name: str, **given: object) -> None:
-    for key, value in given.items():
+def _refuse_for_system(name: str, **arguments: object) -> None:
+    for key, value in arguments.items():
         if value is not None:
             raise InvalidOption(key, value, "nothing for a system table but snapshot_id", name)
 
@@ -163,10 +163,10 @@ def explain_read(
     ``slots``: tasks that run at once. Needs no Spark; reads metadata only. Raises as `read_table`, and UnsupportedFeature for changes and
     system tables, whose rows one task makes.
     """
-    store, version = _asked(store_of(table), snapshot_id, tag, timestamp_ms, None)
+    store, version = _table_to_read(store_of(table), snapshot_id, tag, timestamp_ms, None)
     scan = plan_scan(store, columns=columns, filter=filter, limit=limit, **version)
     everything = plan_scan(store, columns=columns, **version).splits
-    plain, rest = _divided(scan)
+    plain, merged_splits = _divided(scan)
     raw = [split for splits in plain.values() for split in splits]
     return ReadPlan(
         scan.store.name,
@@ -177,9 +177,9 @@ def explain_read(
         sum(split.size for split in everything),
         sum(split.file_count for split in raw),
         sum(split.size for split in raw),
-        sum(split.file_count for split in rest),
-        sum(split.size for split in rest),
-        len(packed(rest, slots, scan.store.options)),
+        sum(split.file_count for split in merged_splits),
+        sum(split.size for split in merged_splits),
+        len(packed(merged_splits, slots, scan.store.options)),
     )
 
 
@@ -190,21 +190,21 @@ def packed(splits: Sequence[Split], slots: int, options: TableOptions) -> list[l
     """
     weights = [max(split.size, options.open_file_cost) for split in splits]
     share = min(options.source_split_target, max(options.open_file_cost, sum(weights) // max(slots, 1)))
-    found: list[list[Split]] = []
+    tasks: list[list[Split]] = []
     room = 0
     for split, weight in zip(splits, weights, strict=True):
-        if not found or weight > room:
-            found.append([])
+        if not tasks or weight > room:
+            tasks.append([])
             room = share
-        found[-1].append(split)
+        tasks[-1].append(split)
         room -= weight
-    return found
+    return tasks
 
 
 def _divided(scan: Scan) -> tuple[dict[str, list[Split]], list[Split]]:
     """The splits that Spark's own reader of each format gives as they are (filtered by Spark), and the others."""
     plain: dict[str, list[Split]] = {}
-    rest: list[Split] = []
+    merged_splits: list[Split] = []
     store = scan.store
     # Spark's own reader may know nothing of the store, or need its keys said another way; metadata know row ids, as a rule files do not.
     able = not place_of(store.root) and not stores_row_ids(store.schema)
@@ -216,8 +216,8 @@ def _divided(scan: Scan) -> tuple[dict[str, list[Split]], list[Split]]:
         if kind:
             plain.setdefault(kind, []).append(split)
         else:
-            rest.append(split)
-    return plain, rest
+            merged_splits.append(split)
+    return plain, merged_splits
 
 
 def _needed(scan: Scan) -> list[str]:
@@ -229,7 +229,7 @@ def _needed(scan: Scan) -> list[str]:
 def _frames(spark: SparkSession, scan: Scan, ddl: str, limit: int | None) -> list[DataFrame]:
     """One frame for the files of each format that Spark reads itself, one for all that Dredge reads."""
     store, needed = scan.store, _needed(scan)
-    plain, rest = _divided(scan)
+    plain, merged_splits = _divided(scan)
     frames: list[DataFrame] = []
     for kind, splits in plain.items():
         paths = [store.data_path(split.partition, split.bucket, file) for split in splits for file in split.files]
@@ -240,8 +240,8 @@ def _frames(spark: SparkSession, scan: Scan, ddl: str, limit: int | None) -> lis
             assert condition is not None
             stored = stored.where(condition)
         frames.append(stored.select(*map(quoted, scan.columns)))
-    if rest:
-        frames.append(_merged(spark, store, scan, rest, ddl, limit))
+    if merged_splits:
+        frames.append(_merged(spark, store, scan, merged_splits, ddl, limit))
     return frames
 
 
@@ -284,8 +284,8 @@ def _changes(spark: SparkSession, choice: Choice, span: Span) -> DataFrame:
             return spark.createDataFrame([], ddl)
         columns = [
             pa.array(range(len(parts)), pa.int32()),
-            pa.array([one.start for one in parts], pa.int64()),
-            pa.array([one.end for one in parts], pa.int64()),
+            pa.array([part.start for part in parts], pa.int64()),
+            pa.array([part.end for part in parts], pa.int64()),
         ]
         listed = spark.createDataFrame(pa.table(columns, names=["task", "start", "end"])).repartitionById(
             len(parts), "task"
@@ -413,7 +413,7 @@ def _test_text(test: Conjunct, schema: TableSchema) -> str | None:
     if value is None or value.type != arrow:
         return None
     if isinstance(value, pa.Array):
-        listed = [_literal(one) for one in value.to_pylist()]
+        listed = [_literal(item) for item in value.to_pylist()]
         return f"{column} {test.op.upper()} ({', '.join(listed)})" if listed and value.null_count == 0 else None
     if not value.is_valid:
         return None
@@ -518,7 +518,10 @@ def _merged(
     """The rows of splits, several small ones merged (or read) by one task; starting tasks costs less than planning a data source."""
     tasks = packed(splits, slots_of(spark), store.options)
     numbers = [number for number, together in enumerate(tasks) for _ in together]
-    rows = [pa.array(numbers, pa.int32()), pa.array([one.to_bytes() for task in tasks for one in task], pa.binary())]
+    rows = [
+        pa.array(numbers, pa.int32()),
+        pa.array([split.to_bytes() for task in tasks for split in task], pa.binary()),
+    ]
     listed = spark.createDataFrame(pa.table(rows, names=["task", "split"])).repartitionById(len(tasks), "task")
     tracked = stores_row_ids(store.schema)
     number = None if scan.snapshot is None else scan.snapshot.id

@@ -114,7 +114,7 @@ def _rebucketed(
 ) -> list[BucketResult]:
     target = tasks[0].target(store)
     doing = "rescaling" if isinstance(tasks[0], RescaleTask) else "assigning buckets of"
-    what, folder, family = f"{doing} table {store.name}", WriteFolder.plan(store), new_family()
+    title, folder, family = f"{doing} table {store.name}", WriteFolder.plan(store), new_family()
     results: list[BucketResult] | None = None
     try:
         history = BucketHistory.of_whole_table(target, ignore=isinstance(tasks[0], RescaleTask))
@@ -126,19 +126,19 @@ def _rebucketed(
         size = size_text(sum(file.file_size for task in tasks for file in task.files))
         rows = pa.table([pa.array(range(len(payloads)), pa.int32()), pa.array(payloads, pa.binary())], schema=PAYLOADS)
         use_this_python(spark)
-        named = named_job(spark, f"{what}: {partitions:,} partitions, {size}, {buckets:,} buckets each")
-        with named, translated(what), batches_of(spark, _BATCH_BYTES):
+        named = named_job(spark, f"{title}: {partitions:,} partitions, {size}, {buckets:,} buckets each")
+        with named, translated(title), batches_of(spark, _BATCH_BYTES):
             listed = spark.createDataFrame(rows).repartitionById(len(payloads), "task")
             moved = listed.mapInArrow(Shipped(_read, job, slots), MESSAGES_DDL)
             placed = moved.repartitionById(slots, "slot").sortWithinPartitions("partition", "bucket", "place")
-            outcomes = collect(placed.mapInArrow(Shipped(_written, job, family), ANSWER_DDL), what)
-        told = [BucketResult.from_bytes(outcome.answer) for outcome in outcomes if outcome.error is None]
-        written = [result for result in told if result.message.bucket != _READ]
+            outcomes = collect(placed.mapInArrow(Shipped(_written, job, family), ANSWER_DDL), title)
+        answers = [BucketResult.from_bytes(outcome.answer) for outcome in outcomes if outcome.error is None]
+        written = [result for result in answers if result.message.bucket != _READ]
         with discard_on_failure(store, [result.message for result in written]):
             raise_first(outcomes)
             if job.rescales:
                 _require_same(
-                    store, job.sources, written, [result for result in told if result.message.bucket == _READ]
+                    store, job.sources, written, [result for result in answers if result.message.bucket == _READ]
                 )
         results = written
     finally:
@@ -159,7 +159,7 @@ def _sources(spark: SparkSession, store: TableStore, tasks: Sequence[RebucketTas
         return tuple(piece for pieces in cut_by_keys(spark, store, old, whole=True) for piece in pieces)
     sizes = [sum(file.file_size for file in task.files) for task in old]
     counts = pieces_wanted(sizes, slots_of(spark), store.options.piece_size)
-    found: list[RebucketTask] = []
+    sources: list[RebucketTask] = []
     for task, size, count in zip(old, sizes, counts, strict=True):
         files = in_order(task.files)
         ends = accumulate(file.file_size for file in files)
@@ -168,8 +168,8 @@ def _sources(spark: SparkSession, store: TableStore, tasks: Sequence[RebucketTas
             for file, end in zip(files, ends, strict=True)
         ]
         for _, group in groupby(zip(share, files, strict=True), key=itemgetter(0)):
-            found.append(replace(task, files=tuple(file for _, file in group)))
-    return tuple(found)
+            sources.append(replace(task, files=tuple(file for _, file in group)))
+    return tuple(sources)
 
 
 def _require_same(
@@ -178,12 +178,12 @@ def _require_same(
     """V0 of every old bucket that was read in pieces: each row by one of them. V1 of every partition: of what its old files said and what its
     new ones do. Raises VerificationFailed.
     """
-    said: dict[bytes, Digest] = {}
+    read_digests: dict[bytes, Digest] = {}
     rows: dict[bytes, int] = {}
-    found: dict[bytes, list[BucketResult]] = {}
+    written_by_partition: dict[bytes, list[BucketResult]] = {}
     for result in read:
         partition = result.message.partition
-        said[partition] = said.get(partition, Digest()).add(Digest.from_text(result.report.digest))
+        read_digests[partition] = read_digests.get(partition, Digest()).add(Digest.from_text(result.report.digest))
         rows[partition] = rows.get(partition, 0) + result.report.rows_in
     held: dict[bytes, int] = {}
     for source in sources:
@@ -196,9 +196,11 @@ def _require_same(
             where = partition_text(store.schema, partition, store.options) or f"table {store.name}"
             raise VerificationFailed("V0", [f"{where}: the pieces read {count} rows of {whole}"])
     for result in written:
-        found.setdefault(result.message.partition, []).append(result)
-    for partition in sorted({*said, *found}):
-        require_same_content(store, partition, found.get(partition, ()), Content(said.get(partition, Digest())))
+        written_by_partition.setdefault(result.message.partition, []).append(result)
+    for partition in sorted({*read_digests, *written_by_partition}):
+        require_same_content(
+            store, partition, written_by_partition.get(partition, ()), Content(read_digests.get(partition, Digest()))
+        )
 
 
 def _read(job: _Job, slots: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -214,9 +216,17 @@ def _read(job: _Job, slots: int, batches: Iterator[pa.RecordBatch]) -> Iterator[
             if job.rescales:
                 rows_in = seen.rows if source.piece is not None else 0
                 report = BucketReport(rows_in=rows_in, digest=seen.content.live.text())
-                told = BucketResult(CommitMessage(source.partition, _READ, source.total_buckets), report)
-                values = (number % slots, source.partition, _READ, number << _PLACE_SHIFT, told.to_bytes(), None, False)
-                columns = [pa.array([one], field.type) for one, field in zip(values, MESSAGES, strict=True)]
+                result = BucketResult(CommitMessage(source.partition, _READ, source.total_buckets), report)
+                values = (
+                    number % slots,
+                    source.partition,
+                    _READ,
+                    number << _PLACE_SHIFT,
+                    result.to_bytes(),
+                    None,
+                    False,
+                )
+                columns = [pa.array([value], field.type) for value, field in zip(values, MESSAGES, strict=True)]
                 yield pa.RecordBatch.from_arrays(columns, schema=MESSAGES)
 
 
@@ -252,12 +262,12 @@ def _written(job: _Job, family: str, batches: Iterator[pa.RecordBatch]) -> Itera
     """The second: a writer for all buckets of the task. Rescaled buckets are read again."""
 
     def write() -> list[bytes]:
-        told: list[bytes] = []
+        source_results: list[bytes] = []
         writer = job.writer(family)
         attempt, begun = writer.store.own_uuid, False
         messages: list[CommitMessage] = []
         try:
-            for _, routed in received(job.target.schema, _without_told(batches, told)):
+            for _, routed in received(job.target.schema, _row_messages(batches, source_results)):
                 if not begun:
                     job.folder.begin(attempt)
                     begun = True
@@ -277,17 +287,17 @@ def _written(job: _Job, family: str, batches: Iterator[pa.RecordBatch]) -> Itera
             abort(job.target, messages)
             job.folder.forget(attempt)
             raise
-        return [*told, *(result.written_by(this_executor()).to_bytes() for result in results)]
+        return [*source_results, *(result.written_by(this_executor()).to_bytes() for result in results)]
 
     return answers(write)
 
 
-def _without_told(batches: Iterator[pa.RecordBatch], told: list[bytes]) -> Iterator[pa.RecordBatch]:
+def _row_messages(batches: Iterator[pa.RecordBatch], source_results: list[bytes]) -> Iterator[pa.RecordBatch]:
     """The messages that hold rows; what the others tell is added to ``told``."""
     for batch in batches:
-        tells = pc.equal(batch.column("bucket"), _READ)
-        told += batch.filter(tells).column("rows").to_pylist()  # one a source
-        yield batch.filter(pc.invert(tells))
+        are_results = pc.equal(batch.column("bucket"), _READ)
+        source_results += batch.filter(are_results).column("rows").to_pylist()  # one a source
+        yield batch.filter(pc.invert(are_results))
 
 
 __all__ = ["RebucketTask", "rebucket_on_spark"]

@@ -15,7 +15,7 @@ from lsm_core.spark.spark_tasks import translated
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_WHAT: Final = "comparing rows of table {}"
+_TITLE: Final = "comparing rows of table {}"
 
 
 class SparkRows:
@@ -35,25 +35,25 @@ class SparkRows:
         """See ReadRows. Raises InvalidData for a column that the frame lacks, SparkFailed."""
         require_columns(self._store, self._frame.columns, columns)
         names = list(self._store.schema.primary_keys)
-        with translated(_WHAT.format(self._store.name)):
+        with translated(_TITLE.format(self._store.name)):
             session: Any = self._frame.sparkSession
             wanted = session.createDataFrame(keys).hint("broadcast")
-            found = self._frame.join(wanted, names, "left_semi").select(*map(quoted, columns)).toArrow()
-            return self._typed(found)
+            rows = self._frame.join(wanted, names, "left_semi").select(*map(quoted, columns)).toArrow()
+            return self._as_table_types(rows)
 
     def repeated_keys(self, limit: int) -> tuple[int, int, pa.Table]:
         """See ReadRows. Raises InvalidData for a key column that the frame lacks, SparkFailed."""
         names = list(self._store.schema.primary_keys)
         require_columns(self._store, self._frame.columns, names)
-        with translated(_WHAT.format(self._store.name)):
+        with translated(_TITLE.format(self._store.name)):
             counted = self._frame.groupBy(*map(quoted, names)).count().withColumnRenamed("count", COUNT_COLUMN)
             column = quoted(COUNT_COLUMN)
             sums = counted.selectExpr(f"coalesce(sum({column}), 0)", f"count_if({column} > 1)").toArrow()
             rows, repeated = (int(value[0].as_py()) for value in sums.columns)
             shown = counted.where(f"{column} > 1").limit(limit if repeated else 0)
-            return rows, repeated, self._typed(shown.toArrow())
+            return rows, repeated, self._as_table_types(shown.toArrow())
 
-    def _typed(self, rows: pa.Table) -> pa.Table:
+    def _as_table_types(self, rows: pa.Table) -> pa.Table:
         """Return rows with the Arrow types of the table's columns."""
         own = self._store.schema.arrow_schema
         fields = [own.field(name) if name in own.names else rows.schema.field(name) for name in rows.column_names]

@@ -15,7 +15,15 @@ from lsm_core.commit import abort, discard_on_failure
 from lsm_core.errors import DredgeError, InvalidOption, UnsupportedFeature
 from lsm_core.metadata.store import TableStore
 from lsm_core.spark.gathering import write_gathered, write_or_leave
-from lsm_core.spark.spark_tasks import IN_CATALOG, OfOneRelease, Outcome, decode, encode, raise_first, tells
+from lsm_core.spark.spark_tasks import (
+    IN_CATALOG,
+    OfOneRelease,
+    Outcome,
+    decode,
+    encode,
+    raise_first,
+    raises_typed_errors,
+)
 from lsm_core.spark.spark_write import OVERWRITE_MODE, WriteJob, overwrite_scope, task_number
 from lsm_core.write import RoutedRows
 
@@ -90,7 +98,7 @@ class TableWriter(OfOneRelease, DataSourceArrowWriter):
             if self._stages:
                 assert self._job.folder is not None
                 staged = self._job.folder.put(
-                    (rows, kinds) for _, rows, kinds in self._job.checked(iterator, task, self._kind_column)
+                    (rows, kinds) for _, rows, kinds in self._job.check_rows(iterator, task, self._kind_column)
                 )
             else:
                 messages, staged = write_or_leave(self._job, iterator, task, self._kind_column)
@@ -98,12 +106,14 @@ class TableWriter(OfOneRelease, DataSourceArrowWriter):
             return TaskMessage(failure=encode(error))
         return TaskMessage(messages, staged, overwrite_mode=context.getLocalProperty(OVERWRITE_MODE) or "")
 
-    @tells
+    @raises_typed_errors
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish all tasks' files as one snapshot, unless it is there. Raises as `WriteJob.commit`, which also says what becomes of the files."""
         if self._is_there:
             return
-        of_session = max((one.overwrite_mode for one in messages if isinstance(one, TaskMessage)), default="")
+        of_session = max(
+            (message.overwrite_mode for message in messages if isinstance(message, TaskMessage)), default=""
+        )
         # Only what a session sets reaches the tasks. Else it is Spark's own default, as in Paimon's connector.
         scope = overwrite_scope(self._job.store, self._overwrite_mode, of_session or "static")
         outcomes = self._outcomes(messages)
@@ -115,7 +125,7 @@ class TableWriter(OfOneRelease, DataSourceArrowWriter):
         assert self._job.folder is not None
         try:
             raise_first(outcomes)
-            names = [one.staged for one in messages if isinstance(one, TaskMessage)]
+            names = [message.staged for message in messages if isinstance(message, TaskMessage)]
             staged = ((place, RoutedRows(b"", 0, *piece)) for place, piece in enumerate(self._job.folder.rows(names)))
             return [Outcome(0, data) for data in self._job.write((rows for _, rows in self._job.moved(staged)), task=0)]
         except BaseException:
@@ -124,15 +134,18 @@ class TableWriter(OfOneRelease, DataSourceArrowWriter):
 
     def _gathered(self, messages: Sequence[WriterCommitMessage | None], outcomes: Sequence[Outcome]) -> list[Outcome]:
         """Write what tasks left, and return all outcomes. Raises the error of the first task that failed, StorageFull, CorruptFile."""
-        told = {task: one for task, one in enumerate(messages) if isinstance(one, TaskMessage)}
-        left = [(task, one.staged) for task, one in told.items() if one.staged]
+        task_messages = {task: message for task, message in enumerate(messages) if isinstance(message, TaskMessage)}
+        left = [(task, message.staged) for task, message in task_messages.items() if message.staged]
         if not left:
             return list(outcomes)
-        found = self._job.messages(outcomes)
+        commit_messages = self._job.messages(outcomes)
         try:
-            with discard_on_failure(self._job.store, found):
+            with discard_on_failure(self._job.store, commit_messages):
                 raise_first(outcomes)
-                return [*outcomes, *write_gathered(self._job, left, [task for task in told if told[task].messages])]
+                return [
+                    *outcomes,
+                    *write_gathered(self._job, left, [task for task in task_messages if task_messages[task].messages]),
+                ]
         except BaseException:
             self._job.end(failed=True)
             raise
@@ -147,12 +160,12 @@ class TableWriter(OfOneRelease, DataSourceArrowWriter):
 
     def _outcomes(self, messages: list[WriterCommitMessage | None]) -> list[Outcome]:
         """What the tasks came to: one outcome per commit message, or per failure."""
-        what, found = f"writing table {self._job.store.name}", []
+        title, outcomes = f"writing table {self._job.store.name}", []
         for task, message in enumerate(messages):
             if isinstance(message, TaskMessage):
-                found += [Outcome(task, data) for data in message.messages]
-                found += [Outcome(task, error=decode(message.failure, what))] if message.failure else []
-        return found
+                outcomes += [Outcome(task, data) for data in message.messages]
+                outcomes += [Outcome(task, error=decode(message.failure, title))] if message.failure else []
+        return outcomes
 
 
 __all__ = ["NoWriter", "TableWriter", "TaskMessage"]

@@ -74,9 +74,9 @@ def sort_on_spark(spark: SparkSession, store: TableStore, task: SortTask) -> Buc
     SparkFailed; what tasks wrote is deleted then, also what killed workers began.
     """
     started = time.perf_counter()
-    what = f"sorting table {store.name}"
+    title = f"sorting table {store.name}"
     wanted = shares_of(store, task)
-    planned = run_tasks(spark, what, [b"%d\n%b" % (wanted, task.to_bytes())], partial(_layout, store.to_json()))
+    planned = run_tasks(spark, title, [b"%d\n%b" % (wanted, task.to_bytes())], partial(_layout, store.to_json()))
     raise_first(planned)
     layout = Layout.from_json(planned[0].answer.decode())
     shares = min(wanted, layout.cuts.ranges)
@@ -88,23 +88,25 @@ def sort_on_spark(spark: SparkSession, store: TableStore, task: SortTask) -> Buc
     folder, family = WriteFolder.plan(store), new_family()
     result: BucketResult | None = None
     try:
-        with translated(what), batches_of(spark, _BATCH_BYTES):
+        with translated(title), batches_of(spark, _BATCH_BYTES):
             files = spark.createDataFrame(rows).repartitionById(len(payloads), "task")
             sent = files.mapInArrow(Shipped(_reader, store.to_json(), text, shares), _MESSAGES_DDL)
             ranges = sent.repartitionById(shares, "share")
             about = (store.to_json(), family, folder.folder)
-            outcomes = collect(ranges.mapInArrow(Shipped(_sorter, about, light, text, shares, first), ANSWER_DDL), what)
-        result = _joined(store, task, outcomes, started)
+            outcomes = collect(
+                ranges.mapInArrow(Shipped(_sorter, about, light, text, shares, first), ANSWER_DDL), title
+            )
+        result = _join_shares(store, task, outcomes, started)
     finally:
-        told = [] if result is None else [result.message]
-        folder.end(family, told, {store.bucket_dir(task.partition, task.bucket)}, failed=result is None)
+        messages = [] if result is None else [result.message]
+        folder.end(family, messages, {store.bucket_dir(task.partition, task.bucket)}, failed=result is None)
     return result
 
 
 def _layout(store_text: str, payload: bytes) -> bytes:
     """One Spark task: sample the partition and cut it, finer than into shares where a share would not fit into memory."""
-    store, (count, _, rest) = TableStore.from_json(store_text), payload.partition(b"\n")
-    task, shares = SortTask.from_bytes(rest), int(count)
+    store, (count, _, task_bytes) = TableStore.from_json(store_text), payload.partition(b"\n")
+    task, shares = SortTask.from_bytes(task_bytes), int(count)
     ranges, _ = ranges_wanted(store, task, task.files_to_sort)
     whole = -(-max(ranges, shares) // shares) * shares
     return plan_layout(store, task, task.files_to_sort, whole).to_json().encode()
@@ -229,14 +231,14 @@ def _sorter(
         yield answer(share, done.to_bytes())
 
 
-def _received(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, Content]]:
+def _received(first: pa.RecordBatch, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, Content]]:
     batch: pa.RecordBatch | None = first
     while batch is not None:
         for place in range(batch.num_rows):  # one per message
             live = Digest.from_text(batch.column("digest")[place].as_py())
             with pa.ipc.open_stream(batch.column("rows")[place].as_buffer()) as stream:
                 yield stream.read_next_batch(), Content(live=live)
-        batch = next(rest, None)
+        batch = next(batches, None)
 
 
 def _sort_share(
@@ -262,8 +264,8 @@ def _sort_share(
         raise
     message = CommitMessage(task.partition, task.bucket, task.total_buckets, compact_after=after)
     sizes = sum(file.file_size for file in after)
-    told = BucketReport(rows_out=content.rows, bytes_out=sizes, digest=content.live.text(), rows_read_again=again)
-    return BucketResult(message, told).written_by(this_executor())
+    report = BucketReport(rows_out=content.rows, bytes_out=sizes, digest=content.live.text(), rows_read_again=again)
+    return BucketResult(message, report).written_by(this_executor())
 
 
 class _ReceivedContent:
@@ -285,7 +287,7 @@ def _sorted(
             yield from sorted_batches(spread.take(place), layout.curve, schema, budget, space)
 
 
-def _joined(store: TableStore, task: SortTask, outcomes: Sequence[Outcome], started: float) -> BucketResult:
+def _join_shares(store: TableStore, task: SortTask, outcomes: Sequence[Outcome], started: float) -> BucketResult:
     """One message of all shares, if none failed and none lost a row."""
     results = [BucketResult.from_bytes(outcome.answer) for outcome in outcomes if outcome.error is None]
     before, rows_out = task.files_to_sort, sum(result.report.rows_out for result in results)

@@ -36,7 +36,7 @@ from lsm_core.read.changes.changed_rows import Choice, Rows, file_rows, split_ro
 from lsm_core.read.changes.spans import earliest_kept, expiry_named, next_snapshot
 from lsm_core.read.changes.stream import Beginning, Follower, ends_stream, is_too_young
 from lsm_core.spark.spark_columns import fields_of, require_schema, spark_arrow_schema, spark_ddl, to_spark
-from lsm_core.spark.spark_tasks import OfOneRelease, noted, tells
+from lsm_core.spark.spark_tasks import OfOneRelease, noted, raises_typed_errors
 from lsm_core.types import is_retract, kinds_to_text
 
 ROW_KIND: Final = "_row_kind"
@@ -80,14 +80,14 @@ class StreamChoice:
     @property
     def ddl(self) -> str:
         """The columns of the stream as Spark DDL, the row kind first where it was asked for. Raises ColumnNotFound, UnsupportedFeature."""
-        told = spark_ddl(fields_of(self.store.schema, self.columns, self.store.name), self.store.name)
-        return f"{ROW_KIND} STRING, {told}" if self.kinds else told
+        columns = spark_ddl(fields_of(self.store.schema, self.columns, self.store.name), self.store.name)
+        return f"{ROW_KIND} STRING, {columns}" if self.kinds else columns
 
-    def require(self, given: StructType) -> None:
+    def require(self, schema: StructType) -> None:
         """Refuse columns that a user named by `.schema()`, unless they are the stream's. Raises InvalidOption naming both."""
-        own = given
+        own = schema
         if self.kinds:
-            own = StructType(given.fields[1:]) if given.names[:1] == [ROW_KIND] else StructType([])
+            own = StructType(schema.fields[1:]) if schema.names[:1] == [ROW_KIND] else StructType([])
         require_schema(own, fields_of(self.store.schema, self.columns, self.store.name), self.store.name)
 
     @property
@@ -125,11 +125,11 @@ class StreamOffset:
         kinds |= {"begun": int, "begun_whole": bool}
         if set(value) != set(kinds) or any(type(value[key]) is not kind for key, kind in kinds.items()):
             raise InvalidOption(_CHECKPOINT, json.dumps(value), "a checkpoint of this version of Dredge", store.name)
-        found = StreamOffset(**value)
-        if found.table != store.metadata_root:
+        offset = StreamOffset(**value)
+        if offset.table != store.metadata_root:
             accepted = f"a checkpoint of this table ({store.metadata_root}); that one is of another table"
-            raise InvalidOption(_CHECKPOINT, found.table, accepted, store.name)
-        return found
+            raise InvalidOption(_CHECKPOINT, offset.table, accepted, store.name)
+        return offset
 
     def to_dict(self) -> dict[str, Any]:
         """As Spark keeps it (JSON)."""
@@ -218,18 +218,18 @@ class StreamReader(OfOneRelease, DataSourceStreamReader, SupportsTriggerAvailabl
             return ReadAllAvailable()
         return ReadMaxFiles(self._limits[MAX_FILES] or 2**31 - 1)
 
-    @tells
+    @raises_typed_errors
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  (Spark's name)
         """Nothing that is committed from now on is read by this query."""
         self._until = snapshots.latest_id(self._store) or 0
 
-    @tells
+    @raises_typed_errors
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  (Spark's name)
         """Where the epoch that begins at ``start`` ends: within its limits, one file at least; ``start`` when there is nothing new.
 
         Raises SnapshotNotFound when the start or what comes next has expired, or the table was rolled back; InvalidOption for a checkpoint of another table.
         """
-        offset = self._checked(start)
+        offset = self._check_offset(start)
         begin = offset if offset.snapshot else self._begin()
         if begin is None:
             return start
@@ -244,10 +244,10 @@ class StreamReader(OfOneRelease, DataSourceStreamReader, SupportsTriggerAvailabl
             end = replace(end, begun=begin.snapshot, begun_whole=begin.initial)
         return end.to_dict()
 
-    @tells
+    @raises_typed_errors
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of an epoch. Raises SnapshotNotFound when what it reads has expired, CorruptFile."""
-        begin, stop = self._checked(start), self._checked(end)
+        begin, stop = self._check_offset(start), self._check_offset(end)
         if not begin.snapshot and stop.begun:
             begin = replace(begin, snapshot=stop.begun, initial=stop.begun_whole)
         shares = list(self._shares(begin, stop))
@@ -268,7 +268,7 @@ class StreamReader(OfOneRelease, DataSourceStreamReader, SupportsTriggerAvailabl
             size += more
         return [StreamPartition([(share.kind, share.data, share.snapshot) for share in task]) for task in tasks]
 
-    @tells
+    @raises_typed_errors
     def commit(self, end: dict[str, Any]) -> None:
         """Record the progress of the consumer (`consumer-id`), if there is one: expiry keeps what was not read. Raises StorageFull."""
         store = self._store
@@ -316,18 +316,18 @@ class StreamReader(OfOneRelease, DataSourceStreamReader, SupportsTriggerAvailabl
             self._store.metadata_root, number, history="" if before is None else before.delta_manifest_list
         )
 
-    def _checked(self, value: Mapping[str, Any]) -> StreamOffset:
+    def _check_offset(self, value: Mapping[str, Any]) -> StreamOffset:
         """The offset, if the table still has the history that it goes on from. Raises SnapshotNotFound, InvalidOption."""
         store, offset = self._store, StreamOffset.of(self._store, value)
         if offset.history:
             known = offset.snapshot if offset.initial else offset.snapshot - 1
-            found, newest = snapshots.try_read(store, known), snapshots.latest_id(store) or 0
-            if found.delta_manifest_list != offset.history if found is not None else newest < known:
+            snapshot, newest = snapshots.try_read(store, known), snapshots.latest_id(store) or 0
+            if snapshot.delta_manifest_list != offset.history if snapshot is not None else newest < known:
                 raise SnapshotNotFound(
                     f"table {store.name} was rolled back or made anew: its snapshot {known} is not the one that the stream's checkpoint "
                     "knows; begin with a new checkpoint"
                 )
-            if found is None and offset.initial:
+            if snapshot is None and offset.initial:
                 why = f"snapshot {known} of table {store.name} expired before the stream had read it as a whole"
                 raise SnapshotNotFound(why, expired=True)
         return offset
@@ -346,8 +346,8 @@ class StreamReader(OfOneRelease, DataSourceStreamReader, SupportsTriggerAvailabl
         if ends_stream(store, snapshots.try_read(store, offset.snapshot - 1)):
             return offset.snapshot - 1
         for number in range(offset.snapshot, newest + 1):
-            found = next_snapshot(store, number)
-            if found is None or ends_stream(store, found) or is_too_young(store, found):
+            snapshot = next_snapshot(store, number)
+            if snapshot is None or ends_stream(store, snapshot) or is_too_young(store, snapshot):
                 return number - 1
         return newest
 
@@ -357,24 +357,26 @@ class StreamReader(OfOneRelease, DataSourceStreamReader, SupportsTriggerAvailabl
         number, done = offset.snapshot, offset.files
         if offset.initial:
             splits = self._splits(offset)
-            sizes = np.array([(one.file_count, one.size, one.row_count) for one in splits], np.int64).reshape(-1, 3)
-            taken = done + room.take(sizes[done:])
-            if taken < len(splits):
+            sizes = np.array([(split.file_count, split.size, split.row_count) for split in splits], np.int64).reshape(
+                -1, 3
+            )
+            end = done + room.take(sizes[done:])
+            if end < len(splits):
                 return StreamOffset(
-                    offset.table, number, taken, initial=True, plan=_plan_of_splits(splits), history=offset.history
+                    offset.table, number, end, initial=True, plan=_plan_of_splits(splits), history=offset.history
                 )
             number, done = number + 1, 0
         while number <= newest and not room.full:
-            told = self._told(number, offset)
-            taken = done + room.take(told.sizes[done:])
-            if taken < len(told.sizes):
-                if not taken:
+            files = self._files_of(number, offset)
+            end = done + room.take(files.sizes[done:])
+            if end < len(files.sizes):
+                if not end:
                     break
-                return StreamOffset(offset.table, number, taken, plan=told.plan, history=self._at(number).history)
+                return StreamOffset(offset.table, number, end, plan=files.plan, history=self._at(number).history)
             number, done = number + 1, 0
         return self._at(number)
 
-    def _told(self, number: int, offset: StreamOffset | None = None) -> _Told:
+    def _files_of(self, number: int, offset: StreamOffset | None = None) -> _SnapshotFiles:
         """What tells the changes of a snapshot. Raises SnapshotNotFound, and InvalidOption where ``offset`` counts other files of it."""
         store, follower = self._store, self._follower()
         with expiry_named(store, number):
@@ -383,10 +385,10 @@ class StreamReader(OfOneRelease, DataSourceStreamReader, SupportsTriggerAvailabl
                 raise SnapshotNotFound(
                     f"table {store.name} has no snapshot {number} any more: it was rolled back or made anew"
                 )
-            told = _Told(snapshot, follower.files(snapshot), follower.is_read_overwrite(snapshot))
+            files = _SnapshotFiles(snapshot, follower.files(snapshot), follower.is_read_overwrite(snapshot))
         if offset is not None and offset.files and not offset.initial and offset.snapshot == number:
-            self._require_plan(offset, told.plan)
-        return told
+            self._require_plan(offset, files.plan)
+        return files
 
     def _splits(self, offset: StreamOffset) -> tuple[Split, ...]:
         """The splits of the version that is read as a whole, the same for the same options."""
@@ -424,15 +426,15 @@ class StreamReader(OfOneRelease, DataSourceStreamReader, SupportsTriggerAvailabl
                 return
             number, done = number + 1, 0
         while number < end.snapshot or (number == end.snapshot and end.files):
-            told = self._told(number, start)
+            files = self._files_of(number, start)
             stop = None
             if number == end.snapshot:
-                self._require_plan(end, told.plan)
+                self._require_plan(end, files.plan)
                 stop = end.files
-            if told.replaces and done == 0:
+            if files.replaces and done == 0:
                 yield _Share(None, 0, "snapshot", b"%d" % number, number)
-            elif told.entries is not None:
-                yield from self._in_buckets(number, told.entries.slice(done, None if stop is None else stop - done))
+            elif files.entries is not None:
+                yield from self._in_buckets(number, files.entries.slice(done, None if stop is None else stop - done))
             number, done = number + 1, 0
 
     def _in_buckets(self, number: int, entries: pa.Table) -> Iterator[_Share]:
@@ -467,9 +469,9 @@ class StreamReader(OfOneRelease, DataSourceStreamReader, SupportsTriggerAvailabl
             named = expiry_named(self._store, number, whole=kind == "split")
             with named, closing(self._rows(choice, kind, data)) as batches:
                 for batch in batches:
-                    found = batch if self._kinds else batch.filter(pc.invert(_retracts(batch)))
-                    if found.num_rows:
-                        yield from to_spark(_with_text_kinds(found) if self._kinds else found, target)
+                    rows = batch if self._kinds else batch.filter(pc.invert(_retracts(batch)))
+                    if rows.num_rows:
+                        yield from to_spark(_with_text_kinds(rows) if self._kinds else rows, target)
 
     def _rows(self, choice: Choice, kind: str, data: bytes) -> Rows:
         if kind == "split":
@@ -482,7 +484,7 @@ class StreamReader(OfOneRelease, DataSourceStreamReader, SupportsTriggerAvailabl
 
 
 @dataclass(frozen=True)
-class _Told:
+class _SnapshotFiles:
     """How a snapshot tells its changes: entries of files, or (``replaces``) all that it removed and added."""
 
     snapshot: Snapshot
@@ -539,11 +541,11 @@ def _limit(key: str, text: str | None, table: str) -> int | None:
     """A limit of an epoch. Raises InvalidOption unless it is a whole number from 1 on, or a size of memory where bytes are meant."""
     if text is None:
         return None
-    found = memory_size(text, key) if key == MAX_BYTES else parse_digits(text)
-    if found is None or found < 1:
+    limit = memory_size(text, key) if key == MAX_BYTES else parse_digits(text)
+    if limit is None or limit < 1:
         accepted = "a size from 1 byte on, such as '64 mb'" if key == MAX_BYTES else "a whole number from 1 on"
         raise InvalidOption(key, text, accepted, table)
-    return found
+    return limit
 
 
 __all__ = ["OPTIONS", "ROW_KIND", "StreamChoice", "StreamOffset", "StreamReader"]

@@ -33,7 +33,7 @@ from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.spark.gathering import write_gathered, write_or_leave
 from lsm_core.spark.spark_columns import names_in_table
-from lsm_core.spark.spark_tasks import OfOneRelease, Outcome, decode, encode, raise_first, tells
+from lsm_core.spark.spark_tasks import OfOneRelease, Outcome, decode, encode, raise_first, raises_typed_errors
 from lsm_core.spark.spark_write import WriteJob, kind_column_of, runner_beside_driver, task_number
 from lsm_core.spark.write_folder import WriteFolder
 from lsm_core.table.writing import StreamCommit, after_commit
@@ -79,8 +79,8 @@ class StreamWriter(OfOneRelease, DataSourceStreamArrowWriter):
         """
         self._store, self._overwrite = store, overwrite
         if store.bucket_mode is BucketMode.CROSS_PARTITION:
-            what = "writeStream into a table whose keys may move between partitions; write each epoch by foreachBatch with lsm_core.spark.write_table"
-            raise UnsupportedFeature(what, store.name)
+            feature = "writeStream into a table whose keys may move between partitions; write each epoch by foreachBatch with lsm_core.spark.write_table"
+            raise UnsupportedFeature(feature, store.name)
         self._kind_column = kind_column_of(columns, store.schema)
         for name, own in zip(columns, names_in_table(columns, store.schema), strict=True):
             if name != self._kind_column and not store.schema.has_field(own):
@@ -114,83 +114,87 @@ class StreamWriter(OfOneRelease, DataSourceStreamArrowWriter):
             return EpochMessage(*about, failure=encode(error))
         return EpochMessage(*about, written, staged=staged)
 
-    @tells
+    @raises_typed_errors
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's name)
         """Publish an epoch as one snapshot (none where it wrote nothing), unless it is there; then compact, where that is asked for.
 
         Raises the error of the first task that failed, CommitConflict, also where another query writes under the same name, after which the
         epoch's files are deleted; CommitUnknown: they stay.
         """
-        told = [one for one in messages if isinstance(one, EpochMessage)]
-        if not told:
+        epochs = [message for message in messages if isinstance(message, EpochMessage)]
+        if not epochs:
             return
-        job, outcomes = self._job_of(told[0]), self._outcomes(told)
-        found = job.messages(outcomes)
+        job, outcomes = self._job_of(epochs[0]), self._outcomes(epochs)
+        commit_messages = job.messages(outcomes)
         try:
-            outcomes += self._gathered(job, told, found, outcomes)
-            found = job.messages(outcomes)
-            self._publish(job.joined(found, outcomes), told[0], batchId)
+            outcomes += self._gathered(job, epochs, commit_messages, outcomes)
+            commit_messages = job.messages(outcomes)
+            self._publish(job.join_messages(commit_messages, outcomes), epochs[0], batchId)
         except BaseException:
-            job.end(found, failed=True)
+            job.end(commit_messages, failed=True)
             raise
-        job.end(found)
+        job.end(commit_messages)
         if self._compaction in ("minor", "full"):
             self._compact()
 
-    def _publish(self, found: list[CommitMessage], of: EpochMessage, epoch: int) -> None:
+    def _publish(self, commit_messages: list[CommitMessage], of: EpochMessage, epoch: int) -> None:
         store, user = self._store, self._named or of.query
-        with discard_on_failure(store, found):
+        with discard_on_failure(store, commit_messages):
             done = latest_of_user(store, user)
             if done is not None:
                 self._require_own(done, user, of, epoch)
             if done is not None and done.identifier >= epoch:
-                abort(store, found)
+                abort(store, commit_messages)
                 return
             properties = {_QUERY: of.query, _RUN: of.run}
             if self._overwrite:
                 committer = Committer(store, user)
-                published = committer.overwrite(found, {}, commit_identifier=epoch, properties=properties)
+                published = committer.overwrite(commit_messages, {}, commit_identifier=epoch, properties=properties)
                 follows = self._compaction == "follow"
                 ids = published.snapshot_ids
                 after_commit(store, ids, batch=False, compact=follows, identifier=epoch, runner=runner_beside_driver)
             else:
                 commits = StreamCommit(store, user, compact=self._compaction == "follow", runner=runner_beside_driver)
-                commits.filter_and_commit({epoch: found}, properties=properties)
+                commits.filter_and_commit({epoch: commit_messages}, properties=properties)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's name)
         """Delete what tasks wrote. Spark calls this after a failed commit too; that one has cleaned up as far as is safe."""
-        told = [one for one in messages if isinstance(one, EpochMessage)]
-        if len(told) == len(messages) or not told:
+        epochs = [message for message in messages if isinstance(message, EpochMessage)]
+        if len(epochs) == len(messages) or not epochs:
             return
-        job = self._job_of(told[0])
+        job = self._job_of(epochs[0])
         with suppress(DredgeError, OSError):
-            abort(self._store, job.messages(self._outcomes(told)))
+            abort(self._store, job.messages(self._outcomes(epochs)))
         job.end(failed=True)
 
     def _gathered(
-        self, job: WriteJob, told: Sequence[EpochMessage], found: list[CommitMessage], outcomes: Sequence[Outcome]
+        self,
+        job: WriteJob,
+        epochs: Sequence[EpochMessage],
+        commit_messages: list[CommitMessage],
+        outcomes: Sequence[Outcome],
     ) -> list[Outcome]:
         """Write what tasks left, and return its outcomes. Raises the error of the first task that failed, StorageFull, CorruptFile."""
-        left = [(task, one.staged) for task, one in enumerate(told) if one.staged]
+        left = [(task, epoch.staged) for task, epoch in enumerate(epochs) if epoch.staged]
         if not left:
             return []
-        with discard_on_failure(self._store, found):
+        with discard_on_failure(self._store, commit_messages):
             raise_first(outcomes)
             # the plan of the tasks, which this process does not have
             planned = replace(job, history=BucketHistory.of_whole_table(self._store, ignore=self._overwrite))
-            return write_gathered(planned, left, [task for task, one in enumerate(told) if one.messages])
+            return write_gathered(planned, left, [task for task, epoch in enumerate(epochs) if epoch.messages])
 
-    def _job_of(self, told: EpochMessage) -> WriteJob:
+    def _job_of(self, epoch: EpochMessage) -> WriteJob:
         """The epoch's write as far as its end needs it."""
-        folder, history = WriteFolder(self._store, told.folder), BucketHistory(self._store)
-        return WriteJob(self._store, history, self._overwrite, family=told.family, folder=folder)
+        folder, history = WriteFolder(self._store, epoch.folder), BucketHistory(self._store)
+        return WriteJob(self._store, history, self._overwrite, family=epoch.family, folder=folder)
 
-    def _outcomes(self, told: Sequence[EpochMessage]) -> list[Outcome]:
-        what, found = f"writing table {self._store.name}", []
-        for task, message in enumerate(told):
-            found += [Outcome(task, data) for data in message.messages]
-            found += [Outcome(task, error=decode(message.failure, what))] if message.failure else []
-        return found
+    def _outcomes(self, epochs: Sequence[EpochMessage]) -> list[Outcome]:
+        title, outcomes = f"writing table {self._store.name}", []
+        for task, message in enumerate(epochs):
+            outcomes += [Outcome(task, data) for data in message.messages]
+            outcomes += [Outcome(task, error=decode(message.failure, title))] if message.failure else []
+        return outcomes
 
     def _require_own(self, done: LastOfUser, user: str, of: EpochMessage, epoch: int) -> None:
         """Epochs of two queries under one name would be taken for each other, and so would those of two runs of one query at once.
@@ -198,14 +202,16 @@ class StreamWriter(OfOneRelease, DataSourceStreamArrowWriter):
         Raises CommitConflict naming the name.
         """
         newest = snapshots.read(self._store, done.snapshot_id)
-        said = newest.properties or {}
+        properties = newest.properties or {}
         reason = None
-        if said.get(_QUERY) != of.query:
+        if properties.get(_QUERY) != of.query:
             reason = (
                 f"table {self._store.name}: commits under the name '{user}' are those of another query "
-                f"({said.get(_QUERY, 'none of a stream')}), this one is {of.query}; a query with a new checkpoint needs a new '{QUERY_ID}'"
+                f"({properties.get(_QUERY, 'none of a stream')}), this one is {of.query}; a query with a new checkpoint needs a new '{QUERY_ID}'"
             )
-        elif done.identifier >= epoch and said.get(_RUN) != of.run and self._has_committed(user, of.run, newest.id):
+        elif (
+            done.identifier >= epoch and properties.get(_RUN) != of.run and self._has_committed(user, of.run, newest.id)
+        ):
             reason = f"table {self._store.name}: query '{user}' runs twice at once, its other run has committed epoch {done.identifier}"
         if reason is not None:
             raise CommitConflict(ConflictKind.ALREADY_COMMITTED, (), user, newest.id, reason)
@@ -213,10 +219,10 @@ class StreamWriter(OfOneRelease, DataSourceStreamArrowWriter):
     def _has_committed(self, user: str, run: str, newest: int) -> bool:
         """Whether one of the last snapshots is a commit of this run."""
         for number in range(newest, max(0, newest - _MOST_LOOKED_AT), -1):
-            found = snapshots.try_read(self._store, number)
-            if found is None:
+            snapshot = snapshots.try_read(self._store, number)
+            if snapshot is None:
                 return False
-            if found.commit_user == user and (found.properties or {}).get(_RUN) == run:
+            if snapshot.commit_user == user and (snapshot.properties or {}).get(_RUN) == run:
                 return True
         return False
 

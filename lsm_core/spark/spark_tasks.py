@@ -65,7 +65,7 @@ class Versions:
         mine = Versions.here()
         if mine == self:
             return
-        pairs = [(one.name, getattr(self, one.name), getattr(mine, one.name)) for one in fields(self)]
+        pairs = [(field.name, getattr(self, field.name), getattr(mine, field.name)) for field in fields(self)]
         major = ("pyarrow", "pyspark")
         differ = [
             f"{name} {driver} on the driver and {worker} on the worker"
@@ -115,13 +115,13 @@ def encode(error: BaseException) -> bytes:
     return json.dumps(value, default=repr).encode()
 
 
-def decode(data: bytes, what: str) -> DredgeError:
+def decode(data: bytes, title: str) -> DredgeError:
     """Rebuild the error that ``encode`` wrote; errors that were not Dredge's own become SparkFailed(``what``)."""
     value = parse_json(data)
     kind = getattr(errors, value["type"], None) if value["type"] else None
     if isinstance(kind, type) and issubclass(kind, DredgeError):
         return kind(*value["args"], **value["kwargs"])
-    return SparkFailed(what, str(value["args"][0]))
+    return SparkFailed(title, str(value["args"][0]))
 
 
 class Shipped:
@@ -131,14 +131,14 @@ class Shipped:
     ``function(*given, batches)`` must be importable by the workers, which run it only with the versions that the driver has.
     """
 
-    def __init__(self, function: Callable[..., Iterator[pa.RecordBatch]], *given: Any) -> None:
-        self._function, self._given, self._versions = function, given, Versions.here()
+    def __init__(self, function: Callable[..., Iterator[pa.RecordBatch]], *arguments: Any) -> None:
+        self._function, self._arguments, self._versions = function, arguments, Versions.here()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run it in a task. Raises WorkerError for a typed error, SparkFailed among them where versions differ."""
         try:
             self._versions.require_here()
-            yield from self._function(*self._given, batches)
+            yield from self._function(*self._arguments, batches)
         except DredgeError as error:
             raise WorkerError(marked(error)) from error
 
@@ -148,15 +148,15 @@ def marked(error: DredgeError) -> str:
     return f"{error} DREDGE-ERROR[{base64.b64encode(encode(error)).decode()}]"
 
 
-def tells(method: Callable[..., Any]) -> Callable[..., Any]:
+def raises_typed_errors(method: Callable[..., Any]) -> Callable[..., Any]:
     """A method that Spark calls, whose typed errors begin with their sentence and carry a note: Spark shows them with their traces, in which
     `typed` finds them by it.
     """
 
     @wraps(method)
-    def call(*given: Any, **named: Any) -> Any:
+    def call(*arguments: Any, **named: Any) -> Any:
         try:
-            return method(*given, **named)
+            return method(*arguments, **named)
         except DredgeError as error:
             noted(error)
             raise
@@ -170,7 +170,7 @@ class OfOneRelease:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, _VERSIONS: Versions.here()}
 
-    @tells
+    @raises_typed_errors
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Raise SparkFailed, naming both sides, where versions differ."""
         own = dict(state)
@@ -225,7 +225,7 @@ def await_query(query: StreamingQuery, timeout_s: float | None = None) -> bool:
 
 
 @contextmanager
-def translated(what: str) -> Iterator[None]:
+def translated(title: str) -> Iterator[None]:
     """Turn what Spark raises inside into the worker's own typed error, or into SparkFailed(``what``) with one clear line."""
     try:
         yield
@@ -235,15 +235,15 @@ def translated(what: str) -> Iterator[None]:
         modules = {kind.__module__.split(".")[0] for kind in type(error).__mro__}
         if not modules & {"pyspark", "py4j", "grpc"} and not isinstance(error, (ConnectionError, EOFError)):
             raise  # none of Spark's
-        raise typed(error, what) from error
+        raise typed_error(error, title) from error
 
 
-def typed(error: BaseException, what: str) -> DredgeError:
+def typed_error(error: BaseException, title: str) -> DredgeError:
     """Return the typed error inside an exception of Spark."""
     text = str(error)
-    found = _MARK.search(text)
-    if found is not None:
-        return decode(base64.b64decode(found.group(1)), what)
+    mark = _MARK.search(text)
+    if mark is not None:
+        return decode(base64.b64decode(mark.group(1)), title)
     missing = _MISSING_PATH.search(text)
     if missing is not None:
         return CorruptFile(missing.group(1), "the file is missing")
@@ -258,10 +258,10 @@ def typed(error: BaseException, what: str) -> DredgeError:
         )
     lacking = _NO_DREDGE.search(text)
     if lacking is not None:
-        return SparkFailed(what, f"{_LACKS}: {lacking.group(1) or lacking.group(2)}; {_GIVE_IT}")
+        return SparkFailed(title, f"{_LACKS}: {lacking.group(1) or lacking.group(2)}; {_GIVE_IT}")
     telling = _TELLING.search(text)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return SparkFailed(what, telling.group(1) if telling else (lines[0] if lines else type(error).__name__))
+    return SparkFailed(title, telling.group(1) if telling else (lines[0] if lines else type(error).__name__))
 
 
 # -- the workers' Python -------------------------------------------------------------------------------------------------
@@ -315,9 +315,9 @@ def require_workers(session: SparkSession) -> None:
     try:
         session.range(0, 1, 1, 1).mapInArrow(Shipped(_import_source), "id BIGINT").collect()
     except Exception as error:
-        found = typed(error, "")
-        if isinstance(found, SparkFailed) and found.what == "comparing versions":
-            raise found from error
+        own_error = typed_error(error, "")
+        if isinstance(own_error, SparkFailed) and own_error.what == "comparing versions":
+            raise own_error from error
         lines = re.findall(r"^\s*(?:\[?\w+(?:Error|Exception|MISMATCH)\b.*)$", str(error), re.MULTILINE)
         cause = lines[-1].strip() if lines else "it did not start"
         python = _python_of(session) or "the server's"
@@ -433,7 +433,7 @@ def setting(spark: SparkSession, key: str, value: str) -> Iterator[None]:
 
 
 def run_tasks(
-    spark: SparkSession, what: str, payloads: Sequence[bytes], work: Callable[[bytes], bytes]
+    spark: SparkSession, title: str, payloads: Sequence[bytes], work: Callable[[bytes], bytes]
 ) -> list[Outcome]:
     """Run ``work`` on every payload, one Spark task each, and return the outcomes in payload order.
 
@@ -445,9 +445,9 @@ def run_tasks(
 
     rows = pa.table([pa.array(range(len(payloads)), pa.int32()), pa.array(payloads, pa.binary())], schema=PAYLOADS)
     use_this_python(spark)
-    with translated(what):
+    with translated(title):
         spread = spark.createDataFrame(rows).repartitionById(len(payloads), "task")
-        return collect(spread.mapInArrow(Shipped(_each, work), ANSWER_DDL), what)
+        return collect(spread.mapInArrow(Shipped(_each, work), ANSWER_DDL), title)
 
 
 def _each(work: Callable[[bytes], bytes], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -462,14 +462,14 @@ def _each(work: Callable[[bytes], bytes], batches: Iterator[pa.RecordBatch]) -> 
                 yield answer(number, done)
 
 
-def collect(answers: DataFrame, what: str) -> list[Outcome]:
+def collect(answers: DataFrame, title: str) -> list[Outcome]:
     """Fetch a job's answers (`ANSWER_DDL`) and return them in task order; this is all that comes to the driver."""
-    with translated(what):
-        found = answers.toArrow().sort_by("task")
-    tasks, done, failed = (found.column(name).to_numpy(zero_copy_only=False) for name in ANSWER_SCHEMA.names)
+    with translated(title):
+        rows = answers.toArrow().sort_by("task")
+    tasks, done, failed = (rows.column(name).to_numpy(zero_copy_only=False) for name in ANSWER_SCHEMA.names)
     return [
-        Outcome(int(tasks[i]), done[i] or b"", decode(failed[i], what) if failed[i] else None)
-        for i in range(found.num_rows)  # one per task
+        Outcome(int(tasks[i]), done[i] or b"", decode(failed[i], title) if failed[i] else None)
+        for i in range(rows.num_rows)  # one per task
     ]
 
 
@@ -512,14 +512,14 @@ __all__ = [
     "marked",
     "noted",
     "raise_first",
+    "raises_typed_errors",
     "require_workers",
     "run_tasks",
     "setting",
     "slots_of",
     "store_of",
-    "tells",
     "this_executor",
     "translated",
-    "typed",
+    "typed_error",
     "use_this_python",
 ]

@@ -72,14 +72,16 @@ class _Compared:
 
     def same(self, sides: tuple[_Side, _Side], facts: Sequence[Mapping[int, Facts]]) -> bool:
         """Whether both sides say the same, from as many stored rows as metadata promises."""
-        one, two = (self.total(side) for side in facts)
-        complete = all(f[0] == side.stored_rows(self.places) for f, side in zip((one, two), sides, strict=True))
-        return complete and one[1:] == two[1:]
+        first, second = (self.total(side) for side in facts)
+        complete = all(f[0] == side.stored_rows(self.places) for f, side in zip((first, second), sides, strict=True))
+        return complete and first[1:] == second[1:]
 
     def difference(self, facts: Sequence[Mapping[int, Facts]]) -> BucketDifference:
         """How the sides differ."""
-        one, two = (self.total(side) for side in facts)
-        return BucketDifference(self.name, one[1], two[1], f"{one[2]:x}/{one[3]:x}", f"{two[2]:x}/{two[3]:x}")
+        first, second = (self.total(side) for side in facts)
+        return BucketDifference(
+            self.name, first[1], second[1], f"{first[2]:x}/{first[3]:x}", f"{second[2]:x}/{second[3]:x}"
+        )
 
 
 def verify_table(
@@ -106,9 +108,9 @@ def verify_table(
     began = time.monotonic()
     store = store_of(table, spark)
     require_readable(store)
-    found = [snapshots.read(store, number) for number in (a, b)]
+    pair = [snapshots.read(store, number) for number in (a, b)]
     live_a, live_b = entries_to_compare(store, a, b, places, appended=appended)
-    for snapshot, live in zip(found, (live_a, live_b), strict=True):
+    for snapshot, live in zip(pair, (live_a, live_b), strict=True):
         require_plain_files(store, snapshot, live)
     values = _value_parts(store)
     total = _places(pa.concat_tables([live_a.select(list(_PLACE)), live_b.select(list(_PLACE))])).num_rows
@@ -120,16 +122,16 @@ def verify_table(
     rows = [0, 0]
     if changed:
         with translated(f"verifying table {store.name}"):
-            clock = expiry_clock(found[1])
+            clock = expiry_clock(pair[1])
             frames: list[DataFrame | None] = []  # what each side says; None where it has no file
             for side in sides:
-                files = [(at, one) for at, place in enumerate(changed) for one in _by_age(side.files.get(place, []))]
+                files = [(at, file) for at, place in enumerate(changed) for file in _by_age(side.files.get(place, []))]
                 frames.append(merged_view(spark, store, files, clock) if files else None)
             facts = _facts(frames, values)
-            rows = [sum(int(fact[1]) for fact in one.values()) for one in facts]
-            wrong = [one for one in _compared(store, changed, live_a, live_b) if not one.same(sides, facts)]
-            differences = [one.difference(facts) for one in wrong]
-            examples = _examples(store, sides, frames, [number for one in wrong for number in one.numbers])
+            rows = [sum(int(fact[1]) for fact in side_facts.values()) for side_facts in facts]
+            wrong = [place for place in _compared(store, changed, live_a, live_b) if not place.same(sides, facts)]
+            differences = [place.difference(facts) for place in wrong]
+            examples = _examples(store, sides, frames, [number for place in wrong for number in place.numbers])
     return SparkVerifyReport(
         table=store.name,
         snapshot_a=a,
@@ -151,14 +153,14 @@ def _places(entries: pa.Table) -> pa.Table:
     return entries.group_by(list(_PLACE)).aggregate([])
 
 
-def _touched(one: pa.Table, two: pa.Table) -> pa.Table:
+def _touched(first: pa.Table, second: pa.Table) -> pa.Table:
     """The (partition, bucket) pairs whose files or levels differ: joins over columns, whatever the number of files."""
     names = [
         pc.binary_join_element_wise(side.column("file_name"), side.column("level").cast(pa.string()), "/")
-        for side in (one, two)
+        for side in (first, second)
     ]
-    only_one = one.filter(pc.invert(pc.is_in(names[0], names[1])))
-    only_two = two.filter(pc.invert(pc.is_in(names[1], names[0])))
+    only_one = first.filter(pc.invert(pc.is_in(names[0], names[1])))
+    only_two = second.filter(pc.invert(pc.is_in(names[1], names[0])))
     return _places(pa.concat_tables([only_one.select(list(_PLACE)), only_two.select(list(_PLACE))]))
 
 
@@ -166,10 +168,10 @@ def _files_of(entries: pa.Table, touched: pa.Table) -> dict[Place, list[Manifest
     """The files of the touched buckets as objects."""
     numbered = entries.select(list(_PLACE)).append_column("row", pa.array(range(entries.num_rows), pa.int64()))
     rows = numbered.join(touched, list(_PLACE), join_type="left semi").column("row")
-    found: dict[Place, list[ManifestEntry]] = {}
+    files: dict[Place, list[ManifestEntry]] = {}
     for entry in table_to_entries(entries.take(rows)):
-        found.setdefault((entry.partition, entry.bucket), []).append(entry)
-    return found
+        files.setdefault((entry.partition, entry.bucket), []).append(entry)
+    return files
 
 
 def _value_parts(store: TableStore) -> list[str]:
@@ -205,46 +207,48 @@ def _facts(frames: Sequence[DataFrame | None], parts: Sequence[str]) -> list[dic
     Both sides are one query: planning and starting a job costs more than most buckets.
     """
     hashes = [f"xxhash64({seed}, {', '.join(parts)})" for seed in (1, 2)]
-    both: DataFrame | None = None
+    union: DataFrame | None = None
     for side, frame in enumerate(frames):
         if frame is not None:
             columns = [f"{side} AS side", "__dredge_bucket AS bucket", VERSIONS, "__dredge_row AS present"]
-            one = frame.selectExpr(*columns, *(f"{value} AS h{number}" for number, value in enumerate(hashes)))
-            both = one if both is None else both.unionAll(one)
-    if both is None:
+            columns_of_side = frame.selectExpr(
+                *columns, *(f"{value} AS h{number}" for number, value in enumerate(hashes))
+            )
+            union = columns_of_side if union is None else union.unionAll(columns_of_side)
+    if union is None:
         return [{} for _ in frames]
     # halves, whose sums no bucket overflows
     halves = [half.format(name) for name in ("h0", "h1") for half in ("shiftright({}, 32)", "{} & 4294967295")]
     sums = [f"sum(IF(present, {half}, 0))" for half in halves]
-    found = (
-        both.groupBy("side", "bucket")
+    rows = (
+        union.groupBy("side", "bucket")
         .agg(*expressions([_VERSIONS, "count_if(present)", *sums]))
         .toDF("side", "bucket", "raw", "rows", "high one", "low one", "high two", "low two")
         .toArrow()
     )
-    values = [column.to_numpy(zero_copy_only=False) for column in found.columns]
+    values = [column.to_numpy(zero_copy_only=False) for column in rows.columns]
     facts: list[dict[int, Facts]] = [{} for _ in frames]
-    for i in range(found.num_rows):  # one per side and bucket
+    for i in range(rows.num_rows):  # one per side and bucket
         numbers = [int(value[i]) for value in values]
-        one, two = ((numbers[at] << 32) + numbers[at + 1] for at in (4, 6))
-        facts[numbers[0]][numbers[1]] = (numbers[2], numbers[3], one, two)
+        columns_of_side, two = ((numbers[at] << 32) + numbers[at + 1] for at in (4, 6))
+        facts[numbers[0]][numbers[1]] = (numbers[2], numbers[3], columns_of_side, two)
     return facts
 
 
-def _compared(store: TableStore, changed: Sequence[Place], one: pa.Table, two: pa.Table) -> list[_Compared]:
+def _compared(store: TableStore, changed: Sequence[Place], first: pa.Table, second: pa.Table) -> list[_Compared]:
     """Return what to compare of the changed places: each by itself, unless rows may lie in another place later.
 
     Those of a partition whose number of buckets changed are compared together, as are those of a partition with dynamic buckets,
     and all places of a table whose keys move between partitions.
     """
     moving = {BucketMode.DYNAMIC: "buckets", BucketMode.CROSS_PARTITION: "partitions"}.get(store.bucket_mode, "")
-    counts = [_bucket_counts(side) for side in (one, two)]
+    counts = [_bucket_counts(side) for side in (first, second)]
     rescaled = {p for p in counts[0].keys() & counts[1].keys() if counts[0][p] != counts[1][p]}
     together: dict[tuple[bytes, int | None], list[int]] = {}
     for number, (partition, bucket) in enumerate(changed):
         scope = b"" if moving == "partitions" else partition
         together.setdefault((scope, None if moving or partition in rescaled else bucket), []).append(number)
-    found = []
+    compared = []
     for (partition, single), numbers in together.items():
         if moving and len(numbers) == 1:
             partition, single = changed[numbers[0]]
@@ -258,17 +262,17 @@ def _compared(store: TableStore, changed: Sequence[Place], one: pa.Table, two: p
             name = f"{folder}, {buckets} buckets".removeprefix(", ")
         else:
             name = f"{folder}/bucket-{single}".removeprefix("/")
-        found.append(_Compared(name, tuple(numbers), tuple(changed[number] for number in numbers)))
-    return found
+        compared.append(_Compared(name, tuple(numbers), tuple(changed[number] for number in numbers)))
+    return compared
 
 
 def _bucket_counts(entries: pa.Table) -> dict[bytes, list[int]]:
     """The recorded number of buckets by partition (more than one where a rescale was not finished)."""
     pairs = entries.group_by(["partition", "total_buckets"]).aggregate([]).sort_by("total_buckets")
-    found: dict[bytes, list[int]] = {}
+    totals: dict[bytes, list[int]] = {}
     for partition, total in zip(*(pairs.column(name).to_pylist() for name in pairs.column_names), strict=True):
-        found.setdefault(partition, []).append(total)
-    return found
+        totals.setdefault(partition, []).append(total)
+    return totals
 
 
 def _examples(
@@ -283,13 +287,13 @@ def _examples(
         None if frame is None else frame.where(f"__dredge_row AND __dredge_bucket IN ({chosen})").select(*columns)
         for frame in frames
     ]
-    found: list[str] = []
-    for here, there, side in ((shown[0], shown[1], sides[0]), (shown[1], shown[0], sides[1])):
+    examples: list[str] = []
+    for here, other_side, side in ((shown[0], shown[1], sides[0]), (shown[1], shown[0], sides[1])):
         if here is None:
             continue
-        only = here if there is None else here.exceptAll(there)
-        found += [f"only in snapshot {side.snapshot_id}: {row}" for row in only.limit(_EXAMPLES).collect()]
-    return tuple(found)
+        only = here if other_side is None else here.exceptAll(other_side)
+        examples += [f"only in snapshot {side.snapshot_id}: {row}" for row in only.limit(_EXAMPLES).collect()]
+    return tuple(examples)
 
 
 __all__ = ["SparkVerifyReport", "verify_table"]

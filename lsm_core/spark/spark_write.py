@@ -216,19 +216,19 @@ class WriteJob:
                 kinds = None if sent.kinds is None else sent.kinds.take(at)
                 yield place, RoutedRows(partition, bucket, sent.rows.take(at), kinds)
 
-    def checked(
+    def check_rows(
         self, batches: Iterable[pa.RecordBatch], task: int, kind_column: str | None = None
     ) -> Iterator[tuple[int, pa.Table, pa.Array | None]]:
         """The rows of Spark partition ``task``, each piece with its place, and kinds, as they will be written. Raises as :meth:`routed`."""
         writer = self._writer()
-        for place, given, rows, kinds in self._pieces(batches, task, kind_column):
-            yield place, *writer.checked(rows, kinds, given)
+        for place, numbering, rows, kinds in self._pieces(batches, task, kind_column):
+            yield place, *writer.check_rows(rows, kinds, numbering)
 
     def to_key_owners(
         self, batches: Iterable[pa.RecordBatch], task: int, kind_column: str | None = None
     ) -> Iterator[tuple[int, RoutedRows]]:
         """As :meth:`to_assigners` where keys move: all rows of a key go to one, in their order, whatever partitions they name."""
-        for place, rows, kinds in self.checked(batches, task, kind_column):
+        for place, rows, kinds in self.check_rows(batches, task, kind_column):
             if not rows.num_rows:
                 continue
             # the key without partition columns: rows of one key have one, too
@@ -278,8 +278,8 @@ class WriteJob:
         self, batches: Iterable[pa.RecordBatch], task: int, kind_column: str | None, assign: Assign | None
     ) -> Iterator[tuple[int, RoutedRows]]:
         writer = self._writer()
-        for place, given, rows, kinds in self._pieces(batches, task, kind_column):
-            for routed in writer.routed(rows, kinds, given, assign):
+        for place, numbering, rows, kinds in self._pieces(batches, task, kind_column):
+            for routed in writer.routed(rows, kinds, numbering, assign):
                 yield place, routed
 
     def _pieces(
@@ -291,16 +291,16 @@ class WriteJob:
         seen, context = 0, TaskContext.get()
         zone = self.zone or (None if context is None else context.getLocalProperty(SESSION_ZONE))
         for piece in in_pieces(batches):
-            given, kinds = RowNumbering(seen, f"partition {task} of the DataFrame"), None
+            numbering, kinds = RowNumbering(seen, f"partition {task} of the DataFrame"), None
             rows = piece.rename_columns(list(self.columns)) if self.columns else piece
             if kind_column is not None:
-                kinds = kinds_from_text(rows.column(kind_column), self.store.name, kind_column, given.row)
+                kinds = kinds_from_text(rows.column(kind_column), self.store.name, kind_column, numbering.row)
                 rows = rows.drop_columns([kind_column])
             rows = rows.rename_columns(names_in_table(rows.column_names, self.store.schema))
             if self.assigns:
-                rows = assigned(rows, self.store.schema, zone, self.store.name, given)
+                rows = assigned(rows, self.store.schema, zone, self.store.name, numbering)
             rows = in_session_zone(rows, self.store.schema, zone, self.store.name)
-            yield (task << _TASK_SHIFT) + seen, given, rows, kinds
+            yield (task << _TASK_SHIFT) + seen, numbering, rows, kinds
             seen += piece.num_rows
 
     def write(self, groups: Iterable[RoutedRows], task: int, sequence_offset: int | None = None) -> list[bytes]:
@@ -350,15 +350,15 @@ class WriteJob:
         """
         messages = self.messages(outcomes)
         try:
-            found = self._published(messages, outcomes, scope)
+            snapshot_id = self._published(messages, outcomes, scope)
         except BaseException:
             self.end(messages, failed=True)
             raise
         self.end(messages)
-        return found
+        return snapshot_id
 
     def _published(self, messages: list[CommitMessage], outcomes: Sequence[Outcome], scope: Scope) -> int | None:
-        messages = self.joined(messages, outcomes)
+        messages = self.join_messages(messages, outcomes)
         with discard_on_failure(self.store, messages):
             if self.is_there:  # the same commit was made meanwhile by another process: it has other files
                 abort(self.store, messages)
@@ -387,7 +387,7 @@ class WriteJob:
         known = not failed and bool(places)
         self.folder.end(self.family, messages, {*places, f"{self.store.root}/index"} if known else None, failed=failed)
 
-    def joined(self, messages: list[CommitMessage], outcomes: Sequence[Outcome]) -> list[CommitMessage]:
+    def join_messages(self, messages: list[CommitMessage], outcomes: Sequence[Outcome]) -> list[CommitMessage]:
         """The messages of all tasks as one commit takes them. Raises the error of the first task that failed: the files of all are deleted then."""
         with discard_on_failure(self.store, messages):
             raise_first(outcomes)
@@ -459,8 +459,8 @@ def write_table(
     spark = active_session() if frame is None else frame.sparkSession
     store = store_of(table, spark)
     rows = as_rows(df, store.name) if frame is None else None
-    given = frame.schema if rows is None else rows.schema
-    store, row_kind_column = prepared(store, given, row_kind_column, merge_schema)
+    schema = frame.schema if rows is None else rows.schema
+    store, row_kind_column = prepared(store, schema, row_kind_column, merge_schema)
     numbered = numbered_commit(store, commit_user, commit_identifier)
     if isinstance(overwrite, str):
         replace_condition(store, overwrite)
@@ -496,8 +496,8 @@ def _write_rows(
     job = replace(job, assigns=False)
     batches = (_decoded(batch) for batch in (rows.to_batches() if isinstance(rows, pa.Table) else rows))
     if job.keys_move:
-        checked = job.checked(batches, 0, row_kind_column)
-        groups = job.moved((place, RoutedRows(b"", 0, *piece)) for place, *piece in checked)
+        checked_rows = job.check_rows(batches, 0, row_kind_column)
+        groups = job.moved((place, RoutedRows(b"", 0, *piece)) for place, *piece in checked_rows)
     else:
         groups = job.routed(batches, 0, row_kind_column, alone=True)
     try:
@@ -564,7 +564,7 @@ def write_frame(df: DataFrame, job: WriteJob, row_kind_column: str | None = None
 
 def prepared(
     store: TableStore,
-    given: StructType | pa.Schema,
+    incoming: StructType | pa.Schema,
     kind_column: str | None = None,
     merge_schema: Catalog | None = None,
     *,
@@ -576,17 +576,17 @@ def prepared(
     ``explicit_casts``: types are also merged where values may be lost. ``advice``: what to do about a column that the table has not. Raises as
     `write_table` does.
     """
-    fields = given if isinstance(given, pa.Schema) else arrow_of(given, store.name)
+    fields = incoming if isinstance(incoming, pa.Schema) else arrow_of(incoming, store.name)
     if kind_column is None:
         kind_column = kind_column_of(fields.names, store.schema)
     if kind_column is not None and kind_column not in fields.names:
         raise ColumnNotFound(store.name, kind_column, fields.names)
-    fields = pa.schema([one for one in fields if one.name != kind_column])
+    fields = pa.schema([field for field in fields if field.name != kind_column])
     fields = pa.schema(
-        [one.with_name(name) for one, name in zip(fields, names_in_table(fields.names, store.schema), strict=True)]
+        [field.with_name(name) for field, name in zip(fields, names_in_table(fields.names, store.schema), strict=True)]
     )
     if merge_schema is not None:
-        kinds = {one.name: from_arrow(one.type) for one in fields}
+        kinds = {field.name: from_arrow(field.type) for field in fields}
         changes = merging_changes(store.schema, kinds, store.name, explicit=explicit_casts)
         if changes:
             merge_schema.alter_table(store.name, changes)
@@ -594,7 +594,7 @@ def prepared(
     unknown = next((name for name in fields.names if not store.schema.has_field(name)), None)
     if unknown is not None:
         raise ColumnNotFound(store.name, unknown, store.schema.field_names, advice)
-    if not isinstance(given, pa.Schema):
+    if not isinstance(incoming, pa.Schema):
         require_assignable(fields, store.schema, store.name)
     require_columns(fields, store.schema, store.name)
     return store, kind_column
@@ -602,44 +602,46 @@ def prepared(
 
 def kind_column_of(names: Sequence[str], schema: TableSchema) -> str | None:
     """Which of the columns of a frame is `_row_kind`, in any case, and holds the kinds of rows: none where the table has such a column."""
-    found = [name for name, own in zip(names, names_in_table(names, schema), strict=True) if not schema.has_field(own)]
-    return next((name for name in found if name.lower() == ROW_KIND), None)
+    unknown = [
+        name for name, own in zip(names, names_in_table(names, schema), strict=True) if not schema.has_field(own)
+    ]
+    return next((name for name in unknown if name.lower() == ROW_KIND), None)
 
 
 def _outcomes_of_tasks(df: DataFrame, job: WriteJob, row_kind_column: str | None) -> list[Outcome]:
     """Run the passes that the table's buckets ask for, as one Spark job."""
-    store, spark, what = job.store, df.sparkSession, f"writing table {job.store.name}"
+    store, spark, title = job.store, df.sparkSession, f"writing table {job.store.name}"
     tasks = tasks_of(spark)
     use_this_python(spark)
     job = replace(job, zone=str(spark.conf.get(SESSION_ZONE)))
     if any("`" in name for name in df.columns):  # Spark finds no such column where it hands rows to Python
         job = replace(job, columns=tuple(df.columns))
         df = df.toDF(*(f"c{number}" for number in range(len(df.columns))))
-    with translated(what), batches_of(spark, _BATCH_BYTES):
+    with translated(title), batches_of(spark, _BATCH_BYTES):
         if store.bucket_mode in (BucketMode.UNAWARE, BucketMode.POSTPONE):  # any task may write any row
-            told = df.mapInArrow(Shipped(_written_where_it_lies, job, row_kind_column), ANSWER_DDL)
+            answers = df.mapInArrow(Shipped(_written_where_it_lies, job, row_kind_column), ANSWER_DDL)
         elif store.bucket_mode in (BucketMode.DYNAMIC, BucketMode.CROSS_PARTITION):
             moved = df.mapInArrow(Shipped(_sent_to_assigners, job, row_kind_column), MESSAGES_DDL)
             moved = moved.repartitionById(job.assigners, "slot").sortWithinPartitions("partition", "bucket", "place")
             moved = moved.mapInArrow(Shipped(_sent_by_assigners, job, tasks), MESSAGES_DDL)
             sorted_in_slots = moved.repartitionById(tasks, "slot").sortWithinPartitions("partition", "bucket", "place")
-            told = sorted_in_slots.mapInArrow(Shipped(_written_as_received, job), ANSWER_DDL)
+            answers = sorted_in_slots.mapInArrow(Shipped(_written_as_received, job), ANSWER_DDL)
         else:
-            told = df.mapInArrow(Shipped(_written_where_it_lies, job, row_kind_column), ANSWER_DDL)
-            size = _bytes_below(told)
-            if size is None or size > _ONE_TASK_BYTES or not _is_one_task(told, size):
+            answers = df.mapInArrow(Shipped(_written_where_it_lies, job, row_kind_column), ANSWER_DDL)
+            size = _bytes_below(answers)
+            if size is None or size > _ONE_TASK_BYTES or not _is_one_task(answers, size):
                 slots = _slots(df, store, size)
                 moved = df.mapInArrow(Shipped(_sent_to_buckets, job, row_kind_column, slots), MESSAGES_DDL)
                 in_order = moved.repartitionById(slots, "slot").sortWithinPartitions("partition", "bucket", "place")
-                told = in_order.mapInArrow(Shipped(_written_as_received, job), ANSWER_DDL)
-        return collect(told, what)
+                answers = in_order.mapInArrow(Shipped(_written_as_received, job), ANSWER_DDL)
+        return collect(answers, title)
 
 
-def _bytes_below(told: DataFrame) -> int | None:
+def _bytes_below(answers: DataFrame) -> int | None:
     """How many bytes Spark thinks the frame has that ``told`` maps; None where a Connect server's plan does not say it."""
-    plan = getattr(told, "_jdf", None)
+    plan = getattr(answers, "_jdf", None)
     if plan is None:
-        return estimated_bytes(told._explain_string(mode="cost"))
+        return estimated_bytes(answers._explain_string(mode="cost"))
     whole = plan.queryExecution().optimizedPlan()
     below = whole.children().apply(0) if whole.children().size() else whole  # all of it, where nothing is left to map
     return int(str(below.stats().sizeInBytes()))
@@ -652,21 +654,21 @@ def estimated_bytes(plan: str) -> int | None:
     return int(sizes[min(1, len(sizes) - 1)]) if sizes else None
 
 
-def _is_one_task(told: DataFrame, size: int) -> bool:
+def _is_one_task(answers: DataFrame, size: int) -> bool:
     """Whether one task does it all: the same files as after a shuffle come without one then.
 
     A few small files that Spark would share out among its cores are read by one task, if nothing else happens to their rows that is
     slow: more tasks take longer to start than one takes to write. False where the number of tasks is not known before a part of the
     query has run, and on Connect, which does not tell it.
     """
-    if getattr(told, "_jdf", None) is None:
+    if getattr(answers, "_jdf", None) is None:
         return False
-    execution = told._jdf.queryExecution()
+    execution = answers._jdf.queryExecution()
     operators = _operators(execution.executedPlan())
     # stages of their own would be run to count what comes out of them, and Python's sources asked twice
     if any(name.startswith(_RUN_BEFORE) or "Exchange" in name for name in operators):
         return False
-    spark = told.sparkSession
+    spark = answers.sparkSession
     read_only = all(name.startswith(_QUICK) for name in operators[1:])  # but for our own
     if size <= _JOINED_BYTES and read_only and spark.conf.get(_LEAST_PARTITIONS, None) is None:
         with setting(spark, _LEAST_PARTITIONS, "1"):
@@ -697,8 +699,8 @@ def numbered_commit(store: TableStore, user: str | None, number: int | str | Non
         raise InvalidOption("commit_user", user, "a name of the writer's own beside commit_identifier", store.name)
     if number is None:
         raise InvalidOption("commit_identifier", number, "a number that grows, beside commit_user", store.name)
-    given = parse_digits(number) if isinstance(number, str) else number
-    named = whole_number(number if given is None else given, "commit_identifier", store.name, least=0)
+    parsed = parse_digits(number) if isinstance(number, str) else number
+    named = whole_number(number if parsed is None else parsed, "commit_identifier", store.name, least=0)
     if named >= BATCH:
         raise InvalidOption(
             "commit_identifier", named, f"a number below {BATCH}, which says that a commit has none", store.name
@@ -797,7 +799,9 @@ def sent(rows: Iterator[tuple[int, RoutedRows]], slot: Callable[[RoutedRows], in
         size = 0
         for place, routed in piece:
             to, at = slot(routed), 0
-            for batch in (frame for one in routed.rows.combine_chunks().to_batches() for frame in in_frames(one)):
+            for batch in (
+                frame for batch_rows in routed.rows.combine_chunks().to_batches() for frame in in_frames(batch_rows)
+            ):
                 kinds = None
                 if routed.kinds is not None:
                     kinds = routed.kinds.slice(at, batch.num_rows).to_numpy(zero_copy_only=False).tobytes()
@@ -825,11 +829,11 @@ def received(schema: TableSchema, batches: Iterator[pa.RecordBatch]) -> Iterator
     for batch in batches:
         for message in zip(*(batch.column(name) for name in MESSAGES.names[1:]), strict=True):
             partition, bucket, place, rows, kinds, follows = (value.as_py() for value in message)
-            found = pa.Table.from_batches([pa.ipc.read_record_batch(pa.py_buffer(rows), arrow_schema)])
+            table = pa.Table.from_batches([pa.ipc.read_record_batch(pa.py_buffer(rows), arrow_schema)])
             numbers = (
                 None if kinds is None else pa.Array.from_buffers(pa.int8(), len(kinds), [None, pa.py_buffer(kinds)])
             )
-            yield place, RoutedRows(partition, bucket, found, numbers, follows)
+            yield place, RoutedRows(partition, bucket, table, numbers, follows)
 
 
 def _written_as_received(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -78,17 +78,17 @@ def new_values(spark: SparkSession, store: TableStore, values: Mapping[str, Any]
         ColumnNotFound: An expression names a column that the table does not have.
         UnsupportedFeature: An expression has a part that Arrow and Spark do not compute alike.
     """
-    found = dict(values)
+    translated = dict(values)
     fixed = {*store.schema.primary_keys, *store.schema.partition_keys}
     for name, value in values.items():
         if not store.schema.has_field(name) or name in fixed:
             continue  # refused by whoever takes the values
         if isinstance(value, str):
             if store.schema.field(name).type.root not in _TEXTS and not _is_value(value, store.schema.field(name).type):
-                found[name] = arrow_expression(value, store, name)
+                translated[name] = arrow_expression(value, store, name)
         elif type(value).__name__ == "Column" and type(value).__module__.startswith("pyspark.sql"):
-            found[name] = arrow_expression(_text_of(spark, store, name, value), store, name)
-    return found
+            translated[name] = arrow_expression(_text_of(spark, store, name, value), store, name)
+    return translated
 
 
 def _is_value(text: str, kind: DataType) -> bool:
@@ -149,17 +149,17 @@ def arrow_expression(text: str, store: TableStore, name: str) -> pc.Expression:
         raise InvalidData(
             store.name, name, f"{text[:80]!r} is no value of this column, and no single expression of SQL"
         )
-    found = _Translation(store, name).of(_known(tree.expressions[0].unalias(), store, name))
+    expression = _Translation(store, name).of(_known(tree.expressions[0].unalias(), store, name))
     nothing = pa.RecordBatch.from_arrays(
-        [pa.array([], one.type) for one in store.schema.arrow_schema], names=store.schema.field_names
+        [pa.array([], field.type) for field in store.schema.arrow_schema], names=store.schema.field_names
     )
     try:
-        evaluate(nothing, [found])
+        evaluate(nothing, [expression])
     except (pa.ArrowException, KeyError, TypeError) as error:
         raise InvalidData(
             store.name, name, f"its new value cannot be computed: {str(error).splitlines()[0]}"
         ) from error
-    return found
+    return expression
 
 
 def _known(tree: exp.Expr, store: TableStore, name: str) -> exp.Expr:
@@ -246,20 +246,20 @@ class _Translation:
     def _alike(self, left: exp.Expr, right: exp.Expr, depth: int) -> tuple[pc.Expression, pc.Expression]:
         """Both sides; a text beside a column of another type as that type, as Spark takes it."""
         sides = [self.of(left, depth + 1), self.of(right, depth + 1)]
-        for this, other in ((0, 1), (1, 0)):
-            node, beside = (left, right)[this], (left, right)[other]
+        for side, other in ((0, 1), (1, 0)):
+            node, beside = (left, right)[side], (left, right)[other]
             if isinstance(node, exp.Literal) and node.is_string and isinstance(beside, exp.Column):
                 (name,) = names_in_table([beside.name], self._store.schema)
                 if pa.types.is_string(self._store.schema.arrow_schema.field(name).type):
                     continue
                 kind = self._store.schema.arrow_schema.field(name).type
                 try:
-                    sides[this] = pc.scalar(pa.scalar(node.name).cast(kind))
+                    sides[side] = pc.scalar(pa.scalar(node.name).cast(kind))
                 except pa.ArrowException as error:
                     reason = f"{node.sql(dialect='spark')} cannot be compared with column '{name}': {error}"
                     raise InvalidData(self._store.name, self._column, reason) from error
             if isinstance(node, exp.Literal) and not node.is_string and pa.types.is_decimal(self._type(sides[other])):
-                sides[this] = pc.scalar(Decimal(node.name))
+                sides[side] = pc.scalar(Decimal(node.name))
         return sides[0], sides[1]
 
     def _compared(self, node: exp.Binary, depth: int) -> pc.Expression:
@@ -286,10 +286,10 @@ class _Translation:
         """Spark divides numbers as DOUBLE; it has rules of its own for DECIMAL."""
         sides = []
         for side in (node.left, node.right):
-            found = self.of(side, depth)
-            if pa.types.is_decimal(self._type(found)) and not isinstance(side, exp.Literal):
+            operand = self.of(side, depth)
+            if pa.types.is_decimal(self._type(operand)) and not isinstance(side, exp.Literal):
                 raise self._refused(node)
-            sides.append(found.cast(pa.float64()))
+            sides.append(operand.cast(pa.float64()))
         return pc.Expression._call("divide_checked", sides)
 
     def _is_null(self, node: exp.Is, depth: int) -> pc.Expression:
@@ -300,11 +300,11 @@ class _Translation:
     def _listed(self, node: exp.In, depth: int) -> pc.Expression:
         if not node.expressions:
             raise self._refused(node)
-        tests = [self.of(exp.EQ(this=node.this, expression=one), depth) for one in node.expressions]
-        found = tests[0]
+        tests = [self.of(exp.EQ(this=node.this, expression=item), depth) for item in node.expressions]
+        condition = tests[0]
         for test in tests[1:]:
-            found = found | test
-        return found
+            condition = condition | test
+        return condition
 
     def _between(self, node: exp.Between, depth: int) -> pc.Expression:
         low = exp.GTE(this=node.this, expression=node.args["low"])
@@ -315,23 +315,28 @@ class _Translation:
     ) -> pc.Expression:
         """The value of the first condition that is true; null is not."""
         conditions = pc.Expression._call(
-            "make_struct", [one for one, _ in choices], pc.MakeStructOptions([str(at) for at in range(len(choices))])
+            "make_struct",
+            [condition for condition, _ in choices],
+            pc.MakeStructOptions([str(at) for at in range(len(choices))]),
         )
         values = [
-            self.of(value, depth)
-            for value in [*(value for _, value in choices), *([] if default is None else [default])]
+            self.of(node, depth) for node in [*(node for _, node in choices), *([] if default is None else [default])]
         ]
         kinds = [self._type(value) for value in values]
-        kind = next((one for one in kinds if not pa.types.is_null(one)), pa.null())
-        typed = [
-            pc.scalar(pa.scalar(None, kind)) if pa.types.is_null(own) else one
-            for one, own in zip(values, kinds, strict=True)
+        kind = next((known for known in kinds if not pa.types.is_null(known)), pa.null())
+        typed_values = [
+            pc.scalar(pa.scalar(None, kind)) if pa.types.is_null(own) else value
+            for value, own in zip(values, kinds, strict=True)
         ]
-        return pc.Expression._call("case_when", [conditions, *typed])
+        return pc.Expression._call("case_when", [conditions, *typed_values])
 
     def _case(self, node: exp.Case, depth: int) -> pc.Expression:
-        tests = [exp.EQ(this=node.this, expression=one.this) if node.this else one.this for one in node.args["ifs"]]
-        choices = [(self.of(test, depth), one.args["true"]) for test, one in zip(tests, node.args["ifs"], strict=True)]
+        tests = [
+            exp.EQ(this=node.this, expression=branch.this) if node.this else branch.this for branch in node.args["ifs"]
+        ]
+        choices = [
+            (self.of(test, depth), branch.args["true"]) for test, branch in zip(tests, node.args["ifs"], strict=True)
+        ]
         return self._chosen(choices, node.args.get("default"), depth)
 
     def _if(self, node: exp.If, depth: int) -> pc.Expression:
@@ -345,55 +350,55 @@ class _Translation:
         parts = [self._as_text(self.of(node, depth), node) for node in nodes]
         return pc.Expression._call("binary_join_element_wise", [*parts, pc.scalar("")])
 
-    def _as_text(self, found: pc.Expression, node: exp.Expr) -> pc.Expression:
+    def _as_text(self, value: pc.Expression, node: exp.Expr) -> pc.Expression:
         """A value as text. Raises UnsupportedFeature for types that Spark writes in another way than Arrow."""
-        kind = self._type(found)
+        kind = self._type(value)
         if pa.types.is_string(kind):
-            return found
+            return value
         if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_date(kind) or pa.types.is_null(kind):
-            return found.cast(pa.string())
+            return value.cast(pa.string())
         raise self._refused(node)
 
     def _cast(self, node: exp.Cast, depth: int) -> pc.Expression:
-        found, to = self.of(node.this, depth), node.to
+        value, to = self.of(node.this, depth), node.to
         name = to.this.value
         if name == "DECIMAL":
-            sizes = [int(one.this.name) for one in to.expressions]
+            sizes = [int(size.this.name) for size in to.expressions]
             precision, scale = (*sizes, 0, 0)[:2] if sizes else (10, 0)
             target = pa.decimal128(precision, scale)
             if isinstance(node.this, exp.Literal) and not node.this.is_string:
                 return pc.scalar(pa.scalar(Decimal(node.this.name)).cast(target))
-            return found.cast(target)
+            return value.cast(target)
         target = _TYPES.get(name)
         if target is None or to.expressions:
             raise self._refused(node)
-        kind = self._type(found)
+        kind = self._type(value)
         if pa.types.is_string(target):
-            return self._as_text(found, node)
+            return self._as_text(value, node)
         if pa.types.is_integer(target) and pa.types.is_floating(kind):
-            found = pc.Expression._call("trunc", [found])  # as Spark cuts fractions off; what is too large is an error
+            value = pc.Expression._call("trunc", [value])  # as Spark cuts fractions off; what is too large is an error
         if pa.types.is_integer(target) and pa.types.is_decimal(kind):
-            return found.cast(options=pc.CastOptions(target_type=target, allow_decimal_truncate=True))
+            return value.cast(options=pc.CastOptions(target_type=target, allow_decimal_truncate=True))
         if pa.types.is_floating(target) and pa.types.is_decimal(kind):
-            found = found.cast(pa.string())  # by their digits: Arrow's own cast is not the nearest number
-        return found.cast(target)
+            value = value.cast(pa.string())  # by their digits: Arrow's own cast is not the nearest number
+        return value.cast(target)
 
     def _round(self, node: exp.Round, depth: int) -> pc.Expression:
         digits = node.args.get("decimals")
         if digits is not None and not isinstance(digits, exp.Literal):
             raise self._refused(node)
-        found = self.of(node.this, depth)
-        if digits is not None and digits.name != "0" and pa.types.is_floating(self._type(found)):
+        value = self.of(node.this, depth)
+        if digits is not None and digits.name != "0" and pa.types.is_floating(self._type(value)):
             raise self._refused(node)  # Spark rounds the decimal digits that a DOUBLE is shown with
         options = pc.RoundOptions(int(digits.name) if digits is not None else 0, "half_towards_infinity")
-        return pc.Expression._call("round", [found], options)
+        return pc.Expression._call("round", [value], options)
 
-    def _type(self, found: pc.Expression) -> pa.DataType:
+    def _type(self, expression: pc.Expression) -> pa.DataType:
         """The type of an expression over the table's columns. Raises InvalidData for types that do not fit together."""
         schema = self._store.schema.arrow_schema
-        nothing = pa.RecordBatch.from_arrays([pa.array([], one.type) for one in schema], names=schema.names)
+        nothing = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], names=schema.names)
         try:
-            return evaluate(nothing, [found])[0].type
+            return evaluate(nothing, [expression])[0].type
         except (pa.ArrowException, KeyError, TypeError) as error:
             reason = f"its new value cannot be computed: {str(error).splitlines()[0]}"
             raise InvalidData(self._store.name, self._column, reason) from error

@@ -33,18 +33,18 @@ _WIDE: Final = 76
 _WIDEST: Final = 38
 
 
-def require_assignable(given: pa.Schema, schema: TableSchema, table: str) -> None:
+def require_assignable(incoming: pa.Schema, schema: TableSchema, table: str) -> None:
     """Refuse columns whose type Spark's INSERT would not cast to that of the table.
 
     Args:
-        given: The columns of the rows, by the names that the table has; types as Spark hands them over.
+        incoming: The columns of the rows, by the names that the table has; types as Spark hands them over.
         schema: The schema of the table.
         table: The name of the table, for errors.
 
     Raises:
         InvalidData: A column's type does not fit; the error names both.
     """
-    for field in given:
+    for field in incoming:
         if schema.has_field(field.name) and not _is_assignable(field.type, schema.field(field.name).type):
             kind = to_sql(schema.field(field.name).type)
             reason = (
@@ -53,16 +53,16 @@ def require_assignable(given: pa.Schema, schema: TableSchema, table: str) -> Non
             raise InvalidData(table, field.name, reason)
 
 
-def _is_assignable(given: pa.DataType, kind: DataType) -> bool:
-    if pa.types.is_null(given) or pa.types.is_nested(given):
+def _is_assignable(source: pa.DataType, kind: DataType) -> bool:
+    if pa.types.is_null(source) or pa.types.is_nested(source):
         return True
-    if pa.types.is_integer(given) or pa.types.is_floating(given) or pa.types.is_decimal(given):
+    if pa.types.is_integer(source) or pa.types.is_floating(source) or pa.types.is_decimal(source):
         return kind.root in _NUMBERS or kind.root in _TEXTS
-    if pa.types.is_boolean(given):
+    if pa.types.is_boolean(source):
         return kind.root is TypeRoot.BOOLEAN or kind.root in _TEXTS
-    if pa.types.is_date(given) or pa.types.is_timestamp(given):
+    if pa.types.is_date(source) or pa.types.is_timestamp(source):
         return kind.root in _TIMES or kind.root in _TEXTS
-    if pa.types.is_binary(given):
+    if pa.types.is_binary(source):
         return kind.root in _BINARIES or kind.root in _TEXTS
     return kind.root not in _NUMBERS | _TIMES | _BINARIES | {TypeRoot.BOOLEAN}
 
@@ -88,51 +88,51 @@ def assigned(rows: pa.Table, schema: TableSchema, zone: str | None, table: str, 
             continue
         kind = schema.field(field.name).type
         column = one_array(rows.column(place))
-        found = _cast(column, kind, zone)
-        if found is column:
+        converted = _cast(column, kind, zone)
+        if converted is column:
             continue
-        lost = np.flatnonzero(np.asarray(pc.and_(found.is_null(), column.is_valid())))
+        lost = np.flatnonzero(np.asarray(pc.and_(converted.is_null(), column.is_valid())))
         if len(lost):
             at = int(lost[0])
             reason = f"{numbering.row(at)}: {column[at]} does not fit {to_sql(kind)}"
             raise InvalidData(table, field.name, reason)
-        rows = rows.set_column(place, field.name, found)
+        rows = rows.set_column(place, field.name, converted)
     return rows
 
 
 def _cast(column: pa.Array, kind: DataType, zone: str | None) -> pa.Array:
     """The column in another type, null where a value does not fit; the same array where `Table.write` casts it alike."""
-    given = column.type
-    is_number = pa.types.is_floating(given) or pa.types.is_decimal(given)
+    source = column.type
+    is_number = pa.types.is_floating(source) or pa.types.is_decimal(source)
     if kind.root in _WHOLE and is_number:
-        return pc.trunc(column.cast(pa.decimal256(_WIDE, given.scale)) if pa.types.is_decimal(given) else column)
+        return pc.trunc(column.cast(pa.decimal256(_WIDE, source.scale)) if pa.types.is_decimal(source) else column)
     if kind.root in _FLOATS:
-        if pa.types.is_decimal(given):  # by their digits: Arrow's own cast is not the nearest number
+        if pa.types.is_decimal(source):  # by their digits: Arrow's own cast is not the nearest number
             return column.cast(pa.string()).cast(_FLOATS[kind.root])
-        return column.cast(_FLOATS[kind.root], safe=False) if pa.types.is_integer(given) else column
-    if kind.root is TypeRoot.DECIMAL and pa.types.is_floating(given):
+        return column.cast(_FLOATS[kind.root], safe=False) if pa.types.is_integer(source) else column
+    if kind.root is TypeRoot.DECIMAL and pa.types.is_floating(source):
         widest = DataType(TypeRoot.DECIMAL, precision=_WIDEST, scale=kind.scale or 0)
         finite = pc.is_finite(column)
         texts = pc.if_else(finite, float_column(column.cast(pa.float64())), pa.scalar(None, pa.string()))
         return decimal_of_text(texts, widest)
-    if kind.root is TypeRoot.DECIMAL and pa.types.is_decimal(given) and given.scale > (kind.scale or 0):
-        wide = column.cast(pa.decimal256(_WIDE, given.scale))
+    if kind.root is TypeRoot.DECIMAL and pa.types.is_decimal(source) and source.scale > (kind.scale or 0):
+        wide = column.cast(pa.decimal256(_WIDE, source.scale))
         rounded = pc.round(wide, ndigits=kind.scale or 0, round_mode="half_towards_infinity")
         return rounded.cast(pa.decimal256(_WIDE, kind.scale or 0))
     if kind.root in _TEXTS:
         return _as_text(column, zone)
-    if kind.root is TypeRoot.DATE and pa.types.is_timestamp(given):
+    if kind.root is TypeRoot.DATE and pa.types.is_timestamp(source):
         return pc.floor_temporal(_shown(column, zone), unit="day").cast(pa.date32())
     return column
 
 
 def _as_text(column: pa.Array, zone: str | None) -> pa.Array:
-    given = column.type
-    if pa.types.is_floating(given):
+    source = column.type
+    if pa.types.is_floating(source):
         return float_column(column)
-    if pa.types.is_decimal(given):
-        return printed(column, DataType(TypeRoot.DECIMAL, precision=given.precision, scale=given.scale))
-    if pa.types.is_timestamp(given):
+    if pa.types.is_decimal(source):
+        return printed(column, DataType(TypeRoot.DECIMAL, precision=source.precision, scale=source.scale))
+    if pa.types.is_timestamp(source):
         text = _shown(column, zone).cast(pa.string())
         # without the zeros that end a fraction, nor the point of an empty one
         text = pc.replace_substring_regex(text, pattern=r"(\.[0-9]*?)0+$", replacement=r"\1")

@@ -17,7 +17,7 @@ from lsm_core.read import Split, parse_filter, plan_scan, read_split
 from lsm_core.read.changes import Choice, span_of_options, span_parts, span_values
 from lsm_core.spark.spark_columns import fields_of, spark_arrow_schema, to_spark
 from lsm_core.spark.spark_read import packed, require_kept
-from lsm_core.spark.spark_tasks import OfOneRelease, noted, tells
+from lsm_core.spark.spark_tasks import OfOneRelease, noted, raises_typed_errors
 
 if TYPE_CHECKING:
     from lsm_core.table.system.reader import ReadOnlyTable
@@ -56,7 +56,7 @@ class TableReader(OfOneRelease, DataSourceReader):
         self._snapshot_id, self._limit = snapshot_id, limit
         self._store_text = store.to_json()
 
-    @tells
+    @raises_typed_errors
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the read: one partition per split, or per snapshot where changes are read."""
         store = TableStore.from_json(self._store_text)
@@ -65,14 +65,14 @@ class TableReader(OfOneRelease, DataSourceReader):
             Choice.of(store, self._columns, self._filter)
             if self._limit is not None:
                 raise InvalidOption("limit", self._limit, "nothing where changes are read", store.name)
-            return [SpanPartition(one.start, one.end) for one in span_parts(span)] or [SplitPartition()]
+            return [SpanPartition(part.start, part.end) for part in span_parts(span)] or [SplitPartition()]
         scan = plan_scan(
             store, snapshot_id=self._snapshot_id, columns=self._columns, filter=self._filter, limit=self._limit
         )
         tasks = packed(scan.splits, os.cpu_count() or 1, scan.store.options) if self._limit is None else [scan.splits]
         number = None if scan.snapshot is None else scan.snapshot.id
-        found = [SplitPartition(tuple(split.to_bytes() for split in splits), number) for splits in tasks if splits]
-        return found or [SplitPartition()]
+        partitions = [SplitPartition(tuple(split.to_bytes() for split in splits), number) for splits in tasks if splits]
+        return partitions or [SplitPartition()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one partition in the Arrow types of `TableSource.schema`, filters applied.

@@ -63,9 +63,9 @@ def refresh(spark: SparkSession, name: str | None = None) -> None:
     if name is not None and name.lower() not in views:
         accepted = f"a view of create_view(spark, name, table): {', '.join(sorted(views)) or 'there is none'}"
         raise InvalidOption("name", name, accepted)
-    for one in list(views) if name is None else [name.lower()]:
-        table, how = views[one]
-        create_view(spark, one, table.refresh() if isinstance(table, Table) else table, **how)
+    for view in list(views) if name is None else [name.lower()]:
+        table, how = views[view]
+        create_view(spark, view, table.refresh() if isinstance(table, Table) else table, **how)
 
 
 def query_tables(spark: SparkSession, catalog: Catalog, text: str) -> DataFrame:

@@ -58,11 +58,13 @@ class WriteFolder:
         """
         parent = f"{store.root}/dredge/staged"
         with suppress(OSError, DredgeError):
-            for found in store.file_io.list_dir(parent):
-                inside = [] if found.mtime_ms else store.file_io.list_dir(found.path)  # object stores date files alone
-                newest = max((one.mtime_ms for one in inside), default=found.mtime_ms)
-                if found.is_dir and newest < store.clock.now_ms() - _KEPT_MS:
-                    store.delete_dir(found.path)
+            for status in store.file_io.list_dir(parent):
+                inside = (
+                    [] if status.mtime_ms else store.file_io.list_dir(status.path)
+                )  # object stores date files alone
+                newest = max((file.mtime_ms for file in inside), default=status.mtime_ms)
+                if status.is_dir and newest < store.clock.now_ms() - _KEPT_MS:
+                    store.delete_dir(status.path)
         folder = f"{parent}/{uuid.uuid4()}"
         store.file_io.overwrite(f"{folder}/{_OPEN}", b"", durable=False)
         return cls(store, folder)
@@ -146,7 +148,7 @@ class WriteFolder:
                 listed = [(f"{listing.folders[folder]}/{name}", name) for folder, name in zip(at, names, strict=True)]
             else:
                 listed = [
-                    (one.path, one.name) for place in sorted(places) for one in self.store.file_io.list_dir(place)
+                    (file.path, file.name) for place in sorted(places) for file in self.store.file_io.list_dir(place)
                 ]
             remove(self.store.file_io, [path for path, name in listed if family in name and name not in named])
         except (OSError, DredgeError) as error:
@@ -158,7 +160,7 @@ class WriteFolder:
         """The attempts that began, and those that are done."""
         names: list[str] = []
         with suppress(OSError, DredgeError):
-            names = [one.name for one in self.store.file_io.list_dir(self.folder)]
+            names = [file.name for file in self.store.file_io.list_dir(self.folder)]
         begun, done = (
             {name.removesuffix(end) for name in names if name.endswith(end) and not name.startswith(".")}
             for end in (_BEGUN, _DONE)
@@ -181,8 +183,8 @@ class WriteFolder:
             pa.ipc.new_stream(pa.PythonFile(output, "w"), schema, options=options) as writer,
         ):
             for rows, kinds in pieces:
-                said = pa.nulls(rows.num_rows, pa.int8()) if kinds is None else kinds
-                writer.write_table(rows.append_column(_KINDS_FIELD, said))
+                row_kinds = pa.nulls(rows.num_rows, pa.int8()) if kinds is None else kinds
+                writer.write_table(rows.append_column(_KINDS_FIELD, row_kinds))
         try:
             self.require_open()
         except SparkFailed:

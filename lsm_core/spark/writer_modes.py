@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 SAVE_MODE: Final = "save-mode"
 PARTITION_BY: Final = "partition-by"
-_ASKED: Final = "_dredge_asked"
+_ORIGINAL_CALLS: Final = "_dredge_asked"
 _CREATED: Final = ("primary-key",)
 """Options of a table that is created, beside those that every table has."""
 
@@ -61,10 +61,10 @@ def save_mode(options: Mapping[str, str]) -> SaveMode | None:
     text = options.get(SAVE_MODE)
     if text is None:
         return None
-    found = _NAMES.get(text.strip().lower())
-    if found is None:
+    mode = _NAMES.get(text.strip().lower())
+    if mode is None:
         raise InvalidOption(SAVE_MODE, text, ", ".join(_NAMES))
-    return None if found in (SaveMode.APPEND, SaveMode.OVERWRITE) else found
+    return None if mode in (SaveMode.APPEND, SaveMode.OVERWRITE) else mode
 
 
 def partition_columns(options: Mapping[str, str]) -> list[str] | None:
@@ -75,10 +75,10 @@ def partition_columns(options: Mapping[str, str]) -> list[str] | None:
     if not text.startswith("["):
         return [name.strip() for name in text.split(",")]
     try:
-        found = parse_json(text)
+        names = parse_json(text)
     except ValueError as error:
         raise InvalidOption(PARTITION_BY, text, "names with commas between, or a JSON list of names") from error
-    return [str(name) for name in found]
+    return [str(name) for name in names]
 
 
 def require_partitions(store: TableStore, columns: Sequence[str] | None) -> None:
@@ -97,13 +97,13 @@ def require_partitions(store: TableStore, columns: Sequence[str] | None) -> None
         raise InvalidOption("partitionBy", ", ".join(columns), f"{own} (or leave it out)", store.name)
 
 
-def created(catalog: Catalog, name: str, given: StructType, options: Mapping[str, str], mode: SaveMode) -> bool:
+def created(catalog: Catalog, name: str, columns: StructType, options: Mapping[str, str], mode: SaveMode) -> bool:
     """Create the table of a write with the mode `errorifexists` or `ignore`, unless it is there.
 
     Args:
         catalog: The catalog of the table.
         name: The table's name.
-        given: The columns of the rows.
+        columns: The columns of the rows.
         options: The write's options: `primary-key` ("a,b"), `partition-by`, and options of the table (`bucket`, `merge-engine` ...).
         mode: The mode.
 
@@ -125,7 +125,7 @@ def created(catalog: Catalog, name: str, given: StructType, options: Mapping[str
     keys = [key.strip() for key in options.get("primary-key", "").split(",") if key.strip()]
     partitions = partition_columns(options) or []
     own = {key: text for key, text in options.items() if is_table_option(key) and key not in _CREATED}
-    fields = arrow_of(given, name)
+    fields = arrow_of(columns, name)
     fields = pa.schema([field.with_nullable(field.name not in keys) for field in fields])
     catalog.create_table(name, Schema(fields, primary_keys=keys, partition_keys=partitions, options=own))
     return True
@@ -147,18 +147,18 @@ def hand_on_modes(spark: SparkSession, name: str) -> None:
         name: The name of the format.
     """
     kind: Any = type(spark.range(0).write)
-    if getattr(kind, _ASKED, False):
+    if getattr(kind, _ORIGINAL_CALLS, False):
         return
-    setattr(kind, _ASKED, True)
+    setattr(kind, _ORIGINAL_CALLS, True)
     by_mode, by_format, by_columns, save = kind.mode, kind.format, kind.partitionBy, kind.save
 
     def noting(method: Callable[..., Any], key: str) -> Callable[..., Any]:
         """The method, which also keeps its arguments with the writer."""
 
         @wraps(method)
-        def call(self: Any, *given: Any, **named: Any) -> Any:
-            self.__dict__.setdefault("_dredge", {})[key] = given or tuple(named.values())
-            return method(self, *given, **named)
+        def call(self: Any, *arguments: Any, **named: Any) -> Any:
+            self.__dict__.setdefault("_dredge", {})[key] = arguments or tuple(named.values())
+            return method(self, *arguments, **named)
 
         return call
 
@@ -171,18 +171,18 @@ def hand_on_modes(spark: SparkSession, name: str) -> None:
         partitionBy: Any = None,  # noqa: N803  (Spark's name)
         **options: Any,
     ) -> None:
-        asked = self.__dict__.get("_dredge", {})
-        (source,) = (format,) if format is not None else asked.get("format", (None,))
+        calls = self.__dict__.get("_dredge", {})
+        (source,) = (format,) if format is not None else calls.get("format", (None,))
         if str(source).lower() != name:
             save(self, path, format, mode, partitionBy, **options)
             return
-        (chosen,) = (mode,) if mode is not None else asked.get("mode", (None,))
-        found = _NAMES.get(str(chosen or "error").lower())
-        if found in (SaveMode.IGNORE, SaveMode.ERROR):
+        (chosen,) = (mode,) if mode is not None else calls.get("mode", (None,))
+        chosen_mode = _NAMES.get(str(chosen or "error").lower())
+        if chosen_mode in (SaveMode.IGNORE, SaveMode.ERROR):
             by_mode(self, "append")
             mode = None
-            self.option(SAVE_MODE, found.value)
-        columns = partitionBy if partitionBy is not None else asked.get("columns", ())
+            self.option(SAVE_MODE, chosen_mode.value)
+        columns = partitionBy if partitionBy is not None else calls.get("columns", ())
         columns = [columns] if isinstance(columns, str) else list(columns)
         if len(columns) == 1 and isinstance(columns[0], (list, tuple)):
             columns = list(columns[0])
@@ -194,11 +194,11 @@ def hand_on_modes(spark: SparkSession, name: str) -> None:
     in_catalog = kind.saveAsTable
 
     @wraps(in_catalog)
-    def as_table(self: Any, table: str, format: str | None = None, *given: Any, **named: Any) -> None:  # noqa: A002  (Spark's name)
+    def as_table(self: Any, table: str, format: str | None = None, *arguments: Any, **named: Any) -> None:  # noqa: A002  (Spark's name)
         source = format if format is not None else self.__dict__.get("_dredge", {}).get("format", (None,))[0]
         if str(source).lower() == name:
             raise UnsupportedFeature(IN_CATALOG, table)
-        in_catalog(self, table, format, *given, **named)
+        in_catalog(self, table, format, *arguments, **named)
 
     kind.saveAsTable = as_table
     kind.mode, kind.format = noting(by_mode, "mode"), noting(by_format, "format")

@@ -216,7 +216,7 @@ class TableWrite:
             numbering: names of the rows in errors.
             assign: returns the buckets in a table of dynamic buckets; None for this writer's own index.
         """
-        table, kinds = self.checked(data, row_kinds, numbering)
+        table, kinds = self.check_rows(data, row_kinds, numbering)
         if assign is None and self._indexes is not None:
             assign = self._indexes.assign
         routed_rows = []
@@ -230,7 +230,7 @@ class TableWrite:
             )
         return routed_rows
 
-    def checked(
+    def check_rows(
         self, data: pa.Table, row_kinds: pa.Array | None = None, numbering: RowNumbering = ALL
     ) -> tuple[pa.Table, pa.Array | None]:
         """Return the rows and kinds (int8, or None) that will be written; raises as :meth:`routed`."""
@@ -400,7 +400,7 @@ class TableWrite:
 
     def _write_piece(self, piece: pa.Table, kinds: pa.Array | None, numbering: RowNumbering) -> None:
         if self._moves is not None:
-            self._moves.add(*self.checked(piece, kinds, numbering))
+            self._moves.add(*self.check_rows(piece, kinds, numbering))
             return
         routed = self.routed(piece, kinds, numbering)
         self._look_up([(group.partition, group.bucket) for group in routed])

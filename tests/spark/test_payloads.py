@@ -17,7 +17,7 @@ from lsm_core import Catalog, Schema
 from lsm_core.errors import SparkFailed
 from lsm_core.spark import compact_table, delete_where, read_table, spark_tasks, verify_table, write_table
 from lsm_core.spark.data_source import TableSource
-from lsm_core.spark.spark_tasks import Shipped, Versions, require_workers, translated, typed
+from lsm_core.spark.spark_tasks import Shipped, Versions, require_workers, translated, typed_error
 from tests.spark.tables import FIELDS, data_files, make_table, rows, same
 from tests.support.s3_server import ENVIRONMENT, S3Server
 from tests.support.spark import ROOT
@@ -170,6 +170,6 @@ def _twice(times: int, numbers: Any) -> Iterator[Any]:
 def test_a_worker_that_cannot_even_load_the_function_is_one_line(trace: str, said: str) -> None:
     from pyspark.errors import PythonException
 
-    assert str(typed(RuntimeError(trace), "writing")) == said
+    assert str(typed_error(RuntimeError(trace), "writing")) == said
     with pytest.raises(SparkFailed, match=r"^Spark failed at"), translated("writing"):
         raise PythonException(trace)
