@@ -23,6 +23,7 @@ from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.read.inputs import Shapes
 from lsm_core.write.background import BucketCompaction
 from lsm_core.write.buffer import BufferPool, SortBuffer
+from lsm_core.write.gathering import gathered, may_gather, most_flushes
 
 _MOST_BUFFERED: Final = 1 << 30
 """Bytes of one bucket in memory, whatever the pool allows: Arrow's text offsets end at 2 GiB."""
@@ -145,6 +146,7 @@ class KeyValueBucket:
         self._next = first_sequence
         self._layout = kv_arrow_schema(store.schema)
         function = merge_function(store.schema, store.options.raw, store.name)
+        self._pool, self._flushed = pool, list[list[DataFileMeta]]()
         self._buffer = SortBuffer(pool, function, self._layout, store.name, keeps_all=input_changelog)
         self._function, self._input_changelog = function, input_changelog
         self._raises_files = raises_files
@@ -195,6 +197,8 @@ class KeyValueBucket:
             self.files += files
             if compaction is not None:
                 compaction.add(files)
+            elif files:
+                self._flushed.append(files)
         if compaction is not None:
             compaction.sync(wait or stalls, stalls=stalls)
             compaction.trigger()
@@ -210,6 +214,8 @@ class KeyValueBucket:
         if self._raises_files:
             place = self.partition, self.bucket, self.total_buckets
             self.files = seen_at_once(self._store, *place, self.files)
+        elif self.compaction is None and not self._store.options.write_only:
+            self._gather()
         if self.compaction is not None:
             stalls = self.compaction.waits_at_commit
             self.compaction.sync(wait or full or stalls, stalls=stalls)
@@ -217,12 +223,20 @@ class KeyValueBucket:
                 self.compaction.trigger(full=True)
                 self.compaction.sync(wait=True)
 
+    def _gather(self) -> None:
+        """Merge the flushes since the last commit where they are many, so that readers see one sorted run of them."""
+        place = self.partition, self.bucket, self.total_buckets
+        many = len(self._flushed) > most_flushes(self._store)
+        if many and may_gather(self._store, self._function, self.files):
+            self.files = gathered(self._store, self._pool, place, self._function, self._flushed)
+
     def drain(self) -> CommitMessage:
         """Return a commit message of the files written and compacted since the last call.
 
         The bucket can still be written.
         """
         files, self.files = tuple(self.files), []
+        self._flushed = []
         changelog, self.changelog = tuple(self.changelog), []
         before, after, changes = ((), (), ()) if self.compaction is None else self.compaction.drain()
         vectors = ((), ()) if self.compaction is None else self.compaction.vectors.drain()

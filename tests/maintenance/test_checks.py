@@ -23,7 +23,7 @@ from lsm_core.maintenance.checks.layout_condition import JUDGES, Condition, Verd
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from tests.cli.shell import Shell
-from tests.maintenance.tables import HOUR, NOW, catalog, compact_wrongly, keyed, rows
+from tests.maintenance.tables import HOUR, NOW, catalog, compact_wrongly, content, keyed, rows
 from tests.support.platform import bucket_health
 
 KINDS: dict[str, dict[str, str]] = {
@@ -390,3 +390,15 @@ def test_the_command_prints_the_same_and_fails_with_the_check(
     answer = dredge("check", "db.t", "--only", "nothing")
     assert answer.code == 1
     assert "cannot be 'nothing'" in answer.err
+
+
+def test_a_key_written_again_under_the_number_of_a_delete_that_is_gone_is_no_finding(tmp_path: Path) -> None:
+    table = keyed(tmp_path, bucket="1", write_only="true")
+    table.write(rows(range(4)))
+    table.compact(full=True)  # the base of what is recomputed
+    table.write(rows(range(4)), row_kinds="-D")
+    table.compact(full=True)  # nothing is left: numbers begin again at 0
+    table.write(rows([2], v=7))
+    table.compact(full=True)
+    assert [row[0] for row in content(table)] == [2]
+    assert found(table, "merge_engine_rules").passed

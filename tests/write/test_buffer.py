@@ -111,7 +111,12 @@ def test_the_pool_spills_the_largest_bucket_and_a_flush_makes_one_run(tmp_path: 
 
 
 def test_a_used_up_disk_budget_flushes_instead(tmp_path: Path) -> None:
-    options = {"bucket": "1", "write-buffer-size": "16 kb", "write-buffer-spill.max-disk-size": "8 kb"}
+    options = {
+        "bucket": "1",
+        "write-buffer-size": "16 kb",
+        "write-buffer-spill.max-disk-size": "8 kb",
+        "write-only": "true",
+    }
     store = make_store(tmp_path / "t", FIELDS, ["k"], (), options)
     for round_number in range(2):
         with TableWrite(store) as writer:

@@ -66,7 +66,7 @@ def test_deletes_are_kept_and_counted(store: TableStore) -> None:
 
 
 def test_a_full_buffer_is_flushed_and_the_last_write_still_wins(store: TableStore) -> None:
-    options = {"bucket": "2", "write-buffer-size": "64 kb", "write-buffer-spillable": "false"}
+    options = {"bucket": "2", "write-buffer-size": "64 kb", "write-buffer-spillable": "false", "write-only": "true"}
     small = make_store(Path(store.root) / "s", FIELDS, ["k"], (), options)
     with TableWrite(small) as writer:
         for step in range(20):

@@ -138,7 +138,8 @@ def _compare(question: Question, opened: SampledBucket, history: History) -> int
 def written_files(
     question: Question, opened: SampledBucket, history: History
 ) -> tuple[Sequence[DataFileMeta], dict[str, DeletionFile]]:
-    """Return the files of the bucket in ``history`` with the deletion vectors of its base, or the live files where retracts make the order matter."""
+    """Return the files of the bucket in ``history`` with the deletion vectors of its base, or the live files where
+    retracts make the order matter, or numbers of the bucket were used twice."""
     if not history.since:
         return opened.files, opened.deletions
     store, place = question.store, opened.place
@@ -149,14 +150,34 @@ def written_files(
             delta = manifests.delta_entries(store, snapshot)
             tables.append(manifests.keep_rows(delta, here, only, None))
     files = [entry.file for entry in table_to_entries(pa.concat_tables(tables))]
-    retracts = any(file.delete_row_count != 0 for file in files)
-    if retracts and not order_free(store.schema, store.options.raw, has_retracts=True, table=store.name).ok:
+    if any(file.delete_row_count != 0 for file in files) and (
+        _numbered_again(tables)
+        or not order_free(store.schema, store.options.raw, has_retracts=True, table=store.name).ok
+    ):
         return opened.files, opened.deletions
     if place.within is not None:
         shapes = as_tree(store, files)
         files = [file for file, shape in zip(files, shapes, strict=True) if place.within.meets(shape)]
     vectors = deletion_vectors(store, history.base, here, only)
     return files, vectors.get((place.partition, place.bucket), {})
+
+
+def _numbered_again(tables: Sequence[pa.Table]) -> bool:
+    """Return whether a bucket used sequence numbers twice.
+
+    The number of a delete is free again once a compaction dropped it. What was written under it later would look older than the delete.
+
+    Args:
+        tables: entries (`ENTRY_SCHEMA`) of the bucket: those at first, then what each commit added.
+    """
+    highest = -1
+    for table in tables:
+        if not table.num_rows:
+            continue
+        if pc.min(table.column("min_sequence_number")).as_py() <= highest:
+            return True
+        highest = max(highest, pc.max(table.column("max_sequence_number")).as_py())
+    return False
 
 
 __all__ = ["History", "history_of", "merge_engine_rules", "written_files"]
