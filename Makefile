@@ -44,8 +44,8 @@ screenshots: setup  ## the pictures of docs/images: the demo's pages, and those 
 	@$(PY) scripts/screenshots.py
 	@DREDGE_PICTURES=docs/images/journeys $(PY) -m pytest tests/ui/test_journeys.py -m soak
 
-soak: setup  ## the long random runs that are too slow for `make test`
-	@sh scripts/test.sh -m soak
+soak: setup  ## the long random runs that are too slow for `make test`, and all examples of the properties
+	@sh scripts/test.sh -m "soak or hypothesis" --hypothesis-profile soak
 
 bench: setup  ## every benchmark, with targets
 	@$(PY) -m bench

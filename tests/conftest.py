@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 from tests.support.databases import PASSWORD, postgresql
 from tests.support.processes import ByGroup, turn_of
 from tests.support.s3_server import S3Server, s3_server
+from tests.support.samples import SOAK_PROFILE
 from tests.support.spark import JAVA_OPTIONS, TracedSession, traced_session
 
 # Of every Spark that a test starts, in whatever process: it halves the time that a start takes.
@@ -26,11 +27,13 @@ os.environ.setdefault("DREDGE_COMPACTION_INLINE", "never")
 settings.register_profile(
     "dredge",
     deadline=None,
+    max_examples=34,
     print_blob=True,
     derandomize="DREDGE_RANDOM_SEED"
     in os.environ,  # .ci/run: a change is judged by what it changed, not by what is drawn
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
+settings.register_profile(SOAK_PROFILE, settings.get_profile("dredge"), max_examples=100, derandomize=False)
 settings.load_profile("dredge")
 
 

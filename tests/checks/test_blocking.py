@@ -98,7 +98,7 @@ def test_without_sabotage_the_mart_runs(tmp_path: Path) -> None:
         assert materialised(result) == {"orders_layout", MART}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@kinds("revive")
 def test_sabotage_after_publishing_fails_the_check_and_blocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:

@@ -27,6 +27,7 @@ from lsm_core.format.manifest import ManifestFileMeta, merge_entries
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from tests.commit.tables import content, make_store, message, part, write_kv
+from tests.support.samples import examples
 
 
 def file(name: str, level: int = 0) -> DataFileMeta:
@@ -69,7 +70,7 @@ def histories(draw: Any) -> list[list[tuple[int, int, str, int]]]:
     return commits
 
 
-@settings(max_examples=28, deadline=None)
+@settings(max_examples=examples(28), deadline=None)
 @given(commits=histories(), data=st.data())
 def test_no_merge_changes_the_live_files(tmp_path_factory: pytest.TempPathFactory, commits: Any, data: Any) -> None:
     store = partitioned_store(tmp_path_factory.mktemp("m"))

@@ -23,6 +23,7 @@ from lsm_core.files import SpillSpace
 from lsm_core.format.file_meta import DataFileMeta, table_to_entries
 from lsm_core.merge.curves import Curve
 from lsm_core.metadata import manifests, snapshots
+from tests.support.samples import examples
 
 SCHEMA = pa.schema([("k", pa.int64()), ("s", pa.string())])
 BY_K = Curve(("k",))
@@ -129,7 +130,7 @@ def test_spreading_keeps_to_its_limit_and_loses_no_row(tmp_path: Path, bounds: t
 
 
 @given(st.lists(st.lists(st.integers(-20, 20), max_size=30), max_size=12), st.integers(1, 4000), st.integers(2, 4))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_a_range_is_sorted_stably_whatever_fits_into_memory(parts: list[list[int]], budget: int, fan_in: int) -> None:
     with SpillSpace() as space, pytest.MonkeyPatch.context() as patch:
         patch.setattr(sorting, "_FAN_IN", fan_in)

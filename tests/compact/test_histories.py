@@ -19,6 +19,7 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.read import merge_read
 from lsm_core.read.inputs import as_tree
 from lsm_core.tree import CompactUnit, Levels, UniversalCompaction
+from tests.support.samples import examples
 from tests.support.stores import live_files, make_store, read, unit_task, write
 
 KEYS = st.integers(0, 12)
@@ -119,7 +120,7 @@ def live(root: Path, life: list[Any], options: dict[str, str], schema: dict[str,
         }
 
 
-QUICK = settings(max_examples=18, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+QUICK = settings(max_examples=examples(18), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 INT_KEY = {"k": "INT NOT NULL", "v": "INT", "s": "STRING"}
 
 

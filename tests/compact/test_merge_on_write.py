@@ -23,6 +23,7 @@ from lsm_core.maintenance.verify import ReferenceJudge
 from lsm_core.metadata import indexes, snapshots
 from lsm_core.types import RowKind
 from tests.support import stores
+from tests.support.samples import one_in
 
 UNIT = 1_000_003
 COLUMNS = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])
@@ -56,7 +57,7 @@ def levels(table: Table) -> list[int]:
     return sorted(file.level for files in stores.live_files(table.store).values() for file in files)
 
 
-@pytest.mark.parametrize("wide", ["false", "true"], ids=["v1", "bitmap64"])
+@pytest.mark.parametrize("wide", one_in(2, ["false", "true"], 1), ids=["v1", "bitmap64"])
 def test_level_0_is_hidden_until_it_is_compacted_and_then_marks_what_it_supersedes(tmp_path: Path, wide: str) -> None:
     table = create(tmp_path, deletion_vectors__bitmap64=wide)
     write(table, range(5000), 0)

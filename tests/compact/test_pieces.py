@@ -143,7 +143,7 @@ def ordered(store: TableStore, keys: Sequence[tuple[Any, ...]]) -> list[bytes]:
 
 
 @pytest.mark.usefixtures("tiny_steps")
-@pytest.mark.parametrize(("engine", "kind"), one_in(4, CASES))
+@pytest.mark.parametrize(("engine", "kind"), one_in(8, CASES, 1))
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_cut_gives_what_no_cut_gives(root: Path, engine: str, kind: str, data: st.DataObject) -> None:

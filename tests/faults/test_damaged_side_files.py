@@ -86,7 +86,7 @@ DAMAGES: dict[str, Change] = {
 STATEMENTS = ["dynamic write", "vectors minor", "vectors full", "append delete", "append update", "append compaction"]
 
 
-@pytest.mark.parametrize("damaged", DAMAGES)
+@pytest.mark.parametrize("damaged", one_in(2, DAMAGES))
 @pytest.mark.parametrize("name", STATEMENTS)
 def test_a_damaged_index_file_is_named_and_nothing_is_committed(tmp_path: Path, name: str, damaged: str) -> None:
     kind = KINDS[name]
@@ -103,7 +103,7 @@ def test_a_damaged_index_file_is_named_and_nothing_is_committed(tmp_path: Path, 
     assert files(table) == before
 
 
-@pytest.mark.parametrize("damaged", ["missing", "short", "empty", "beyond"])
+@pytest.mark.parametrize("damaged", one_in(2, ["missing", "short", "empty", "beyond"], 1))
 @pytest.mark.parametrize("name", ["vectors minor", "append delete", "append buckets delete"])
 def test_readers_name_a_damaged_file_of_vectors(tmp_path: Path, name: str, damaged: str) -> None:
     kind = KINDS[name]

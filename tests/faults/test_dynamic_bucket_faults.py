@@ -53,7 +53,7 @@ def left(table: Table) -> set[str]:
     return {name for name in found if not name.startswith("index-manifest")} - named
 
 
-@strides(5)
+@strides(11)
 @pytest.mark.parametrize("mode", ["before", "after"])
 @pytest.mark.parametrize(
     ("keys", "overwrite"),

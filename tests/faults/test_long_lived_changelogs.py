@@ -15,7 +15,7 @@ from lsm_core.read.changes.spans import earliest_kept
 from lsm_core.storage import FaultyFileIO, LocalFileIO
 from tests.maintenance.tables import HOUR, NOW, assert_whole, content, keyed, rows, strays, with_io
 
-STRIDE = int(os.environ.get("DREDGE_FAULT_STRIDE", "53"))  # 1: every single step, changes both ways
+STRIDE = int(os.environ.get("DREDGE_FAULT_STRIDE", "97"))  # 1: every single step, changes both ways
 LONGER = {"snapshot.num-retained.min": "1", "changelog.num-retained.min": "50"}
 CHANGES = {"write_exclusive", "overwrite", "delete", "mkdirs", "rename", "create", "write", "close"}
 AT = NOW + 2 * HOUR

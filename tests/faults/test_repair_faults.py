@@ -85,7 +85,7 @@ def answers(root: Path) -> Answers:
         return (None,)
 
 
-@strides(7)
+@strides(17)
 @pytest.mark.parametrize("name", CASES)
 def test_a_failure_at_any_step_leaves_the_old_answer_or_the_new_one(tmp_path: Path, name: str, stride: int) -> None:
     damage, statement = CASES[name]

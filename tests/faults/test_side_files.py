@@ -64,7 +64,7 @@ def replayed(changes: list[list[dict[str, Any]]]) -> list[Row]:
 
 
 @strides(71)
-@pytest.mark.parametrize("name", one_in(3, [name for name, kind in KINDS.items() if kind.refused() is None]))
+@pytest.mark.parametrize("name", one_in(5, [name for name, kind in KINDS.items() if kind.refused() is None]))
 def test_a_failing_step_leaves_the_table_as_it_was_or_as_it_should_be(tmp_path: Path, name: str, stride: int) -> None:
     kind = KINDS[name]
     kind.fill(kind.create(tmp_path / "made"))
@@ -117,7 +117,7 @@ def require_retried(kind: Kind, warehouse: Path, expected: list[Row], where: obj
         assert replayed(told(table)) == expected, where
 
 
-@pytest.mark.parametrize("name", KILLED)
+@pytest.mark.parametrize("name", one_in(2, KILLED))
 def test_what_a_dead_process_left_is_named_by_nothing_and_hinders_nobody(
     tmp_path: Path, nursery: Nursery, name: str
 ) -> None:

@@ -49,7 +49,7 @@ def live(table: Table, file_io: FaultyFileIO, handed: set[str]) -> None:
             commit.filter_and_commit({number: messages})
 
 
-@strides(11)
+@strides(23)
 @pytest.mark.parametrize("mode", ["before", "after"])
 def test_a_failing_step_of_a_stream_leaves_the_table_whole_and_no_file(
     built: Path, tmp_path: Path, mode: Mode, stride: int

@@ -65,7 +65,7 @@ def test_an_act_broken_at_some_steps(
     """A sample; other tests of this folder and of tests/maintenance break the other acts at some steps."""
     fill(tmp_path / "template", SHAPES[shape])
     place = _place(kind, tmp_path, request)
-    _swept(Sweep(place, shape, what, tmp_path / "template", tmp_path), record_property, kind, stride=97, first=11)
+    _swept(Sweep(place, shape, what, tmp_path / "template", tmp_path), record_property, kind, stride=149, first=11)
 
 
 @pytest.mark.soak

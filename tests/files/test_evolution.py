@@ -28,6 +28,7 @@ from lsm_core.storage import LocalFileIO
 from lsm_core.types import DataType, RowField, TypeRoot, parse
 from tests.commit.tables import EMPTY, make_store, reopen, write_append, write_kv
 from tests.files.nested_evolution import Case, cases
+from tests.support.samples import examples
 
 
 def evolve(store: TableStore, fields: Sequence[DataField], primary_keys: Sequence[str] | None = None) -> TableStore:
@@ -175,7 +176,7 @@ def test_a_file_that_lacks_a_column_of_its_own_schema_is_corrupt(tmp_path: Path)
     assert rows(store, dataclasses.replace(lying, write_cols=("a",))) == [{"a": 1, "b": None}]
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(case=cases())
 def test_any_nested_evolution_reads_what_a_walk_through_the_values_gives(
     tmp_path_factory: pytest.TempPathFactory, case: Case
@@ -208,7 +209,7 @@ class Gone:
         return np.isin(np.arange(first_row, first_row + rows), self.positions)
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     groups=st.lists(st.integers(0, 3), max_size=4, unique=True).map(sorted),
     batch_rows=st.integers(1, 50),

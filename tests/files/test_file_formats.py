@@ -34,7 +34,7 @@ from lsm_core.storage import LocalFileIO
 from lsm_core.types import DataType, TypeRoot
 from tests.format.strategies import TYPES, values
 from tests.support.data import golden_names, unpack_golden
-from tests.support.samples import one_in
+from tests.support.samples import examples, one_in
 
 FORMATS = ["parquet", "orc", "avro"]
 IO = LocalFileIO()
@@ -101,7 +101,7 @@ def tables(draw: st.DrawFn, form: str) -> pa.Table:
 
 
 @pytest.mark.parametrize("form", FORMATS)
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_rows_of_any_type_come_back(tmp_path_factory: pytest.TempPathFactory, form: str, data: Any) -> None:
     table = data.draw(tables(form).filter(lambda table: form != "orc" or not unwritable(table)))
@@ -203,7 +203,7 @@ def golden_files(name: str, place: Path) -> Iterator[tuple[Path, ManifestEntry, 
             yield path, entry, known[entry.file.schema_id]
 
 
-@pytest.mark.parametrize("name", one_in(3, golden_names()))
+@pytest.mark.parametrize("name", one_in(6, golden_names()))
 def test_files_of_java_written_again_are_as_java_wrote_them(name: str, tmp_path: Path) -> None:
     """Same header or footer schema, same statistics to the byte."""
     for number, (path, entry, schema) in enumerate(golden_files(name, tmp_path)):

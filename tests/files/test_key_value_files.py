@@ -24,6 +24,7 @@ from lsm_core.format.kv_layout import kv_arrow_schema
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import FaultyFileIO, InjectedFault, LocalFileIO
 from tests.commit.tables import EMPTY, NOON, kv_batch, make_store, reopen, write_kv
+from tests.support.samples import examples
 
 ALL_TYPES = {
     "k": "INT NOT NULL",
@@ -194,7 +195,7 @@ def test_row_groups_hold_131072_rows_whatever_the_batches(tmp_path: Path) -> Non
     assert second.num_rows == 131_072
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_cut_into_batches_and_files_gives_the_same_rows(
     tmp_path_factory: pytest.TempPathFactory, data: Any

@@ -20,6 +20,7 @@ from lsm_core.types import DataType, parse, to_arrow
 from tests.format import reference
 from tests.format.golden_rows import GOLDEN
 from tests.format.strategies import TYPES, tables
+from tests.support.samples import examples
 
 
 def columns_of(kinds: list[DataType], rows: list[list[Any]]) -> list[pa.Array]:
@@ -52,7 +53,7 @@ def test_a_wide_row_has_a_wide_header() -> None:
     assert decode_row(row, kinds) == tuple(values)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(tables())
 def test_columns_encode_as_the_scalar_reference_does_and_come_back(
     case: tuple[list[DataType], list[list[Any]]],
@@ -68,7 +69,7 @@ def test_columns_encode_as_the_scalar_reference_does_and_come_back(
     assert encode_rows(columns, kinds, with_arity=False).to_pylist() == [blob[4:] for blob in blobs.to_pylist()]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(tables(), st.integers(0, 4), st.integers(0, 5))
 def test_slices_and_chunks_encode_as_whole_columns_do(
     case: tuple[list[DataType], list[list[Any]]], start: int, length: int
@@ -84,7 +85,7 @@ def test_slices_and_chunks_encode_as_whole_columns_do(
     ]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(tables(), st.data())
 def test_damaged_bytes_are_refused_or_read_but_never_followed_out_of_bounds(
     case: tuple[list[DataType], list[list[Any]]], data: st.DataObject
@@ -100,7 +101,7 @@ def test_damaged_bytes_are_refused_or_read_but_never_followed_out_of_bounds(
             column.validate(full=True)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.binary(max_size=80), st.lists(TYPES, min_size=1, max_size=3))
 def test_random_bytes_never_crash(blob: bytes, kinds: list[DataType]) -> None:
     with contextlib.suppress(DredgeError):

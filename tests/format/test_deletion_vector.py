@@ -14,6 +14,7 @@ from lsm_core.errors import CorruptFile
 from lsm_core.format import roaring
 from lsm_core.format.deletion_vector import DeletionVector, index_file
 from lsm_core.format.side_files import decode_hash_index, encode_hash_index
+from tests.support.samples import examples
 
 V1 = "00000022 5e43f2d0 3a300000020000000000010001000000180000001c000000010003007011 c9b5d269"
 V2 = "0000002e d1d33964 0100000000000000 00000000 3a300000020000000000010001000000180000001c000000010003007011 8cc56b6b"
@@ -46,7 +47,7 @@ def test_positions_beyond_32_bits_write_all_lower_bitmaps() -> None:
         again.to_bytes()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(st.one_of(st.integers(0, 300), st.integers(0, 200_000), st.integers(65_530, 65_540)), max_size=300),
     st.tuples(st.integers(0, 70_000), st.integers(0, 9_000)),
@@ -91,7 +92,7 @@ def test_every_flipped_bit_and_every_cut_is_noticed(text: str, length: int, bitm
         DeletionVector.from_bytes(blob, "index-7", length + 1)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.data())
 def test_a_hostile_bitmap_with_a_right_checksum_is_refused_or_sound(data: st.DataObject) -> None:
     source = BitMap([1, 5, 70_000, *range(200_000, 206_000), *range(300_000, 300_500, 2)])

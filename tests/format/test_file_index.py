@@ -30,6 +30,7 @@ from lsm_core.format.file_index import (
 )
 from lsm_core.format.xxhash64 import xxhash64
 from lsm_core.types import parse, to_arrow
+from tests.support.samples import examples
 
 PRIMES = (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5)
 MASK = (1 << 64) - 1
@@ -71,7 +72,7 @@ def slow_xxhash64(data: bytes) -> int:
     return state ^ state >> 32
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.one_of(st.binary(max_size=40), st.integers(0, 400).map(lambda n: bytes(range(256)) * 2 + b"x" * n))))
 def test_xxhash_of_a_column_is_that_of_its_values(values: list[bytes]) -> None:
     found = xxhash64(pa.array([b"cut off", *values], pa.binary()).slice(1)).view(np.uint64)
@@ -120,7 +121,7 @@ def test_floats_hash_by_their_bits_with_one_nan_and_times_by_their_unit() -> Non
     ]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.sets(st.text(max_size=12)), st.integers(1, 5000), st.floats(0.0001, 0.9))
 def test_a_bloom_filter_never_denies_what_it_holds(values: set[str], items: int, fpp: float) -> None:
     array = pa.array(sorted(values), pa.string())
@@ -147,7 +148,7 @@ def test_filters_that_cannot_be_are_refused(items: int, fpp: float) -> None:
 NAMES = st.text(st.characters(codec="utf-8"), max_size=20)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.dictionaries(NAMES, st.dictionaries(NAMES, st.one_of(st.none(), st.binary(max_size=9)), max_size=3), max_size=4)
 )
@@ -270,7 +271,7 @@ def passes(op: str, value: Any, literals: list[Any]) -> bool:
     }[op]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.lists(st.one_of(st.none(), st.integers(-9, 9), st.integers(-(2**31) + 1, 2**31 - 1)), max_size=40),
     st.lists(st.integers(-10, 10), min_size=1, max_size=3),
@@ -296,7 +297,7 @@ def test_an_index_about_another_number_of_rows_is_damage() -> None:
         found.row_mask("k", parse("INT"), "=", pa.scalar(1, pa.int32()), 3)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.data())
 def test_damaged_indexes_end_in_a_typed_error_or_an_answer(data: st.DataObject) -> None:
     values = [1, None, -3, 70, 70, 1, None]
@@ -327,7 +328,7 @@ def test_types_that_no_index_knows_prove_nothing() -> None:
 # -- the indexes that we write ------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(st.lists(st.tuples(st.integers(0, 200_000), st.sampled_from([1, 3, 90, 5000])), max_size=6), max_size=6)
 )
@@ -358,7 +359,7 @@ COLUMNS: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.data(), st.sampled_from(sorted(COLUMNS)), st.sampled_from([0, 20, 64, 16_384]))
 def test_our_indexes_find_the_rows_of_every_value(data: st.DataObject, name: str, block: int) -> None:
     kind = parse(name)

@@ -21,9 +21,10 @@ from lsm_core.types import parse, to_arrow
 from tests.format import reference
 from tests.format.strategies import SIMPLE_TYPES, tables
 from tests.format.test_binary_row import columns_of
+from tests.support.samples import examples
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(tables(SIMPLE_TYPES), st.integers(1, 300))
 def test_buckets_are_javas_remainder_of_the_reference_hash(case: Any, buckets: int) -> None:
     kinds, rows = case

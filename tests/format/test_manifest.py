@@ -31,6 +31,7 @@ from lsm_core.format.manifest import (
 from lsm_core.format.manifest.manifest_entries import _encoded, _record
 from lsm_core.format.manifest.manifest_schemas import MANIFEST_ENTRY
 from lsm_core.types import parse
+from tests.support.samples import examples
 
 STRING = parse("STRING")
 
@@ -78,7 +79,7 @@ _ENTRIES = st.builds(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(_ENTRIES, max_size=5))
 def test_any_entries_come_back_from_objects_columns_and_avro(entries: list[ManifestEntry]) -> None:
     table = entries_to_table(entries)
@@ -141,7 +142,7 @@ _FEW = st.builds(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.lists(_FEW, max_size=12))
 def test_merging_is_javas_merging(entries: list[ManifestEntry]) -> None:
     try:
@@ -229,7 +230,7 @@ HEADER = DATA[: DATA.index(SYNC) + 16]
 
 
 @pytest.mark.parametrize("decode", [decode_manifest, decode_manifest_list, decode_index_manifest])
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=st.data())
 def test_damaged_files_raise_corrupt_file_naming_the_path(decode: Any, data: st.DataObject) -> None:
     damaged = bytearray(DATA)

@@ -33,6 +33,7 @@ from lsm_core.types import DataType, TypeRoot, parse
 from tests.format.strategies import SIMPLE_TYPES, values
 from tests.format.test_binary_row import columns_of
 from tests.support.parquet_files import footer_of
+from tests.support.samples import examples
 
 _UNBOUNDED = {TypeRoot.BINARY, TypeRoot.VARBINARY}
 
@@ -64,7 +65,7 @@ def typed_rows(draw: st.DrawFn) -> tuple[list[DataType], list[list[Any]]]:
     return kinds, draw(st.lists(rows, min_size=1, max_size=8))
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(typed_rows(), st.integers(1, 4), st.sampled_from(["full", "truncate(3)", "counts"]))
 def test_bounds_hold_over_row_groups_and_modes(
     case: tuple[list[DataType], list[list[Any]]], rows_per_group: int, mode: str
@@ -161,7 +162,7 @@ def test_nan_is_the_greatest_and_zeros_keep_their_signs() -> None:
         assert stats.null_counts == (1, 0, 0, 1)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(typed_rows(), st.integers(1, 4))
 def test_what_is_gathered_is_what_full_statistics_say(
     case: tuple[list[DataType], list[list[Any]]], rows_per_group: int

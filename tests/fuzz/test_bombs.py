@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from lsm_core.files.formats.parquet_pages import _longest_row, rows_at_once
 from tests.fuzz.bombs import BOMBS
 from tests.support.parquet_files import footer_of
+from tests.support.samples import examples
 
 _MOST_MIB = 640
 _REFUSED = {
@@ -63,7 +64,7 @@ def test_tables_of_bombs_are_merged_filtered_compacted_and_verified_in_little_me
     assert outcomes[route][1] < _MOST_MIB
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     st.lists(st.lists(st.integers(0, 9), max_size=40) | st.none(), min_size=1, max_size=60),
     st.integers(1, 400),

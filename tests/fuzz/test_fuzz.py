@@ -1,7 +1,7 @@
 """Damaged and hostile tables end in typed errors that Dredge raises on purpose: never in another error, a crash, a hang or a write elsewhere.
 
-``DREDGE_FUZZ_SECONDS`` (default 20, with CI=true 30) is the time spent by all workers together, ``DREDGE_FUZZ_SEED`` chooses the cases and
-``DREDGE_FUZZ_CASE`` runs a single one; a finding prints both.
+``DREDGE_FUZZ_SECONDS`` (default 10, in `make soak` 120) is the time spent by all workers together, ``DREDGE_FUZZ_SEED`` chooses the cases
+and ``DREDGE_FUZZ_CASE`` runs a single one; a finding prints both.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ _STUCK = 120.0
 """Seconds of wall clock without a word: native code that hangs cannot be interrupted from inside."""
 
 
-def _seconds() -> float:
-    default = "30" if os.environ.get("CI") == "true" else "20"
+def _seconds(default: float) -> float:
     return float(os.environ.get("DREDGE_FUZZ_SECONDS", default))
 
 
@@ -108,7 +107,8 @@ def _lines(process: subprocess.Popen[str]) -> Iterator[str]:
 
 
 @pytest.mark.timeout(900)
-def test_damaged_tables_end_in_typed_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("seconds", [10, pytest.param(120, marks=pytest.mark.soak)])
+def test_damaged_tables_end_in_typed_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str], seconds: float) -> None:
     """Every decoder, on every golden table, damaged at random."""
     seed = os.environ.get("DREDGE_FUZZ_SEED") or str(time.time_ns() % 10**9)
     single = os.environ.get("DREDGE_FUZZ_CASE")
@@ -118,7 +118,8 @@ def test_damaged_tables_end_in_typed_errors(tmp_path: Path, capsys: pytest.Captu
         if single:
             worker.next = int(single)
     threads = [
-        threading.Thread(target=worker.run, args=(0.0 if single else _seconds() / _WORKERS,)) for worker in workers
+        threading.Thread(target=worker.run, args=(0.0 if single else _seconds(seconds) / _WORKERS,))
+        for worker in workers
     ]
     for thread in threads:
         thread.start()

@@ -18,6 +18,7 @@ from lsm_core.read.table_versions import with_schema
 from lsm_core.table.system import SYSTEM_TABLES
 from tests.golden.cases import Case, cases, of_changes, unreadable
 from tests.golden.rows import same_rows, table_rows
+from tests.support.samples import one_in
 
 Rows = list[dict[str, Any]]
 KINDS = ("+I", "-U", "+U", "-D")
@@ -27,7 +28,7 @@ KINDS = ("+I", "-U", "+U", "-D")
 READ = [case for case in cases() if unreadable(case.story) is None]
 
 
-@pytest.mark.parametrize("case", READ, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", one_in(3, READ), ids=lambda case: case.name)
 def test_changes_of_a_table_of_java(case: Case, tmp_path: Path) -> None:
     story = case.story
     store = case.unpack(tmp_path)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from lsm_core import Catalog, Schema, Table
+from tests.support.samples import one_in
 
 Java = Callable[..., dict[str, Any]]
 COLUMNS = pa.schema([("k", pa.int64()), ("n", pa.int32()), ("s", pa.string())])
@@ -58,7 +59,7 @@ def ranges(java: Java) -> dict[int, list[tuple[int, int]]]:
 
 
 @pytest.mark.paimon_java
-@pytest.mark.parametrize("function", ["default", "mod"])
+@pytest.mark.parametrize("function", one_in(2, ["default", "mod"]))
 def test_both_write_and_compact_one_bucketed_table_and_keep_its_order(
     tmp_path: Path, java: Java, function: str
 ) -> None:
@@ -120,13 +121,16 @@ def test_the_same_window_of_a_bucket_is_picked(
 @pytest.mark.paimon_java
 @pytest.mark.parametrize(
     "counts",
-    [
-        [1] * 4,
-        [1] * 5,
-        [3000, 10, 1, 2000, 40, 80, 120],
-        [9000, 8500, 8000, 7500, 7000],
-        [50_000, 9000, 8500, 8000, 20, 1],
-    ],
+    one_in(
+        2,
+        [
+            [1] * 4,
+            [1] * 5,
+            [3000, 10, 1, 2000, 40, 80, 120],
+            [9000, 8500, 8000, 7500, 7000],
+            [50_000, 9000, 8500, 8000, 20, 1],
+        ],
+    ),
 )
 def test_the_same_small_files_are_packed_without_buckets(tmp_path: Path, java: Java, counts: list[int]) -> None:
     table = create(tmp_path, **{"target-file-size": "40 kb", "source.split.open-file-cost": "4 kb"})

@@ -12,6 +12,7 @@ import pytest
 from lsm_core import Catalog, Schema, Table
 from tests.interop.rows import ALL_TYPES, KEYS, canonical, canonical_java, java_rows, java_schema, rows_of
 from tests.support.peers import PyPaimon
+from tests.support.samples import one_in
 
 Java = Callable[..., dict[str, Any]]
 HOUR = 3_600_000
@@ -48,7 +49,7 @@ def kinds(table: pa.Table, kind: str) -> pa.Array:
 
 @pytest.mark.paimon_java
 @pytest.mark.pypaimon
-@pytest.mark.parametrize("partitioned", [False, True], ids=["plain", "partitioned"])
+@pytest.mark.parametrize("partitioned", one_in(2, [False, True], 1), ids=["plain", "partitioned"])
 def test_peers_read_a_dredge_table_after_commits_compaction_and_expiry(
     tmp_path: Path, java: Java, pypaimon: PyPaimon, partitioned: bool
 ) -> None:
@@ -89,7 +90,7 @@ def test_peers_read_a_dredge_table_after_commits_compaction_and_expiry(
 
 
 @pytest.mark.paimon_java
-@pytest.mark.parametrize("options", [{}, {"sequence.field": "revision"}], ids=["arrival", "sequence"])
+@pytest.mark.parametrize("options", one_in(2, [{}, {"sequence.field": "revision"}], 1), ids=["arrival", "sequence"])
 def test_dredge_compacts_a_java_table_and_java_reads_it_again(
     tmp_path: Path, java: Java, options: dict[str, str]
 ) -> None:

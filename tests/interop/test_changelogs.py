@@ -72,7 +72,7 @@ INPUT: dict[str, dict[str, str]] = {
 
 
 @pytest.mark.paimon_java
-@pytest.mark.parametrize("case", INPUT)
+@pytest.mark.parametrize("case", one_in(3, INPUT))
 def test_input_rows_are_told_as_java_tells_them(tmp_path: Path, java: Java, case: str) -> None:
     theirs, ours = twins(java, tmp_path, {"bucket": "1", "changelog-producer": "input", **INPUT[case]})
     for number, commit in enumerate(COMMITS):

@@ -27,6 +27,7 @@ from lsm_core.tree import (
     UniversalCompaction,
 )
 from tests.interop.values import canonical, rows_of_arrow
+from tests.support.samples import one_in
 
 Java = Callable[..., dict[str, Any]]
 pytestmark = pytest.mark.paimon_java
@@ -226,7 +227,7 @@ def some_rows(rng: random.Random, retracts: bool) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", one_in(2, range(4)))
 def test_java_does_the_same_to_every_file_and_both_read_both(tmp_path: Path, java: Java, seed: int) -> None:
     rng = random.Random(seed)
     numbers = TableNumbers(rng.choice([2, 3, 4]), rng.choice([1, 20]), rng.choice([50, 200]), rng.random() < 0.3)
@@ -293,7 +294,7 @@ TIMES: dict[str, list[Any]] = {
 
 @pytest.mark.parametrize(
     ("kind", "engine"),
-    [*((kind, ENGINES[0]) for kind in TIMES), *(("INT", engine) for engine in ENGINES[1:])],
+    one_in(2, [*((kind, ENGINES[0]) for kind in TIMES), *(("INT", engine) for engine in ENGINES[1:])]),
     ids=lambda value: value if isinstance(value, str) else value.get("merge-engine", "deduplicate"),
 )
 def test_rows_expire_as_in_java(tmp_path: Path, java: Java, kind: str, engine: dict[str, str]) -> None:

@@ -18,7 +18,7 @@ from tests.faults.kinds import strays
 from tests.interop.rows import both_read
 from tests.support.peers import peer_module
 from tests.support.references import file_names
-from tests.support.samples import sample
+from tests.support.samples import one_in, sample
 
 Java = Callable[..., dict[str, Any]]
 COLUMNS = pa.schema(
@@ -49,7 +49,7 @@ def compact_by_java(java: Java, **arguments: Any) -> None:
 
 @pytest.mark.paimon_java
 @pytest.mark.parametrize("buckets", [0, 2], ids=["unaware", "bucketed"])
-@pytest.mark.parametrize("wide", ["false", "true"], ids=["v1", "bitmap64"])
+@pytest.mark.parametrize("wide", one_in(2, ["false", "true"], 1), ids=["v1", "bitmap64"])
 def test_java_and_dredge_mark_rows_of_one_append_table(tmp_path: Path, java: Java, buckets: int, wide: str) -> None:
     fixed = {"bucket": str(buckets), "bucket-key": "k"} if buckets else {}
     table = create(tmp_path, [], deletion_vectors__bitmap64=wide, compaction__min__file_num="2", **fixed)
@@ -209,7 +209,7 @@ def test_index_files_beside_the_data_are_expired_there_and_no_other_goes(tmp_pat
 
 
 @pytest.mark.paimon_java
-@pytest.mark.parametrize("kind", ["vectors", "first-row"])
+@pytest.mark.parametrize("kind", one_in(2, ["vectors", "first-row"]))
 def test_overwrites_and_rescales_are_seen_at_once_by_both_engines(tmp_path: Path, java: Java, kind: str) -> None:
     options = {"vectors": {}, "first-row": {"deletion-vectors.enabled": "false", "merge-engine": "first-row"}}[kind]
     small = {
@@ -249,7 +249,7 @@ def test_overwrites_and_rescales_are_seen_at_once_by_both_engines(tmp_path: Path
 
 
 @pytest.mark.paimon_java
-@pytest.mark.parametrize("strategy", ["order", "zorder"])
+@pytest.mark.parametrize("strategy", one_in(2, ["order", "zorder"], 1))
 def test_a_sort_compaction_leaves_out_what_is_marked_and_no_vector(tmp_path: Path, java: Java, strategy: str) -> None:
     table = create(tmp_path, [])
     for first in (0, 2000):

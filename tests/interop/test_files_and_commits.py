@@ -21,6 +21,7 @@ from lsm_core.storage import LocalFileIO
 from tests.commit.tables import kv_batch, message
 from tests.interop.rows import ALL_TYPES, KEYS, canonical, canonical_java, java_rows, java_schema, rows_of
 from tests.support.peers import PyPaimon
+from tests.support.samples import one_in
 
 Java = Callable[..., dict[str, Any]]
 
@@ -43,7 +44,7 @@ def comparable(entry: ManifestEntry, source: int = 0) -> ManifestEntry:
 
 
 @pytest.mark.paimon_java
-@pytest.mark.parametrize("mode", ["truncate(16)", "full", "counts", "none", "truncate(2)"])
+@pytest.mark.parametrize("mode", one_in(2, ["truncate(16)", "full", "counts", "none", "truncate(2)"]))
 @pytest.mark.parametrize("dense", ["true", "false"])
 def test_a_rewritten_file_has_the_metadata_java_gives_it(tmp_path: Path, java: Java, mode: str, dense: str) -> None:
     options = {"bucket": "1", "metadata.stats-mode": mode, "metadata.stats-dense-store": dense}

@@ -29,7 +29,7 @@ def attempt(kind: Kind, warehouse: Path, name: str, file_io: FaultyFileIO) -> No
 
 
 @pytest.mark.paimon_java
-@pytest.mark.parametrize("name", one_in(3, SUPPORTED))
+@pytest.mark.parametrize("name", one_in(6, SUPPORTED))
 def test_java_reads_a_table_on_which_a_statement_failed_and_goes_on_with_it(
     tmp_path: Path, java: Java, name: str
 ) -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lsm_core import Catalog
+from tests.support.samples import one_in
 
 Java = Callable[..., dict[str, Any]]
 ENGINES = {
@@ -27,7 +28,7 @@ def rows(answer: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.paimon_java
-@pytest.mark.parametrize("file_format", ["parquet", "orc", "avro"])
+@pytest.mark.parametrize("file_format", one_in(3, ["parquet", "orc", "avro"]))
 @pytest.mark.parametrize("options", ENGINES.values(), ids=ENGINES)
 def test_what_java_reads_and_cannot_compact_is_compacted_and_read_by_both(
     tmp_path: Path, java: Java, options: dict[str, str], file_format: str

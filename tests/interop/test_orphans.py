@@ -14,6 +14,7 @@ import pytest
 from lsm_core import Catalog
 from lsm_core.maintenance import DeleteItem
 from lsm_core.options import ALLOWED_PLACES
+from tests.support.samples import one_in
 
 Java = Callable[..., dict[str, Any]]
 DAY = 86_400
@@ -73,7 +74,7 @@ def rows(read: list[dict[str, Any]]) -> list[tuple[int, int, int]]:
 
 
 @pytest.mark.paimon_java
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", one_in(2, KINDS))
 def test_both_take_the_same_files_and_read_what_the_other_leaves(
     tmp_path: Path, java: Java, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

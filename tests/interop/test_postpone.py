@@ -17,6 +17,7 @@ from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import LocalFileIO
 from lsm_core.write import TableWrite
+from tests.support.samples import one_in
 
 Java = Callable[..., dict[str, Any]]
 pytestmark = pytest.mark.paimon_java
@@ -31,7 +32,7 @@ def by_us(store: TableStore) -> Rows:
     return sorted((row["k"], row["v"], row["s"]) for row in Table(store).to_arrow().to_pylist())
 
 
-@pytest.mark.parametrize("engine", ["deduplicate", "aggregation"])
+@pytest.mark.parametrize("engine", one_in(2, ["deduplicate", "aggregation"], 1))
 def test_rows_of_both_engines_get_their_buckets(tmp_path: Path, java: Java, engine: str) -> None:
     """A table of fixed buckets that Java alone writes is the measure."""
     rng = random.Random(engine)

@@ -11,6 +11,7 @@ import pytest
 
 from lsm_core import Catalog
 from lsm_core.errors import RetractNotSupported
+from tests.support.samples import one_in
 
 Java = Callable[..., dict[str, Any]]
 REFUSING = {
@@ -24,7 +25,7 @@ REFUSING = {
 
 
 @pytest.mark.paimon_java
-@pytest.mark.parametrize("options", REFUSING.values(), ids=REFUSING)
+@pytest.mark.parametrize("options", one_in(2, REFUSING.values()), ids=REFUSING)
 def test_a_retract_alone_passes_in_java_and_two_rows_of_its_key_fail(
     tmp_path: Path, java: Java, options: dict[str, str]
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from lsm_core import Catalog, Schema, SchemaChange, Table
 from tests.interop.rows import both_read
+from tests.support.samples import one_in
 
 Java = Callable[..., dict[str, Any]]
 COLUMNS = pa.schema(
@@ -64,7 +65,7 @@ def test_java_agrees_after_every_statement(tmp_path: Path, java: Java, kind: str
 
 
 @pytest.mark.paimon_java
-@pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "append"])
+@pytest.mark.parametrize("keyed", one_in(2, [True, False]), ids=["keyed", "append"])
 def test_java_goes_on_with_a_rescaled_table(tmp_path: Path, java: Java, keyed: bool) -> None:
     options = {"bucket": "1"} if keyed else {"bucket": "1", "bucket-key": "k"}
     table = create(tmp_path, ["p", "k"] if keyed else [], **options)
@@ -101,7 +102,7 @@ def test_overwrites_leave_the_files_where_java_leaves_them(tmp_path: Path, java:
 
 
 @pytest.mark.paimon_java
-@pytest.mark.parametrize("dynamic", ["true", "false"])
+@pytest.mark.parametrize("dynamic", one_in(2, ["true", "false"]))
 def test_an_empty_static_partition_replaces_what_java_replaces(tmp_path: Path, java: Java, dynamic: str) -> None:
     table = create(tmp_path, [], **{"dynamic-partition-overwrite": dynamic})
     kept = {"true": [("a", 0), ("b", 9)], "false": [("b", 9)]}[dynamic]

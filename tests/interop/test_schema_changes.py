@@ -265,7 +265,7 @@ def test_what_java_narrows_reads_as_java_reads_it_and_is_not_narrowed_here(both:
 
 
 @pytest.mark.paimon_java
-@pytest.mark.parametrize("seed", one_in(6, range(24)))
+@pytest.mark.parametrize("seed", one_in(12, range(24)))
 def test_random_histories_are_the_same_in_both(both: Both, seed: int) -> None:
     assert both.create(COLUMNS, ["k", "dt"], ["dt"], {"bucket": "2", "sequence.field": "n"}) == ("", "")
     steps = RandomSteps(seed)

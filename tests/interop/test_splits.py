@@ -11,6 +11,7 @@ import pytest
 
 from lsm_core import Catalog
 from lsm_core.read import Split
+from tests.support.samples import one_in
 
 Java = Callable[..., dict[str, Any]]
 
@@ -99,7 +100,7 @@ def of_ours(splits: list[Split]) -> Groups:
 
 
 @pytest.mark.paimon_java
-@pytest.mark.parametrize("kind", TABLES)
+@pytest.mark.parametrize("kind", one_in(2, TABLES))
 def test_splits_hold_the_files_that_javas_hold(tmp_path: Path, java: Java, kind: str) -> None:
     written(java, kind)
     catalog = Catalog(tmp_path)

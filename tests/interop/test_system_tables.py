@@ -12,6 +12,7 @@ from lsm_core import Catalog
 from lsm_core.table.system import GLOBAL_TABLES, SYSTEM_TABLES
 from tests.golden.rows import table_rows
 from tests.support.data import unpack_golden
+from tests.support.samples import one_in
 
 TABLES = [
     *("dedup_levels", "tags_branches", "expired", "stream_commits", "dv_pk", "dynamic_bucket", "row_tracking"),
@@ -47,7 +48,7 @@ def _same(java: Any, warehouse: Path, name: str) -> None:
 
 
 @pytest.mark.paimon_java
-@pytest.mark.parametrize("golden", TABLES)
+@pytest.mark.parametrize("golden", one_in(3, TABLES))
 def test_metadata_tables_are_java_s(java_session: Any, tmp_path: Path, golden: str) -> None:
     warehouse = unpack_golden(golden, tmp_path).parent.parent
     for system in sorted(
@@ -59,7 +60,7 @@ def test_metadata_tables_are_java_s(java_session: Any, tmp_path: Path, golden: s
 
 
 @pytest.mark.paimon_java
-@pytest.mark.parametrize("golden", _WITH_ROWS)
+@pytest.mark.parametrize("golden", one_in(3, _WITH_ROWS))
 def test_rows_with_kinds_and_read_optimised_rows_are_java_s(java_session: Any, tmp_path: Path, golden: str) -> None:
     warehouse = unpack_golden(golden, tmp_path).parent.parent
     for system in sorted(_ROWS):

@@ -15,6 +15,7 @@ from lsm_core.errors import DredgeError
 from lsm_core.maintenance import read_trash
 from tests.maintenance.tables import assert_whole, on_disk, strays
 from tests.support.peers import refusal_of
+from tests.support.samples import one_in
 
 Java = Callable[..., dict[str, Any]]
 FIELDS = [{"name": "k", "type": "INT NOT NULL"}, {"name": "v", "type": "INT"}]
@@ -92,7 +93,7 @@ def test_tags_are_the_same_files_and_each_uses_the_others(java: Java, tmp_path: 
 
 
 @pytest.mark.paimon_java
-@pytest.mark.parametrize("name", ["7", "20240101", " ", "", "a b", "ä"])
+@pytest.mark.parametrize("name", one_in(3, ["7", "20240101", " ", "", "a b", "ä"]))
 def test_names_that_java_takes_are_taken(java: Java, tmp_path: Path, name: str) -> None:
     made(java)
     java("write", rows=[{"k": 1, "v": 1}])
@@ -125,7 +126,7 @@ def test_deleting_tags_leaves_the_same_files(java: Java, tmp_path: Path, produce
 
 
 @pytest.mark.paimon_java
-@pytest.mark.parametrize("target", ["snapshot", "tag"])
+@pytest.mark.parametrize("target", one_in(2, ["snapshot", "tag"], 1))
 def test_a_rollback_leaves_the_same_history(java: Java, tmp_path: Path, target: str) -> None:
     history(java)
     java("tag", name="old", snapshot=2, time_retained_ms=HOUR)

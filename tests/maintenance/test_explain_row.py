@@ -186,7 +186,7 @@ def test_versions_in_deletion_vectors_are_shown_and_do_not_count(tmp_path: Path)
     assert any(text and "deletion vector" in text for text in hidden)
 
 
-@pytest.mark.parametrize("engine", ["deduplicate", "partial_update", "first_row"])
+@pytest.mark.parametrize("engine", one_in(2, ["deduplicate", "partial_update", "first_row"]))
 def test_a_key_that_moved_between_partitions_has_the_row_of_the_newest(tmp_path: Path, engine: str) -> None:
     data.unpack_golden(f"cross_partition_{engine}", tmp_path)
     made = Catalog(tmp_path / "warehouse").table("db.t")
@@ -272,12 +272,12 @@ def test_where_compactions_look_keys_up_only_the_lowest_level_is_told_to_count(t
 
 
 def test_stories_of_random_histories_name_versions_that_hold_the_value() -> None:
-    assert sum(_check(seed) for seed in range(1, 41)) > 1_200
+    assert sum(_check(seed) for seed in range(1, 15)) > 400
 
 
 @pytest.mark.soak
 def test_stories_of_many_random_histories_name_versions_that_hold_the_value() -> None:
-    assert sum(_check(seed) for seed in range(41, 401)) > 10_000
+    assert sum(_check(seed) for seed in range(15, 401)) > 10_000
 
 
 def _check(seed: int) -> int:

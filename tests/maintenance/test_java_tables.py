@@ -27,7 +27,7 @@ def _needed(table: Table) -> set[str]:
     return names
 
 
-@pytest.mark.parametrize("name", one_in(3, data.golden_names()))
+@pytest.mark.parametrize("name", one_in(6, data.golden_names()))
 def test_expiry_of_a_table_that_java_wrote_keeps_all_that_is_needed(tmp_path: Path, name: str) -> None:
     root = data.unpack_golden(name, tmp_path)
     table = Catalog(tmp_path / "warehouse", clock="fixed:4000000000000").table("db.t")

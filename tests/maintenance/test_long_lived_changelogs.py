@@ -13,6 +13,7 @@ from lsm_core.maintenance import ChangelogExpiryReport, DeleteItem, ExpiryReport
 from lsm_core.metadata import branches, changelogs, consumers, manifests, snapshots
 from tests.maintenance.tables import HOUR, NOW, assert_whole, content, keyed, on_disk, rows, strays, tag
 from tests.support.references import file_names
+from tests.support.samples import one_in
 
 LONGER = {"snapshot.num-retained.min": "1", "changelog.num-retained.min": "50"}
 KINDS = {"none": {}, "input": {"changelog-producer": "input"}, "lookup": {"changelog-producer": "lookup"}}
@@ -59,7 +60,7 @@ def sweep(table: Table) -> None:
     table.sweep_trash()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", one_in(3, KINDS))
 def test_streams_go_on_over_expired_snapshots(tmp_path: Path, kind: str) -> None:
     table = history(tmp_path, **KINDS[kind])
     told, newest = streamed(table), content(table)
@@ -123,7 +124,7 @@ def test_without_a_producer_files_of_writers_stay_until_the_changelog_that_dropp
     assert not strays(table)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", one_in(3, KINDS, 1))
 def test_all_of_them_can_go(tmp_path: Path, kind: str) -> None:
     table = history(tmp_path, **KINDS[kind])
     expire(table)
@@ -184,7 +185,7 @@ def test_ages_and_limits_are_those_of_the_options(tmp_path: Path) -> None:
         table.plan_maintenance("expire_changelogs", retain_min=0)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", one_in(3, KINDS, 2))
 def test_restoring_brings_snapshots_back_in_place_of_their_changelogs(tmp_path: Path, kind: str) -> None:
     table = history(tmp_path, **KINDS[kind])
     told, said = streamed(table), {s.id: content(table, s.id) for s in table.snapshots()}
@@ -207,7 +208,7 @@ def test_restoring_brings_snapshots_back_in_place_of_their_changelogs(tmp_path: 
     assert not strays(table)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", one_in(3, KINDS))
 def test_restoring_brings_changelogs_back(tmp_path: Path, kind: str) -> None:
     table = history(tmp_path, **KINDS[kind])
     told = streamed(table)

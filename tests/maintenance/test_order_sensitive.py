@@ -11,6 +11,7 @@ import pytest
 
 from lsm_core import Catalog, Schema, Table
 from lsm_core.types import parse, to_arrow
+from tests.support.samples import one_in
 
 Row = dict[str, Any]
 PARTIAL, AGGREGATION = {"merge-engine": "partial-update"}, {"merge-engine": "aggregation"}
@@ -83,7 +84,7 @@ def table_with_two_newer_runs(place: Path, name: str, mode: str) -> Table:
     return table
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", one_in(3, TABLES))
 def test_closed_units_change_no_answer(tmp_path: Path, name: str) -> None:
     table = table_with_two_newer_runs(tmp_path, name, "closed")
     before = table.to_arrow()
@@ -94,7 +95,7 @@ def test_closed_units_change_no_answer(tmp_path: Path, name: str) -> None:
     assert not report.warnings
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", one_in(3, TABLES))
 def test_units_as_paimon_picks_them_change_an_answer_and_say_so(tmp_path: Path, name: str) -> None:
     table = table_with_two_newer_runs(tmp_path, name, "as-paimon")
     before = table.to_arrow()

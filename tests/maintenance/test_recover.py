@@ -40,7 +40,7 @@ from lsm_core.metadata.tree_files import bucket_groups, tree_files
 from lsm_core.read import merge_read
 from lsm_core.tree import DataFile, Levels, check_levels, pick_oldest
 from tests.maintenance.tables import HOUR, NOW, catalog, content, keyed, rows, strays
-from tests.support.samples import sample
+from tests.support.samples import one_in, sample
 
 TRIGGER = {"num_sorted_run__compaction_trigger": "3", "write_only": "true"}
 KINDS: dict[str, dict[str, str]] = {
@@ -125,7 +125,7 @@ def test_every_pass_leaves_the_rows_and_the_end_is_that_of_a_full_compaction(tmp
     assert sum(health.deletes for health in table.health()) == sum(health.deletes for health in full.health()) == 0
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("kind", one_in(3, sorted(KINDS)))
 def test_a_pass_takes_its_share_of_the_oldest_files_and_no_more(tmp_path: Path, kind: str) -> None:
     table = written(tmp_path, kind, seed=3)
     plan = table.plan_maintenance("recover", files=6)

@@ -29,6 +29,7 @@ from lsm_core.metadata import snapshots
 from tests.maintenance.tables import catalog, keyed, rows
 from tests.maintenance.test_any_engine import Life, compact
 from tests.maintenance.test_checks import KINDS, lived
+from tests.support.samples import one_in
 
 SOURCES: dict[str, Callable[[Question], ExpectedRows]] = {
     "rules": merged_by_rules,
@@ -52,7 +53,7 @@ JUDGED = {"first-row": (50, 70), "aggregation": (90, 50), "vectors": (50, 70), "
 """Keys judged by the rules and by the changelog: those without versions that readers do not see, or that the changelog does not tell yet."""
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", one_in(2, KINDS))
 def test_what_a_healthy_table_shows_is_what_its_history_says(tmp_path: Path, kind: str) -> None:
     table = lived(tmp_path, kind)
     asked = question(table)

@@ -25,6 +25,7 @@ from lsm_core.maintenance.verify import ReferenceJudge, unequal_rows
 from lsm_core.table import Schema, Table
 from lsm_core.types import parse
 from tests.maintenance.tables import catalog, content, keyed, rows
+from tests.support.samples import examples
 
 Tamper = Callable[[pa.Table], pa.Table]
 
@@ -167,7 +168,7 @@ def test_larger_units_are_sampled_deletes_first_and_at_least_a_thousand_keys(tmp
 _OPERATION = st.tuples(st.integers(0, 6), st.one_of(st.none(), st.integers(0, 2)), st.sampled_from(["+I", "+U", "-D"]))
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(st.lists(st.lists(_OPERATION, min_size=1, max_size=6), min_size=2, max_size=5), st.booleans())
 def test_the_judge_never_accuses_an_honest_compaction(history: list[list[tuple]], sequenced: bool) -> None:
     with tempfile.TemporaryDirectory() as place:

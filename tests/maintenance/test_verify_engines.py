@@ -15,6 +15,7 @@ from lsm_core.maintenance.verify import ReferenceJudge
 from lsm_core.table import Schema, Table
 from tests.maintenance.tables import catalog
 from tests.maintenance.test_verify import _compacted, _rewritten, _set, _task
+from tests.support.samples import one_in
 
 FIELDS = {
     "k": pa.int64(),
@@ -78,7 +79,7 @@ def _table(tmp_path: Path, options: dict[str, str]) -> Table:
     return made
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", one_in(2, ENGINES))
 def test_an_honest_compaction_passes_and_every_changed_column_is_noticed(tmp_path: Path, engine: str) -> None:
     table = _table(tmp_path, ENGINES[engine])
     task, inputs, outputs = _compacted(table)
@@ -105,7 +106,7 @@ def test_the_last_bits_of_a_sum_are_forgiven_and_no_more(tmp_path: Path, engine:
         judge.check(table.store, task.partition, task.bucket, inputs, far, task.drop_delete)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", one_in(2, ENGINES, 1))
 def test_a_compaction_may_be_watched_as_it_runs(tmp_path: Path, engine: str) -> None:
     table = _table(tmp_path, ENGINES[engine])
     report = run_bucket_task(table.store, _task(table), ReferenceJudge()).report

@@ -32,6 +32,7 @@ from lsm_core.merge.curves import (
 )
 from lsm_core.types import DataType, TypeRoot, parse
 from tests.merge.test_sort_key import COLUMNS
+from tests.support.samples import examples
 from tests.types.java_values import array_of
 
 
@@ -96,7 +97,7 @@ def hilbert_by_numbers(point: Sequence[int], bits: int) -> int:
 
 
 @given(rows_with_nulls())
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_order_is_the_order_of_the_columns_with_nulls_first(case: tuple[list[str], list[tuple[Any, ...]]]) -> None:
     kinds, rows = case
     columns = [pa.array([row[i] for row in rows], COLUMNS[kind][0]) for i, kind in enumerate(kinds)]
@@ -109,7 +110,7 @@ def test_order_is_the_order_of_the_columns_with_nulls_first(case: tuple[list[str
 
 @pytest.mark.parametrize("kind", sorted(COLUMNS))
 @given(data=st.data())
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_bytes_of_a_column_ascend_with_its_values(kind: str, data: st.DataObject) -> None:
     arrow, values = COLUMNS[kind]
     rows = data.draw(st.lists(st.none() | values, min_size=1, max_size=20))
@@ -125,7 +126,7 @@ def test_bytes_of_a_column_ascend_with_its_values(kind: str, data: st.DataObject
 
 
 @given(rows_with_nulls(), st.sampled_from([3, 8, 13]))
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_curves_are_those_of_the_scalar_reference(case: tuple[list[str], list[tuple[Any, ...]]], width: int) -> None:
     kinds, rows = case
     columns = [pa.array([row[i] for row in rows], COLUMNS[kind][0]) for i, kind in enumerate(kinds)]
@@ -179,7 +180,7 @@ def test_curves_keep_rows_together_in_every_column_where_order_does_so_in_the_fi
 
 @pytest.mark.parametrize("kind", sorted(COLUMNS))
 @given(data=st.data())
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_places_ascend_with_the_values_also_of_those_that_no_sample_saw(kind: str, data: st.DataObject) -> None:
     arrow, values = COLUMNS[kind]
     start = data.draw(st.sampled_from(["", "a", "https://a.example/"]))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from lsm_core.merge import Digest
 from lsm_core.merge.digest import digest
+from tests.support.samples import examples
 
 COLUMNS = [(0, "i"), (1, "s"), (2, "d"), (3, "x")]
 value = st.tuples(
@@ -44,7 +45,7 @@ def test_order_and_cuts_do_not_matter(rows: list[tuple[object, ...]], rng: rando
 
 
 @given(rows_of, st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_every_changed_value_shows(rows: list[tuple[object, ...]], data: st.DataObject) -> None:
     row, column = data.draw(st.integers(0, len(rows) - 1)), data.draw(st.integers(0, 3))
     new = data.draw(value)[column]

@@ -16,6 +16,7 @@ from lsm_core.merge.order import merge_order, newest_versions
 from lsm_core.merge.rows import Piece, Rows
 from lsm_core.merge.sort_key import KeySpec
 from lsm_core.types import parse
+from tests.support.samples import examples
 
 _FIELDS = (
     DataField(0, "id", parse("BIGINT NOT NULL")),
@@ -59,7 +60,7 @@ def _runs(draw: st.DrawFn) -> list[Piece]:
     return pieces
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(pieces=_runs())
 def test_the_newest_versions_are_those_that_ordering_finds(pieces: list[Piece]) -> None:
     rows = Rows.of(pieces)
@@ -72,7 +73,7 @@ def test_the_newest_versions_are_those_that_ordering_finds(pieces: list[Piece]) 
 _WEIGHTS = [-0.0, 0.0, float("nan"), -1.5, float("inf"), None]
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(pieces=_runs(), spec=st.sampled_from(_BY_FIELDS), data=st.data())
 def test_sequence_fields_too_need_no_ordering(pieces: list[Piece], spec: KeySpec, data: st.DataObject) -> None:
     def with_fields(piece: Piece) -> Piece:
@@ -112,7 +113,7 @@ def test_close_keys_in_the_order_of_their_sequence_need_no_ordering() -> None:
     assert newest_versions(Rows.of([old, far]), _SPEC) is None
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     texts=st.lists(st.binary(max_size=20), min_size=1, max_size=12),
     prefix=st.sampled_from([b"", b"abcdefgh", b"abcdefghi"]),

@@ -20,6 +20,7 @@ from lsm_core.options import PaimonVersion
 from lsm_core.types import parse
 from tests.merge.one_key import INSERT, answer
 from tests.merge.version_vectors import ERROR, NESTED, VECTORS, Vector
+from tests.support.samples import examples
 
 VERSIONS = [str(version) for version in PaimonVersion]
 OPS = {"agg": AGG, "late": LATE, "retract": RETRACT}
@@ -122,7 +123,7 @@ def folds(draw: st.DrawFn) -> tuple[str, str, dict[str, str], list[list[tuple[st
     return function, "STRING" if function == "listagg" else NESTED, told, groups
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(folds(), st.sampled_from(VERSIONS), st.integers(0, 7))
 def test_kernels_fold_as_the_reference_in_every_version(
     made: tuple[str, str, dict[str, str], list[list[tuple[str, Any]]]], version: str, cut: int

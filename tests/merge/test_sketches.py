@@ -24,6 +24,7 @@ from lsm_core.merge.functions.base import INVALID, LATE
 from lsm_core.merge.functions.numeric import SumIntegers
 from lsm_core.merge.order_free import order_free
 from lsm_core.types import parse
+from tests.support.samples import examples
 from tests.vectors.sketches import sketch_of
 
 NAMES = ("rbm32", "rbm64", "hll_sketch", "theta_sketch")
@@ -151,7 +152,7 @@ def test_only_varbinary_is_taken_and_nothing_is_taken_back(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["rbm32", "rbm64"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_bitmaps_hold_exactly_the_union_whatever_the_order(name: str, data: Any) -> None:
     top = 1 << (32 if name == "rbm32" else 64)

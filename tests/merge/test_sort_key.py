@@ -20,6 +20,7 @@ from lsm_core.errors import InvalidData, UnsupportedFeature
 from lsm_core.maintenance.reference import compare_keys
 from lsm_core.merge import ByteKeys, IntKeys, KeySpec, key_bytes, normalise_keys
 from lsm_core.merge.keys import order_parts
+from tests.support.samples import examples
 
 TEXT = st.text(st.sampled_from(["a", "b", "\x00", "\x01", "é", "\uffee", "\U0001f600"]), max_size=20)
 COLUMNS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
@@ -60,7 +61,7 @@ def keyed_rows(draw: st.DrawFn) -> tuple[list[str], list[tuple[Any, ...]]]:
 
 
 @given(keyed_rows(), st.booleans())
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 def test_normalised_keys_order_and_group_rows_as_the_judge_does(
     example: tuple[list[str], list[tuple[Any, ...]]], runs: bool
 ) -> None:
@@ -77,7 +78,7 @@ def test_normalised_keys_order_and_group_rows_as_the_judge_does(
 
 
 @given(keyed_rows(), st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_counting_rows_up_to_a_key_agrees_with_the_judge(
     example: tuple[list[str], list[tuple[Any, ...]]], data: st.DataObject
 ) -> None:
@@ -94,7 +95,7 @@ def test_counting_rows_up_to_a_key_agrees_with_the_judge(
 
 
 @given(keyed_rows(), st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_key_bytes_of_files_order_as_the_judge_does_with_nulls_first(
     example: tuple[list[str], list[tuple[Any, ...]]], data: st.DataObject
 ) -> None:
@@ -112,7 +113,7 @@ def test_key_bytes_of_files_order_as_the_judge_does_with_nulls_first(
 
 
 @given(st.sampled_from(sorted(COLUMNS)), st.booleans(), st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_sequence_fields_sort_nulls_first_in_both_directions(kind: str, descending: bool, data: st.DataObject) -> None:
     values = data.draw(st.lists(st.none() | COLUMNS[kind][1], min_size=1, max_size=20))
     parts = order_parts(pa.array(values, COLUMNS[kind][0]), descending)

@@ -39,6 +39,7 @@ from tests.merge.histories import (
     random_history,
     to_batch,
 )
+from tests.support.samples import examples, one_in
 
 SIZES = (1, 2, 3, 7)
 TEXTS = [
@@ -81,7 +82,7 @@ def histories(draw: st.DrawFn) -> History:
 
 
 @given(histories(), st.sampled_from(SIZES), st.sampled_from([None, 1, 2, 5]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_any_window_gives_the_rows_of_the_row_at_a_time_judge(
     history: History, size: int, batch_rows: int | None
 ) -> None:
@@ -89,7 +90,7 @@ def test_any_window_gives_the_rows_of_the_row_at_a_time_judge(
 
 
 @given(histories(), st.sampled_from(SIZES), st.booleans())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_without_sequence_numbers_level_and_age_decide(history: History, size: int, oldest_first: bool) -> None:
     history = by_age_alone(history)
     if oldest_first:
@@ -98,7 +99,7 @@ def test_without_sequence_numbers_level_and_age_decide(history: History, size: i
     check(history, size)
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", one_in(2, SIZES, 1))
 def test_random_histories_merge_like_the_judge(size: int) -> None:
     for seed in range(60):
         try:
@@ -290,7 +291,7 @@ def test_keys_may_come_as_value_columns_and_sequence_and_kind_may_be_left_out() 
 
 
 @given(histories())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_a_write_buffer_merges_rows_in_any_order_like_the_judge(history: History) -> None:
     # a buffer knows no levels or ages, and hands every row its own sequence number
     rows = [row for one in history.inputs for row in one]

@@ -28,6 +28,7 @@ from lsm_core.metadata.manifests import fast_decode
 from lsm_core.storage import FaultyFileIO, InjectedFault, LocalFileIO
 from tests.metadata.tables import entry, make_store, publish, table_of
 from tests.support.references import all_references, metadata_references
+from tests.support.samples import examples
 
 PARTITIONED = {"dt": "STRING", "k": "BIGINT NOT NULL", "v": "DOUBLE"}
 
@@ -77,7 +78,7 @@ ENTRIES = st.lists(
 @given(
     ENTRIES, st.sets(st.sampled_from([None, "a", "b", "ä", "", "zz"])), st.sets(st.integers(0, 3)), st.integers(1, 5)
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_pruning_gives_what_filtering_gives(
     tmp_path_factory: pytest.TempPathFactory,
     rows: list[tuple[str | None, int, int]],
@@ -352,7 +353,7 @@ def test_buckets_are_grouped_and_keep_the_order_of_their_files(tmp_path: Path) -
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=20))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_keys_of_tree_files_order_as_the_keys_do(tmp_path_factory: pytest.TempPathFactory, keys: list[int]) -> None:
     store = make_store(tmp_path_factory.mktemp("t"))
     files = tree_files(store, table_of(*(entry(store, f"f{i}", level=i % 4, keys=(k, k)) for i, k in enumerate(keys))))

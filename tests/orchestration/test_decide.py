@@ -43,6 +43,7 @@ from orchestration.policies.decisions import (
 from orchestration.policies.policy import SortRule
 from orchestration.policies.windows import OffPeak
 from tests.support.platform import bucket_health
+from tests.support.samples import examples
 
 TODAY: Final = datetime.date(2024, 10, 4)
 NOON: Final = (TODAY - datetime.date(1970, 1, 1)).days * DAY_MS + 12 * HOUR_MS
@@ -323,7 +324,7 @@ def must_decline(subject: Subject, policy: Policy, history: History, now: Now) -
     return not idle or not (enough or state.cost_minor) or (bool(state.cost_minor) and not table.append_only)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.integers(0, 2**40))
 def test_every_decision_has_a_reason_keeps_to_all_limits_and_is_the_same_again(seed: int) -> None:
     for number in range(5):

@@ -24,6 +24,7 @@ from orchestration.resources.listing import describe_with_listing, forget, listi
 from orchestration.resources.settings import Settings, run_assets
 from orchestration.sensors import catalog_sensor
 from tests.support.platform import append_table, commit, keyed_table
+from tests.support.samples import one_in
 
 ORDERS, PLAIN, LOG = "shop.orders", "shop.plain", "shop.log"
 
@@ -106,7 +107,9 @@ def test_tables_that_are_left_alone_are_looked_at_every_time(
     assert cards[PLAIN].unreadable
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"form": [], "tables": {}}', '{"form": null}', "\x00"])
+@pytest.mark.parametrize(
+    "content", one_in(2, ["", "{", "[]", '{"form": [], "tables": {}}', '{"form": null}', "\x00"], 1)
+)
 def test_a_spoilt_listing_costs_opening_the_tables_and_nothing_else(
     warehouse: WarehouseResource, file: Path, opened: Counter[str], content: str
 ) -> None:

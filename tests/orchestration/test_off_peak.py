@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from orchestration.policies import Policy, Reason
 from orchestration.policies.decisions import find_hold
 from orchestration.policies.windows import DAYS, MINUTE_MS, OffPeak
+from tests.support.samples import examples
 
 _ZONES = ("UTC", "Europe/Berlin", "America/New_York", "Asia/Kathmandu", "Australia/Lord_Howe")
 
@@ -88,7 +89,7 @@ _WINDOWS = st.tuples(_MINUTES, _MINUTES, st.none() | st.lists(st.sampled_from(DA
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.sampled_from(_ZONES),
     st.lists(_WINDOWS, min_size=1, max_size=2),

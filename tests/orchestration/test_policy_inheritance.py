@@ -19,6 +19,7 @@ from orchestration.policies.partition_age import partition_age_ms
 from orchestration.policies.policy import DAY_MS
 from orchestration.policies.policy_files import parse_policies
 from orchestration.policies.presets import PRESETS, PresetName
+from tests.support.samples import examples
 
 _TABLES = ("shop.orders", "shop.log", "hr.people")
 _VALUES: dict[str, st.SearchStrategy[Any]] = {
@@ -69,7 +70,7 @@ def _meant(path: str, value: Any) -> Any:
     return {"paused": value or None}.get(path, "off" if value is False else value)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(_FILES, st.sampled_from(_TABLES))
 def test_the_nearest_entry_that_says_something_is_what_holds(file: dict[str, Any], table: str) -> None:
     policies = parse_policies(yaml.safe_dump(file, sort_keys=False), "p.yaml")

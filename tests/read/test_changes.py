@@ -17,6 +17,7 @@ from lsm_core.clock import FixedClock
 from lsm_core.errors import InvalidOption, SnapshotNotFound, UnsupportedFeature
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.read.changes import changed_rows, diff
+from tests.support.samples import examples
 
 NOW = 1_800_000_000_000
 SCHEMA = pa.schema([pa.field("k", pa.int32(), nullable=False), ("v", pa.int64())])
@@ -271,7 +272,7 @@ COMMITS = st.lists(
 
 
 @given(COMMITS)
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_comparison_turns_one_version_into_the_other(
     tmp_path_factory: pytest.TempPathFactory, commits: list[tuple[dict[int, int | None], str]]
 ) -> None:

@@ -19,7 +19,7 @@ from lsm_core import Catalog, Schema, SchemaChange, Table
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.lookup import lookup
 from tests.golden.cases import Case, cases, unreadable
-from tests.support.samples import one_in
+from tests.support.samples import examples, one_in
 from tests.support.stores import read
 
 _DAY = dt.date(1999, 12, 31)
@@ -110,7 +110,7 @@ def filled(table: Table, known: pa.Table, random: np.random.Generator) -> pa.Tab
     return rows
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(
     kinds=st.lists(st.sampled_from(sorted(KEYS)), min_size=1, max_size=3),
     engine=st.sampled_from(sorted(ENGINES)),
@@ -163,7 +163,7 @@ def test_random_tables(
 KEYED = [case for case in cases() if case.story["schema"].get("primaryKeys") and unreadable(case.story) is None]
 
 
-@pytest.mark.parametrize("case", one_in(3, KEYED), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", one_in(6, KEYED), ids=lambda case: case.name)
 def test_tables_of_java(case: Case, tmp_path: Path) -> None:
     """All keys that their newest version holds, and half of them; tables that reads refuse are left out."""
     store = case.unpack(tmp_path)

@@ -20,6 +20,7 @@ from lsm_core.format.file_meta import SOURCE_COMPACT, DataFileMeta
 from lsm_core.merge import normalise_keys
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.lookup import RowsAbove, SortedKeys
+from tests.support.samples import examples
 from tests.support.stores import make_store
 
 KINDS = {"INT": (pa.int32(), int), "STRING": (pa.string(), lambda key: f"key-{key:06}")}
@@ -58,7 +59,7 @@ def asked(kind: str, keys: list[int]) -> SortedKeys:
     return SortedKeys(normalise_keys([column]), pa.RecordBatch.from_arrays([column], names=["k"]))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 @pytest.mark.usefixtures("small_groups")
 def test_each_key_is_found_in_the_lowest_level_that_has_it(

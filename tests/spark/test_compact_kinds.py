@@ -152,7 +152,7 @@ def test_a_bucket_that_fails_takes_the_changes_and_marks_of_the_others_with_it(s
     assert {path for path in tmp_path.rglob("*") if path.is_file() and "ledger" not in path.parts} == before
 
 
-@pytest.mark.parametrize("prefix", ["changelog-", "data-"])
+@pytest.mark.parametrize("prefix", one_in(2, ["changelog-", "data-"], 1))
 def test_a_killed_compaction_loses_and_doubles_no_change(traced: TracedSession, tmp_path: Path, prefix: str) -> None:
     table = written(tmp_path, KINDS["vectors and lookup"])
     before, told, files = rows_of(table), changes_of(table), data_files(tmp_path)

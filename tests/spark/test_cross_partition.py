@@ -143,7 +143,7 @@ def test_row_kinds_move_and_delete(spark: Any, tmp_path: Path) -> None:
     assert rows_of(table) == [("a", 0, 1), ("a", 4, 1), ("a", 5, 1), ("b", 1, 3)]
 
 
-@pytest.mark.parametrize("how", ["write_table", "save"])
+@pytest.mark.parametrize("how", one_in(2, ["write_table", "save"], 1))
 def test_overwrites_of_a_named_partition_and_of_all(spark: Any, tmp_path: Path, how: str) -> None:
     table = table_of(tmp_path)
     begun(table, [("a", 1, 1), ("a", 2, 1), ("b", 3, 1), ("b", 4, 1)])
@@ -164,7 +164,7 @@ def test_overwrites_of_a_named_partition_and_of_all(spark: Any, tmp_path: Path, 
     assert not left(table)
 
 
-@pytest.mark.parametrize("how", ["write_table", "save"])
+@pytest.mark.parametrize("how", one_in(2, ["write_table", "save"]))
 def test_a_failing_row_and_a_commit_that_another_overtook_leave_nothing(
     spark: Any, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ from lsm_core.spark import write_table
 from lsm_core.spark.spark_write import WriteJob
 from lsm_core.write.bucket import key_hashes
 from tests.spark.tables import make_table, saved
+from tests.support.samples import one_in
 
 pytestmark = pytest.mark.spark
 FIELDS = pa.schema(
@@ -57,7 +58,7 @@ def checked(table: Table) -> dict[tuple[str, int], tuple[int, int]]:
     return found
 
 
-@pytest.mark.parametrize("write", [write_table, saved], ids=["write_table", "save"])
+@pytest.mark.parametrize("write", one_in(2, [write_table, saved]), ids=["write_table", "save"])
 def test_keys_keep_their_bucket_over_writes_of_any_number_of_tasks(spark: Any, tmp_path: Path, write: Writer) -> None:
     table = table_of(tmp_path, assigner_parallelism="3")
     write(frame_of(spark, 0, 200, 1), table)
@@ -82,7 +83,7 @@ def test_buckets_of_write_table_hold_their_number_of_keys_and_each_assigner_its_
     assert {bucket % 2 for _, bucket in buckets} == {0, 1}
 
 
-@pytest.mark.parametrize("write", [write_table, saved], ids=["write_table", "save"])
+@pytest.mark.parametrize("write", one_in(2, [write_table, saved], 1), ids=["write_table", "save"])
 def test_one_key_in_many_tasks_is_one_row(spark: Any, tmp_path: Path, write: Writer) -> None:
     table = table_of(tmp_path)
     for _ in range(2):
@@ -90,7 +91,7 @@ def test_one_key_in_many_tasks_is_one_row(spark: Any, tmp_path: Path, write: Wri
     assert {k: value for (_, k), (_, value) in checked(table).items()} == {k: 350 + k for k in range(50)}
 
 
-@pytest.mark.parametrize("how", ["write_table", "save"])
+@pytest.mark.parametrize("how", one_in(2, ["write_table", "save"]))
 def test_an_overwrite_through_spark_starts_the_index_of_its_partitions_anew(
     spark: Any, tmp_path: Path, how: str
 ) -> None:

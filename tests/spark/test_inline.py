@@ -13,6 +13,7 @@ from lsm_core import Table
 from lsm_core.spark import spark_write, upsert, write_table
 from tests.spark.streams import place_of, write_epoch
 from tests.spark.tables import make_table, rows
+from tests.support.samples import sample
 
 pytestmark = pytest.mark.spark
 OPTIONS = {"bucket": "2", "num-sorted-run.compaction-trigger": "3", "dredge.compaction.inline": "follow"}
@@ -30,7 +31,7 @@ DOORS: dict[str, Callable[[Any, Table, Any, int], object]] = {
 }
 
 
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("door", sample(DOORS, {"write_table", "save", "writeStream"}.__contains__))
 def test_the_third_run_is_compacted_and_old_snapshots_expire(spark: Any, tmp_path: Path, door: str) -> None:
     table = make_table(
         tmp_path, options={**OPTIONS, "snapshot.num-retained.min": "1", "snapshot.num-retained.max": "3"}

@@ -19,7 +19,7 @@ from tests.spark.tables import data_files, make_table, rows, same
 from tests.support.spark import TracedSession, kill_when
 
 SEED = int(os.environ.get("DREDGE_KILL_SEED", "20261121"))
-KILLS, SOAK, BUCKETS = 5, 30, 3
+KILLS, SOAK, BUCKETS = 2, 30, 3
 
 
 def _lines(trace: Path, start: int, place: str) -> list[dict[str, Any]]:

@@ -87,6 +87,7 @@ def live(table: Table) -> set[str]:
     return {file.file_name for files in live_files(table.store).values() for file in files}
 
 
+@pytest.mark.soak
 def test_a_worker_killed_while_it_deletes_leaves_the_rest_to_the_next_sweep(spark: Any, tmp_path: Path) -> None:
     table, strays = made(tmp_path)
     before = table.to_arrow()

@@ -14,6 +14,7 @@ from lsm_core.format.snapshot import CommitKind
 from lsm_core.metadata.store import POSTPONE_BUCKET
 from lsm_core.spark import compact_table, spark_runner, write_table
 from tests.spark.tables import data_files, make_table, saved
+from tests.support.samples import one_in
 from tests.support.spark import TracedSession, kill_when
 from tests.support.stores import live_files
 
@@ -38,7 +39,7 @@ def waiting(table: Table) -> int:
     return sum(f.row_count for (_, b), files in live_files(table.store).items() if b == POSTPONE_BUCKET for f in files)
 
 
-@pytest.mark.parametrize("write", [write_table, saved], ids=["write_table", "save"])
+@pytest.mark.parametrize("write", one_in(2, [write_table, saved], 1), ids=["write_table", "save"])
 def test_rows_wait_and_the_last_one_of_the_frame_wins(spark: Any, tmp_path: Path, write: Writer) -> None:
     table = table_of(tmp_path, postpone__default_bucket_num="3")
     write(spark.range(0, 120, 1, 3).selectExpr("concat('p', id % 2) p", "id % 10 k", "id v"), table)
@@ -83,7 +84,7 @@ def test_spark_gives_the_buckets_that_one_process_gives(spark: Any, tmp_path: Pa
     assert [one.commit_kind for one in on_spark.snapshots()[-2:]] == [CommitKind.COMPACT, CommitKind.COMPACT]
 
 
-@pytest.mark.parametrize("how", ["write_table", "save"])
+@pytest.mark.parametrize("how", one_in(2, ["write_table", "save"]))
 def test_an_overwrite_replaces_rows_that_wait_and_rows_that_do_not(spark: Any, tmp_path: Path, how: str) -> None:
     table = table_of(tmp_path)
     table.write(pa.table({"p": ["a", "b"], "k": [1, 1], "v": [1, 1]}))
@@ -95,6 +96,7 @@ def test_an_overwrite_replaces_rows_that_wait_and_rows_that_do_not(spark: Any, t
     assert content(table) == {("a", 7): 3, ("b", 1): 1, ("b", 2): 2}
 
 
+@pytest.mark.soak
 def test_a_killed_task_leaves_the_rows_waiting(traced: TracedSession, tmp_path: Path) -> None:
     table = table_of(tmp_path)
     table.write(pa.table({"p": ["a"] * 500, "k": range(500), "v": range(500)}))

@@ -15,7 +15,7 @@ from tests.spark.random_lives import STEPS, live_a_life
 
 pytestmark = pytest.mark.spark
 
-LIVES = (6, 1002, 3002, 3005)
+LIVES = (6, 3002)
 """Seeds of the sample."""
 MANY = 200
 

@@ -22,6 +22,7 @@ from lsm_core.metadata.indexes import vector_files
 from lsm_core.read.key_range import KeyRange
 from lsm_core.spark import rescale_table, spark_rebucket
 from tests.spark.tables import data_files, dying, make_table
+from tests.support.samples import one_in
 from tests.support.stores import live_files
 
 pytestmark = pytest.mark.spark
@@ -97,7 +98,9 @@ def placed(table: Table) -> list[Any]:
     return sorted((place, f.level, f.row_count, f.min_key, f.min_sequence_number) for place, fs in files for f in fs)
 
 
-@pytest.mark.parametrize(("make", "tasks"), [(keyed, 4), (append, 2), (one_old_bucket, 2), (one_old_append_bucket, 2)])
+@pytest.mark.parametrize(
+    ("make", "tasks"), one_in(2, [(keyed, 4), (append, 2), (one_old_bucket, 2), (one_old_append_bucket, 2)], 1)
+)
 def test_spark_rescales_as_one_process_does(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Any, tasks: int
 ) -> None:
@@ -121,6 +124,7 @@ def test_spark_rescales_as_one_process_does(
     assert not list(tmp_path.rglob("staged/*"))
 
 
+@pytest.mark.soak
 def test_a_killed_task_leaves_the_table_and_its_folder_as_they_were(spark: Any, tmp_path: Path) -> None:
     table = keyed(tmp_path)
     files, before = data_files(tmp_path), said(table)

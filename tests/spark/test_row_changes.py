@@ -61,7 +61,7 @@ LAYOUTS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
 }
 
 
-@pytest.mark.parametrize("layout", one_in(3, LAYOUTS))
+@pytest.mark.parametrize("layout", one_in(6, LAYOUTS))
 def test_changes_by_filter_are_those_of_one_process(
     spark: Any, tmp_path: Path, layout: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,6 +92,7 @@ def test_changes_by_filter_are_those_of_one_process(
     assert not list(tmp_path.rglob("dredge/staged/*"))
 
 
+@pytest.mark.soak
 def test_a_killed_task_leaves_an_append_table_as_it_was(spark: Any, tmp_path: Path) -> None:
     table = made(tmp_path, (), {})
     files = data_files(tmp_path)
@@ -101,7 +102,7 @@ def test_a_killed_task_leaves_an_append_table_as_it_was(spark: Any, tmp_path: Pa
     assert not list(tmp_path.rglob("dredge/staged/*"))
 
 
-@pytest.mark.parametrize("layout", ["fixed", "sequence", "cross-partition"])
+@pytest.mark.parametrize("layout", one_in(3, ["fixed", "sequence", "cross-partition"]))
 def test_keys_of_a_frame_are_deleted(spark: Any, tmp_path: Path, layout: str) -> None:
     keys, options = LAYOUTS[layout]
     table = made(tmp_path, keys, options)

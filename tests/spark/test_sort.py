@@ -88,6 +88,7 @@ def test_a_failure_leaves_the_table_and_its_folder_as_they_were(spark: Any, tmp_
     assert sorted(path.name for path in Path(table.store.root).rglob("*.parquet")) == before
 
 
+@pytest.mark.soak
 def test_a_killed_task_leaves_nothing_behind(traced: TracedSession, tmp_path: Path) -> None:
     piled_up(tmp_path / "made")
     for attempt in range(10):  # a worker may be faster than the killer

@@ -278,7 +278,7 @@ def test_an_empty_table_is_an_empty_frame(spark: Any, tmp_path: Path) -> None:
 JAVA_TABLES = ("dv_append", "dv_pk", "evolve_pk", "evolve_append", "nested_orc", "formats_per_level", "index_external")
 
 
-@pytest.mark.parametrize("name", one_in(3, [name for name in JAVA_TABLES if name in golden_names()]))
+@pytest.mark.parametrize("name", one_in(7, [name for name in JAVA_TABLES if name in golden_names()]))
 def test_tables_of_java_are_read_as_locally(spark: Any, tmp_path: Path, name: str) -> None:
     """Deletion vectors, older schemas, other formats: what Spark's own reader would miss goes through Dredge."""
     unpack_golden(name, tmp_path)

@@ -17,6 +17,7 @@ from lsm_core.spark import register, write_table
 from lsm_core.spark.store_assignment import assigned, require_assignable
 from lsm_core.write.incoming_rows import ALL
 from tests.spark.tables import make_table
+from tests.support.samples import one_in
 
 pytestmark = pytest.mark.spark
 FIELDS = pa.schema(
@@ -41,7 +42,7 @@ LINES = [
 ]
 
 
-@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+@pytest.mark.parametrize("zone", one_in(2, ["UTC", "America/New_York"], 1))
 def test_save_and_insert_cast_alike(spark: Any, tmp_path: Path, zone: str) -> None:
     register(spark)
     here, there = (

@@ -18,6 +18,7 @@ from lsm_core.metadata import manifests, snapshots
 from lsm_core.spark import spark_verify as verify_module
 from lsm_core.spark import verify_table
 from tests.spark.tables import live_paths, make_table, rewrite, rows
+from tests.support.samples import one_in
 
 pytestmark = pytest.mark.spark
 
@@ -198,7 +199,7 @@ def test_a_missing_or_broken_file_is_an_error_that_names_it(spark: Any, tmp_path
         verify_table(spark, table, 4, 50)
 
 
-@pytest.mark.parametrize("order", ["ascending", "descending"])
+@pytest.mark.parametrize("order", one_in(2, ["ascending", "descending"], 1))
 def test_sequence_fields_nulls_and_partitions_rank_as_in_a_local_merge(spark: Any, tmp_path: Path, order: str) -> None:
     options = {"bucket": "2", "sequence.field": "a,b", "sequence.field.sort-order": order}
     table = make_table(tmp_path, fields=SEQUENCE, primary_keys=["p", "k"], partition_keys=["p"], options=options)

@@ -23,7 +23,7 @@ from dagster._core.storage.event_log.sqlite import sqlite_event_log
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
 from dagster._core.storage.runs.sqlite import sqlite_run_storage
 from dagster._core.storage.schedules.sqlite import sqlite_schedule_storage
-from sqlalchemy import Engine, NullPool, create_engine
+from sqlalchemy import Engine, NullPool, QueuePool, create_engine
 
 from lsm_core import Catalog, Schema, Table
 from lsm_core.maintenance import BucketHealth
@@ -233,23 +233,36 @@ def open_house(root: Path, *, extra: dg.Definitions | None = None, **environment
         shutil.copytree(_new_instance(), home, dirs_exist_ok=True)
         patches.setattr(ScriptDirectory, "from_config", _migrations)
         patches.setattr(SqliteEventLogStorage, "_initdb", _make_events_of_a_run)
-        engines = _kept_engines()
-        for storage in (sqlite_event_log, sqlite_run_storage, sqlite_schedule_storage):
-            patches.setattr(storage, "create_engine", engines)
-        with dg.instance_for_test(temp_dir=home) as instance:
-            yield House(root, instance, environment, extra)
+        with _kept_engines() as engines:
+            for storage in (sqlite_event_log, sqlite_run_storage, sqlite_schedule_storage):
+                patches.setattr(storage, "create_engine", engines)
+            with dg.instance_for_test(temp_dir=home) as instance:
+                yield House(root, instance, environment, extra)
 
 
-def _kept_engines() -> Callable[..., Engine]:
-    """Make an engine for each database once: Dagster makes one for each access, which compiles its statement anew."""
+@contextmanager
+def _kept_engines() -> Iterator[Callable[..., Engine]]:
+    """Make an engine for each database once, and keep its connections open until the end.
+
+    Dagster makes an engine and a connection for each access: each compiles its statement anew, opens the file and closes its journal.
+    """
     kept: dict[str, Engine] = {}
 
     def engine(address: str, **settings: Any) -> Engine:
         if address not in kept:
-            kept[address] = create_engine(address, **settings)
+            kept[address] = create_engine(address, **{**settings, "poolclass": QueuePool})
+            kept[address].dispose = _keep  # type: ignore[method-assign]
         return kept[address]
 
-    return engine
+    try:
+        yield engine
+    finally:
+        for made in kept.values():
+            made.pool.dispose()
+
+
+def _keep(*, close: bool = True) -> None:
+    """Leave the connections of an engine open, which Dagster would close after each access."""
 
 
 _read_migrations, _make_events = ScriptDirectory.from_config, SqliteEventLogStorage._initdb

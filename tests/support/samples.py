@@ -1,4 +1,4 @@
-"""Which of many similar cases `make test` runs: a sample; `make soak` runs the others."""
+"""Which of many similar cases, and how many random examples, `make test` runs: a sample; `make soak` runs the others."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+SOAK_PROFILE = "soak"
+"""Profile of hypothesis that draws every example."""
+_PARAM = type(pytest.param())
 
 
 def sample(cases: Iterable[Any], is_kept: Callable[[Any], bool]) -> list[Any]:
     """Return parameters of a test, of which those that are not kept are soak tests.
 
     Args:
-        cases: values, or tuples for a test with several parameters.
+        cases: values, tuples for a test with several parameters, or `pytest.param`s.
         is_kept: function that is true for the cases of `make test`.
     """
     values = list(cases)
@@ -25,9 +30,16 @@ def one_in(number: int, cases: Iterable[Any], first: int = 0) -> list[Any]:
     return [case if place % number == first else _soak(case) for place, case in enumerate(cases)]
 
 
+def examples(number: int) -> int:
+    """Return how many examples a property draws: ``number`` in `make soak`, a third of them in `make test`."""
+    return number if settings.get_current_profile_name() == SOAK_PROFILE else -(-number // 3)
+
+
 def _soak(case: Any) -> Any:
+    if isinstance(case, _PARAM):
+        return pytest.param(*case.values, marks=[*case.marks, pytest.mark.soak], id=case.id)
     values = case if isinstance(case, tuple) else (case,)
     return pytest.param(*values, marks=pytest.mark.soak)
 
 
-__all__ = ["one_in", "sample"]
+__all__ = ["SOAK_PROFILE", "examples", "one_in", "sample"]

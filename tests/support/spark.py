@@ -22,6 +22,10 @@ JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A short-lived JVM with small data: compiling hot code a second time, and threads that collect garbage, cost more than they give."""
 
 
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""Settings of a session: to generate and compile classes for each plan takes longer than its few rows. test_connect.py reads with such classes too."""
+
+
 @dataclass(frozen=True)
 class TracedSession:
     """A Spark session, the folder of its event log, and the file in which its workers note their I/O steps."""
@@ -45,9 +49,7 @@ def traced_session(folder: Path) -> Iterator[TracedSession]:
         "spark.sql.warehouse.dir": str(folder / "spark-warehouse"),
         "spark.sql.shuffle.partitions": "4",
         "spark.driver.extraJavaOptions": JAVA_OPTIONS,
-        # To generate and compile classes for each plan takes longer than its few rows; sessions of their own (Connect) do it.
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        **INTERPRETED,
     }
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("DREDGE_TRACE", str(trace))
@@ -155,6 +157,7 @@ def bin_without_java(folder: Path) -> str:
 
 
 __all__ = [
+    "INTERPRETED",
     "JAVA_OPTIONS",
     "ROOT",
     "EventLog",

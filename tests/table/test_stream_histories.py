@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from lsm_core import Catalog, Schema, Table
 from lsm_core.commit import CommitMessage
 from lsm_core.metadata import manifests
+from tests.support.samples import examples
 from tests.support.stores import data_files_on_disk
 
 FIELDS = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])
@@ -118,7 +119,7 @@ class Life:
 
 
 @pytest.mark.parametrize("engine", sorted(ENGINES))
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(STEP, min_size=3, max_size=14))
 def test_any_life_among_others_reads_like_a_dictionary(engine: str, steps: list[tuple[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder:

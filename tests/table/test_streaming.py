@@ -15,6 +15,7 @@ from lsm_core.commit import CommitMessage, abort
 from lsm_core.errors import CorruptFile, InvalidData, InvalidOption, UnsupportedFeature, WriterStale
 from lsm_core.format.file_meta import SOURCE_COMPACT
 from lsm_core.format.snapshot import CommitKind
+from tests.support.samples import one_in
 from tests.support.stores import committed_files, data_files_on_disk, live_files
 
 FIELDS = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])
@@ -175,7 +176,7 @@ def test_an_upgrade_that_was_not_handed_out_keeps_the_tables_file(make: Any) -> 
 
 
 @pytest.mark.parametrize("wait", [True, False])
-@pytest.mark.parametrize("foreign", ["compact", "overwrite", "append", "delete"])
+@pytest.mark.parametrize("foreign", one_in(2, ["compact", "overwrite", "append", "delete"]))
 def test_what_others_do_between_two_commits_is_followed(make: Any, foreign: str, wait: bool) -> None:
     """A dedicated compaction, an overwrite or another writer between every two commits: no row is lost, none comes back."""
     table = make(trigger="2")

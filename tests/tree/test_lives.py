@@ -22,6 +22,7 @@ from lsm_core.tree import (
     plan_task,
     post_filter,
 )
+from tests.support.samples import examples
 
 HOUR = 3_600_000
 ROWS_PER_FILE = 4
@@ -177,7 +178,7 @@ def decided(tree: Tree, how: str) -> Iterator[CompactUnit]:
     raise AssertionError(f"no end to it: {tree.levels.runs()}")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(chosen=options(), life=st.lists(STEP, min_size=1, max_size=12))
 def test_no_decision_changes_what_a_key_says_or_breaks_the_tree(chosen: TableOptions, life: list[Any]) -> None:
     tree = Tree(chosen)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from lsm_core.errors import InvalidSchema
 from lsm_core.types import DataType, RowField, TypeRoot, from_arrow, parse, to_arrow, to_json, to_sql
+from tests.support.samples import examples
 
 ATOMIC = st.one_of(
     st.sampled_from(
@@ -66,7 +67,7 @@ TYPES = st.recursive(
 
 
 @given(TYPES)
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_the_json_form_comes_back_the_same(kind: DataType) -> None:
     assert parse(json.loads(json.dumps(to_json(kind)))) == kind
 
@@ -78,7 +79,7 @@ def without_ids(kind: DataType) -> Any:
 
 
 @given(TYPES)
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_the_sql_form_comes_back_the_same_but_for_field_ids(kind: DataType) -> None:
     assert without_ids(parse(to_sql(kind))) == without_ids(kind)
 

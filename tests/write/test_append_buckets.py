@@ -18,6 +18,7 @@ from lsm_core.format.hashing import bucket_of
 from lsm_core.metadata.store import TableStore
 from lsm_core.types import parse
 from lsm_core.write import TableWrite
+from tests.support.samples import examples
 from tests.support.stores import live_files, make_store, read, write
 
 FIELDS = {"k": "BIGINT", "n": "INT"}
@@ -127,7 +128,7 @@ def test_the_most_files_of_a_window_are_no_matter_since_paimon_1_1(tmp_path: Pat
     assert table.compact().declined[0].facts["min_files"] == 3
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(
     st.lists(
         st.one_of(

@@ -20,6 +20,7 @@ from lsm_core.merge import merge_function, merge_unsorted
 from lsm_core.metadata.store import TableStore
 from lsm_core.write import TableWrite
 from lsm_core.write.buffer import BufferPool, SortBuffer
+from tests.support.samples import examples
 from tests.support.stores import data_files_on_disk, live_files, make_store, read, write
 
 FIELDS = {"k": "INT NOT NULL", "q": "INT", "v": "BIGINT", "s": "STRING"}
@@ -67,7 +68,7 @@ def drained(buffer: SortBuffer) -> pa.Table:
     return pa.Table.from_batches(batches).combine_chunks()
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(
     rows=st.integers(1, 400),
     keys=st.sampled_from([1, 3, 40]),

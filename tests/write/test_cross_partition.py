@@ -98,7 +98,7 @@ rows = st.tuples(
 )
 
 
-@pytest.mark.parametrize(("engine", "keys"), one_in(3, product(ENGINES, (("k",), ("q", "k")))))
+@pytest.mark.parametrize(("engine", "keys"), one_in(5, product(ENGINES, (("k",), ("q", "k")))))
 @settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(rows, max_size=25), max_size=4), st.booleans(), st.integers(0, 3))
 def test_any_history_leaves_the_rows_that_a_dictionary_has(
@@ -262,7 +262,7 @@ def overwritten(
     return told(engine, ("k",), [landed], {key: row for key, row in held.items() if row[0] not in gone})
 
 
-@pytest.mark.parametrize(("engine", "scope"), one_in(5, product(ENGINES, ("dynamic", "static", "whole"))))
+@pytest.mark.parametrize(("engine", "scope"), one_in(7, product(ENGINES, ("dynamic", "static", "whole"))))
 @settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(rows, min_size=1, max_size=25), st.lists(rows, min_size=1, max_size=12), st.lists(rows, max_size=12))
 def test_an_overwrite_replaces_its_partitions_and_keys_leave_the_others(

@@ -17,6 +17,7 @@ from lsm_core.format.binary_row import EMPTY_ROW
 from lsm_core.metadata.store import TableStore
 from lsm_core.types import kinds_from_text
 from lsm_core.write import TableWrite
+from tests.support.samples import examples
 from tests.support.stores import data_files_on_disk, live_files, make_store, read
 
 FIELDS = {"k": "INT NOT NULL", "v": "BIGINT", "s": "STRING"}
@@ -34,7 +35,7 @@ def rows_of(store: TableStore, message: CommitMessage) -> list[tuple[Any, ...]]:
     return found
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5), st.sampled_from(KINDS)), min_size=1, max_size=60),
     sequence=st.booleans(),

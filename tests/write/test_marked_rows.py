@@ -22,6 +22,7 @@ from lsm_core.metadata.manifests import index_entries
 from lsm_core.metadata.store import TableStore
 from lsm_core.write.row_changes import vectors
 from tests.support import stores
+from tests.support.samples import examples, one_in
 
 COLUMNS = pa.schema([("p", pa.string()), ("k", pa.int64()), ("v", pa.int64())])
 KINDS = pytest.mark.parametrize("buckets", [0, 2], ids=["unaware", "bucketed"])
@@ -59,7 +60,7 @@ def index_files_on_disk(table: Table) -> set[str]:
 
 
 @KINDS
-@pytest.mark.parametrize("wide", ["false", "true"], ids=["v1", "bitmap64"])
+@pytest.mark.parametrize("wide", one_in(2, ["false", "true"], 1), ids=["v1", "bitmap64"])
 def test_rows_are_marked_and_no_file_is_written_again(tmp_path: Path, buckets: int, wide: str) -> None:
     table = create(tmp_path, buckets, deletion_vectors__bitmap64=wide)
     for partition in "ab":
@@ -266,7 +267,7 @@ STATEMENTS = st.lists(
 
 
 @KINDS
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(statements=STATEMENTS, wide=st.booleans())
 def test_any_history_leaves_the_rows_that_a_list_would(
     tmp_path_factory: pytest.TempPathFactory, buckets: int, statements: list[tuple[str, int, int]], wide: bool

@@ -27,6 +27,7 @@ from lsm_core.errors import (
 from lsm_core.format.snapshot import CommitKind
 from lsm_core.metadata import snapshots
 from lsm_core.write import TableWrite, row_changes
+from tests.support.samples import examples
 from tests.support.stores import data_files_on_disk, live_files
 
 COLUMNS = pa.schema(
@@ -303,7 +304,7 @@ def test_a_statement_is_worked_out_from_the_newest_version(tmp_path: Path) -> No
         table.copy({"scan.snapshot-id": "1"}).delete([("k", "=", 1)])
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(
     st.booleans(),
     st.lists(

@@ -18,6 +18,7 @@ from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.write import TableWrite
 from lsm_core.write.bucket import groups
+from tests.support.samples import examples
 from tests.support.stores import data_files_on_disk, live_files, make_store, read, write
 
 FIELDS = {"k": "INT NOT NULL", "v": "BIGINT", "s": "STRING"}
@@ -213,7 +214,7 @@ def test_routed_rows_end_where_routing_said(store: TableStore) -> None:
     assert all(CommitMessage.from_bytes(m.to_bytes()) == m for m in direct)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     parts=st.lists(
         st.tuples(st.sampled_from(["a", "b", None, ""]), st.one_of(st.none(), st.integers(-3, 3))), max_size=40
