@@ -42,7 +42,7 @@ ALLOWED: dict[str, str] = {
     "read/prune/file_pruning.py: _decode_column": "one answer for a column of metadata",
     "read/scan.py: _exact_partitions": "partitions named by the user's filter",
     "spark/spark_rebucket.py: _read": "one item per file or bucket",
-    "spark/spark_rebucket.py: _without_told": "one item per bucket",
+    "spark/spark_rebucket.py: _row_messages": "one item per bucket",
     "spark/spark_read.py: _changed_rows": "one item per snapshot",
     "spark/spark_read.py: _merged_rows": "one item per split",
     "spark/spark_read.py: _opened_rows": "one item per file",
