@@ -1,4 +1,4 @@
-"""The LSM table engine: its public names, fetched only when asked for, so that `import lsm_core` costs nothing."""
+"""The LSM table engine. Its public names are imported on first use, so `import lsm_core` is cheap."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Of Arrow's allocators the C library's suits merging, which takes and frees the same few megabytes again and again: the one that
-# Arrow prefers gives them back and faults them in anew, in huge pages, for a tenth of a compaction's time and a quarter of its memory.
-# Arrow reads this when it is loaded; where that came first `storage.allocator` sees to it.
+# Merging allocates and frees the same few megabytes again and again, for which the C library's allocator is best.
+# Arrow's preferred allocator returns them and faults them in again, in huge pages: a tenth of a compaction's time, a
+# quarter of its memory. Arrow reads this variable when it is loaded; if that is already done, see `storage.allocator`.
 os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
 __getattr__, __dir__ = lazy_names(

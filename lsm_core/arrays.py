@@ -1,6 +1,7 @@
-"""Arrow arrays and the NumPy arrays behind them: making them, joining chunks, choosing rows, reading buffers without a copy, ragged slices.
+"""Arrow arrays and their NumPy buffers: creation, joining of chunks, row selection, reading without copies, ragged
+slices.
 
-Every room may use this; nothing here knows tables, files or options.
+Every package may use this module; it has no knowledge of tables, files or options.
 """
 
 from __future__ import annotations
@@ -22,45 +23,53 @@ Bools = npt.NDArray[np.bool_]
 Values = TypeVar("Values", pa.Array, pa.RecordBatch)
 
 _DECIMAL_BYTES = 16
-_MOST_OFFSET: Final = 2**31 - 1
+_MAX_OFFSET: Final = 2**31 - 1
 _EPOCH_DAY: Final = dt.date(1970, 1, 1).toordinal()
 
 
-# -- making ------------------------------------------------------------------------------------------------------------
+# -- creation ----------------------------------------------------------------------------------------------------------
 
 
 def arrow_array(
     values: npt.NDArray[Any] | Sequence[Any], kind: pa.DataType | None = None, *, mask: Bools | None = None
 ) -> pa.Array:
-    """`pa.array(values, kind, mask=mask)` that does not make Arrow look for pandas, where values are plain; numbers of NumPy are not copied.
+    """Return `pa.array(values, kind, mask=mask)` without letting Arrow import pandas, if the values are plain.
 
-    `pa.array` asks of everything but Arrow's own arrays whether it belongs to pandas, and imports that to find out: a
-    quarter of a second and 38 MiB, once a process. Plain are NumPy's numbers and booleans, and sequences of the one Python
-    type that ``kind`` stands for (int, float for doubles, bool, str, bytes, date), None among them, also in lists and structs.
-    Everything else is `pa.array`'s to judge, and it raises what that raises.
+    `pa.array` checks everything except Arrow's own arrays for pandas, which it imports: a quarter of a second and 38
+    MiB per process. Plain values are NumPy's numbers and booleans, which are not copied, and sequences of the Python
+    type for ``kind`` (int, float for doubles, bool, str, bytes, date), including None, lists and structs. Everything
+    else is passed to `pa.array`, with its errors.
+
+    Args:
+        values: the values.
+        kind: the Arrow type, or None to infer it.
+        mask: True for null, or None.
+
+    Returns:
+        The array.
     """
-    made = None
-    if type(values) is np.ndarray:  # not a masked one
-        made = _of_numpy(values, kind, mask)
+    array = None
+    if type(values) is np.ndarray:  # not a masked array
+        array = _from_numpy(values, kind, mask)
     elif isinstance(values, list | tuple) and mask is None:
-        made = _of_objects(values, kind)
-    return pa.array(values, kind, mask=mask) if made is None else made
+        array = _from_objects(values, kind)
+    return pa.array(values, kind, mask=mask) if array is None else array
 
 
 def arrow_scalar(value: Any, kind: pa.DataType | None = None) -> pa.Scalar:
-    """`pa.scalar(value, kind)` that does not make Arrow look for pandas, where the value is plain (see `arrow_array`)."""
+    """Return `pa.scalar(value, kind)` without letting Arrow import pandas for a plain value (see `arrow_array`)."""
     if value is None:
         return pa.nulls(1, kind)[0]
-    made = _of_objects((value,), kind)
-    return pa.scalar(value, kind) if made is None else made[0]
+    array = _from_objects((value,), kind)
+    return pa.scalar(value, kind) if array is None else array[0]
 
 
 def empty_table(schema: pa.Schema) -> pa.Table:
-    """No rows: `schema.empty_table()` that does not make Arrow look for pandas (see `arrow_array`)."""
+    """Return `schema.empty_table()` without letting Arrow import pandas (see `arrow_array`)."""
     return pa.table([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
-_KIND_OF: Final[dict[type | None, pa.DataType]] = {
+_ARROW_TYPES: Final[dict[type | None, pa.DataType]] = {
     bool: pa.bool_(),
     int: pa.int64(),
     float: pa.float64(),
@@ -83,11 +92,11 @@ _PLAIN: Final[dict[pa.DataType, tuple[type, str]]] = {
     pa.float64(): (float, "float64"),
     pa.bool_(): (bool, "bool"),
 }
-"""Of a fixed width: the one Python type of their values, and NumPy's name for them."""
+"""Fixed-width types, with the Python type of their values and NumPy's name."""
 
 
-def _of_numpy(values: npt.NDArray[Any], kind: pa.DataType | None, mask: Bools | None) -> pa.Array | None:
-    """None where the array is of more dimensions than one, or not of numbers of ``kind``; null where ``mask`` is true."""
+def _from_numpy(values: npt.NDArray[Any], kind: pa.DataType | None, mask: Bools | None) -> pa.Array | None:
+    """Return an array, null where ``mask`` is true; None for several dimensions or numbers that are not of ``kind``."""
     own = _NUMBERS.get(values.dtype)
     if own is None or kind not in {None, own} or values.ndim != 1:
         return None
@@ -96,22 +105,22 @@ def _of_numpy(values: npt.NDArray[Any], kind: pa.DataType | None, mask: Bools | 
     return pa.Array.from_buffers(own, len(values), [valid, data])
 
 
-def _of_objects(values: Sequence[Any], kind: pa.DataType | None) -> pa.Array | None:
-    """None where a value is not of the one type that ``kind`` stands for, or does not fit it."""
+def _from_objects(values: Sequence[Any], kind: pa.DataType | None) -> pa.Array | None:
+    """Return an array; None if a value is not of the Python type for ``kind``, or does not fit it."""
     types = set(map(type, values))
     nulls = NoneType in types
     types.discard(NoneType)
     if kind is None:
-        kind = _KIND_OF.get(next(iter(types), None)) if len(types) == 1 else None
+        kind = _ARROW_TYPES.get(next(iter(types), None)) if len(types) == 1 else None
         if kind is None:
             return None
     if not types:
         return pa.nulls(len(values), kind)
-    present = np.array([value is not None for value in values], np.bool_) if nulls else None
-    valid = None if present is None else _bits(present)
+    is_present = np.array([value is not None for value in values], np.bool_) if nulls else None
+    valid = None if is_present is None else _bits(is_present)
     if kind in _PLAIN:
-        wanted, dtype = _PLAIN[kind]
-        if types != {wanted}:
+        python_type, dtype = _PLAIN[kind]
+        if types != {python_type}:
             return None
         try:
             numbers = np.array([0 if value is None else value for value in values] if nulls else values, dtype)
@@ -120,8 +129,10 @@ def _of_objects(values: Sequence[Any], kind: pa.DataType | None) -> pa.Array | N
         data = _bits(numbers) if dtype == "bool" else pa.py_buffer(numbers)
         return pa.Array.from_buffers(kind, len(values), [valid, data])
     if (types == {bytes} and pa.types.is_binary(kind)) or (types == {str} and pa.types.is_string(kind)):
-        given = [value for value in values if value is not None] if nulls else values
-        return _of_texts(given, np.ones(len(values), np.bool_) if present is None else present, valid, kind)
+        present_texts = [value for value in values if value is not None] if nulls else values
+        return _from_texts(
+            present_texts, np.ones(len(values), np.bool_) if is_present is None else is_present, valid, kind
+        )
     if types == {dt.date} and pa.types.is_date32(kind):
         days = [None if value is None else value.toordinal() - _EPOCH_DAY for value in values]
         return arrow_array(days, pa.int32()).view(kind)
@@ -137,25 +148,25 @@ def _of_objects(values: Sequence[Any], kind: pa.DataType | None) -> pa.Array | N
     return None
 
 
-def _of_texts(
-    given: Sequence[str] | Sequence[bytes], present: Bools, valid: pa.Buffer | None, kind: pa.DataType
+def _from_texts(
+    texts: Sequence[str] | Sequence[bytes], present: Bools, valid: pa.Buffer | None, kind: pa.DataType
 ) -> pa.Array | None:
-    """The texts ``given`` for the places that are ``present``; None for half a surrogate pair, or more than 2 GiB."""
+    """Return an array of texts at the positions in ``present``; None for a lone surrogate, or more than 2 GiB."""
     if kind == pa.string():
-        text = "".join(given)  # type: ignore[arg-type]
+        text = "".join(texts)  # type: ignore[arg-type]
         try:
-            joined = text.encode()
+            data = text.encode()
         except UnicodeEncodeError:
             return None
-        if len(joined) > len(text):  # else ASCII: a byte a character
-            given = [part.encode() for part in given]  # type: ignore[union-attr]
+        if len(data) > len(text):  # otherwise ASCII: one byte per character
+            texts = [part.encode() for part in texts]  # type: ignore[union-attr]
     else:
-        joined = b"".join(given)  # type: ignore[arg-type]
-    if len(joined) > _MOST_OFFSET:
+        data = b"".join(texts)  # type: ignore[arg-type]
+    if len(data) > _MAX_OFFSET:
         return None
     lengths = np.zeros(len(present), np.int64)
-    lengths[present] = np.fromiter(map(len, given), np.int64, len(given))
-    return pa.Array.from_buffers(kind, len(present), [valid, _offsets(lengths), pa.py_buffer(joined)])
+    lengths[present] = np.fromiter(map(len, texts), np.int64, len(texts))
+    return pa.Array.from_buffers(kind, len(present), [valid, _offsets(lengths), pa.py_buffer(data)])
 
 
 def _offsets(lengths: I64) -> pa.Buffer:
@@ -170,9 +181,17 @@ def _bits(flags: Bools) -> pa.Buffer:
 
 
 def one_array(column: pa.Array | pa.ChunkedArray, kind: pa.DataType | None = None) -> pa.Array:
-    """The column as one Arrow array, copied only where it has several chunks; cast safely where it is not of type ``kind``.
+    """Return the column as one Arrow array, copied only if it has several chunks.
 
-    Raises pa.ArrowInvalid for a value that does not fit ``kind``, or for more than 2 GiB of text with 32-bit offsets.
+    Args:
+        column: array or chunked array.
+        kind: type to cast to safely, or None.
+
+    Returns:
+        The array.
+
+    Raises:
+        ArrowInvalid: a value does not fit ``kind``, or texts with 32-bit offsets exceed 2 GiB.
     """
     if isinstance(column, pa.ChunkedArray):
         if column.num_chunks == 1:
@@ -183,14 +202,15 @@ def one_array(column: pa.Array | pa.ChunkedArray, kind: pa.DataType | None = Non
 
 
 def chosen_rows(values: Values, places: pa.Array) -> Values:
-    """Return the rows at ``places``, copied only if that saves memory: rows may be tens of megabytes wide.
+    """Return the rows at some positions, copied only if that saves memory, because rows may be tens of megabytes wide.
 
     Args:
         values: array or record batch.
-        places: int64 row numbers, ascending and each once.
+        places: int64 row numbers, ascending and distinct.
 
     Returns:
-        ``values`` itself where all of its rows are chosen and its buffers hold little else; otherwise a copy of the rows.
+        ``values`` itself if all of its rows are chosen and its buffers contain little else; otherwise a copy of the
+        rows.
     """
     if len(places) == len(values) and values.get_total_buffer_size() <= 2 * values.nbytes:
         return values
@@ -201,9 +221,10 @@ def chosen_rows(values: Values, places: pa.Array) -> Values:
 
 
 def numpy_array(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
-    """`column.to_numpy(zero_copy_only=False)` that does not make Arrow look for pandas (see `arrow_array`), for numbers and booleans.
+    """Return `column.to_numpy(zero_copy_only=False)` without letting Arrow import pandas (see `arrow_array`), for
+    numbers and booleans.
 
-    Numbers of one chunk without nulls are not copied; whole numbers with nulls become doubles, as there.
+    Numbers of one chunk without nulls are not copied; integers with nulls become doubles, as in Arrow.
     """
     dtype = _DTYPES.get(column.type)
     if dtype is None or (column.null_count and dtype == np.bool_):
@@ -225,23 +246,25 @@ def _flags(bits: pa.Buffer, start: int, count: int) -> Bools:
 
 
 def null_mask(array: pa.Array) -> Bools | None:
-    """True where null, or None when nothing is."""
+    """Return a mask that is True for null, or None without nulls."""
     valid = valid_mask(array)
     return None if valid is None else ~valid
 
 
 def valid_mask(array: pa.Array) -> Bools | None:
-    """True where a value is present, or None when all are."""
+    """Return a mask that is True for present values, or None without nulls."""
     if array.null_count == 0:
         return None
     bits = array.buffers()[0]
-    if bits is None:  # nulls of another making: a null array, a union, a dictionary
+    if bits is None:  # nulls without a validity buffer: a null array, a union, a dictionary
         return numpy_array(array.is_valid())
     return _flags(bits, array.offset, len(array))
 
 
 def values_of(array: pa.Array, dtype: Any) -> npt.NDArray[Any]:
-    """The fixed-width values of ``array`` as NumPy sees its buffer: no copy; what lies under nulls is undefined."""
+    """Return the fixed-width values of an array as NumPy view of its buffer, without a copy; values of nulls are
+    undefined.
+    """
     data = array.buffers()[1]
     if data is None or len(array) == 0:
         return np.zeros(len(array), dtype)
@@ -249,13 +272,15 @@ def values_of(array: pa.Array, dtype: Any) -> npt.NDArray[Any]:
 
 
 def decimal_limbs(array: pa.Array) -> tuple[I64, U64]:
-    """High (signed) and low (unsigned) 8 bytes of decimal128 values; what lies under nulls is undefined."""
+    """Return the high (signed) and low (unsigned) 8 bytes of decimal128 values; values of nulls are undefined."""
     halves = values_of(array, np.dtype((np.int64, (2,))))
     return np.ascontiguousarray(halves[:, 1]), np.ascontiguousarray(halves[:, 0]).view(np.uint64)
 
 
 def value_offsets(array: pa.Array) -> I64:
-    """Where the values of a string, binary, list or map array begin in its data or child, and the end: len(array) + 1 numbers."""
+    """Return the start of each value of a string, binary, list or map array in its data or child, with the end:
+    len(array) + 1 numbers.
+    """
     wide = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
     if len(array) == 0:
         return np.zeros(1, np.int64)
@@ -264,13 +289,16 @@ def value_offsets(array: pa.Array) -> I64:
 
 
 def value_bytes(array: pa.Array) -> U8:
-    """The bytes that `value_offsets` of a string or binary array count in: no copy."""
+    """Return the bytes to which `value_offsets` of a string or binary array refer, without a copy."""
     data = array.buffers()[2]
     return np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
 
 
 def text_parts(array: pa.Array) -> tuple[U8, I64, I64]:
-    """Bytes, start and length of each value of a string or binary array, also of fixed width (nulls: length as stored, normally 0)."""
+    """Return bytes, start and length of each value of a string, binary or fixed-width binary array.
+
+    The length of a null is the stored one, normally 0.
+    """
     kind = array.type
     if pa.types.is_fixed_size_binary(kind):
         width = kind.byte_width
@@ -286,14 +314,14 @@ def text_parts(array: pa.Array) -> tuple[U8, I64, I64]:
 
 
 def offsets_from(counts: npt.NDArray[Any]) -> I64:
-    """Cumulative offsets of counts (or of flags): 0, c0, c0+c1, .."""
+    """Return the cumulative offsets of counts (or flags): 0, c0, c0+c1, .."""
     offsets = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=offsets[1:])
     return offsets
 
 
 def slice_places(starts: I64, counts: I64) -> I64:
-    """Positions ``starts[i], starts[i]+1, ..`` (``counts[i]`` of them) of all i, one after another."""
+    """Return the positions ``starts[i], starts[i]+1, ..`` (``counts[i]`` of them) of all i, concatenated."""
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
     places: I64 = np.repeat(starts - (ends - counts), counts)
@@ -302,7 +330,7 @@ def slice_places(starts: I64, counts: I64) -> I64:
 
 
 def places_within(counts: I64) -> I64:
-    """0, 1, .. ``counts[i]`` - 1 of all i, one after another."""
+    """Return 0, 1, .. ``counts[i]`` - 1 of all i, concatenated."""
     return slice_places(np.zeros(len(counts), np.int64), counts)
 
 
@@ -310,11 +338,20 @@ def places_within(counts: I64) -> I64:
 
 
 def limbs_from_big_endian(data: U8, starts: I64, lengths: I64) -> U8:
-    """decimal128 values (16 bytes each, little-endian) of two's complement numbers of 0 to 16 big-endian bytes in ``data``."""
+    """Return decimal128 values (16 bytes each, little-endian) of two's complement numbers of 0 to 16 big-endian bytes.
+
+    Args:
+        data: the bytes.
+        starts: start of each number.
+        lengths: number of bytes of each number.
+
+    Returns:
+        The values, concatenated.
+    """
     count = len(starts)
-    some = lengths > 0
+    has_bytes = lengths > 0
     first = np.zeros(count, np.uint8)
-    first[some] = data[starts[some]]
+    first[has_bytes] = data[starts[has_bytes]]
     digits = np.where(first >= 0x80, np.uint8(0xFF), np.uint8(0)).repeat(_DECIMAL_BYTES)
     ends = _DECIMAL_BYTES * np.arange(1, count + 1, dtype=np.int64)
     digits[slice_places(ends - lengths, lengths)] = data[slice_places(starts, lengths)]
@@ -322,9 +359,16 @@ def limbs_from_big_endian(data: U8, starts: I64, lengths: I64) -> U8:
 
 
 def big_endian_digits(high: I64, low: U64) -> tuple[U8, I64]:
-    """16 big-endian bytes of each 128-bit number, one number after another, and how many of the last bytes its shortest form takes.
+    """Return the 16 big-endian bytes of each 128-bit number, and the length of its shortest form.
 
-    The shortest two's complement form is that of Java's `BigInteger.toByteArray`.
+    The shortest two's complement form consists of the last bytes, as in Java's `BigInteger.toByteArray`.
+
+    Args:
+        high: high 8 bytes of each number.
+        low: low 8 bytes of each number.
+
+    Returns:
+        The bytes, concatenated, and the lengths.
     """
     count = len(high)
     big = np.empty((count, 2), ">u8")

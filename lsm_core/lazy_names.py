@@ -1,4 +1,4 @@
-"""Public names of a package that are imported on first use (PEP 562), so that importing the package costs nothing."""
+"""Public names of a package that are imported on first use (PEP 562), so that importing the package is cheap."""
 
 from __future__ import annotations
 
@@ -10,9 +10,17 @@ from typing import Any
 def lazy_names(
     package: str, names_of: Mapping[str, Sequence[str]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The `__getattr__` and `__dir__` of ``package``, whose modules (keys) hold the public names (values).
+    """Return `__getattr__` and `__dir__` for a package with names that are imported on first use.
 
-    Type checkers do not see such names: the package repeats them below `if TYPE_CHECKING`, and a test compares the two.
+    Type checkers do not see these names, so the package repeats them below `if TYPE_CHECKING`, and a test compares the
+    two.
+
+    Args:
+        package: name of the package.
+        names_of: public names by module.
+
+    Returns:
+        The two functions.
     """
     modules = {name: module for module, names in names_of.items() for name in names}
 

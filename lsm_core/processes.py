@@ -1,4 +1,4 @@
-"""Ports and processes of this machine: when a process started, whether a port is free, and how a server that we started is ended."""
+"""Ports and processes of this machine: start time of a process, free ports, termination of a server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOOPBACK: Final = "127.0.0.1"
 
 
 def start_tick(pid: int) -> int | None:
-    """Return when a process started, in the kernel's ticks (0 where there is no /proc); None when it is gone or a zombie."""
+    """Return the start of a process in the kernel's ticks (0 without /proc), or None if it has ended or is a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
     except OSError:
@@ -34,7 +34,7 @@ def start_tick(pid: int) -> int | None:
 
 
 def group_lives(group: int) -> bool:
-    """Return whether any process of the group is there."""
+    """Return whether any process of a group exists."""
     try:
         os.killpg(group, 0)
     except ProcessLookupError:
@@ -43,34 +43,42 @@ def group_lives(group: int) -> bool:
 
 
 def end_group(group: int, lives: Callable[[], bool], timeout_s: float) -> None:
-    """End a process group: TERM, and KILL when ``lives`` still says so after ``timeout_s``, which is then waited for once more.
+    """End a process group with TERM, and with KILL if it still exists after the timeout; each signal is followed by a
+    wait.
 
-    The group of a process that was started with ``start_new_session`` has that process's id.
+    Args:
+        group: id of the group; for a process started with ``start_new_session`` it is the process id.
+        lives: returns whether the group still exists.
+        timeout_s: wait after each signal (s).
     """
-    for number in (signal.SIGTERM, signal.SIGKILL):
+    for signal_number in (signal.SIGTERM, signal.SIGKILL):
         if not lives():
             return
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(group, number)
+            os.killpg(group, signal_number)
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline and lives():
             time.sleep(0.05)
 
 
 def free_port() -> int:
-    """Return a port of the loopback interface on which nobody listens now."""
+    """Return a port of the loopback interface that is free now."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         number: int = probe.getsockname()[1]
         return number
 
 
-def require_free(port: int, what: str) -> int:
-    """Return ``port`` when nobody listens on it; raises PortInUse naming ``what`` wanted it."""
+def require_free(port: int, server: str) -> int:
+    """Return ``port`` if it is free on the loopback interface.
+
+    Raises:
+        PortInUse: another program uses the port; the message names ``server``.
+    """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((LOOPBACK, port))
         except (OSError, OverflowError) as error:
-            raise PortInUse(what, LOOPBACK, port) from error
+            raise PortInUse(server, LOOPBACK, port) from error
     return port

@@ -1,4 +1,8 @@
-"""How far long work has come: whoever does it tells, and whoever listens in this process (the command line's bar) hears. Nobody listens by default."""
+"""Progress of long work: code reports it here, and a listener in this process (the command line's progress bar) shows
+it.
+
+Without a listener, progress is ignored.
+"""
 
 from __future__ import annotations
 
@@ -8,29 +12,35 @@ from typing import Protocol
 
 
 class Listener(Protocol):
-    """Hears of stages of work, which may lie within each other. Called from any thread."""
+    """Receiver of progress for nested stages of work; called from any thread."""
 
-    def begins(self, what: str, total: int | None, unit: str) -> None:
-        """Work in so many ``unit`` (None: nobody knows) begins, within what began before and has not ended."""
+    def begins(self, label: str, total: int | None, unit: str) -> None:
+        """Start a stage inside the current one.
+
+        Args:
+            label: description of the work.
+            total: number of units, or None if unknown.
+            unit: name of the unit.
+        """
         ...
 
     def advanced(self, amount: int) -> None:
-        """So much more of the innermost stage is done."""
+        """Add ``amount`` finished units to the innermost stage."""
         ...
 
     def reached(self, amount: int) -> None:
-        """At least so much of the innermost stage is done."""
+        """Raise the finished units of the innermost stage to at least ``amount``."""
         ...
 
     def ends(self) -> None:
-        """The innermost stage is over, done or not."""
+        """End the innermost stage, finished or not."""
         ...
 
 
-class _Nobody:
-    """Hears nothing."""
+class _NullListener:
+    """Listener that ignores all progress."""
 
-    def begins(self, what: str, total: int | None, unit: str) -> None:
+    def begins(self, label: str, total: int | None, unit: str) -> None:
         """See Listener."""
 
     def advanced(self, amount: int) -> None:
@@ -43,25 +53,31 @@ class _Nobody:
         """See Listener."""
 
 
-_listening: list[Listener] = [_Nobody()]
-"""The last one hears."""
+_listeners: list[Listener] = [_NullListener()]
+"""Stack of listeners; progress is sent to the innermost one."""
 
 
 @contextmanager
-def heard_by(listener: Listener) -> Iterator[None]:
-    """Tell ``listener``, and nobody else, of all work of this process meanwhile."""
-    _listening.append(listener)
+def report_progress_to(listener: Listener) -> Iterator[None]:
+    """Send all progress of this process to ``listener`` while the context is open."""
+    _listeners.append(listener)
     try:
         yield
     finally:
-        _listening.remove(listener)
+        _listeners.remove(listener)
 
 
 @contextmanager
-def stage(what: str, total: int | None, unit: str) -> Iterator[None]:
-    """Work in ``total`` of ``unit`` (None: nobody knows how many), told by :func:`advance` and :func:`reached` while it lasts."""
-    listener = _listening[-1]
-    listener.begins(what, total, unit)
+def stage(label: str, total: int | None, unit: str) -> Iterator[None]:
+    """Report a stage of work while the context is open; :func:`advance` and :func:`reached` report its progress.
+
+    Args:
+        label: description of the work.
+        total: number of units, or None if unknown.
+        unit: name of the unit.
+    """
+    listener = _listeners[-1]
+    listener.begins(label, total, unit)
     try:
         yield
     finally:
@@ -69,13 +85,13 @@ def stage(what: str, total: int | None, unit: str) -> Iterator[None]:
 
 
 def advance(amount: int = 1) -> None:
-    """Tell that so much more of the innermost stage is done."""
-    _listening[-1].advanced(amount)
+    """Add ``amount`` finished units to the innermost stage."""
+    _listeners[-1].advanced(amount)
 
 
 def reached(amount: int) -> None:
-    """Tell that at least so much of the innermost stage is done."""
-    _listening[-1].reached(amount)
+    """Raise the finished units of the innermost stage to at least ``amount``."""
+    _listeners[-1].reached(amount)
 
 
-__all__ = ["Listener", "advance", "heard_by", "reached", "stage"]
+__all__ = ["Listener", "advance", "reached", "report_progress_to", "stage"]

@@ -11,7 +11,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from lsm_core.cli.render import visible
-from lsm_core.progress import heard_by
+from lsm_core.progress import report_progress_to
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -45,7 +45,7 @@ def progress_bar(title: str, *, hidden: bool = False) -> Iterator[None]:
     bar = Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=sys.stdout.isatty())
     with bar:
         bar.add_task(visible(title), total=None, done="")
-        with heard_by(_Bars(bar)):
+        with report_progress_to(_Bars(bar)):
             yield
 
 
@@ -63,10 +63,10 @@ class _Bars:
     def __init__(self, bar: Progress) -> None:
         self._bar, self._lines, self._lock = bar, list[_Line](), Lock()
 
-    def begins(self, title: str, total: int | None, unit: str) -> None:
+    def begins(self, label: str, total: int | None, unit: str) -> None:
         """Add a line."""
         with self._lock:
-            self._lines.append(_Line(self._bar.add_task(f"  {visible(title)}", total=total, done=""), total, unit))
+            self._lines.append(_Line(self._bar.add_task(f"  {visible(label)}", total=total, done=""), total, unit))
         self.advanced(0)
 
     def advanced(self, amount: int) -> None:

@@ -1,4 +1,6 @@
-"""Data files as metadata sees them: objects for buckets at work, flat Arrow columns for everything else (format.md 4.3, 4.4)."""
+"""Data files in metadata: objects for buckets that are processed, flat Arrow columns for everything else (format.md
+4.3, 4.4).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,13 @@ SOURCE_COMPACT: Final = 1
 
 @dataclass(frozen=True)
 class SimpleStats:
-    """Minimum, maximum and null count per column; both rows are serialised BinaryRows of equal arity (Java `SimpleStats`)."""
+    """Statistics of some columns (Java `SimpleStats`).
+
+    Attributes:
+        min_values: minimum of each column, as a serialised BinaryRow.
+        max_values: maximum of each column, as a serialised BinaryRow of the same arity.
+        null_counts: number of nulls of each column, None if unknown.
+    """
 
     min_values: bytes
     max_values: bytes
@@ -33,10 +41,29 @@ EMPTY_STATS: Final = SimpleStats(EMPTY_ROW, EMPTY_ROW, ())
 class DataFileMeta:
     """One data file (Java `DataFileMeta`).
 
-    ``unknown``: the fields of its manifest entry that this version does not know and that hold something (None: none): such an entry
-    can be read and deleted, but not written. ``file_size`` in bytes; ``row_count`` includes deletes; keys are serialised BinaryRows of the trimmed primary key
-    (`EMPTY_ROW` for append files); ``creation_time_ms`` is wall-clock time encoded as if UTC; ``file_source`` 0 append,
-    1 compact, None unknown; ``delete_row_count`` None means unknown; ``value_stats_cols`` None means all columns.
+    Attributes:
+        file_name: name of the file.
+        file_size: size in bytes.
+        row_count: number of rows, including deletes.
+        min_key: smallest key, a serialised BinaryRow of the trimmed primary key (`EMPTY_ROW` for append files).
+        max_key: largest key, in the same form.
+        key_stats: statistics of the key columns.
+        value_stats: statistics of the value columns.
+        min_sequence_number: smallest sequence number.
+        max_sequence_number: largest sequence number.
+        schema_id: id of the file's schema.
+        level: level in the LSM tree.
+        extra_files: names of side files (indexes).
+        creation_time_ms: wall-clock time of creation, encoded as if it were UTC (ms), or None.
+        delete_row_count: number of delete rows, or None if unknown.
+        embedded_index: content of an embedded index, or None.
+        file_source: 0 for append, 1 for compact, None if unknown.
+        value_stats_cols: columns with value statistics, or None for all.
+        external_path: path of a file outside the table's folder, or None.
+        first_row_id: id of the first row with row tracking, or None.
+        write_cols: columns that the file contains, or None for all.
+        unknown: entry fields that this version does not know and that have values, or None. An entry with them can be
+            read and deleted, but not written.
     """
 
     file_name: str
@@ -62,13 +89,21 @@ class DataFileMeta:
     unknown: str | None = None
 
     def upgrade(self, level: int) -> DataFileMeta:
-        """The same file on another level: metadata only, its bytes stay (Java `DataFileMeta.upgrade`)."""
+        """Return the same file on another level; only metadata changes (Java `DataFileMeta.upgrade`)."""
         return replace(self, level=level)
 
 
 @dataclass(frozen=True)
 class ManifestEntry:
-    """One change to the set of files: ``kind`` 0 adds, 1 deletes ``file`` (Java `ManifestEntry`)."""
+    """One change to the set of files (Java `ManifestEntry`).
+
+    Attributes:
+        kind: 0 adds the file, 1 deletes it.
+        partition: partition as a serialised BinaryRow.
+        bucket: bucket of the file.
+        total_buckets: number of buckets of the partition at the time of writing.
+        file: the data file.
+    """
 
     kind: int
     partition: bytes
@@ -78,7 +113,7 @@ class ManifestEntry:
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """What makes two entries speak of the same file (Java `FileEntry.Identifier`)."""
+        """Values that are equal for two entries of the same file (Java `FileEntry.Identifier`)."""
         file = self.file
         return (
             self.partition,
@@ -127,7 +162,7 @@ ENTRY_SCHEMA: Final = pa.schema(
         pa.field("unknown", pa.string()),
     ]
 )
-"""Manifest entries as flat columns: the form in which plans, pruning, health and expiry work on them."""
+"""Arrow schema of manifest entries as flat columns, which plans, pruning, health and expiry use."""
 
 _SAME_NAME = (
     "file_name",
@@ -150,7 +185,7 @@ _SAME_NAME = (
 
 
 def entries_to_table(entries: Sequence[ManifestEntry]) -> pa.Table:
-    """Columns (`ENTRY_SCHEMA`) of entry objects, in the same order."""
+    """Return entry objects as a table (`ENTRY_SCHEMA`), in the same order."""
     files = [entry.file for entry in entries]
     columns: dict[str, list[Any]] = {name: [getattr(file, name) for file in files] for name in _SAME_NAME}
     columns["kind"] = [entry.kind for entry in entries]
@@ -167,7 +202,9 @@ def entries_to_table(entries: Sequence[ManifestEntry]) -> pa.Table:
 
 
 def table_to_entries(table: pa.Table) -> list[ManifestEntry]:
-    """Entry objects of an `ENTRY_SCHEMA` table: one object a file, so only for the buckets at work."""
+    """Return the entries of an `ENTRY_SCHEMA` table as objects, one per file; use it only for buckets that are
+    processed.
+    """
     columns = {f.name: table.column(f.name).to_pylist() for f in ENTRY_SCHEMA}
     entries = []
     for i in range(table.num_rows):

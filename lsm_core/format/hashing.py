@@ -19,9 +19,9 @@ I32 = npt.NDArray[np.int32]
 U32 = npt.NDArray[np.uint32]
 
 EMPTY_HASH = -1670924195
-"""Hash of the row of no columns."""
+"""Hash of a row without columns."""
 
-# Blocks this long keep every temporary in the processor's cache (kernels.md).
+# Blocks of this size keep all temporary arrays in the processor's cache (kernels.md).
 _BLOCK_ROWS = 16_384
 _SEED = 42
 _C1, _C2 = np.uint32(0xCC9E2D51), np.uint32(0x1B873593)
@@ -30,7 +30,7 @@ _FEW_ROWS = 8
 
 
 class _State:
-    """Running hashes of one block, with the scratch arrays that every step reuses."""
+    """Hashes of one block, with temporary arrays that every step reuses."""
 
     def __init__(self, count: int) -> None:
         self.hashes: U32 = np.full(count, _SEED, np.uint32)
@@ -38,7 +38,7 @@ class _State:
         self._t: U32 = np.empty(count, np.uint32)
 
     def mix(self, quads: U32) -> None:
-        """One Murmur3 round: 4-byte words of the first ``len(quads)`` rows."""
+        """Apply one Murmur3 round to the first ``len(quads)`` rows, with one 4-byte word per row."""
         count = len(quads)
         k, t, h = self._k[:count], self._t[:count], self.hashes[:count]
         np.multiply(quads, _C1, out=k)
@@ -50,14 +50,14 @@ class _State:
         np.add(h, _ADD, out=h)
 
     def mix_words(self, words: U64) -> None:
-        """Two rounds: the lower, then the upper half of 8-byte words."""
-        # Compact decimals come as every other limb of their buffer.
+        """Apply two rounds, with the lower and then the upper half of 8-byte words."""
+        # Compact decimals are every other limb of their buffer, so they are not contiguous.
         halves = np.ascontiguousarray(words).view(np.uint32)
         self.mix(halves[0::2])
         self.mix(halves[1::2])
 
     def finish(self, byte_lengths: Any) -> I32:
-        """Finalise: mix in each row's length and spread the bits."""
+        """Mix in each row's length in bytes, and distribute the bits."""
         h, t = self.hashes, self._t
         np.bitwise_xor(h, byte_lengths, out=h)
         for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, None)):
@@ -75,27 +75,38 @@ def _rotate(values: U32, scratch: U32, bits: int) -> None:
 
 
 def hash_rows(columns: Sequence[Any], types: Sequence[DataType]) -> I32:
-    """Murmur3-32 (seed 42, 4-byte little-endian words) of each row's BinaryRow bytes without arity, as int32.
+    """Return the hash of each row: Murmur3-32 (seed 42, 4-byte little-endian words) of the BinaryRow bytes without
+    arity.
 
-    ``columns`` are Arrow arrays of equal length. Java: `MurmurHashUtils.hashBytesByWords`, `BinaryRow.hashCode`.
+    Args:
+        columns: Arrow arrays of equal length.
+        types: their logical types.
+
+    Returns:
+        The hashes as int32.
+
+    Raises:
+        ValueError: the rows have no columns.
+
+    Source: `MurmurHashUtils.hashBytesByWords`, `BinaryRow.hashCode`.
     """
     layouts = layouts_of(types)
     arrays = [one_array(column, layout.arrow) for column, layout in zip(columns, layouts, strict=True)]
     if not arrays:
-        raise ValueError("rows of no columns have no length here; their hash is EMPTY_HASH")
+        raise ValueError("rows without columns have no length; their hash is EMPTY_HASH")
     result = np.empty(len(arrays[0]), np.int32)
     for first in range(0, len(arrays[0]), _BLOCK_ROWS):
         parts, count = parts_of([array.slice(first, _BLOCK_ROWS) for array in arrays], layouts)
         if all(part.words is None for part in parts):
-            found = _hash_fixed(parts, count)
+            hashes = _hash_fixed(parts, count)
         else:
-            found = hash_words(*assemble(parts, count))
-        result[first : first + count] = found
+            hashes = hash_words(*assemble(parts, count))
+        result[first : first + count] = hashes
     return result
 
 
 def _hash_fixed(parts: Sequence[Parts], count: int) -> I32:
-    """Rows without variable parts: straight from the columns, never laid out as rows."""
+    """Return hashes of rows without variable-length parts, computed from the columns without building rows."""
     state = _State(count)
     headers = header_words(parts)
     for header in headers:
@@ -123,7 +134,7 @@ _AFTER_ZERO_WORD = _after_zero_word()
 
 
 def hash_words(words: U64, offsets: I64) -> I32:
-    """Hashes of rows given as 8-byte words, row i from ``offsets[i]`` to ``offsets[i + 1]``."""
+    """Return hashes of rows of 8-byte words; row i is ``words[offsets[i]:offsets[i + 1]]``."""
     lengths = np.diff(offsets)
     count = len(lengths)
     if count == 0:
@@ -135,16 +146,16 @@ def hash_words(words: U64, offsets: I64) -> I32:
         for index in range(2 * longest):
             state.mix(quads[:, index])
         return state.finish(np.uint32(8 * longest))
-    # Longest rows first: the rows that still have a j-th word are then a prefix, mixed in place.
+    # With the longest rows first, the rows that still have a j-th word form a prefix, which is mixed in place.
     order = np.argsort((longest - lengths).astype(np.uint16 if longest < 65_536 else np.int64), kind="stable")
     starts = offsets[:-1][order]
     sizes = lengths[order]
-    alive = count - np.searchsorted(sizes[::-1], np.arange(longest), side="right")
+    remaining_rows = count - np.searchsorted(sizes[::-1], np.arange(longest), side="right")
     step = 0
-    while step < longest and alive[step] > _FEW_ROWS:
-        state.mix_words(words[starts[: alive[step]] + step])
+    while step < longest and remaining_rows[step] > _FEW_ROWS:
+        state.mix_words(words[starts[: remaining_rows[step]] + step])
         step += 1
-    for row in range(int(alive[step]) if step < longest else 0):
+    for row in range(int(remaining_rows[step]) if step < longest else 0):
         tail = words[starts[row] + step : starts[row] + sizes[row]]
         state.hashes[row] = _mix_tail(int(state.hashes[row]), tail.view(np.uint32))
     result = np.empty(count, np.int32)
@@ -153,7 +164,7 @@ def hash_words(words: U64, offsets: I64) -> I32:
 
 
 def _mix_tail(seed: int, quads: U32) -> np.uint32:
-    """The same rounds in plain integers, for the words that only a few very long rows have."""
+    """Apply the rounds with Python integers, for the words that only a few very long rows have."""
     with np.errstate(over="ignore"):
         scrambled = quads * _C1
         scrambled = (scrambled << np.uint32(15)) | (scrambled >> np.uint32(17))
@@ -172,31 +183,42 @@ def bucket_of(
     num_buckets: int,
     function: str = "default",
 ) -> I32:
-    """Bucket of each row (int32, 0 to ``num_buckets`` - 1) by its bucket key.
+    """Return the bucket of each row by its bucket key.
 
-    ``rows`` is a batch and ``keys`` its bucket key columns with the table's types; or ``rows`` is the key columns and ``keys``
-    their types. Of a batch with names alone, columns are taken for what Arrow's types stand for, which is right for rows as the
-    table stores them: a TIMESTAMP(3) given in microseconds hashes as the table's only when its type is said.
+    Pass a batch with its key columns and the table's types, or the key columns with their types. For a batch with
+    column names only, Arrow's types are used, which is correct for rows in their stored form. For example, a
+    TIMESTAMP(3) in microseconds gets the table's hash only with its type.
 
-    ``function`` is `default` (|hash % n| with Java's remainder), `mod` (one INT or BIGINT column, floor modulo) or `hive`.
-    Raises :class:`InvalidOption` for another function, a type it cannot hash, or a number of buckets below 1.
-    Java: `BucketFunction`, `FixedBucketRowKeyExtractor`.
+    Args:
+        rows: a batch or table, or the key columns.
+        keys: bucket key columns with types, their names, or the types of the key columns.
+        num_buckets: number of buckets, at least 1.
+        function: `default` (|hash % n| with Java's remainder), `mod` (one INT or BIGINT column, floor modulo) or
+            `hive`.
+
+    Returns:
+        The buckets as int32, from 0 to ``num_buckets`` - 1.
+
+    Raises:
+        InvalidOption: the function is unknown or cannot hash a type, or the number of buckets is below 1.
+
+    Source: `BucketFunction`, `FixedBucketRowKeyExtractor`.
     """
     if isinstance(rows, pa.RecordBatch | pa.Table):
         columns = [rows.column(name) for name in keys]
-        given = list(keys.values()) if isinstance(keys, Mapping) else [from_arrow(column.type) for column in columns]
+        types = list(keys.values()) if isinstance(keys, Mapping) else [from_arrow(column.type) for column in columns]
     else:
-        columns, given = list(rows), list(cast("Sequence[DataType]", keys))
+        columns, types = list(rows), list(cast("Sequence[DataType]", keys))
     if num_buckets < 1:
         raise InvalidOption("bucket", num_buckets, "a fixed number of buckets, 1 or more")
-    chosen = _FUNCTIONS.get(function)
-    if chosen is None:
+    bucket_function = _FUNCTIONS.get(function)
+    if bucket_function is None:
         raise InvalidOption("bucket-function.type", function, ", ".join(_FUNCTIONS))
-    return chosen(columns, given, num_buckets)
+    return bucket_function(columns, types, num_buckets)
 
 
 def _default_bucket(columns: Sequence[Any], types: Sequence[DataType], num_buckets: int) -> I32:
-    # fmod is C's remainder, the one Java has: its sign is the dividend's.
+    # fmod has the sign of the dividend, like Java's remainder.
     buckets: I32 = np.abs(np.fmod(hash_rows(columns, types), np.int32(num_buckets)))
     return buckets
 

@@ -1,4 +1,7 @@
-"""Hive's row hash, for tables whose buckets Hive should understand (format.md 7, Java `HiveBucketFunction`)."""
+"""Hive's row hash, for tables whose buckets Hive should recognise (format.md 7).
+
+Source: ``HiveBucketFunction``.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,14 @@ _BYTES = frozenset({TypeRoot.CHAR, TypeRoot.VARCHAR, TypeRoot.BINARY, TypeRoot.V
 
 
 def hive_hash(columns: Sequence[Any], types: Sequence[DataType]) -> npt.NDArray[np.int32]:
-    """``h = 31 * h + hash(field)`` over the columns, as int32; raises :class:`InvalidOption` for a type Hive's hash lacks."""
+    """Return ``h = 31 * h + hash(field)`` over the columns.
+
+    Returns:
+        The hashes as int32.
+
+    Raises:
+        InvalidOption: Hive's hash does not support a type.
+    """
     layouts = layouts_of(types)
     arrays = [one_array(column, layout.arrow) for column, layout in zip(columns, layouts, strict=True)]
     total: U32 = np.zeros(len(arrays[0]) if arrays else 0, np.uint32)
@@ -60,7 +70,7 @@ def _field_hash(array: pa.Array, kind: DataType, layout: Layout) -> U32:
 
 
 def _canonical(values: Any) -> Any:
-    """Java's floatToIntBits has one NaN."""
+    """Return the values with a single NaN pattern, as in Java's floatToIntBits."""
     return np.where(np.isnan(values), values.dtype.type(np.nan), values)
 
 
@@ -70,17 +80,19 @@ def _fold_long(values: npt.NDArray[np.uint64]) -> U32:
 
 
 def _polynomial(array: pa.Array) -> U32:
-    """``31``-polynomial over signed bytes, position by position over the rows that are long enough."""
+    """Return polynomial hashes (factor 31) of signed bytes, computed position by position over the rows that are long
+    enough.
+    """
     if len(array) == 0:
         return np.zeros(0, np.uint32)
     data, starts, lengths = byte_ranges(array)
     signed = data.view(np.int8).astype(np.int32).view(np.uint32)
     hashes = np.zeros(len(array), np.uint32)
-    # Longest first: the rows that have a j-th byte are then a prefix.
+    # With the longest rows first, the rows that have a j-th byte form a prefix.
     order = np.argsort(-lengths, kind="stable")
     starts, lengths = starts[order], lengths[order]
-    alive = len(lengths) - np.searchsorted(lengths[::-1], np.arange(int(lengths[0])), side="right")
-    for position, count in enumerate(alive.tolist()):
+    remaining_rows = len(lengths) - np.searchsorted(lengths[::-1], np.arange(int(lengths[0])), side="right")
+    for position, count in enumerate(remaining_rows.tolist()):
         hashes[:count] = hashes[:count] * _FACTOR + signed[starts[:count] + position]
     result = np.empty_like(hashes)
     result[order] = hashes
@@ -88,7 +100,7 @@ def _polynomial(array: pa.Array) -> U32:
 
 
 def _decimals(array: pa.Array, kind: DataType) -> U32:
-    """``31 * sign * (31 * high + low) + scale`` of the magnitude without trailing zeros (scale never below 0)."""
+    """Return ``31 * sign * (31 * high + low) + scale`` of the magnitude without trailing zeros (scale >= 0)."""
     if len(array) == 0:
         return np.zeros(0, np.uint32)
     high, low = decimal_limbs(array)

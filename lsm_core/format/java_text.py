@@ -1,4 +1,6 @@
-"""Values as Java prints them: `toString()` of floats, decimals and date-times, which partition directories are named by."""
+"""Values in the form of Java's `toString()`: floats, decimals and date-times, which are used in names of partition
+directories.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,16 @@ _MILLIS_PER_DAY = 86_400_000
 
 
 def float_text(value: float, *, single: bool, newer: bool = False) -> str:
-    """Java's `Float.toString` (``single``) or `Double.toString` before JDK 19, or of a ``newer`` one: they differ in rare digits."""
+    """Return the text of Java's `Float.toString` or `Double.toString`, which differs between JDKs in rare digits.
+
+    Args:
+        value: the number.
+        single: whether it is a FLOAT.
+        newer: whether to use JDK 19 or newer instead of an older one.
+
+    Returns:
+        The text.
+    """
     from lsm_core.types.casts.java_floats import (  # few tables are partitioned by floats
         text_before_jdk19,
         text_since_jdk19,
@@ -18,12 +29,12 @@ def float_text(value: float, *, single: bool, newer: bool = False) -> str:
 
 
 def decimal_text(value: Decimal) -> str:
-    """Java's `BigDecimal.toPlainString` of a decimal with its scale."""
+    """Return the text of Java's `BigDecimal.toPlainString`, with the decimal's scale."""
     return f"{value:f}"
 
 
 def date_text(days: int) -> str:
-    """`LocalDate.toString` of an epoch day: four digits at least, years beyond 9999 with a sign."""
+    """Return `LocalDate.toString` of an epoch day: at least four digits of the year, with a sign beyond 9999."""
     # Proleptic Gregorian year, month and day, for any year (Howard Hinnant's algorithm).
     era, day_of_era = divmod(days + 719_468, 146_097)
     year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
@@ -37,14 +48,14 @@ def date_text(days: int) -> str:
 
 
 def _clock(millis: int, nanos: int) -> tuple[int, int, int, int, int]:
-    """Epoch day, hour, minute, second and nanosecond of an instant."""
-    days, rest = divmod(millis, _MILLIS_PER_DAY)
-    seconds, milli = divmod(rest, 1000)
+    """Return epoch day, hour, minute, second and nanosecond of an instant."""
+    days, millis_of_day = divmod(millis, _MILLIS_PER_DAY)
+    seconds, milli = divmod(millis_of_day, 1000)
     return days, seconds // 3600, seconds // 60 % 60, seconds % 60, milli * 1_000_000 + nanos
 
 
 def local_date_time_text(millis: int, nanos: int) -> str:
-    """`LocalDateTime.toString`: seconds left out when zero, fraction in groups of three digits."""
+    """Return `LocalDateTime.toString`: without seconds if they are zero, fraction in groups of three digits."""
     days, hour, minute, second, fraction = _clock(millis, nanos)
     text = f"{date_text(days)}T{hour:02d}:{minute:02d}"
     if second or fraction:
@@ -56,14 +67,14 @@ def local_date_time_text(millis: int, nanos: int) -> str:
 
 
 def timestamp_text(millis: int, nanos: int, precision: int) -> str:
-    """A timestamp cast to STRING: blank between date and time, exactly ``precision`` fraction digits."""
+    """Return a timestamp cast to STRING: a blank between date and time, and exactly ``precision`` fraction digits."""
     days, hour, minute, second, fraction = _clock(millis, nanos)
     text = f"{date_text(days)} {hour:02d}:{minute:02d}:{second:02d}"
     return f"{text}.{fraction:09d}"[: len(text) + 1 + precision] if precision else text
 
 
 def time_text(millis: int, precision: int) -> str:
-    """A TIME cast to STRING: `HH:MM:SS` and ``precision`` fraction digits (milliseconds are all there are)."""
+    """Return a TIME cast to STRING: `HH:MM:SS` and ``precision`` fraction digits (the resolution is milliseconds)."""
     _, hour, minute, second, fraction = _clock(millis, 0)
     text = f"{hour:02d}:{minute:02d}:{second:02d}"
     return f"{text}.{fraction:09d}"[: len(text) + 1 + precision] if precision else text

@@ -1,4 +1,4 @@
-"""Roaring bitmaps in their portable form, walked and checked before the native library may touch them."""
+"""Roaring bitmaps in their portable form, validated before the native library reads them."""
 
 from __future__ import annotations
 
@@ -14,30 +14,44 @@ from lsm_core.errors import CorruptFile
 U32 = npt.NDArray[np.uint32]
 _PLAIN_COOKIE: Final = 12346
 _RUN_COOKIE: Final = 12347
-_MOST_CONTAINERS: Final = 1 << 16
+_MAX_CONTAINERS: Final = 1 << 16
 _CONTAINER_VALUES: Final = 1 << 16
-_ARRAY_MOST: Final = 4096
+_MAX_ARRAY_VALUES: Final = 4096
 _BITSET_BYTES: Final = 8192
 _SLICE: Final = 1 << 20
-_OFFSETS_FROM: Final = 4
-"""Bitmaps with run containers list the containers' offsets only from this many on."""
+_MIN_OFFSET_CONTAINERS: Final = 4
+"""Number of containers from which bitmaps with run containers list the containers' offsets."""
 
 
 def decode(data: bytes | memoryview, path: str) -> tuple[BitMap, int]:
-    """The bitmap at the start of ``data`` and the bytes it takes; raises :class:`CorruptFile` naming ``path``.
+    """Decode the bitmap at the start of ``data``.
 
-    Every length and every order that the native code relies on is checked here first; nothing is allocated for
-    more than the bytes at hand can describe.
+    Every length and every order that the native code relies on is validated first. Memory is allocated only for the
+    available bytes.
+
+    Returns:
+        The bitmap and its size in bytes.
+
+    Raises:
+        CorruptFile: the bitmap is damaged; the message names ``path``.
     """
     end = measure(data, path)
     try:
         return BitMap.deserialize(bytes(data[:end])), end
-    except Exception as error:  # the native library promises no particular type
+    except Exception as error:  # the native library does not document its exceptions
         raise CorruptFile(path, f"roaring bitmap: {error}") from error
 
 
 def encode(positions: BitMap, *, runs: bool = False) -> bytes:
-    """Portable bytes; ``runs`` compresses stretches as Java's `runOptimize` does (and then keeps what is smaller)."""
+    """Return the portable form of a bitmap.
+
+    Args:
+        positions: the bitmap.
+        runs: whether to compress runs like Java's `runOptimize`, which keeps the smaller form.
+
+    Returns:
+        The bytes.
+    """
     if runs:
         positions = BitMap(positions)
         positions.run_optimize()
@@ -45,46 +59,52 @@ def encode(positions: BitMap, *, runs: bool = False) -> bytes:
 
 
 def encode_all(positions: U32, starts: I64) -> tuple[U8, I64]:
-    """Portable bytes of many bitmaps, one after another, and where each begins, with the end.
+    """Return the portable forms of many bitmaps, concatenated.
 
-    Bitmap ``i`` has ``positions[starts[i]:starts[i + 1]]``, ascending; each is what :func:`encode` with ``runs`` makes of it.
-    A dictionary of values has as many bitmaps as values: about a million positions are laid out at once, where the library takes
-    one bitmap at a time.
+    Each equals :func:`encode` with ``runs``. A dictionary of values has as many bitmaps as values, so about a million
+    positions are encoded at once, while the library encodes one bitmap at a time.
+
+    Args:
+        positions: positions of all bitmaps, ascending within each.
+        starts: bitmap ``i`` has ``positions[starts[i]:starts[i + 1]]``.
+
+    Returns:
+        The bytes, and the start of each bitmap, with the end.
     """
     parts: list[U8] = []
-    begins = [np.zeros(1, np.int64)]
-    at, last = 0, len(starts) - 1
-    while at < last:
-        until = max(at + 1, int(np.searchsorted(starts, starts[at] + _SLICE, "right")) - 1)
-        data, ends = _encode_slice(positions[starts[at] : starts[until]], starts[at : until + 1] - starts[at])
-        begins.append(ends[1:] + begins[-1][-1])
+    offsets = [np.zeros(1, np.int64)]
+    index, count = 0, len(starts) - 1
+    while index < count:
+        stop = max(index + 1, int(np.searchsorted(starts, starts[index] + _SLICE, "right")) - 1)
+        data, ends = _encode_slice(positions[starts[index] : starts[stop]], starts[index : stop + 1] - starts[index])
+        offsets.append(ends[1:] + offsets[-1][-1])
         parts.append(data)
-        at = until
-    return np.concatenate([np.zeros(0, np.uint8), *parts]), np.concatenate(begins)
+        index = stop
+    return np.concatenate([np.zeros(0, np.uint8), *parts]), np.concatenate(offsets)
 
 
 def _encode_slice(positions: U32, starts: I64) -> tuple[U8, I64]:
     bitmaps = len(starts) - 1
     owner = np.repeat(np.arange(bitmaps, dtype=np.int64), np.diff(starts))
     high, low = positions >> np.uint32(16), positions.astype(np.uint16)
-    first = np.ones(len(positions), np.bool_)
-    first[1:] = (owner[1:] != owner[:-1]) | (high[1:] != high[:-1])
-    heads = np.flatnonzero(first)
-    sizes = np.diff(np.append(heads, len(positions)))
-    breaks = first.copy()
+    is_start = np.ones(len(positions), np.bool_)
+    is_start[1:] = (owner[1:] != owner[:-1]) | (high[1:] != high[:-1])
+    container_starts = np.flatnonzero(is_start)
+    sizes = np.diff(np.append(container_starts, len(positions)))
+    breaks = is_start.copy()
     breaks[1:] |= positions[1:] != positions[:-1] + np.uint32(1)
     run_starts = np.flatnonzero(breaks)
-    runs = np.diff(np.searchsorted(run_starts, np.append(heads, len(positions))))
-    listed = np.where(sizes > _ARRAY_MOST, _BITSET_BYTES, 2 * sizes)
-    is_run = listed > 2 + 4 * runs
-    lengths = np.where(is_run, 2 + 4 * runs, listed)
+    runs = np.diff(np.searchsorted(run_starts, np.append(container_starts, len(positions))))
+    plain_lengths = np.where(sizes > _MAX_ARRAY_VALUES, _BITSET_BYTES, 2 * sizes)
+    is_run = plain_lengths > 2 + 4 * runs
+    lengths = np.where(is_run, 2 + 4 * runs, plain_lengths)
 
-    # Heads of the bitmaps: cookie, which containers are runs, keys and cardinalities, offsets.
-    owners = owner[heads]
+    # Headers of the bitmaps: cookie, flags of run containers, keys and cardinalities, offsets.
+    owners = owner[container_starts]
     containers = np.bincount(owners, minlength=bitmaps)
     with_runs = np.bincount(owners[is_run], minlength=bitmaps) > 0
     flags = np.where(with_runs, (containers + 7) // 8, 0)
-    offsets_listed = ~with_runs | (containers >= _OFFSETS_FROM)
+    offsets_listed = ~with_runs | (containers >= _MIN_OFFSET_CONTAINERS)
     head_bytes = np.where(with_runs, 4 + flags, 8) + 4 * containers + np.where(offsets_listed, 4 * containers, 0)
     bodies = offsets_from(lengths)
     per_bitmap = np.diff(bodies[offsets_from(containers)])
@@ -100,77 +120,96 @@ def _encode_slice(positions: U32, starts: I64) -> tuple[U8, I64]:
         begins[owners[flagged]] + 4 + number[flagged] // 8,
         np.left_shift(np.uint8(1), (number[flagged] % 8).astype(np.uint8)),
     )
-    described = begins[owners] + np.where(with_runs[owners], 4 + flags[owners], 8) + 4 * number
-    _put(data, described, high[heads], "<u2")
-    _put(data, described + 2, sizes - 1, "<u2")
-    within = bodies[:-1] - bodies[offsets_from(containers)][owners]
-    placed = begins[owners] + head_bytes[owners] + within
-    declared = offsets_listed[owners]
-    _put(data, (described + 4 * containers[owners])[declared], (placed - begins[owners])[declared], "<u4")
+    descriptors = begins[owners] + np.where(with_runs[owners], 4 + flags[owners], 8) + 4 * number
+    _put(data, descriptors, high[container_starts], "<u2")
+    _put(data, descriptors + 2, sizes - 1, "<u2")
+    offset_in_bitmap = bodies[:-1] - bodies[offsets_from(containers)][owners]
+    container_offsets = begins[owners] + head_bytes[owners] + offset_in_bitmap
+    has_offset = offsets_listed[owners]
+    _put(
+        data,
+        (descriptors + 4 * containers[owners])[has_offset],
+        (container_offsets - begins[owners])[has_offset],
+        "<u4",
+    )
 
-    # Containers: lists of values, runs of them, or sets of bits.
-    container = np.cumsum(first) - 1
-    is_list = ~is_run & (sizes <= _ARRAY_MOST)
-    chosen = np.flatnonzero(is_list[container])
-    _put(data, placed[container[chosen]] + 2 * (chosen - heads[container[chosen]]), low[chosen], "<u2")
-    _put(data, placed[is_run], runs[is_run], "<u2")
+    # Containers: lists of values, runs, or bit sets.
+    container = np.cumsum(is_start) - 1
+    is_list = ~is_run & (sizes <= _MAX_ARRAY_VALUES)
+    listed_positions = np.flatnonzero(is_list[container])
+    _put(
+        data,
+        container_offsets[container[listed_positions]]
+        + 2 * (listed_positions - container_starts[container[listed_positions]]),
+        low[listed_positions],
+        "<u2",
+    )
+    _put(data, container_offsets[is_run], runs[is_run], "<u2")
     run_container = container[run_starts]
-    kept = np.flatnonzero(is_run[run_container])
-    place = placed[run_container[kept]] + 2 + 4 * (kept - np.searchsorted(run_starts, heads)[run_container[kept]])
-    _put(data, place, low[run_starts[kept]], "<u2")
-    _put(data, place + 2, np.diff(np.append(run_starts, len(positions)))[kept] - 1, "<u2")
-    for at in np.flatnonzero(~is_run & (sizes > _ARRAY_MOST)):  # at most one for 4,097 positions
+    run_indices = np.flatnonzero(is_run[run_container])
+    run_offsets = (
+        container_offsets[run_container[run_indices]]
+        + 2
+        + 4 * (run_indices - np.searchsorted(run_starts, container_starts)[run_container[run_indices]])
+    )
+    _put(data, run_offsets, low[run_starts[run_indices]], "<u2")
+    _put(data, run_offsets + 2, np.diff(np.append(run_starts, len(positions)))[run_indices] - 1, "<u2")
+    for at in np.flatnonzero(~is_run & (sizes > _MAX_ARRAY_VALUES)):  # at most one per 4,097 positions
         bits = np.zeros(_CONTAINER_VALUES, np.bool_)
-        bits[low[heads[at] : heads[at] + sizes[at]]] = True
-        data[placed[at] : placed[at] + _BITSET_BYTES] = np.packbits(bits, bitorder="little")
+        bits[low[container_starts[at] : container_starts[at] + sizes[at]]] = True
+        data[container_offsets[at] : container_offsets[at] + _BITSET_BYTES] = np.packbits(bits, bitorder="little")
     return data, begins
 
 
-def _put(data: U8, places: I64, values: npt.NDArray[Any], kind: str) -> None:
-    """Write each number, as type ``kind``, at its place."""
+def _put(data: U8, positions: I64, values: npt.NDArray[Any], kind: str) -> None:
+    """Write each number as type ``kind`` at its position."""
     width = np.dtype(kind).itemsize
     raw = np.ascontiguousarray(values.astype(kind)).view(np.uint8).reshape(-1, width)
     for byte in range(width):
-        data[places + byte] = raw[:, byte]
+        data[positions + byte] = raw[:, byte]
 
 
 def measure(data: bytes | memoryview, path: str) -> int:
-    """Bytes that the bitmap at the start of ``data`` takes, all of them checked."""
+    """Return the size in bytes of the bitmap at the start of ``data``, after validating it.
+
+    Raises:
+        CorruptFile: the bitmap is damaged; the message names ``path``.
+    """
     view = memoryview(data)
-    at, count, is_run, offsets = _header(view, path)
-    head = _words(view, at, 2 * count, path).reshape(-1, 2).astype(np.int64)
-    at += 4 * count
-    keys, sizes = head[:, 0], head[:, 1] + 1
+    offset, count, is_run, offsets = _header(view, path)
+    descriptors = _words(view, offset, 2 * count, path).reshape(-1, 2).astype(np.int64)
+    offset += 4 * count
+    keys, sizes = descriptors[:, 0], descriptors[:, 1] + 1
     if (np.diff(keys) <= 0).any():
         raise CorruptFile(path, "roaring bitmap: keys of containers are not ascending")
-    declared = np.frombuffer(_take(view, at, 4 * count if offsets else 0, path), "<u4")
-    at += 4 * len(declared)
-    for index in range(count):  # one container stands for up to 65,536 positions
-        if offsets and int(declared[index]) != at:
+    declared = np.frombuffer(_take(view, offset, 4 * count if offsets else 0, path), "<u4")
+    offset += 4 * len(declared)
+    for index in range(count):  # one container holds up to 65,536 positions
+        if offsets and int(declared[index]) != offset:
             raise CorruptFile(path, f"roaring bitmap: container {index} is not where the header says")
-        at += _container(view, at, int(sizes[index]), bool(is_run[index]), path)
-    return at
+        offset += _container(view, offset, int(sizes[index]), bool(is_run[index]), path)
+    return offset
 
 
 def _header(view: memoryview, path: str) -> tuple[int, int, npt.NDArray[np.uint8], bool]:
-    """(bytes so far, containers, which are runs, whether offsets follow)."""
+    """Return the size of the header, the number of containers, their run flags, and whether offsets follow."""
     cookie = int.from_bytes(_take(view, 0, 4, path), "little")
     if cookie & 0xFFFF == _RUN_COOKIE:
         count = (cookie >> 16) + 1
         packed = np.frombuffer(_take(view, 4, (count + 7) // 8, path), np.uint8)
-        return 4 + len(packed), count, np.unpackbits(packed, bitorder="little")[:count], count >= _OFFSETS_FROM
+        return 4 + len(packed), count, np.unpackbits(packed, bitorder="little")[:count], count >= _MIN_OFFSET_CONTAINERS
     if cookie != _PLAIN_COOKIE:
         raise CorruptFile(path, f"roaring bitmap: unknown cookie {cookie}")
     count = int.from_bytes(_take(view, 4, 4, path), "little")
-    if count > _MOST_CONTAINERS:
+    if count > _MAX_CONTAINERS:
         raise CorruptFile(path, f"roaring bitmap of {count} containers")
-    # Every container has a header of 4 bytes and an offset of 4: ask for them before memory is taken for `count`.
+    # Every container has 4 bytes of header and 4 of offset; check that they exist before allocating memory for `count`.
     _take(view, 8, 8 * count, path)
     return 8, count, np.zeros(count, np.uint8), True
 
 
 def _container(view: memoryview, at: int, values: int, is_run: bool, path: str) -> int:
-    """Check one container; returns its bytes."""
+    """Validate one container, and return its size in bytes."""
     if is_run:
         runs = int(_words(view, at, 1, path)[0])
         pairs = _words(view, at + 2, 2 * runs, path).reshape(-1, 2).astype(np.int64)
@@ -182,7 +221,7 @@ def _container(view: memoryview, at: int, values: int, is_run: bool, path: str) 
         ):
             raise CorruptFile(path, "roaring bitmap: runs overlap, or their number of values is wrong")
         return 2 + 4 * runs
-    if values > _ARRAY_MOST:
+    if values > _MAX_ARRAY_VALUES:
         bits = np.frombuffer(_take(view, at, _BITSET_BYTES, path), np.uint8)
         if int(np.unpackbits(bits).sum()) != values:
             raise CorruptFile(path, "roaring bitmap: a bit set's number of values is wrong")

@@ -1,4 +1,7 @@
-"""A version of a table's schema, as stored in `schema/schema-<id>` (format.md 2, Java `TableSchema`)."""
+"""A version of a table's schema, as stored in `schema/schema-<id>` (format.md 2).
+
+Source: ``TableSchema``.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,15 @@ _VERSION_OF_ORC_DEFAULT = 2
 
 @dataclass(frozen=True)
 class DataField:
-    """One column: its id never changes, its name and type may (Java `DataField`)."""
+    """One column; its id never changes, but its name and type may (Java `DataField`).
+
+    Attributes:
+        id: table-wide id.
+        name: column name.
+        type: column type.
+        description: comment, or None.
+        default: default value as text, or None.
+    """
 
     id: int
     name: str
@@ -30,7 +41,7 @@ class DataField:
     default: str | None = None
 
     def to_object(self) -> dict[str, Any]:
-        """The JSON object of this field, members in Java's order."""
+        """Return the JSON object of the field, with members in Java's order."""
         value: dict[str, Any] = {"id": self.id, "name": self.name, "type": to_json(self.type)}
         if self.description is not None:
             value["description"] = self.description
@@ -43,8 +54,16 @@ class DataField:
 class TableSchema:
     """Columns, keys and options of a table at one schema id.
 
-    ``highest_field_id`` counts nested fields too and never decreases; ``time_millis`` is epoch ms; ``options`` holds
-    exactly what is on disk (strings), without defaults.
+    Attributes:
+        id: id of the schema.
+        fields: the columns.
+        highest_field_id: largest field id ever used, including nested fields; it never decreases.
+        partition_keys: names of the partition columns.
+        primary_keys: names of the primary key columns.
+        options: options as stored on disk (strings), without defaults.
+        comment: comment of the table, or None.
+        time_millis: time of creation (epoch ms).
+        version: version of the file format.
     """
 
     id: int
@@ -67,31 +86,35 @@ class TableSchema:
         return {column.name: column for column in self.fields}
 
     def field(self, name: str) -> DataField:
-        """The column called ``name``; raises :class:`InvalidSchema` when there is none."""
-        found = self._by_name.get(name)
-        if found is None:
+        """Return the column of that name.
+
+        Raises:
+            InvalidSchema: the column does not exist.
+        """
+        column = self._by_name.get(name)
+        if column is None:
             raise InvalidSchema(f'no column "{name}"; the table has {", ".join(self.field_names)}')
-        return found
+        return column
 
     def has_field(self, name: str) -> bool:
-        """Whether a column of that name exists."""
+        """Return whether a column of that name exists."""
         return name in self._by_name
 
     @cached_property
     def trimmed_primary_keys(self) -> tuple[str, ...]:
-        """Primary key columns without partition columns, in primary key order: what files are sorted by."""
+        """Primary key columns without partition columns, in primary key order; files are sorted by them."""
         partition = set(self.partition_keys)
         return tuple(name for name in self.primary_keys if name not in partition)
 
     @cached_property
     def bucket_keys(self) -> tuple[str, ...]:
-        """Columns that choose the bucket: option `bucket-key`, else the trimmed primary key."""
+        """Columns that determine the bucket: option `bucket-key`, or else the trimmed primary key."""
         names = tuple(name.strip() for name in self.options.get("bucket-key", "").split(",") if name.strip())
         return names or self.trimmed_primary_keys
 
     @property
     def cross_partition(self) -> bool:
-        """Whether a key may move between partitions (the primary key does not hold all partition columns)."""
+        """Whether a key may move between partitions, because the primary key lacks a partition column."""
         return bool(self.primary_keys and self.partition_keys) and not set(self.partition_keys) <= set(
             self.primary_keys
         )
@@ -113,11 +136,13 @@ class TableSchema:
 
     @cached_property
     def arrow_schema(self) -> pa.Schema:
-        """Arrow schema of the value columns (all table columns) with their nullability and no metadata."""
+        """Arrow schema of all table columns with their nullability, without metadata."""
         return pa.schema([pa.field(c.name, to_arrow(c.type), nullable=c.type.nullable) for c in self.fields])
 
     def to_json(self) -> bytes:
-        """The schema file's content, members in Java's order; a missing comment is left out (never null)."""
+        """Return the content of the schema file, with members in Java's order; a missing comment is left out (never
+        null).
+        """
         value: dict[str, Any] = {
             "version": self.version,
             "id": self.id,
@@ -134,7 +159,11 @@ class TableSchema:
 
     @staticmethod
     def from_json(data: bytes, path: str) -> TableSchema:
-        """Parse a schema file; raises :class:`CorruptFile` naming ``path``. Old versions get their old defaults."""
+        """Parse a schema file; old versions get their old defaults.
+
+        Raises:
+            CorruptFile: the file is damaged or inconsistent; the message names ``path``.
+        """
         members = parse_object(data, path)
         reader = ObjectReader(members, path)
         version = reader.optional_integer("version") or 1

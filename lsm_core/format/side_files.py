@@ -1,4 +1,6 @@
-"""Bytes of the small files beside snapshots and manifests: tags, consumers, changelogs, statistics, hash indexes (format.md 11.1, 12)."""
+"""Encodings of the small files beside snapshots and manifests: tags, consumers, changelogs, statistics, hash indexes
+(format.md 11.1, 12).
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,13 @@ _MIN_PARTS, _MAX_PARTS = 3, 7
 
 @dataclass(frozen=True)
 class Tag:
-    """A tagged snapshot; ``create_time_ms`` (wall clock encoded as if UTC) and ``time_retained_ms`` are None for a plain tag.
+    """A tagged snapshot.
 
-    ``create_nanos``: what the creation time has beyond the millisecond, 0 to 999,999.
+    Attributes:
+        snapshot: the snapshot.
+        create_time_ms: wall-clock time of creation, encoded as if it were UTC (ms), or None for a plain tag.
+        time_retained_ms: retention (ms), or None for a plain tag.
+        create_nanos: nanoseconds of the creation time beyond the millisecond, 0 to 999,999.
     """
 
     snapshot: Snapshot
@@ -38,17 +44,17 @@ class Tag:
 
     @property
     def expires_ms(self) -> int | None:
-        """When the tag may go, in epoch ms; None: never."""
+        """When the tag expires (epoch ms), or None for never."""
         if self.create_time_ms is None or self.time_retained_ms is None:
             return None
         return self.create_time_ms + self.time_retained_ms
 
     def to_json(self) -> bytes:
-        """The tag file's content, as Java writes it: the snapshot, and both times where there are any."""
+        """Return the content of the tag file as Java writes it: the snapshot, and both times if they are set."""
         text = self.snapshot.to_json().decode()
         extra = []
         if self.create_time_ms is not None:
-            # Jackson's array of a LocalDateTime, whose trailing zeros are left out from the seconds on.
+            # Jackson writes a LocalDateTime as an array without trailing zeros of seconds and nanoseconds.
             moment = _EPOCH + timedelta(milliseconds=self.create_time_ms)
             parts = [moment.year, moment.month, moment.day, moment.hour, moment.minute]
             fraction = moment.microsecond * 1000 + self.create_nanos
@@ -65,9 +71,13 @@ class Tag:
 
     @staticmethod
     def from_json(data: bytes, path: str) -> Tag:
-        """Parse a tag file; raises :class:`CorruptFile` naming ``path``."""
+        """Parse a tag file.
+
+        Raises:
+            CorruptFile: the file is damaged; the message names ``path``.
+        """
         members = parse_object(data, path)
-        created, nanos = _created(members.get(_CREATED), path)
+        created, nanos = _parse_creation_time(members.get(_CREATED), path)
         of_snapshot = {name: value for name, value in members.items() if name not in (_CREATED, _RETAINED)}
         snapshot, retained = snapshot_from_object(of_snapshot, path), members.get(_RETAINED)
         if retained is None:
@@ -77,12 +87,16 @@ class Tag:
         return Tag(snapshot, created, round(retained * _MILLIS), nanos)
 
 
-def _created(value: Any, path: str) -> tuple[int | None, int]:
-    """Jackson's array of a LocalDateTime, `[y, M, d, h, m, s, nanos]`, whose trailing zeros are left out."""
+def _parse_creation_time(value: Any, path: str) -> tuple[int | None, int]:
+    """Parse Jackson's array of a LocalDateTime, `[y, M, d, h, m, s, nanos]` without trailing zeros, as ms and
+    nanoseconds.
+    """
     if value is None:
         return None, 0
-    whole = isinstance(value, list) and all(isinstance(part, int) and not isinstance(part, bool) for part in value)
-    if not whole or not _MIN_PARTS <= len(value) <= _MAX_PARTS:
+    is_integer_list = isinstance(value, list) and all(
+        isinstance(part, int) and not isinstance(part, bool) for part in value
+    )
+    if not is_integer_list or not _MIN_PARTS <= len(value) <= _MAX_PARTS:
         raise CorruptFile(path, f'member "{_CREATED}" must be an array of 3 to 7 whole numbers, found {value!r}')
     year, month, day, hour, minute, second, nanos = [*value, 0, 0, 0, 0][:_MAX_PARTS]
     try:
@@ -92,38 +106,46 @@ def _created(value: Any, path: str) -> tuple[int | None, int]:
     return (moment - _EPOCH) // timedelta(milliseconds=1), nanos % _NANOS
 
 
-# -- consumers: how far one stream has read (Java `Consumer`) ----------------------------------------------------------
+# -- consumers: read positions of streams (Java `Consumer`) ------------------------------------------------------------
 
 
 _NEXT: Final = "nextSnapshot"
 
 
 def decode_consumer(data: bytes, path: str) -> int:
-    """The id of the snapshot that the consumer reads next; raises :class:`CorruptFile` naming ``path``."""
-    following = ObjectReader(parse_object(data, path), path).integer(_NEXT)
-    if following < 0:
-        raise CorruptFile(path, f"{_NEXT} is {following}")
-    return following
+    """Return the id of the snapshot that the consumer reads next.
+
+    Raises:
+        CorruptFile: the file is damaged; the message names ``path``.
+    """
+    next_snapshot = ObjectReader(parse_object(data, path), path).integer(_NEXT)
+    if next_snapshot < 0:
+        raise CorruptFile(path, f"{_NEXT} is {next_snapshot}")
+    return next_snapshot
 
 
 def encode_consumer(next_snapshot: int) -> bytes:
-    """The consumer file's content, as Java writes it."""
+    """Return the content of the consumer file as Java writes it."""
     return pretty({_NEXT: next_snapshot}).encode()
 
 
-# -- changelogs: what is left of a snapshot that expired while its changelog stays (Java `Changelog`) ------------------
+# -- changelogs: expired snapshots whose changelog is kept (Java `Changelog`) ------------------------------------------
 
 
 def decode_changelog(data: bytes, path: str) -> Snapshot:
-    """The expired snapshot; raises :class:`lsm_core.errors.CorruptFile` naming ``path``.
+    """Return an expired snapshot from its changelog file.
 
-    Its base and delta lists are names only: unless the table has no changelog producer, expiry deleted those files.
+    Its base and delta lists are only names, because expiry deleted these files unless the table has no changelog
+    producer.
+
+    Raises:
+        CorruptFile: the file is damaged; the message names ``path``.
     """
     return Snapshot.from_json(data, path)
 
 
 def encode_changelog(snapshot: Snapshot) -> bytes:
-    """The file that keeps the changelog of ``snapshot`` reachable: the snapshot itself, member for member."""
+    """Return the content of the changelog file, which is the snapshot itself with all members."""
     return snapshot.to_json()
 
 
@@ -134,18 +156,22 @@ _HASH_BYTES: Final = 4
 
 
 def decode_hash_index(data: bytes, path: str) -> npt.NDArray[np.int32]:
-    """The hashes in file order (int32); raises :class:`CorruptFile` naming ``path`` when a hash is cut short."""
+    """Return the hashes in file order as int32.
+
+    Raises:
+        CorruptFile: the last hash is truncated; the message names ``path``.
+    """
     if len(data) % _HASH_BYTES:
         raise CorruptFile(path, f"{len(data)} bytes are not whole hashes of {_HASH_BYTES} bytes")
     return np.frombuffer(data, ">i4").astype(np.int32)
 
 
 def encode_hash_index(hashes: npt.NDArray[np.integer[Any]]) -> bytes:
-    """The file's content; ``hashes`` are distinct (the caller's promise)."""
+    """Return the content of a hash index file; the caller ensures that ``hashes`` are distinct."""
     return hashes.astype(">i4").tobytes()
 
 
-# -- statistics: what ANALYZE found out about a table, for planners (Java `Statistics`) --------------------------------
+# -- statistics: results of ANALYZE for query planners (Java `Statistics`) ---------------------------------------------
 
 
 _COLUMNS: Final = "colStats"
@@ -165,7 +191,17 @@ _TEXTS: Final = ("min", "max")
 
 @dataclass(frozen=True)
 class ColumnStatistics:
-    """Of one column: rows and distinct values counted, ``minimum`` and ``maximum`` as text, lengths in bytes; None is unknown."""
+    """Statistics of one column; None means unknown.
+
+    Attributes:
+        column_id: field id of the column.
+        distinct_count: number of distinct values.
+        minimum: smallest value as text.
+        maximum: largest value as text.
+        null_count: number of nulls.
+        average_length: average length in bytes.
+        maximum_length: largest length in bytes.
+    """
 
     column_id: int
     distinct_count: int | None = None
@@ -178,7 +214,15 @@ class ColumnStatistics:
 
 @dataclass(frozen=True)
 class Statistics:
-    """Of a table as of one snapshot: rows after merging, their size in bytes, and its columns by name."""
+    """Statistics of a table at one snapshot; None means unknown.
+
+    Attributes:
+        snapshot_id: id of the snapshot.
+        schema_id: id of its schema.
+        merged_record_count: rows after merging.
+        merged_record_size: their size in bytes.
+        columns: statistics by column name.
+    """
 
     snapshot_id: int
     schema_id: int
@@ -187,31 +231,39 @@ class Statistics:
     columns: Mapping[str, ColumnStatistics] = field(default_factory=dict)
 
     def to_json(self) -> bytes:
-        """The statistics file's content, as Java writes it: absent members left out."""
+        """Return the content of the statistics file as Java writes it, without absent members."""
         value: dict[str, Any] = {"snapshotId": self.snapshot_id, "schemaId": self.schema_id}
         value |= {member: getattr(self, name) for member, name in _TABLE_COUNTS}
-        return pretty(_present({**value, _COLUMNS: self.columns_object()})).encode()
+        return pretty(_without_none({**value, _COLUMNS: self.columns_object()})).encode()
 
     def columns_object(self) -> dict[str, dict[str, Any]]:
-        """The statistics of each column, by name, as plain JSON values."""
+        """Return the statistics of each column, by name, as plain JSON values."""
         return {
-            column: _present({member: getattr(found, name) for member, name in _COLUMN_MEMBERS})
-            for column, found in self.columns.items()
+            column: _without_none({member: getattr(statistics, name) for member, name in _COLUMN_MEMBERS})
+            for column, statistics in self.columns.items()
         }
 
     @staticmethod
     def from_json(data: bytes, path: str) -> Statistics:
-        """Parse a statistics file; raises :class:`lsm_core.errors.CorruptFile` naming ``path``. Unknown members are ignored."""
+        """Parse a statistics file; unknown members are ignored.
+
+        Raises:
+            CorruptFile: the file is damaged; the message names ``path``.
+        """
         members = parse_object(data, path)
         reader = ObjectReader(members, path)
         columns = members.get(_COLUMNS) or {}
-        if not isinstance(columns, dict) or any(not isinstance(one, dict) for one in columns.values()):
+        if not isinstance(columns, dict) or any(
+            not isinstance(members_of_column, dict) for members_of_column in columns.values()
+        ):
             raise reader.bad(_COLUMNS, "an object of objects")
         return Statistics(
             reader.integer("snapshotId"),
             reader.integer("schemaId"),
             **{name: reader.optional_integer(member) for member, name in _TABLE_COUNTS},
-            columns={name: _column(ObjectReader(one, path)) for name, one in columns.items()},
+            columns={
+                name: _column(ObjectReader(members_of_column, path)) for name, members_of_column in columns.items()
+            },
         )
 
 
@@ -224,7 +276,7 @@ def _column(reader: ObjectReader) -> ColumnStatistics:
     return ColumnStatistics(**values)
 
 
-def _present(value: Mapping[str, Any]) -> dict[str, Any]:
+def _without_none(value: Mapping[str, Any]) -> dict[str, Any]:
     return {key: item for key, item in value.items() if item is not None}
 
 

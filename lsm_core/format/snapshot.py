@@ -1,4 +1,7 @@
-"""A snapshot: the one small JSON file that makes a commit visible (format.md 3, Java `Snapshot`)."""
+"""A snapshot: the small JSON file that makes a commit visible (format.md 3).
+
+Source: ``Snapshot``.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ MAX_SEQUENCE = "sequence.generation.max-sequence-number"
 
 
 class CommitKind(StrEnum):
-    """Why a snapshot exists (Java `Snapshot.CommitKind`)."""
+    """Purpose of a commit (Java `Snapshot.CommitKind`)."""
 
     APPEND = "APPEND"
     COMPACT = "COMPACT"
@@ -28,10 +31,37 @@ class CommitKind(StrEnum):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """State of a table after one commit: the names of its manifest lists, with exact byte sizes, and counters.
+    """State of a table after one commit.
 
-    Times are epoch ms. ``total_record_count`` and ``delta_record_count`` count unmerged rows. Sizes are trusted by
-    Java's readers: a wrong ``*_manifest_list_size`` silently loses rows there.
+    Java's readers trust the sizes: a wrong ``*_manifest_list_size`` silently loses rows in Java.
+
+    Attributes:
+        id: id of the snapshot.
+        schema_id: id of the newest schema at the commit.
+        base_manifest_list: name of the list of inherited manifests.
+        delta_manifest_list: name of the list of this commit's manifests.
+        commit_user: user of the commit.
+        commit_identifier: identifier of the commit within its user.
+        commit_kind: purpose of the commit.
+        time_millis: time of the commit (epoch ms).
+        base_manifest_list_size: exact size in bytes, or None.
+        delta_manifest_list_size: exact size in bytes, or None.
+        changelog_manifest_list: name of the list of changelog manifests, or None.
+        changelog_manifest_list_size: exact size in bytes, or None.
+        index_manifest: name of the index manifest, or None.
+        total_record_count: unmerged rows of the table.
+        delta_record_count: unmerged rows of this commit's changes.
+        changelog_record_count: rows of the changelog, or None.
+        watermark: event-time watermark (epoch ms), or None.
+        statistics: name of the statistics file, or None.
+        properties: properties by name, or None.
+        next_row_id: next free row id with row tracking, or None.
+        log_offsets: offsets of a log system, or None.
+        uuid: unique id of the snapshot, or None.
+        writer_version: version of the writer, or None.
+        operation: operation of the commit, or None.
+        version: version of the file format.
+        others: members that this version does not know; a snapshot derived from this one keeps them.
     """
 
     id: int
@@ -60,10 +90,9 @@ class Snapshot:
     operation: str | None = None
     version: int = CURRENT_VERSION
     others: Mapping[str, Any] | None = None
-    """Members of the file that this version does not know, as they are; a snapshot made from this one keeps them."""
 
     def to_json(self) -> bytes:
-        """The snapshot file's content: Java's member order, absent members left out."""
+        """Return the content of the snapshot file in Java's member order, without absent members."""
         value = {json_name: getattr(self, name) for json_name, name in _MEMBERS}
         value["commitKind"] = self.commit_kind.value
         known = {key: item for key, item in value.items() if item is not None}
@@ -71,11 +100,15 @@ class Snapshot:
 
     @staticmethod
     def from_json(data: bytes, path: str) -> Snapshot:
-        """Parse a snapshot, tag or changelog file; raises :class:`CorruptFile` naming ``path``. Unknown members stay (:attr:`others`)."""
+        """Parse a snapshot, tag or changelog file; unknown members are kept (:attr:`others`).
+
+        Raises:
+            CorruptFile: the file is damaged; the message names ``path``.
+        """
         return snapshot_from_object(parse_object(data, path), path)
 
 
-# JSON member, attribute: in the order in which Java writes them.
+# JSON members and attributes, in Java's order.
 _MEMBERS: tuple[tuple[str, str], ...] = (
     ("version", "version"),
     ("uuid", "uuid"),
@@ -118,7 +151,11 @@ _OPTIONAL_TEXTS = {"changelog_manifest_list", "index_manifest", "statistics", "u
 
 
 def snapshot_from_object(members: Mapping[str, Any], path: str) -> Snapshot:
-    """A snapshot from its parsed JSON object; raises :class:`CorruptFile` naming ``path``."""
+    """Return a snapshot from its parsed JSON object.
+
+    Raises:
+        CorruptFile: a member is missing or of the wrong type; the message names ``path``.
+    """
     reader = ObjectReader(members, path)
     values: dict[str, Any] = {}
     for json_name, name in _MEMBERS:
@@ -131,7 +168,7 @@ def snapshot_from_object(members: Mapping[str, Any], path: str) -> Snapshot:
         elif name in _OPTIONAL_TEXTS:
             values[name] = reader.optional_text(json_name)
     values["version"] = reader.optional_integer("version") or 1
-    # Absent in files of very old writers only; Java 1.4 reads them as 0 too.
+    # Only files of very old writers lack them; Java 1.4 reads them as 0 too.
     values["total_record_count"] = reader.optional_integer("totalRecordCount") or 0
     values["delta_record_count"] = reader.optional_integer("deltaRecordCount") or 0
     values["properties"] = reader.text_map("properties")

@@ -1,4 +1,7 @@
-"""Column statistics of data files: what was found in a file, cut down by the table's modes (format.md 5, Java `SimpleStatsConverter`)."""
+"""Column statistics of data files, reduced according to the table's modes (format.md 5).
+
+Source: ``SimpleStatsConverter``.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,13 @@ _MAX_ALWAYS_EXACT = 128
 
 @dataclass(frozen=True)
 class StatsMode:
-    """What is kept of a column: nothing, its null count, or bounds too (text cut to ``length`` code points, None: uncut)."""
+    """Statistics to keep for a column.
+
+    Attributes:
+        counts: whether to keep the null count.
+        bounds: whether to keep minimum and maximum.
+        length: code points to which text bounds are truncated, or None.
+    """
 
     counts: bool
     bounds: bool
@@ -49,7 +58,11 @@ class StatsMode:
 
     @staticmethod
     def parse(text: str, key: str = _MODE_KEY) -> StatsMode:
-        """`none`, `counts`, `truncate(n)` or `full`; raises :class:`InvalidOption` naming ``key``."""
+        """Parse `none`, `counts`, `truncate(n)` or `full`.
+
+        Raises:
+            InvalidOption: the text is not a mode; the message names ``key``.
+        """
         name = text.strip().lower()
         if name in _NAMED_MODES:
             return _NAMED_MODES[name]
@@ -65,12 +78,18 @@ _NAMED_MODES: Final = {
     "full": StatsMode(counts=True, bounds=True),
 }
 KEY_MODE: Final = StatsMode(counts=True, bounds=True, length=_MAX_ALWAYS_EXACT)
-"""Keys and system columns, whatever the table says."""
+"""Mode of keys and system columns, regardless of the table's options."""
 
 
 @dataclass(frozen=True)
 class ColumnStats:
-    """Bounds of one column as Arrow arrays of one value (null: unknown), and its null count (None: unknown)."""
+    """Statistics of one column.
+
+    Attributes:
+        minimum: smallest value as an Arrow array of one value, null if unknown.
+        maximum: largest value as an Arrow array of one value, null if unknown.
+        null_count: number of nulls, or None if unknown.
+    """
 
     minimum: pa.Array
     maximum: pa.Array
@@ -78,21 +97,27 @@ class ColumnStats:
 
 
 ColumnValues = Mapping[str, ColumnStats]
-"""What is known of the values of a file's columns, by their stored names; a column that is not there is unknown."""
+"""Statistics of a file's columns by their stored names; an absent column is unknown."""
 
 
 def modes_of(schema: TableSchema, options: TableOptions, level: int) -> list[StatsMode]:
-    """Mode of each table column for files of ``level``; raises :class:`InvalidOption` for a mode nobody knows."""
-    of_level = options.get(_LEVEL_MODE_KEY).get(str(level))
-    general = StatsMode.parse(options.stats_mode) if of_level is None else StatsMode.parse(of_level, _LEVEL_MODE_KEY)
+    """Return the mode of each table column for files of a level.
+
+    Raises:
+        InvalidOption: a mode is invalid.
+    """
+    level_mode = options.get(_LEVEL_MODE_KEY).get(str(level))
+    general = (
+        StatsMode.parse(options.stats_mode) if level_mode is None else StatsMode.parse(level_mode, _LEVEL_MODE_KEY)
+    )
     thin_keys = set(schema.trimmed_primary_keys) if options.thin_mode else set()
     keep = int(options.get("metadata.stats-keep-first-n-columns"))
     modes = []
     for index, name in enumerate(schema.field_names):
         key = f"fields.{name}.stats-mode"
-        own = options.raw.get(key)
-        if own is not None:
-            modes.append(StatsMode.parse(own, key))
+        column_mode = options.raw.get(key)
+        if column_mode is not None:
+            modes.append(StatsMode.parse(column_mode, key))
         elif name in thin_keys:
             modes.append(KEY_MODE)
         else:
@@ -103,32 +128,43 @@ def modes_of(schema: TableSchema, options: TableOptions, level: int) -> list[Sta
 def value_stats(
     values: ColumnValues, schema: TableSchema, options: TableOptions, *, level: int = 0
 ) -> tuple[SimpleStats, tuple[str, ...] | None]:
-    """`_VALUE_STATS` and `_VALUE_STATS_COLS` (None: all columns) of a file just written for ``schema``.
+    """Return `_VALUE_STATS` and `_VALUE_STATS_COLS` of a newly written file.
 
-    ``values`` says what was found in its stored columns; a column it lacks is unknown.
+    Args:
+        values: statistics of its stored columns; an absent column is unknown.
+        schema: the table's schema.
+        options: the table's options.
+        level: level of the file.
+
+    Returns:
+        The statistics, and their columns (None for all columns).
     """
     modes = modes_of(schema, options, level)
     types = [column.type for column in schema.fields]
-    found = [_of_column(values, name, kind) for name, kind in zip(schema.field_names, types, strict=True)]
-    kept = [_apply(stats, mode, kind) for stats, mode, kind in zip(found, modes, types, strict=True)]
+    known = [_column_stats(values, name, kind) for name, kind in zip(schema.field_names, types, strict=True)]
+    reduced = [_apply(stats, mode, kind) for stats, mode, kind in zip(known, modes, types, strict=True)]
     if not options.get("metadata.stats-dense-store"):
-        return _simple(kept, types), None
-    # A column of which nothing at all is known (mode none, or nested in Parquet) has no place in the dense form.
-    dense = [i for i, stats in enumerate(kept) if stats.null_count is not None or not stats.minimum.null_count]
-    names = None if len(dense) == len(modes) else tuple(schema.field_names[i] for i in dense)
-    return _simple([kept[i] for i in dense], [types[i] for i in dense]), names
+        return _to_simple_stats(reduced, types), None
+    # The dense form omits columns without any statistics (mode none, or nested in Parquet).
+    dense_columns = [
+        i for i, stats in enumerate(reduced) if stats.null_count is not None or not stats.minimum.null_count
+    ]
+    names = None if len(dense_columns) == len(modes) else tuple(schema.field_names[i] for i in dense_columns)
+    return _to_simple_stats([reduced[i] for i in dense_columns], [types[i] for i in dense_columns]), names
 
 
 def key_stats(values: ColumnValues, schema: TableSchema) -> SimpleStats:
-    """`_KEY_STATS` of a key-value file: trimmed primary key, found under `_KEY_*` or, in thin files, the value columns."""
+    """Return `_KEY_STATS` of a key-value file: the trimmed primary key, from `_KEY_*` or, in thin files, the value
+    columns.
+    """
     types = schema.trimmed_key_types
     names = [key_name(name) if key_name(name) in values else name for name in schema.trimmed_primary_keys]
-    found = [_of_column(values, name, kind) for name, kind in zip(names, types, strict=True)]
-    return _simple([_apply(stats, KEY_MODE, kind) for stats, kind in zip(found, types, strict=True)], types)
+    known = [_column_stats(values, name, kind) for name, kind in zip(names, types, strict=True)]
+    return _to_simple_stats([_apply(stats, KEY_MODE, kind) for stats, kind in zip(known, types, strict=True)], types)
 
 
-def _of_column(values: ColumnValues, name: str, kind: DataType) -> ColumnStats:
-    """The bounds in ``values``, cast to the column's type."""
+def _column_stats(values: ColumnValues, name: str, kind: DataType) -> ColumnStats:
+    """Return the statistics of a column, with bounds cast to its type."""
     stats = values.get(name)
     if stats is None:
         return _unknown(kind)
@@ -158,27 +194,31 @@ def _apply(stats: ColumnStats, mode: StatsMode, kind: DataType) -> ColumnStats:
 
 
 def truncate_min(text: str, length: int) -> str:
-    """The first ``length`` code points: never above ``text``."""
+    """Return the first ``length`` code points, which are never above ``text``."""
     return text[:length]
 
 
 def truncate_max(text: str, length: int) -> str | None:
-    """A text of at most ``length`` code points not below ``text``: the cut one with its last possible code point raised.
+    """Return a text of at most ``length`` code points that is not below ``text``.
 
-    None when no code point can be raised. Surrogates are stepped over, since no UTF-8 holds them.
+    It is the truncated text with its last possible code point increased. Surrogates are skipped, because UTF-8 cannot
+    encode them.
+
+    Returns:
+        The text, or None if no code point can be increased.
     """
     if len(text) <= length:
         return text
-    for at in range(length - 1, -1, -1):
-        raised = ord(text[at]) + 1
+    for position in range(length - 1, -1, -1):
+        raised = ord(text[position]) + 1
         if raised == _FIRST_SURROGATE:
             raised = _AFTER_SURROGATES
         if raised <= _LAST_CODE_POINT:
-            return text[:at] + chr(raised)
+            return text[:position] + chr(raised)
     return None
 
 
-def _simple(columns: Sequence[ColumnStats], types: Sequence[DataType]) -> SimpleStats:
+def _to_simple_stats(columns: Sequence[ColumnStats], types: Sequence[DataType]) -> SimpleStats:
     if not columns:
         return SimpleStats(EMPTY_ROW, EMPTY_ROW, ())
     low = encode_rows([column.minimum for column in columns], types)[0].as_py()
@@ -187,11 +227,14 @@ def _simple(columns: Sequence[ColumnStats], types: Sequence[DataType]) -> Simple
 
 
 def stats_of_columns(columns: Sequence[pa.Array], types: Sequence[DataType]) -> SimpleStats:
-    """Full statistics of Arrow columns in Java's order (NaN greatest, -0.0 < 0.0); unordered types have null counts only."""
-    found = []
+    """Return full statistics of Arrow columns in Java's order (NaN greatest, -0.0 < 0.0).
+
+    Types without an order get null counts only.
+    """
+    statistics = []
     for column, kind in zip(columns, types, strict=True):
         if kind.root in _UNORDERED or len(column) == column.null_count:
-            found.append(_unknown(kind, column.null_count))
+            statistics.append(_unknown(kind, column.null_count))
             continue
         if kind.root in _FLOATS:
             bounds = float_bounds(numpy_array(column.drop_null()))
@@ -199,21 +242,23 @@ def stats_of_columns(columns: Sequence[pa.Array], types: Sequence[DataType]) -> 
         else:
             ends = pc.min_max(column)
             low, high = (pa.repeat(ends[name], 1) for name in ("min", "max"))
-        found.append(ColumnStats(low, high, column.null_count))
-    return _simple(found, types)
+        statistics.append(ColumnStats(low, high, column.null_count))
+    return _to_simple_stats(statistics, types)
 
 
 def float_bounds(values: Any) -> tuple[float, float]:
-    """Smallest and largest of at least one floating point value in Java's order: NaN above everything, -0.0 below 0.0."""
+    """Return the smallest and largest value of a non-empty array in Java's order: NaN above everything, -0.0 below
+    0.0.
+    """
     high = values.max()
     if not np.isnan(high):
-        return _signed(values, values.min(), negative=True), _signed(values, high, negative=False)
+        return _choose_zero(values, values.min(), negative=True), _choose_zero(values, high, negative=False)
     numbers = values[~np.isnan(values)]
-    return (_signed(numbers, numbers.min(), negative=True) if len(numbers) else float("nan")), float("nan")
+    return (_choose_zero(numbers, numbers.min(), negative=True) if len(numbers) else float("nan")), float("nan")
 
 
-def _signed(values: Any, bound: Any, *, negative: bool) -> float:
-    """``bound``, or where it is a zero the one that lies farthest out: NumPy takes both zeros for equal."""
+def _choose_zero(values: Any, bound: Any, *, negative: bool) -> float:
+    """Return ``bound``; for a zero, the outermost one that occurs, because NumPy treats both zeros as equal."""
     if bound != 0:
         return float(bound)
     signs = np.signbit(values[values == 0])

@@ -1,6 +1,8 @@
-"""Names of automatic tags: which period of time a name stands for, and which name a moment gets. No file, no clock.
+"""Periods of automatic tags: the name of a time, and the time of a name. No I/O, no clock.
 
-Times are wall-clock milliseconds encoded as if they were UTC (Java's `LocalDateTime`). Source class: ``TagPeriodHandler``.
+Times are local times in ms, encoded as if they were UTC (Java's `LocalDateTime`).
+
+Source: ``TagPeriodHandler``.
 """
 
 from __future__ import annotations
@@ -19,43 +21,57 @@ _PARTS: Final = {"%Y": r"(-?\d{1,10})", "%m": r"(\d\d)", "%d": r"(\d\d)", "%H": 
 
 @dataclass(frozen=True)
 class TagPeriods:
-    """Periods of ``length`` ms; their tags are called as ``pattern`` says (of `strftime`)."""
+    """Periods of automatic tags.
+
+    Attributes:
+        length: length of a period (ms).
+        pattern: `strftime` pattern of the tag names.
+    """
 
     length: int
     pattern: str
 
     @staticmethod
     def of(period: str, formatter: str, length: int | None = None) -> TagPeriods:
-        """Periods as options say: `tag.creation-period`, `tag.period-formatter`, `tag.creation-period-duration` (ms; it wins)."""
+        """Return the periods for a table's options.
+
+        Args:
+            period: `tag.creation-period`.
+            formatter: `tag.period-formatter`.
+            length: `tag.creation-period-duration` (ms), which takes precedence, or None.
+
+        Returns:
+            The periods.
+        """
         formatter = formatter.replace("_", "-")
         day = "%Y-%m-%d" if formatter == "with-dashes" else "%Y%m%d"
         if length is not None:
             return TagPeriods(length, "%Y%m%d%H%M")
         if period == "daily":
             return TagPeriods(DAY, day)
-        if period == "two-hours":  # in Java always with dashes
+        if period == "two-hours":  # Java always uses dashes here
             return TagPeriods(2 * HOUR, "%Y-%m-%d %H")
         return TagPeriods(HOUR, f"{day}%H" if formatter == "without-dashes-and-spaces" else f"{day} %H")
 
     def name_of(self, moment: int) -> str:
-        """The name of the period that begins at ``moment``."""
-        then = _EPOCH + timedelta(milliseconds=moment)
-        return then.strftime(self.pattern.replace("%Y", str(then.year)))
+        """Return the name of the period that begins at ``moment``."""
+        start = _EPOCH + timedelta(milliseconds=moment)
+        return start.strftime(self.pattern.replace("%Y", str(start.year)))
 
     def time_of(self, name: str) -> int | None:
-        """The moment that a tag's name says; None for the name of no automatic tag.
+        """Return the time in a tag's name, or None if it is not the name of an automatic tag.
 
-        As in Java months, days and hours beyond the calendar roll over, and of a daily name the part before a blank counts.
+        As in Java, months, days and hours beyond the calendar roll over, and a daily name ends at the first blank.
         """
-        found = self._form.fullmatch(name.partition(" ")[0] if self.pattern.endswith("%d") else name)
-        if found is None:
+        match = self._form.fullmatch(name.partition(" ")[0] if self.pattern.endswith("%d") else name)
+        if match is None:
             return None
-        year, month, day, hour, minute = [*map(int, found.groups()), 0, 0][:5]
+        year, month, day, hour, minute = [*map(int, match.groups()), 0, 0][:5]
         months = 12 * year + month - 1
         try:
             first = datetime(months // 12, months % 12 + 1, 1, tzinfo=UTC)
             moment = first + timedelta(days=day - 1, hours=hour, minutes=minute)
-        except (ValueError, OverflowError):  # a year that Python's calendar does not have
+        except (ValueError, OverflowError):  # a year outside Python's calendar
             return None
         return (moment - _EPOCH) // timedelta(milliseconds=1)
 
@@ -67,7 +83,7 @@ class TagPeriods:
         return re.compile(form, re.ASCII)
 
     def previous(self, moment: int) -> int:
-        """The beginning of the last period that was complete at ``moment``."""
+        """Return the start of the last period that was complete at ``moment``."""
         return moment // self.length * self.length - self.length
 
 

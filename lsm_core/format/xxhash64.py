@@ -1,7 +1,7 @@
-"""xxHash64 (seed 0) of a whole column of texts or bytes at once, as Java's bloom filters hash them.
+"""xxHash64 (seed 0) of a whole column of texts or bytes, as in Java's bloom filters.
 
-The package xxhash takes one value a call: for texts of 10 bytes that is 2.5 times slower than a column at a time, for those
-of 128 and more it is faster, so long values go to it (`python -m bench hash` prints both).
+The package xxhash hashes one value per call. For texts of 10 bytes that is 2.5 times slower than hashing whole columns.
+For values of 128 bytes and more it is faster, so long values use it (`python -m bench hash` prints both).
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _N1, _N2, _N3, _N4, _N5 = (np.uint64(prime) for prime in (_P1, _P2, _P3, _P4, _P
 _MASK: Final = (1 << 64) - 1
 _STRIPE: Final = 32
 _LONG: Final = 128
-"""Bytes from which on a value costs less in a call of the package."""
+"""Length in bytes from which a call of the package is faster."""
 _START: Final = ((_P1 + _P2) & _MASK, _P2, 0, -_P1 & _MASK)
 _BLOCK_ROWS: Final = 16_384
 
 
 def xxhash64(array: pa.Array) -> I64:
-    """Hash of each value of a string or binary array (null: 0), as int64."""
-    found = np.zeros(len(array), np.int64)
+    """Return the hash of each value of a string or binary array as int64 (null: 0)."""
+    hashes = np.zeros(len(array), np.int64)
     for first in range(0, len(array), _BLOCK_ROWS):
         block = array.slice(first, _BLOCK_ROWS)
-        found[first : first + len(block)] = _hash_block(*byte_ranges(block))
-    return found
+        hashes[first : first + len(block)] = _hash_block(*byte_ranges(block))
+    return hashes
 
 
 def _hash_block(data: U8, starts: I64, lengths: I64) -> I64:
@@ -45,13 +45,13 @@ def _hash_block(data: U8, starts: I64, lengths: I64) -> I64:
     if not len(long):
         return _hash_short(data, starts, lengths)
     short = np.flatnonzero(lengths < _LONG)
-    found = np.empty(len(starts), np.int64)
-    found[short] = _hash_short(data, starts[short], lengths[short])
+    hashes = np.empty(len(starts), np.int64)
+    hashes[short] = _hash_short(data, starts[short], lengths[short])
     view = data.data
-    places = zip(starts[long].tolist(), lengths[long].tolist(), strict=True)
-    digests = (xxhash.xxh64_intdigest(view[at : at + size]) for at, size in places)
-    found[long] = np.fromiter(digests, np.uint64, len(long)).view(np.int64)
-    return found
+    ranges = zip(starts[long].tolist(), lengths[long].tolist(), strict=True)
+    digests = (xxhash.xxh64_intdigest(view[at : at + size]) for at, size in ranges)
+    hashes[long] = np.fromiter(digests, np.uint64, len(long)).view(np.int64)
+    return hashes
 
 
 def _hash_short(data: U8, starts: I64, lengths: I64) -> I64:
@@ -71,7 +71,7 @@ def _hash_short(data: U8, starts: I64, lengths: I64) -> I64:
 
 
 def _stripes(words: U64, starts: I64, counts: I64) -> U64:
-    """State after the ``counts`` whole stripes of 32 bytes of each value."""
+    """Return the state after the ``counts`` complete stripes of 32 bytes of each value."""
     lanes = [np.full(len(starts), np.uint64(value), np.uint64) for value in _START]
     for step in range(int(counts.max())):
         rows = np.flatnonzero(counts > step)
@@ -84,25 +84,25 @@ def _stripes(words: U64, starts: I64, counts: I64) -> U64:
 
 
 def _tails(hashes: U64, words: U64, data: U8, starts: I64, lengths: I64) -> None:
-    """Mix in the bytes behind the last stripe: words of 8 bytes, one of 4, single bytes."""
-    at = starts + (lengths // _STRIPE) * _STRIPE
-    left = lengths % _STRIPE
-    while (rows := np.flatnonzero(left >= 8)).size:
-        mixed = hashes[rows] ^ _round(np.zeros(len(rows), np.uint64), words[at[rows]])
+    """Mix in the bytes after the last stripe: words of 8 bytes, one of 4, single bytes."""
+    positions = starts + (lengths // _STRIPE) * _STRIPE
+    remaining = lengths % _STRIPE
+    while (rows := np.flatnonzero(remaining >= 8)).size:
+        mixed = hashes[rows] ^ _round(np.zeros(len(rows), np.uint64), words[positions[rows]])
         hashes[rows] = _rotate(mixed, 27) * _N1 + _N4
-        at[rows] += 8
-        left[rows] -= 8
-    rows = np.flatnonzero(left >= 4)
+        positions[rows] += 8
+        remaining[rows] -= 8
+    rows = np.flatnonzero(remaining >= 4)
     if rows.size:
-        quads = words[at[rows]] & np.uint64(0xFFFFFFFF)
+        quads = words[positions[rows]] & np.uint64(0xFFFFFFFF)
         hashes[rows] = _rotate(hashes[rows] ^ (quads * _N1), 23) * _N2 + _N3
-        at[rows] += 4
-        left[rows] -= 4
-    while (rows := np.flatnonzero(left > 0)).size:
-        mixed = hashes[rows] ^ (data[at[rows]].astype(np.uint64) * _N5)
+        positions[rows] += 4
+        remaining[rows] -= 4
+    while (rows := np.flatnonzero(remaining > 0)).size:
+        mixed = hashes[rows] ^ (data[positions[rows]].astype(np.uint64) * _N5)
         hashes[rows] = _rotate(mixed, 11) * _N1
-        at[rows] += 1
-        left[rows] -= 1
+        positions[rows] += 1
+        remaining[rows] -= 1
 
 
 def _round(lane: U64, words: U64) -> U64:

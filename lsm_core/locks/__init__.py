@@ -1,4 +1,6 @@
-"""Locks: who may publish next, by lock files or Paimon's lock table in a database; and what makes commits exclusive without them."""
+"""Locks: lock files or Paimon's lock table in a database decide who may commit next; descriptions of a table's
+guarantee.
+"""
 
 from __future__ import annotations
 

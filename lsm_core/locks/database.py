@@ -1,4 +1,6 @@
-"""The database behind a JDBC address: SQLite or PostgreSQL, reached with SQLAlchemy, its password from the environment alone."""
+"""Database behind a JDBC address: SQLite or PostgreSQL through SQLAlchemy; the password comes from the environment
+only.
+"""
 
 from __future__ import annotations
 
@@ -22,22 +24,22 @@ _SQLITE, _POSTGRESQL = "sqlite", "postgresql"
 _ACCEPTED: Final = "jdbc:sqlite:<path> or jdbc:postgresql://<host>[:port]/<database>, user by ?user= or jdbc.user"
 _SECRET: Final = re.compile(r"password|secret|token|sslkey", re.IGNORECASE)
 _PASSED_ON: Final = {"sslmode": "sslmode", "sslrootcert": "sslrootcert", "connectTimeout": "connect_timeout"}
-"""Parameters of a PostgreSQL address, and what libpq calls them."""
+"""Parameters of a PostgreSQL address, with their libpq names."""
 _BUSY_SECONDS: Final = 30.0
 
 
 class Statements:
-    """Runs SQL in one transaction; names in it (":id") are given as keywords."""
+    """SQL statements of one transaction, with named parameters (":id") passed as keywords."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def run(self, statement: str, **values: object) -> int:
-        """Run a statement that changes something; returns how many rows it changed."""
+        """Run a statement that changes rows, and return their number."""
         return int(self._execute(statement, values).rowcount)
 
     def rows(self, statement: str, **values: object) -> list[tuple[Any, ...]]:
-        """All rows of a query."""
+        """Return all rows of a query."""
         return [tuple(row) for row in self._execute(statement, values)]
 
     def _execute(self, statement: str, values: dict[str, object]) -> CursorResult[Any]:
@@ -47,40 +49,46 @@ class Statements:
 
 
 class Database:
-    """One database, by its JDBC address as Java writes it. Every use opens a connection and closes it, so that processes may fork.
+    """A database with a JDBC address in Java's syntax; every use opens and closes a connection, so processes may fork.
 
-    Raises InvalidOption (``key`` names the option that held the address) for an address that cannot be understood or that holds a
-    password, and UnsupportedFeature for another kind of database.
+    Args:
+        address: the JDBC address.
+        user: default user for PostgreSQL.
+        key: name of the option that held the address, for messages.
+
+    Raises:
+        InvalidOption: the address is invalid or contains a password.
+        UnsupportedFeature: the database is of another kind.
     """
 
     def __init__(self, address: str, user: str = "", key: str = "uri") -> None:
-        self.shown = shown(address)
+        self.shown = redact_address(address)
         kind = re.match(r"jdbc:([a-z0-9+]+):", address)
         if kind is None:
             raise InvalidOption(key, self.shown, _ACCEPTED)
-        self.kind, rest = kind.group(1), address[kind.end() :]
+        self.kind, location = kind.group(1), address[kind.end() :]
         if self.kind not in {_SQLITE, _POSTGRESQL}:
             raise UnsupportedFeature(
                 f"{self.kind} databases for catalogs and locks ({self.shown}); accepted: {_ACCEPTED}"
             )
         self._url, self._arguments = (
-            self._sqlite(rest, key) if self.kind == _SQLITE else self._postgresql(rest, user, key)
+            self._sqlite(location, key) if self.kind == _SQLITE else self._postgresql(location, user, key)
         )
 
-    def _sqlite(self, rest: str, key: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        path = unquote(urlsplit(rest).path) if rest.startswith("file:") else rest.partition("?")[0]
+    def _sqlite(self, location: str, key: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        path = unquote(urlsplit(location).path) if location.startswith("file:") else location.partition("?")[0]
         if not path.strip() or path.startswith(":"):
-            raise InvalidOption(key, self.shown, "the path of a file: a database in memory is one process's own")
+            raise InvalidOption(key, self.shown, "the path of a file: a database in memory exists in one process only")
         return {"drivername": _SQLITE, "database": os.path.abspath(path)}, {"timeout": _BUSY_SECONDS}
 
-    def _postgresql(self, rest: str, user: str, key: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        parts = urlsplit(rest)
-        given = dict(parse_qsl(parts.query))
-        if parts.password or any(_SECRET.search(name) for name in given):
+    def _postgresql(self, location: str, user: str, key: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        parts = urlsplit(location)
+        parameters = dict(parse_qsl(parts.query))
+        if parts.password or any(_SECRET.search(name) for name in parameters):
             raise InvalidOption(
                 key, self.shown, f"an address without secrets: the password comes from {PASSWORD_VARIABLE}"
             )
-        unknown = sorted(set(given) - {USER, *_PASSED_ON})
+        unknown = sorted(set(parameters) - {USER, *_PASSED_ON})
         if unknown:
             raise InvalidOption(
                 key, self.shown, f"the parameters user, {', '.join(_PASSED_ON)}, not {', '.join(unknown)}"
@@ -94,19 +102,27 @@ class Database:
             raise InvalidOption(key, self.shown, _ACCEPTED)
         url = {
             "drivername": "postgresql+psycopg",
-            "username": given.pop(USER, None) or parts.username or user or None,
+            "username": parameters.pop(USER, None) or parts.username or user or None,
             "host": host,
             "port": port,
             "database": database,
         }
-        # Paimon's lock table has times without a zone: all that share it must count in one.
-        passed = {_PASSED_ON[name]: value for name, value in given.items()}
-        fixed = {"client_encoding": "utf8", "options": "-c TimeZone=UTC"}
-        return url, {"connect_timeout": "10", **passed, **fixed}
+        # Paimon's lock table has times without a time zone, so all its users must use the same one.
+        renamed = {_PASSED_ON[name]: value for name, value in parameters.items()}
+        session_settings = {"client_encoding": "utf8", "options": "-c TimeZone=UTC"}
+        return url, {"connect_timeout": "10", **renamed, **session_settings}
 
     @contextmanager
     def transaction(self) -> Iterator[Statements]:
-        """One connection and transaction, committed at the end of the block. Raises MetastoreFailed for whatever the database reports."""
+        """Open a connection and a transaction, which is committed at the end of the block.
+
+        Yields:
+            The transaction's statements.
+
+        Raises:
+            MetastoreFailed: the database reports an error.
+            UnsupportedFeature: SQLAlchemy or the database driver is not installed.
+        """
         try:
             from sqlalchemy.exc import SQLAlchemyError
         except ModuleNotFoundError as error:
@@ -130,7 +146,7 @@ class Database:
 
 @lru_cache(maxsize=16)
 def _engine(url: tuple[tuple[str, Any], ...], arguments: tuple[tuple[str, Any], ...], password: str | None) -> Engine:
-    """An engine that keeps no connections: what it knows of its server is asked once."""
+    """Return an engine that keeps no connections; it is cached, so that the server's properties are requested once."""
     from sqlalchemy import create_engine
     from sqlalchemy.engine import URL
     from sqlalchemy.pool import NullPool
@@ -138,7 +154,7 @@ def _engine(url: tuple[tuple[str, Any], ...], arguments: tuple[tuple[str, Any], 
     return create_engine(URL.create(**dict(url), password=password), poolclass=NullPool, connect_args=dict(arguments))
 
 
-def shown(address: str) -> str:
-    """The address without parameters, users and passwords, as messages may show it."""
+def redact_address(address: str) -> str:
+    """Return the address without parameters, user and password, for messages."""
     plain = address.partition("?")[0]
     return re.sub(r"//[^/]*@", "//", plain)

@@ -1,7 +1,7 @@
-"""A lock of files: one file a holding, numbered, created exclusively, and rewritten by its holder while it lives.
+"""Lock by files: each acquisition creates one numbered file exclusively, and its holder rewrites it regularly.
 
-The number is the fencing token: it only grows, and whoever has the highest one holds the lock. Whether a holder lives is judged by
-whether its file changes while a waiter watches it, so clocks of machines need not agree.
+The number is the fencing token: it only grows, and the process with the highest number holds the lock. A waiter judges
+whether the holder is alive by changes of the file, so clocks of machines need not agree.
 """
 
 from __future__ import annotations
@@ -22,14 +22,23 @@ from lsm_core.locks.lease import Busy, Grant
 from lsm_core.storage import FileIO
 
 _NAME: Final = re.compile(r"holding-([1-9][0-9]{0,17})")
-_MOST_BYTES: Final = 64 * 1024
-_LONGEST_LEASE: Final = 24 * 3_600_000
-_LAST_TIME: Final = 253_402_300_799_000
+_MAX_BYTES: Final = 64 * 1024
+_MAX_LEASE_MS: Final = 24 * 3_600_000
+_MAX_TIME_MS: Final = 253_402_300_799_000
 
 
 @dataclass(frozen=True)
 class _Holding:
-    """What a lock file says. ``beat`` changes while the holder lives; ``lease`` in ms, ``since`` in epoch ms."""
+    """Content of a lock file.
+
+    Attributes:
+        holder: description of the holder.
+        since: time of the acquisition (epoch ms).
+        lease: silence after which the lock may be taken over (ms).
+        mark: unique id of the acquisition.
+        beat: counter that grows while the holder is alive.
+        released: whether the holder has released the lock.
+    """
 
     holder: str
     since: int
@@ -43,19 +52,24 @@ class _Holding:
 
 
 class FileLock:
-    """The lock whose files lie in ``folder`` of ``file_io``, which must create files exclusively; see `Lock`.
+    """A lock with files in one folder; see `Lock`.
 
-    ``holder`` names us to others; ``lease`` in ms: how long we may be silent before others take over.
+    Args:
+        file_io: access to the files; it must create files exclusively.
+        folder: folder of the lock files.
+        holder: description of this process for waiting processes.
+        lease: silence of the holder after which others take over (ms).
+        clock: source of the current time.
     """
 
     def __init__(self, file_io: FileIO, folder: str, holder: str, lease: int, clock: Clock) -> None:
         self._file_io, self._folder, self._holder, self._lease, self._clock = file_io, folder, holder, lease, clock
         self._watched: tuple[int, bytes, float] = (0, b"", 0.0)
-        self._mine = _Holding(holder, 0, lease, "")
+        self._holding = _Holding(holder, 0, lease, "")
 
     @property
     def name(self) -> str:
-        """The folder of the lock files."""
+        """Folder of the lock files."""
         return self._folder
 
     def acquire(self) -> Grant | Busy:
@@ -79,21 +93,24 @@ class FileLock:
         else:
             self._file_io.mkdirs(self._folder)
         token = highest + 1
-        self._mine = _Holding(self._holder, self._clock.now_ms(), self._lease, str(uuid.uuid4()))
-        if not self._create(token, self._mine.to_bytes()):
+        self._holding = _Holding(self._holder, self._clock.now_ms(), self._lease, str(uuid.uuid4()))
+        if not self._create(token, self._holding.to_bytes()):
             return self._busy(token) or Busy("another process")
         numbers = self._numbers()
         if max(numbers, default=token) > token:
-            # Somebody held and released this number, or a higher one, since we looked: ours is behind and counts for nothing.
+            # Another process has held and released this number or a higher one meanwhile, so our file is outdated.
             self._file_io.delete(self._path(token))
             return Busy("another process")
         for number in numbers:
             if number < token:
                 self._file_io.delete(self._path(number))
-        return Grant(token, self._mine.mark)
+        return Grant(token, self._holding.mark)
 
     def _create(self, token: int, data: bytes) -> bool:
-        """Create our lock file; where storage reports a failure although the file is there, it is ours all the same."""
+        """Create this process's lock file.
+
+        If the storage reports a failure but the file has our content, the creation was successful.
+        """
         path = self._path(token)
         try:
             return self._file_io.write_exclusive(path, data)
@@ -103,70 +120,76 @@ class FileLock:
             raise
 
     def _busy(self, number: int) -> Busy | None:
-        """The holder of that number; None when it has released the lock, is gone, or has been silent for longer than its lease."""
+        """Return the holder of a lock number.
+
+        Returns:
+            None if it has released the lock, or has been silent for longer than its lease.
+        """
         data = self._read(number)
         if data is None:
-            return Busy("another process")  # taken away by the next holder: look again
-        said = _parsed(data)
-        if said is not None and said.released:
+            return Busy("another process")  # deleted by the next holder: try again
+        holding = _parse_holding(data)
+        if holding is not None and holding.released:
             return None
         now = time.monotonic()
-        watched, seen, since = self._watched
-        if (watched, seen) != (number, data):
+        watched_number, last_data, watched_since = self._watched
+        if (watched_number, last_data) != (number, data):
             self._watched = (number, data, now)
-        elif (now - since) * 1000 > (said.lease if said is not None else self._lease):
+        elif (now - watched_since) * 1000 > (holding.lease if holding is not None else self._lease):
             return None
         return (
-            Busy(said.holder, utc_text(said.since)) if said is not None else Busy(f"{self._path(number)} (unreadable)")
+            Busy(holding.holder, utc_text(holding.since))
+            if holding is not None
+            else Busy(f"{self._path(number)} (unreadable)")
         )
 
     def renew(self, grant: Grant) -> Grant | None:
         """See Lock."""
         if not self.owns(grant):
             return None
-        self._mine = replace(self._mine, beat=self._mine.beat + 1)
-        self._file_io.overwrite(self._path(grant.token), self._mine.to_bytes(), durable=False)
+        self._holding = replace(self._holding, beat=self._holding.beat + 1)
+        self._file_io.overwrite(self._path(grant.token), self._holding.to_bytes(), durable=False)
         return grant
 
     def owns(self, grant: Grant) -> bool:
         """See Lock."""
-        if self._mine.released or self._mine.mark != grant.stamp:
+        if self._holding.released or self._holding.mark != grant.stamp:
             return False
         with self._refusals():
             return max(self._numbers(), default=0) == grant.token
 
     def release(self, grant: Grant) -> None:
-        """See Lock. The file stays and says so: its number must not be given twice."""
+        """See Lock. The file remains and is marked as released, because its number must not be reused."""
         if self.owns(grant):
-            self._mine = replace(self._mine, released=True)
-            self._file_io.overwrite(self._path(grant.token), self._mine.to_bytes(), durable=False)
+            self._holding = replace(self._holding, released=True)
+            self._file_io.overwrite(self._path(grant.token), self._holding.to_bytes(), durable=False)
 
     def _path(self, number: int) -> str:
         return f"{self._folder}/holding-{number}"
 
     def _numbers(self) -> list[int]:
-        names = (_NAME.fullmatch(entry.name) for entry in self._file_io.list_dir(self._folder) if not entry.is_dir)
-        return [int(found.group(1)) for found in names if found]
+        matches = (_NAME.fullmatch(entry.name) for entry in self._file_io.list_dir(self._folder) if not entry.is_dir)
+        return [int(match.group(1)) for match in matches if match]
 
     def _read(self, number: int) -> bytes | None:
         try:
-            return self._file_io.read_bytes(self._path(number))[:_MOST_BYTES]
+            return self._file_io.read_bytes(self._path(number))[:_MAX_BYTES]
         except FileNotFoundError:
             return None
 
 
-def _parsed(data: bytes) -> _Holding | None:
-    """What a lock file says; None for one that cannot be understood, whose holder then counts as living for one lease of ours."""
+def _parse_holding(data: bytes) -> _Holding | None:
+    """Return the content of a lock file, or None if it is unreadable; its holder then counts as alive for one lease."""
     try:
-        said = parse_json(data, unique=True)
-        found = _Holding(
-            str(said["holder"])[:200],
-            min(max(int(said["since"]), 0), _LAST_TIME),
-            min(int(said["lease"]), _LONGEST_LEASE),
-            str(said["mark"]),
-            int(said["beat"]),
-            said["released"] is True,
+        members = parse_json(data, unique=True)
+        holding = _Holding(
+            str(members["holder"])[:200],
+            min(max(int(members["since"]), 0), _MAX_TIME_MS),
+            min(int(members["lease"]), _MAX_LEASE_MS),
+            str(members["mark"]),
+            int(members["beat"]),
+            members["released"] is True,
         )
     except (ValueError, KeyError, TypeError, DredgeError):
         return None
-    return found
+    return holding

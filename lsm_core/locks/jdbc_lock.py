@@ -1,8 +1,10 @@
-"""A lock in Paimon's lock table, which Java's JDBC catalogs share (Java `JdbcCatalogLock`, `AbstractDistributedLockDialect`).
+"""Lock in Paimon's lock table, which Java's JDBC catalogs share.
 
-A row of `paimon_distributed_locks` is a holding: its time of acquisition and after how many seconds anybody may remove it. The table
-tells neither who holds a lock nor which holding it is, so a table of our own beside it keeps the holder's name and a token that grows;
-a holding is recognised by its time of acquisition, which its holder moves on while it lives.
+A row of `paimon_distributed_locks` is an acquisition: its time, and the number of seconds after which anyone may delete
+it. The table stores neither the holder nor an id of the acquisition. So a second table keeps the holder's name and a
+growing token. An acquisition is identified by its time, which its holder advances while it is alive.
+
+Source: ``JdbcCatalogLock``, ``AbstractDistributedLockDialect``.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import Final
 from lsm_core.locks.database import Database, Statements
 from lsm_core.locks.lease import Busy, Grant
 
-_LONGEST_NAME: Final = 255
+_MAX_NAME_LENGTH: Final = 255
 _CREATE: Final = (
     (
         "CREATE TABLE IF NOT EXISTS paimon_distributed_locks (lock_id VARCHAR(255) NOT NULL,"
@@ -49,26 +51,33 @@ _MOVE_STAMP: Final = "UPDATE dredge_lock_holders SET stamp = :stamp WHERE lock_i
 _FORGET_HOLDER: Final = "UPDATE dredge_lock_holders SET holder = '' WHERE lock_id = :id AND token = :token"
 _HOLDER: Final = "SELECT token, holder, stamp FROM dredge_lock_holders WHERE lock_id = :id"
 _OTHER_ENGINE: Final = "another engine (Paimon's lock table keeps no names)"
-_made: set[str] = set()
+_prepared_databases: set[str] = set()
 
 
 class JdbcLock:
-    """The lock ``name`` in ``database``; see `Lock`. ``lease`` in ms: how long we may be silent before others take over."""
+    """A lock in Paimon's lock table of a database; see `Lock`.
+
+    Args:
+        database: the database.
+        name: id of the lock.
+        holder: description of this process for waiting processes.
+        lease: silence of the holder after which others take over (ms).
+    """
 
     def __init__(self, database: Database, name: str, holder: str, lease: int) -> None:
-        self._database, self._id, self._holder = database, name, holder[:_LONGEST_NAME]
+        self._database, self._id, self._holder = database, name, holder[:_MAX_NAME_LENGTH]
         self._seconds = max(1, -(-lease // 1000))
 
     @property
     def name(self) -> str:
-        """The lock's id, and where it lies."""
+        """The lock's id and its database."""
         return f"{self._id} in {self._database.shown}"
 
     def acquire(self) -> Grant | Busy:
         """See Lock."""
         self._make_tables()
         with self._database.transaction() as sql:
-            # The first statement must write: SQLite then waits its turn, while a reader that turns writer is refused at once.
+            # The first statement must be a write: SQLite lets a writer wait, but refuses a reader that turns writer.
             sql.run(_REMOVE_EXPIRED[self._database.kind], id=self._id)
             if not sql.run(_TAKE, id=self._id, seconds=self._seconds):
                 return self._busy(sql)
@@ -78,16 +87,18 @@ class JdbcLock:
             return Grant(int(token), stamp)
 
     def _make_tables(self) -> None:
-        if self._database.shown not in _made:
+        if self._database.shown not in _prepared_databases:
             for statement in _CREATE:
                 with self._database.transaction() as sql:
                     sql.run(statement)
-            _made.add(self._database.shown)
+            _prepared_databases.add(self._database.shown)
 
     def _busy(self, sql: Statements) -> Busy:
         stamp = self._stamp(sql)
-        named = [holder for _, holder, of in sql.rows(_HOLDER, id=self._id) if holder and of == stamp]
-        return Busy(named[0] if named else _OTHER_ENGINE, f"{stamp[:19]} UTC" if stamp else "")
+        holders = [
+            holder for _, holder, holder_stamp in sql.rows(_HOLDER, id=self._id) if holder and holder_stamp == stamp
+        ]
+        return Busy(holders[0] if holders else _OTHER_ENGINE, f"{stamp[:19]} UTC" if stamp else "")
 
     def renew(self, grant: Grant) -> Grant | None:
         """See Lock."""
@@ -110,5 +121,5 @@ class JdbcLock:
             sql.run(_FORGET_HOLDER, id=self._id, token=grant.token)
 
     def _stamp(self, sql: Statements) -> str:
-        """When the lock was got or renewed, as the database prints it; "" while nobody has it."""
+        """Return the time of the last acquisition or renewal as the database prints it, or "" if the lock is free."""
         return "".join(str(stamp) for (stamp,) in sql.rows(_STAMP, id=self._id))

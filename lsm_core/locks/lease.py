@@ -1,4 +1,4 @@
-"""Holding a lock: how long to wait for it, how it is kept while work goes on, and how its holder learns that it is lost."""
+"""Holding a lock: waiting for it, renewing it during the work, and detecting its loss."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ _RELEASE_ATTEMPTS: Final = 2
 
 @dataclass(frozen=True)
 class LockSettings:
-    """How a lock is waited for and held; all in ms.
+    """Times for waiting and holding (ms).
 
-    ``acquire_timeout``: the longest wait (Paimon's `lock-acquire-timeout`); ``check_max_sleep``: the longest pause between two attempts
-    (`lock-check-max-sleep`); ``lease``: a holder that was silent for so long is taken over.
+    Attributes:
+        acquire_timeout: longest wait for the lock (Paimon's `lock-acquire-timeout`).
+        check_max_sleep: longest pause between two attempts (`lock-check-max-sleep`).
+        lease: silence of a holder after which others take over.
     """
 
     acquire_timeout: int = 8 * 60_000
@@ -34,7 +36,12 @@ class LockSettings:
 
 @dataclass(frozen=True)
 class Grant:
-    """A lock that was got. ``token`` is larger than that of every holder before; ``stamp`` is the lock's own mark of this holding."""
+    """An acquired lock.
+
+    Attributes:
+        token: fencing token, larger than that of every earlier holder.
+        stamp: the lock's own id of this acquisition.
+    """
 
     token: int
     stamp: str
@@ -42,49 +49,63 @@ class Grant:
 
 @dataclass(frozen=True)
 class Busy:
-    """Who has the lock, and since when (UTC text, "" where it cannot be told)."""
+    """Result of a failed acquisition.
+
+    Attributes:
+        holder: description of the holder.
+        since: time of its acquisition as UTC text, or "" if unknown.
+    """
 
     holder: str
     since: str = ""
 
 
 class Lock(Protocol):
-    """A lock that outlives the process that holds it, so every holding has an end: it is kept by renewing it, or taken over.
+    """A lock that outlives the process that holds it: the holder renews it regularly, or another process takes it over.
 
-    All may raise MetastoreFailed or StorageRefused where the lock's place cannot be used.
+    All methods may raise MetastoreFailed or StorageRefused if the place of the lock cannot be used.
     """
 
     @property
     def name(self) -> str:
-        """What is locked, for messages."""
+        """Name of the lock for messages."""
         ...
 
     def acquire(self) -> Grant | Busy:
-        """Take the lock if it is free, or if its holder has been silent for longer than its lease."""
+        """Take the lock if it is free or its holder has been silent for longer than its lease.
+
+        Returns:
+            The grant, or the current holder.
+        """
         ...
 
     def renew(self, grant: Grant) -> Grant | None:
-        """Tell that the holder lives; None when the lock is another's by now."""
+        """Record that the holder is alive.
+
+        Returns:
+            The renewed grant, or None if another process has the lock.
+        """
         ...
 
     def owns(self, grant: Grant) -> bool:
-        """Whether the lock is still ours, asked where it lies."""
+        """Return whether the grant is still valid, checked at the place of the lock."""
         ...
 
     def release(self, grant: Grant) -> None:
-        """Give the lock back; does nothing to a lock that is another's by now."""
+        """Release the lock; without effect if another process has it."""
         ...
 
 
 class Lease:
-    """A lock while it is held. A thread renews it three times a lease; :meth:`require` says whether it is held still.
+    """A held lock, renewed by a thread three times per lease; :meth:`require` checks that it is still held.
 
-    A process that was stopped finds at its next :meth:`require` that another took over, and publishes nothing (fencing).
+    A suspended process notices at its next :meth:`require` that another has taken over, and publishes nothing
+    (fencing).
     """
 
     def __init__(self, lock: Lock, grant: Grant, lease_ms: int, confirmed: float) -> None:
         self._lock, self._grant, self._lease = lock, grant, lease_ms / 1000
-        self._confirmed = confirmed  # before the lock was asked: never later than what the others measure from
+        self._confirmed = confirmed  # time before the request, so never later than the time from which others measure
         self._ended = threading.Event()
         self._calls = threading.Lock()
         self._renewer = threading.Thread(target=self._renew, name=f"lock {lock.name}", daemon=True)
@@ -92,7 +113,7 @@ class Lease:
 
     @property
     def token(self) -> int:
-        """The fencing token of this holding."""
+        """The fencing token of this acquisition."""
         return self._grant.token
 
     def _renew(self) -> None:
@@ -104,25 +125,36 @@ class Lease:
                     if renewed is None:
                         return
                     self._grant, self._confirmed = renewed, began
-            except (DredgeError, OSError) as error:  # tried again; the lease runs meanwhile
-                _LOG.warning("lock %s could not be renewed: %s", self._lock.name, error)
+            except (DredgeError, OSError) as error:  # the next attempt follows while the lease runs
+                _LOG.warning("lock %s was not renewed, the next attempt follows: %s", self._lock.name, error)
 
     def overdue(self) -> str:
-        """Why others may have taken the lock over, "" while none can have: by this process's own clock, without asking the lock."""
-        silent = time.monotonic() - self._confirmed
-        if silent < self._lease:
+        """Return why others may have taken over the lock, judged by this process's clock without a request.
+
+        Returns:
+            The reason, or "" if no other process can have taken over.
+        """
+        silent_s = time.monotonic() - self._confirmed
+        if silent_s < self._lease:
             return ""
-        return f"it was not renewed for {silent:.1f} s, and a holder is taken over after {self._lease:g} s"
+        return f"it was not renewed for {silent_s:.1f} s, and a holder is taken over after {self._lease:g} s"
 
     def require(self) -> None:
-        """Raise LockLost unless the lock is still held, asked where it lies; and what asking it raises."""
+        """Check at the place of the lock that it is still held.
+
+        Raises:
+            LockLost: the lock is lost; errors of the check itself are raised as they are.
+        """
         with self._calls:
-            reason = self.overdue() or ("" if self._lock.owns(self._grant) else "another has taken it over")
+            reason = self.overdue() or ("" if self._lock.owns(self._grant) else "another holder has taken it over")
         if reason:
             raise LockLost(self._lock.name, reason)
 
     def end(self) -> None:
-        """Give the lock back. What was done under it stays done: a failure is logged, and the others wait for the lease to end."""
+        """Release the lock.
+
+        Completed work stays valid, so a failure is only logged; others wait for the lease to expire.
+        """
         self._ended.set()
         self._renewer.join()
         for attempt in range(_RELEASE_ATTEMPTS):
@@ -131,7 +163,7 @@ class Lease:
             except (DredgeError, OSError) as error:
                 if attempt + 1 == _RELEASE_ATTEMPTS:
                     _LOG.warning(
-                        "lock %s could not be released and is free in %g s: %s", self._lock.name, self._lease, error
+                        "lock %s was not released, it expires in %g s: %s", self._lock.name, self._lease, error
                     )
             else:
                 return
@@ -139,21 +171,34 @@ class Lease:
 
 @contextmanager
 def held(lock: Lock, settings: LockSettings, sleep: Callable[[float], None] = time.sleep) -> Iterator[Lease]:
-    """Hold ``lock`` for the block. Raises LockTimeout naming the holder when it does not get free, and what asking it raises."""
+    """Hold a lock during the block.
+
+    Args:
+        lock: the lock.
+        settings: times for waiting and holding.
+        sleep: waits for a number of seconds.
+
+    Yields:
+        The lease.
+
+    Raises:
+        LockTimeout: the lock did not become free; the message names the holder. Errors of the lock itself are raised as
+            they are.
+    """
     started, pause = time.monotonic(), _FIRST_PAUSE
     while True:
-        began = time.monotonic()
-        got = lock.acquire()
-        if isinstance(got, Grant):
+        requested_at = time.monotonic()
+        answer = lock.acquire()
+        if isinstance(answer, Grant):
             break
         waited = int((time.monotonic() - started) * 1000)
         if waited >= settings.acquire_timeout:
-            raise LockTimeout(got.holder, waited, got.since, lock.name)
-        left = settings.acquire_timeout - waited
-        spread = 1 + random.uniform(-_JITTER, _JITTER)  # noqa: S311 - spreads attempts, guards nothing
-        sleep(max(1.0, min(pause * spread, settings.check_max_sleep, left)) / 1000)
+            raise LockTimeout(answer.holder, waited, answer.since, lock.name)
+        remaining = settings.acquire_timeout - waited
+        jitter = 1 + random.uniform(-_JITTER, _JITTER)  # noqa: S311 - spreads attempts, not security-relevant
+        sleep(max(1.0, min(pause * jitter, settings.check_max_sleep, remaining)) / 1000)
         pause = min(pause * 2, settings.check_max_sleep)
-    lease = Lease(lock, got, settings.lease, began)
+    lease = Lease(lock, answer, settings.lease, requested_at)
     try:
         yield lease
     finally:

@@ -1,4 +1,4 @@
-"""Which lock a table's commits take, from its options, and what makes them exclusive, in words for `dredge status`."""
+"""Selection of a table's commit lock from its options, and description of its guarantee for `dredge status`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 from lsm_core.clock import Clock
 from lsm_core.errors import DredgeError, InvalidOption, LockRequired
-from lsm_core.locks.database import Database, shown
+from lsm_core.locks.database import Database, redact_address
 from lsm_core.locks.file_lock import FileLock
 from lsm_core.locks.jdbc_lock import JdbcLock
 from lsm_core.locks.lease import Lock, LockSettings
@@ -20,63 +20,84 @@ _URI: Final = "dredge.lock.uri"
 _NONE, _JDBC = "none", "jdbc"
 _SHARED: Final = ("dredge.lock", _URI, "dredge.lock.key")
 _SHORTEST_LEASE: Final = 1_000
-"""In ms: Paimon's lock table counts seconds."""
+"""Shortest lease (ms), because Paimon's lock table counts seconds."""
 
 
 def table_lock(
     file_io: FileIO, root: str, name: str, options: TableOptions, clock: Clock, user: str = ""
 ) -> Lock | None:
-    """Return the lock of table ``name`` at ``root``, None where it needs none and has none. ``user`` names its holder to others.
+    """Return the lock for commits to a table.
 
-    Raises LockRequired where the table's storage creates no file exclusively and no lock is set, and InvalidOption for a lock that
-    cannot be: without the address of its database, or with files on such a storage.
+    Args:
+        file_io: access to the table's files.
+        root: the table's directory.
+        name: the table's name.
+        options: the table's options.
+        clock: source of the current time.
+        user: name that other waiting processes see.
+
+    Returns:
+        The lock, or None if the table has none and needs none.
+
+    Raises:
+        LockRequired: the storage cannot create files exclusively, and no lock is set.
+        InvalidOption: the lock has no database address, or its files are on a storage without exclusive creation.
     """
-    kind = str(options.get("dredge.lock"))
-    if kind == _NONE:
+    lock_type = str(options.get("dredge.lock"))
+    if lock_type == _NONE:
         if file_io.guarantee is Guarantee.NONE:
             raise LockRequired(name, root)
         return None
     holder = f"{user or 'an unnamed user'} on {socket.gethostname()}, process {os.getpid()}"
     lease = lock_settings(options).lease
-    if kind == _JDBC:
+    if lock_type == _JDBC:
         return JdbcLock(_database(options, name), lock_id(options, name), holder, lease)
     return FileLock(*_lock_folder(file_io, root, name, options), holder, lease, clock)
 
 
 def _lock_folder(file_io: FileIO, root: str, name: str, options: TableOptions) -> tuple[FileIO, str]:
-    """Where the lock files lie: below the table, or in a folder of the table's own below `dredge.lock.uri`."""
-    place = options.get(_URI)
-    if place:
-        _require_allowed(str(place), options, name)
-    lock_io, folder = file_io_for(str(place), storage_options(file_io)) if place else (file_io, f"{root}/dredge/lock")
+    """Return the folder of the lock files: below the table, or the table's own folder below `dredge.lock.uri`."""
+    uri = options.get(_URI)
+    if uri:
+        _require_allowed(str(uri), options, name)
+    lock_io, folder = file_io_for(str(uri), storage_options(file_io)) if uri else (file_io, f"{root}/dredge/lock")
     if lock_io.guarantee is Guarantee.NONE:
-        raise InvalidOption(_URI, place or folder, "a folder on a store that creates files exclusively", name)
-    return lock_io, f"{folder.rstrip('/')}/{check_name(lock_id(options, name), name, 'lock')}" if place else folder
+        raise InvalidOption(_URI, uri or folder, "a folder on a storage that creates files exclusively", name)
+    return lock_io, f"{folder.rstrip('/')}/{check_name(lock_id(options, name), name, 'lock')}" if uri else folder
 
 
 def lock_given_way(stored: Mapping[str, str], options: TableOptions) -> str:
-    """Which lock of a table's own (``stored`` options) is not taken, because the catalog gives all of its tables another; "" where none.
+    """Return a warning if the lock in a table's stored options is replaced by the lock of its catalog.
 
-    The catalog's counts: it is the one that other engines share. Whoever opens the table without that catalog takes the table's.
+    The catalog's lock applies, because other engines share it. A client that opens the table without that catalog uses
+    the table's lock.
+
+    Args:
+        stored: the table's stored options.
+        options: the effective options, with those of the catalog.
+
+    Returns:
+        The warning, or "" without a conflict.
     """
     own = TableOptions.usable(stored)
     if own.get("dredge.lock") == _NONE or all(own.get(key) == options.get(key) for key in _SHARED):
         return ""
     return (
-        f"its own lock (dredge.lock = {own.get('dredge.lock')}) is not taken: its catalog gives it dredge.lock = {options.get('dredge.lock')}; whoever opens it "
-        "without that catalog takes the other lock, and the two keep nobody apart (remove the option, or open it with the catalog everywhere)"
+        f"its own lock (dredge.lock = {own.get('dredge.lock')}) is not taken: its catalog gives it dredge.lock = "
+        f"{options.get('dredge.lock')}; clients that open it without that catalog take the other lock, "
+        "and the two do not exclude each other (remove the option, or open it with the catalog everywhere)"
     )
 
 
 def lock_settings(options: TableOptions) -> LockSettings:
-    """How long the table's lock is waited for and held."""
+    """Return how long the table's lock is waited for and held."""
     names = ("dredge.lock.acquire-timeout", "dredge.lock.check-max-sleep", "dredge.lock.lease")
-    timeout, sleep, lease = (int(options.get(name)) for name in names)
-    return LockSettings(timeout, max(sleep, 1), max(lease, _SHORTEST_LEASE))
+    timeout, max_sleep, lease = (int(options.get(name)) for name in names)
+    return LockSettings(timeout, max(max_sleep, 1), max(lease, _SHORTEST_LEASE))
 
 
 def lock_id(options: TableOptions, name: str) -> str:
-    """The name of the table's lock as Java's `JdbcCatalogLock` makes it: catalog key, database and table."""
+    """Return the id of the table's lock in the format of Java's `JdbcCatalogLock`: catalog key, database and table."""
     return f"{options.get('dredge.lock.key')}.{name}"
 
 
@@ -89,56 +110,70 @@ def _database(options: TableOptions, name: str) -> Database:
 
 
 def _require_allowed(address: str, options: TableOptions, name: str) -> None:
-    """Raise InvalidOption for an address that only the table's own options name, and that the operator does not allow.
+    """Raise InvalidOption for an address from the table's own options that the operator does not allow.
 
-    Whoever may write to the table's folder would otherwise decide where this process connects, and who gets its password.
+    Otherwise anyone who can write to the table's folder would decide where this process connects, and who receives its
+    password.
     """
     if options.is_tables_own(_URI) and not is_allowed_place(address):
         raise InvalidOption(
             _URI,
-            shown(address),
-            f"an address that the operator allows: give the lock to the catalog (lock.type = jdbc, uri), or add the address to {ALLOWED_PLACES}",
+            redact_address(address),
+            "an address that the operator allows: configure the lock in the catalog (lock.type = jdbc, uri), "
+            f"or add the address to {ALLOWED_PLACES}",
             name,
         )
 
 
 def guarantee_text(file_io: FileIO, root: str, name: str, options: TableOptions) -> str:
-    """Say what makes the commits of a table exclusive, and what other engines must use to share it."""
-    kind = str(options.get("dredge.lock"))
-    own = {
+    """Return a description of the mechanism that makes a table's commits exclusive, and of the settings that other
+    engines need.
+
+    Args:
+        file_io: access to the table's files.
+        root: the table's directory.
+        name: the table's name.
+        options: the table's options.
+
+    Returns:
+        One or two sentences for the user.
+    """
+    lock_type = str(options.get("dredge.lock"))
+    mechanism = {
         Guarantee.EXCLUSIVE_CREATE: "exclusive creation (hard link)",
         Guarantee.CONDITIONAL_PUT: "conditional put (If-None-Match)",
         Guarantee.NONE: "",
     }[file_io.guarantee]
-    if kind == _JDBC:
+    if lock_type == _JDBC:
         try:
             _database(options, name)
         except DredgeError as error:
             return f"commits are refused: {error}"
-        address = shown(str(options.get(_URI)))
+        address = redact_address(str(options.get(_URI)))
         return (
             f"commits hold the lock '{lock_id(options, name)}' in {address}"
-            + (f", and need {own}" if own else "")
+            + (f", and need {mechanism}" if mechanism else "")
             + "; "
-            f"other engines share it with metastore = jdbc, this uri, catalog-key = {options.get('dredge.lock.key')}, lock.enabled = true"
+            "other engines share it with metastore = jdbc, this uri, "
+            f"catalog-key = {options.get('dredge.lock.key')}, lock.enabled = true"
         )
-    if kind != _NONE:
+    if lock_type != _NONE:
         try:
-            _, place = _lock_folder(file_io, root, name, options)
+            _, folder = _lock_folder(file_io, root, name, options)
         except DredgeError as error:
             return f"commits are refused: {error}"
         return (
-            f"commits hold the lock files in {place}" + (f", and need {own}" if own else "") + "; "
-            "no other engine knows them: let only Dredge write, or set dredge.lock = jdbc"
+            f"commits hold the lock files in {folder}" + (f", and need {mechanism}" if mechanism else "") + "; "
+            "other engines ignore them: let only Dredge write, or set dredge.lock = jdbc"
         )
     if file_io.guarantee is Guarantee.NONE:
-        return "commits are refused: nothing is exclusive on this storage, and the table has no lock (dredge.lock)"
+        return "commits are refused: this storage has no exclusive creation, and the table has no lock (dredge.lock)"
     if file_io.guarantee is Guarantee.CONDITIONAL_PUT:
         return (
-            f"commits are exclusive by {own}; engines that put so too share it (Paimon 2.1), others only with a common lock "
-            "(dredge.lock = jdbc)"
+            f"commits are exclusive by {mechanism}; engines that use it too share it (Paimon 2.1), "
+            "others only with a common lock (dredge.lock = jdbc)"
         )
     return (
-        f"commits among Dredge processes are exclusive by {own}; other engines, which rename, share them only with a common lock "
-        "(dredge.lock = jdbc, or a JDBC catalog with lock.enabled = true)"
+        f"commits among Dredge processes are exclusive by {mechanism}; other engines, which rename, "
+        "share them only with a common lock (dredge.lock = jdbc, or a JDBC catalog with lock.enabled = true)"
     )

@@ -91,7 +91,7 @@ def read_lineages(
     found = branch_lineages(
         store, without=without, without_changelogs=without_changelogs, without_tags=without_tags, dropped=dropped
     )
-    for other in branches.other_stores(store, but=without_branch):
+    for other in branches.other_stores(store, excluded=without_branch):
         found += branch_lineages(other, f"branch {other.branch} ")
     for record in pending:
         holder = f"trash {record.trash_id} (can be restored)"

@@ -31,7 +31,7 @@ from lsm_core.merge.keys import IntKeys, NormalisedKeys
 from lsm_core.merge.order import Groups, merge_order
 from lsm_core.merge.rows import Piece, Rows, emit, retracts
 from lsm_core.options import TableOptions
-from lsm_core.types.dictionaries import batch_of, plain, taken
+from lsm_core.types.dictionaries import batch_of, plain, take_rows
 
 INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = range(4)
 _IGNORED: Final = "changelog-producer.row-deduplicate-ignore-fields"
@@ -319,7 +319,7 @@ class _Versions:
         pieces = []
         for piece, mine in zip(self.rows.pieces, np.split(kept, self.rows.offsets[1:-1]), strict=True):
             rows = np.flatnonzero(mine)
-            batch = batch_of([taken(column, pa.array(rows)) for column in piece.batch.columns], piece.batch.schema)
+            batch = batch_of([take_rows(column, pa.array(rows)) for column in piece.batch.columns], piece.batch.schema)
             if len(rows):
                 pieces.append(Piece(batch, piece.keys.take(rows), piece.level, piece.age))
         return _Versions.of(pieces, self.function)

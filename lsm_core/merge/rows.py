@@ -16,7 +16,7 @@ from lsm_core.merge.comparable import (
     Ints,
 )
 from lsm_core.merge.keys import NormalisedKeys, concat_keys
-from lsm_core.types.dictionaries import batch_of, joined, plain, taken
+from lsm_core.types.dictionaries import batch_of, concat_columns, plain, take_rows
 
 OUTPUT_ROWS = 131_072
 PART_ROWS = 131_072
@@ -169,8 +169,8 @@ def emit(rows: Rows, picked: Ints) -> list[pa.RecordBatch]:
     columns: list[list[pa.Array]] = []
     for column_number in range(len(schema)):
         # column by column, so that the joined copy of one column is freed before the next one is made
-        whole = joined([piece.batch.column(column_number) for piece in rows.pieces])
-        columns.append([taken(whole, part) for part in parts])
+        whole = concat_columns([piece.batch.column(column_number) for piece in rows.pieces])
+        columns.append([take_rows(whole, part) for part in parts])
     return [batch_of([column[i] for column in columns], schema) for i in range(len(parts))]
 
 

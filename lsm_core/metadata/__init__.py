@@ -1,4 +1,6 @@
-"""All reading and writing of a table's metadata: store, schemas, snapshots, hints, manifests, tags, branches, consumers, gates."""
+"""Reading and writing of a table's metadata: store, schemas, snapshots, hints, manifests, tags, branches, consumers,
+support checks.
+"""
 
 from __future__ import annotations
 

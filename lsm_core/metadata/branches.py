@@ -1,4 +1,7 @@
-"""Branches: metadata of their own over shared files. Source class: ``FileSystemBranchManager``."""
+"""Branches of a table: each has its own metadata and shares the data files.
+
+Source: ``FileSystemBranchManager``.
+"""
 
 from __future__ import annotations
 
@@ -13,25 +16,36 @@ from lsm_core.storage import check_name, inside_really
 
 MAIN: Final = "main"
 _PREFIX: Final = "branch-"
-# How the name of a table says that a branch of it is meant ("db.orders$branch_dev").
 NAME_PREFIX: Final = "branch_"
+"""Prefix of a branch in a table name, after the dollar sign: "db.orders$branch_dev"."""
 
 
 def branch_name(table: str, branch: str) -> str:
-    """How ``table`` (whatever branch its own name says) is called on ``branch``."""
+    """Return the name of a table on a branch.
+
+    Args:
+        table: the table's name, with or without a branch suffix.
+        branch: the branch; ``main`` gives the plain name.
+
+    Returns:
+        A name like ``db.orders$branch_dev``.
+    """
     plain = table.partition(f"${NAME_PREFIX}")[0]
     return plain if branch == MAIN else f"{plain}${NAME_PREFIX}{branch}"
 
 
 def list_branches(store: TableStore) -> list[str]:
-    """Return the names of all branches but main, sorted."""
+    """Return the names of all branches except main, sorted."""
     return list(change_times(store))
 
 
 def change_times(store: TableStore) -> dict[str, int]:
-    """Return when the directory of each branch but main last changed (epoch ms), by name, sorted.
+    """Return when the directory of each branch except main last changed.
 
-    Directories without any file, which a deletion that was interrupted leaves behind, are no branches.
+    An interrupted deletion can leave a directory without files; it does not count as a branch.
+
+    Returns:
+        Branch name to modification time (epoch ms), sorted by name.
     """
     folders = [f for f in store.file_io.list_dir(f"{store.root}/branch") if f.is_dir and f.name.startswith(_PREFIX)]
     times = {f.name[len(_PREFIX) :]: f.mtime_ms for f in sorted(folders, key=lambda folder: folder.name)}
@@ -43,108 +57,169 @@ def _holds_files(store: TableStore, branch: str) -> bool:
 
 
 def open_branch(store: TableStore, branch: str) -> TableStore:
-    """Return the same table on a branch (``main`` for the table itself). Raises TableNotFound naming table and branch."""
+    """Return the same table on a branch.
+
+    Args:
+        store: the table, on any branch.
+        branch: the branch; ``main`` is the table itself.
+
+    Returns:
+        The table with the metadata of that branch.
+
+    Raises:
+        TableNotFound: the branch does not exist; the message names table and branch.
+    """
     name = branch_name(store.name, branch)
     return TableStore.open(store.file_io, store.root, name, store.clock, store.given_options, branch)
 
 
-def other_stores(store: TableStore, but: str | None = None) -> list[TableStore]:
-    """Return the table on every branch (main among them) but that of ``store``, and but ``but``.
+def other_stores(store: TableStore, excluded: str | None = None) -> list[TableStore]:
+    """Return the table on every branch, main included, except the branch of ``store``.
 
-    Raises TableNotFound for a branch whose schema is gone: what it needs cannot be told.
+    Args:
+        store: the table, on any branch.
+        excluded: a further branch to leave out, or None.
+
+    Returns:
+        One store per branch.
+
+    Raises:
+        TableNotFound: a branch has lost its schema, so the files that it needs are unknown.
     """
-    found = []
+    stores = []
     for name in [MAIN, *list_branches(store)]:
-        if name in (store.branch, but):
+        if name in (store.branch, excluded):
             continue
         try:
-            found.append(open_branch(store, name))
+            stores.append(open_branch(store, name))
         except TableNotFound:
-            if name == MAIN or metadata_paths(store, name):  # else it was deleted meanwhile
+            if name == MAIN or metadata_paths(store, name):  # otherwise the branch was deleted meanwhile
                 raise
-    return found
+    return stores
 
 
 def all_stores(store: TableStore) -> list[TableStore]:
-    """Return the table on every branch, main first: whoever deletes files must ask each of them. Raises as :func:`other_stores`."""
+    """Return the table on every branch, main first.
+
+    Code that deletes files must check every one of them.
+
+    Raises:
+        TableNotFound: a branch has lost its schema; see :func:`other_stores`.
+    """
     others = other_stores(store)
-    place = 0 if store.branch == MAIN else 1 + sum(one.branch < store.branch for one in others[1:])
-    return [*others[:place], store, *others[place:]]
+    position = 0 if store.branch == MAIN else 1 + sum(other.branch < store.branch for other in others[1:])
+    return [*others[:position], store, *others[position:]]
 
 
 def branch_dir(store: TableStore, branch: str) -> str:
-    """Return the directory of a branch's metadata. Raises InvalidData for a hostile name, InvalidOption for main."""
+    """Return the directory of a branch's metadata.
+
+    Raises:
+        InvalidOption: the branch is main.
+        InvalidData: the name would lead out of the table's directory.
+    """
     if branch == MAIN:
         raise InvalidOption("branch", branch, "a branch besides main", store.name)
     return schemas.metadata_root(store.root, check_name(branch, store.name, "branch name"))
 
 
 def metadata_paths(store: TableStore, branch: str) -> list[str]:
-    """Return the paths of all files below a branch's directory, relative to the table's root, sorted; links are not followed."""
-    found: list[str] = []
+    """Return the paths of all files below a branch's directory; links are not followed.
+
+    Returns:
+        Paths relative to the table's root, sorted.
+    """
+    paths: list[str] = []
     folders = [branch_dir(store, branch)]
     while folders:
         for status in store.file_io.list_dir(folders.pop()):
             if status.is_dir:
                 folders.append(status.path)
-            elif not (
-                status.name.startswith(".") and status.name.endswith(".tmp")
-            ):  # what a killed writer left is nothing yet
-                found.append(status.path.removeprefix(f"{store.root}/"))
-    return sorted(found)
+            # A killed writer's temporary file is not part of the branch.
+            elif not (status.name.startswith(".") and status.name.endswith(".tmp")):
+                paths.append(status.path.removeprefix(f"{store.root}/"))
+    return sorted(paths)
 
 
 def require_branch(store: TableStore, branch: str) -> None:
-    """Raise TableNotFound naming the branches that there are when there is no such one; InvalidData, InvalidOption as :func:`branch_dir`."""
+    """Check that a branch exists.
+
+    Raises:
+        TableNotFound: the branch has no files; the message lists the existing branches.
+        InvalidOption: the branch is main.
+        InvalidData: the name would lead out of the table's directory.
+    """
     if not metadata_paths(store, branch):
-        known = ", ".join(list_branches(store)) or "none"
+        existing = ", ".join(list_branches(store)) or "none"
         plain = branch_name(store.name, MAIN)
-        raise TableNotFound(f"table {plain} has no branch '{branch}'; it has: {known}")
+        raise TableNotFound(f"table {plain} has no branch '{branch}'; it has: {existing}")
 
 
 def create_branch(
     store: TableStore, branch: str, from_tag: str | None = None, from_snapshot: int | None = None
 ) -> TableStore:
-    """Create a branch of the table (or of the branch that ``store`` is on) and return it: no file but metadata is copied.
+    """Create a branch by copying metadata, and return it; no data file is copied.
 
-    It begins with the rows of a tag or of a snapshot, else empty, with the schemas up to that version's, else all. An attempt that was
-    interrupted is finished. Raises TableExists, InvalidOption for a name that Paimon does not take (blank, `main`, digits alone) or for
-    tag and snapshot together, InvalidData for a hostile one, SnapshotNotFound also when the tag or snapshot goes meanwhile, CorruptFile.
+    The branch starts with the rows of a tag or snapshot and the schemas up to that version. Without either it starts
+    empty, with all schemas. An interrupted attempt is completed.
+
+    Args:
+        store: the table, on the branch to copy from.
+        branch: name of the new branch.
+        from_tag: the tag to start from, or None.
+        from_snapshot: the snapshot id to start from, or None.
+
+    Returns:
+        The table on the new branch.
+
+    Raises:
+        TableExists: the branch exists, or another writer is creating it.
+        InvalidOption: Paimon does not accept the name (blank, `main`, digits only), or both tag and snapshot are set.
+        InvalidData: the name would lead out of the table's directory.
+        SnapshotNotFound: the tag or snapshot does not exist, or was deleted during the copy.
+        CorruptFile: a metadata file cannot be read.
     """
-    _check_new(store, branch)
+    _check_new_name(store, branch)
     if from_tag is not None and from_snapshot is not None:
         raise InvalidOption(
-            "from_snapshot", from_snapshot, f"a tag or a snapshot, and not both ({from_tag!r})", store.name
+            "from_snapshot", from_snapshot, f"a tag or a snapshot, not both (from_tag is {from_tag!r})", store.name
         )
     folder = branch_dir(store, branch)
-    wanted, source = _beginning(store, folder, from_tag, from_snapshot)
+    files, source = _collect_files(store, folder, from_tag, from_snapshot)
     present = {f"{store.root}/{path}" for path in metadata_paths(store, branch)}
-    begun = present < set(wanted) and all(store.file_io.read_bytes(path) == wanted[path] for path in present)
-    if present and not begun:
-        raise TableExists(f"table {branch_name(store.name, MAIN)} has a branch '{branch}' already")
-    for path, data in wanted.items():  # schemas first: a branch without one lets nobody delete anything
+    is_interrupted_attempt = present < set(files) and all(
+        store.file_io.read_bytes(path) == files[path] for path in present
+    )
+    if present and not is_interrupted_attempt:
+        raise TableExists(f"table {branch_name(store.name, MAIN)} already has a branch '{branch}'")
+    for path, data in files.items():  # schemas first: a branch without a schema blocks every deletion
         if not store.file_io.write_exclusive(path, data) and store.file_io.read_bytes(path) != data:
-            raise TableExists(f"somebody else is creating branch '{branch}' of table {store.name}")
+            raise TableExists(f"another writer is creating branch '{branch}' of table {store.name}")
     if source is not None and not store.file_io.exists(source):
-        # Whoever expired it may not have seen the branch; what the branch needs may go.
-        for path in reversed(wanted):
+        # The expiry may have missed the new branch, so the files that the branch needs may be deleted.
+        for path in reversed(files):
             store.delete(path)
         remove_folder(store, branch)
-        raise SnapshotNotFound(f"{source} went while branch '{branch}' of table {store.name} was created", expired=True)
+        message = f"{source} was deleted while branch '{branch}' of table {store.name} was created"
+        raise SnapshotNotFound(message, expired=True)
     return open_branch(store, branch)
 
 
-def _check_new(store: TableStore, branch: str) -> None:
-    """A '$' is refused beside what Paimon refuses: no table name could say which branch is meant."""
+def _check_new_name(store: TableStore, branch: str) -> None:
+    """Check the name of a new branch; beyond Paimon's rules '$' is refused, because no table name could contain it."""
     if not isinstance(branch, str) or not branch.strip() or branch == MAIN or branch.isdecimal() or "$" in branch:
         accepted = "a name that is not blank, not 'main', not digits alone, and without '$'"
         raise InvalidOption("branch", branch, accepted, store.name)
 
 
-def _beginning(
+def _collect_files(
     store: TableStore, folder: str, from_tag: str | None, from_snapshot: int | None
 ) -> tuple[dict[str, bytes], str | None]:
-    """The files of a new branch by path, in the order in which they are written, and the file that keeps what they need."""
+    """Return the files of a new branch and the tag or snapshot that keeps their data.
+
+    Returns:
+        Content by path, in the order of writing, and the path of the tag or snapshot (None for an empty branch).
+    """
     snapshot: Snapshot | None = None
     source: str | None = None
     files: dict[str, bytes] = {}
@@ -156,36 +231,57 @@ def _beginning(
     if snapshot is not None:
         path = f"{folder}/snapshot/snapshot-{snapshot.id}"
         original = store.snapshot_path(snapshot.id)
-        # The tag keeps all of a snapshot that has expired, or whose number another one has since a rollback.
+        # The tag holds the whole snapshot: it may have expired, or another one may have its id since a rollback.
         files[path] = snapshot.to_json()
         with contextlib.suppress(FileNotFoundError):
             data = store.file_io.read_bytes(original)
             if snapshots.is_same(Snapshot.from_json(data, original), snapshot):
                 files[path] = data
-    ids = schemas.list_schema_ids(store.file_io, store.root, store.branch)
-    last = ids[-1] if snapshot is None and ids else -1 if snapshot is None else snapshot.schema_id
-    copied = {
-        f"{folder}/schema/schema-{number}": store.file_io.read_bytes(store.schema_path(number))
-        for number in ids
-        if number <= last
+    schema_ids = schemas.list_schema_ids(store.file_io, store.root, store.branch)
+    last_schema_id = (
+        schema_ids[-1] if snapshot is None and schema_ids else -1 if snapshot is None else snapshot.schema_id
+    )
+    schema_files = {
+        f"{folder}/schema/schema-{schema_id}": store.file_io.read_bytes(store.schema_path(schema_id))
+        for schema_id in schema_ids
+        if schema_id <= last_schema_id
     }
-    if not copied:
-        raise TableNotFound(f"table {store.name} has no schema up to {last} (under {store.metadata_root})")
-    return {**copied, **files}, source
+    if not schema_files:
+        raise TableNotFound(f"table {store.name} has no schema up to {last_schema_id} (under {store.metadata_root})")
+    return {**schema_files, **files}, source
 
 
 def rename_branch(store: TableStore, branch: str, to: str) -> None:
-    """Rename a branch, in one step. Raises TableNotFound, TableExists, InvalidOption for a name that Paimon does not take, InvalidData."""
+    """Rename a branch in one step.
+
+    Args:
+        store: the table, on another branch.
+        branch: the current name.
+        to: the new name.
+
+    Raises:
+        TableNotFound: the branch does not exist.
+        TableExists: the new name is in use.
+        InvalidOption: Paimon does not accept the new name, or the branch is the one that ``store`` has open.
+        InvalidData: a name would lead out of the table's directory.
+    """
     require_branch(store, branch)
-    _check_new(store, to)
+    _check_new_name(store, to)
     if branch == store.branch:
-        raise InvalidOption("branch", branch, "another branch than the one that is open", store.name)
+        raise InvalidOption("branch", branch, "a branch other than the one that is open", store.name)
     if not remove_folder(store, to) or not store.file_io.rename(branch_dir(store, branch), branch_dir(store, to)):
-        raise TableExists(f"table {branch_name(store.name, MAIN)} has a branch '{to}' already")
+        raise TableExists(f"table {branch_name(store.name, MAIN)} already has a branch '{to}'")
 
 
 def remove_folder(store: TableStore, branch: str) -> bool:
-    """Remove the directory of a branch once no file is left in it; False when there is one. Raises CorruptFile for a link."""
+    """Remove the directory of a branch if it contains no files.
+
+    Returns:
+        Whether no file was left.
+
+    Raises:
+        CorruptFile: the directory is a link.
+    """
     folder = branch_dir(store, branch)
     if metadata_paths(store, branch):
         return False

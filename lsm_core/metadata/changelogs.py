@@ -1,4 +1,7 @@
-"""Long-lived changelogs: expired snapshots whose changes can still be streamed. Source classes: ``ChangelogManager``, ``Changelog``."""
+"""Long-lived changelogs: expired snapshots whose changes can still be streamed.
+
+Source: ``ChangelogManager``, ``Changelog``.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ PREFIX: Final = "changelog-"
 
 
 def changelog_dir(store: TableStore) -> str:
-    """Return the directory of the changelogs and their hints, of the store's branch."""
+    """Return the directory of the changelogs and their hints, for the store's branch."""
     return f"{store.metadata_root}/changelog"
 
 
@@ -29,61 +32,86 @@ def changelog_path(store: TableStore, snapshot_id: int) -> str:
 
 
 def list_changelogs(store: TableStore) -> list[int]:
-    """Return the ids of expired snapshots whose changelog is kept, ascending."""
+    """Return the ids of expired snapshots that still have a changelog, ascending."""
     return hints.list_ids(store.file_io, changelog_dir(store), PREFIX)
 
 
 def latest_id(store: TableStore) -> int | None:
-    """Return the newest id, None without any; the hint is checked before it is believed."""
+    """Return the newest changelog id, or None without changelogs.
+
+    The hint file is verified before it is used.
+    """
     return hints.find_latest(store.file_io, changelog_dir(store), PREFIX)
 
 
 def earliest_id(store: TableStore) -> int | None:
-    """Return the oldest id, None without any; the hint is checked before it is believed."""
+    """Return the oldest changelog id, or None without changelogs.
+
+    The hint file is verified before it is used.
+    """
     return hints.find_earliest(store.file_io, changelog_dir(store), PREFIX)
 
 
 def exists(store: TableStore, snapshot_id: int) -> bool:
-    """Tell whether the changelog of that snapshot is there."""
+    """Return whether the changelog of a snapshot exists."""
     return store.file_io.exists(changelog_path(store, snapshot_id))
 
 
 def read_changelog(store: TableStore, snapshot_id: int) -> Snapshot:
-    """Return the expired snapshot. Raises SnapshotNotFound naming table and id, CorruptFile."""
+    """Return an expired snapshot from its changelog.
+
+    Raises:
+        SnapshotNotFound: the changelog does not exist; the message names table and id.
+        CorruptFile: the file is unreadable or holds another id.
+    """
     path = changelog_path(store, snapshot_id)
     try:
-        found = decode_changelog(store.file_io.read_bytes(path), path)
+        changelog = decode_changelog(store.file_io.read_bytes(path), path)
     except FileNotFoundError as error:
-        kept = list_changelogs(store)
-        has = f"it keeps {kept[0]} to {kept[-1]}" if kept else "it keeps none"
-        raise SnapshotNotFound(f"table {store.name} has no changelog of snapshot {snapshot_id}; {has}") from error
-    if found.id != snapshot_id:
-        raise CorruptFile(path, f"holds snapshot id {found.id}")
-    return found
+        ids = list_changelogs(store)
+        available = f"it keeps {ids[0]} to {ids[-1]}" if ids else "it keeps none"
+        raise SnapshotNotFound(f"table {store.name} has no changelog of snapshot {snapshot_id}; {available}") from error
+    if changelog.id != snapshot_id:
+        raise CorruptFile(path, f"holds snapshot id {changelog.id}")
+    return changelog
 
 
-# -- writing: expiry leaves a changelog behind, and takes it away in the end -------------------------------------------
+# -- writing: expiry of a snapshot creates its changelog, expiry of changelogs deletes it ------------------------------
 
 
 def write_changelog(store: TableStore, snapshot: Snapshot) -> None:
-    """Keep ``snapshot`` as a changelog and point LATEST at it; one that is there is replaced. Raises StorageFull."""
+    """Store ``snapshot`` as a changelog and point LATEST at it; an existing changelog is replaced.
+
+    Raises:
+        StorageFull: the file cannot be written.
+    """
     store.file_io.overwrite(changelog_path(store, snapshot.id), encode_changelog(snapshot))
     hints.write_hint(store.file_io, changelog_dir(store), hints.LATEST, snapshot.id)
 
 
 def delete_changelogs(store: TableStore, ids: list[int]) -> None:
-    """Delete the changelogs of ``ids`` (ascending), oldest first; hints name what stays before anything goes.
+    """Delete changelogs, oldest first, after pointing the hints at the remaining ones.
 
-    Java believes a hint LATEST whose changelog is gone as long as the next one is not there, so it must never stand alone.
+    Java trusts a LATEST hint of a deleted changelog while the next one does not exist. So the hint must never outlive
+    its changelog.
+
+    Args:
+        store: the table.
+        ids: snapshot ids, ascending.
     """
-    going = set(ids)
-    point_hints(store, [number for number in list_changelogs(store) if number not in going])
-    for number in ids:
-        store.delete(changelog_path(store, number))
+    deleted = set(ids)
+    point_hints(store, [snapshot_id for snapshot_id in list_changelogs(store) if snapshot_id not in deleted])
+    for snapshot_id in ids:
+        store.delete(changelog_path(store, snapshot_id))
 
 
 def point_hints(store: TableStore, kept: list[int]) -> None:
-    """Let EARLIEST and LATEST name the first and last of ``kept`` (ascending); without any they are deleted."""
+    """Point EARLIEST and LATEST at the first and last id, or delete both hints if no changelog remains.
+
+    Args:
+        store: the table.
+        kept: ids of the remaining changelogs, ascending.
+    """
     folder = changelog_dir(store)
     if not kept:
         store.delete(f"{folder}/{hints.EARLIEST}")
@@ -93,20 +121,28 @@ def point_hints(store: TableStore, kept: list[int]) -> None:
     hints.write_hint(store.file_io, folder, hints.LATEST, kept[-1])
 
 
-# -- what a changelog keeps alive --------------------------------------------------------------------------------------
+# -- files that a changelog keeps --------------------------------------------------------------------------------------
 
 
 def keeps_deltas(store: TableStore) -> bool:
-    """Whether streams read what snapshots added (no changelog producer): an expired snapshot's own data files are its changelog then."""
+    """Return whether the table has no changelog producer, so that changelogs keep data files.
+
+    Streams then read the files that a snapshot added, so an expired snapshot's own data files are its changelog.
+    """
     return store.options.changelog_producer == "none"
 
 
 def kept_lists(store: TableStore, changelog: Snapshot) -> list[tuple[str, int | None]]:
-    """Return the manifest lists that a changelog keeps, name and size in bytes (None: not recorded), as far as they are there.
+    """Return the existing manifest lists that a changelog keeps.
 
-    That of its changelog files; without a producer those of the data too, as Java leaves them behind (`SnapshotDeletion`). What expired
-    while the table had a producer has none, and an expiry that was interrupted leaves a changelog without lists: nobody can read
-    such a one, so it keeps nothing.
+    This is the list of changelog files; without a changelog producer also the lists of data files, which Java keeps as
+    well (`SnapshotDeletion`).
+
+    Some changelogs keep nothing: those that expired while the table had a producer, and those of an interrupted expiry,
+    which no reader can use.
+
+    Returns:
+        Name and size in bytes (None if not recorded) of each list.
     """
     lists = [(changelog.changelog_manifest_list, changelog.changelog_manifest_list_size)]
     if keeps_deltas(store):
@@ -118,22 +154,31 @@ def kept_lists(store: TableStore, changelog: Snapshot) -> list[tuple[str, int | 
 
 
 def kept_entries(store: TableStore, changelog: Snapshot) -> pa.Table:
-    """Return the entries (`ENTRY_SCHEMA`) of the files that a changelog keeps. Raises CorruptFile.
+    """Return the manifest entries of the files that a changelog keeps.
 
-    Its changelog files; without a producer also the files of its delta that a writer (not a compaction) made, added or deleted.
+    These are its changelog files. Without a producer they include the files that a writer (not a compaction) added or
+    deleted in its delta.
+
+    Returns:
+        A table of `ENTRY_SCHEMA`.
+
+    Raises:
+        CorruptFile: a manifest list or manifest is missing or damaged.
     """
     lists = {name for name, _ in kept_lists(store, changelog)}
-    found = [empty_table(ENTRY_SCHEMA)]
+    parts = [empty_table(ENTRY_SCHEMA)]
     if changelog.changelog_manifest_list in lists:
-        found.append(manifests.changelog_entries(store, changelog))
+        parts.append(manifests.changelog_entries(store, changelog))
     if keeps_deltas(store) and changelog.delta_manifest_list in lists:
         changes = manifests.delta_entries(store, changelog)
-        found.append(changes.filter(is_written(changes)))
-    return pa.concat_tables(found)
+        parts.append(changes.filter(is_written(changes)))
+    return pa.concat_tables(parts)
 
 
 def is_written(entries: pa.Table) -> pa.ChunkedArray:
-    """Tell of each entry whether a writer made its file, or nobody recorded who did (format.md 4.3, `_FILE_SOURCE`)."""
+    """Return for each entry whether a writer made its file, or its origin is not recorded (format.md 4.3,
+    `_FILE_SOURCE`).
+    """
     source = pc.fill_null(entries.column("file_source"), arrow_scalar(SOURCE_APPEND, pa.int8()))
     return pc.equal(source, arrow_scalar(SOURCE_APPEND, pa.int8()))
 

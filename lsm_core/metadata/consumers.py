@@ -1,4 +1,7 @@
-"""Consumers: how far each stream has read, which holds back expiry. Source class: ``ConsumerManager``."""
+"""Consumers: the read position of each stream, which holds back expiry.
+
+Source: ``ConsumerManager``.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,19 @@ from lsm_core.options import whole_number
 from lsm_core.storage import check_name
 
 _PREFIX = "consumer-"
-_MOST_ID = 2**63 - 1
-"""Ids of snapshots are 64-bit numbers with a sign."""
+_MAX_SNAPSHOT_ID = 2**63 - 1
+"""Snapshot ids are signed 64-bit numbers."""
 
 
 @dataclass(frozen=True)
 class Consumer:
-    """Progress of one stream: the id of the snapshot that it reads next, and when it last said so (epoch ms)."""
+    """Read position of one stream.
+
+    Attributes:
+        consumer_id: name of the stream.
+        next_snapshot: id of the snapshot that it reads next.
+        seen_ms: when it last recorded its position (epoch ms).
+    """
 
     consumer_id: str
     next_snapshot: int
@@ -25,31 +34,51 @@ class Consumer:
 
 
 def consumer_path(store: TableStore, consumer_id: str) -> str:
-    """Return the path of a consumer's file. Raises InvalidData for a hostile name."""
+    """Return the path of a consumer's file.
+
+    Raises:
+        InvalidData: the name would lead out of the directory.
+    """
     return f"{store.metadata_root}/consumer/{_PREFIX}{check_name(consumer_id, store.name, 'consumer id')}"
 
 
 def list_consumers(store: TableStore) -> dict[str, int]:
-    """Return each consumer's next snapshot id, by name. Raises CorruptFile naming the file."""
-    return {one.consumer_id: one.next_snapshot for one in list_details(store)}
+    """Return each consumer's next snapshot id, by name.
+
+    Raises:
+        CorruptFile: a consumer file is unreadable; the message names it.
+    """
+    return {consumer.consumer_id: consumer.next_snapshot for consumer in list_details(store)}
 
 
 def list_details(store: TableStore) -> list[Consumer]:
-    """Return all consumers, by name. Raises CorruptFile naming the file."""
-    found: list[Consumer] = []
+    """Return all consumers, ordered by name.
+
+    Raises:
+        CorruptFile: a consumer file is unreadable; the message names it.
+    """
+    details: list[Consumer] = []
     for status in store.file_io.list_dir(f"{store.metadata_root}/consumer"):
         if status.is_dir or not status.name.startswith(_PREFIX):
             continue
         try:
-            following = decode_consumer(store.file_io.read_bytes(status.path), status.path)
-        except FileNotFoundError:  # reset while we were reading
+            next_snapshot = decode_consumer(store.file_io.read_bytes(status.path), status.path)
+        except FileNotFoundError:  # deleted during the listing
             continue
-        found.append(Consumer(status.name[len(_PREFIX) :], following, status.mtime_ms))
-    return found
+        details.append(Consumer(status.name[len(_PREFIX) :], next_snapshot, status.mtime_ms))
+    return details
 
 
 def read_consumer(store: TableStore, consumer_id: str) -> int | None:
-    """Return the id of the snapshot that the consumer reads next, None when it never said. Raises CorruptFile, InvalidData."""
+    """Return the id of the snapshot that a consumer reads next.
+
+    Returns:
+        The id, or None if the consumer has recorded no position.
+
+    Raises:
+        CorruptFile: the file is unreadable.
+        InvalidData: the name would lead out of the directory.
+    """
     path = consumer_path(store, consumer_id)
     try:
         return decode_consumer(store.file_io.read_bytes(path), path)
@@ -58,32 +87,74 @@ def read_consumer(store: TableStore, consumer_id: str) -> int | None:
 
 
 def write_consumer(store: TableStore, consumer_id: str, next_snapshot: int) -> None:
-    """Record that everything before ``next_snapshot`` was read; replaces what was recorded. Raises InvalidData, StorageFull."""
+    """Record that a consumer has read everything before ``next_snapshot``; an earlier record is replaced.
+
+    Raises:
+        InvalidData: the name would lead out of the directory.
+        StorageFull: the file cannot be written.
+    """
     store.file_io.overwrite(consumer_path(store, consumer_id), encode_consumer(next_snapshot))
 
 
 def delete_consumer(store: TableStore, consumer_id: str) -> bool:
-    """Forget a consumer, so that it holds back expiry no longer; False when there was none. Raises InvalidData."""
+    """Delete a consumer, so that it no longer holds back expiry.
+
+    Returns:
+        Whether the consumer existed.
+
+    Raises:
+        InvalidData: the name would lead out of the directory.
+    """
     return store.delete(consumer_path(store, consumer_id))
 
 
 def reset_consumer(store: TableStore, consumer_id: str, next_snapshot: int | None = None) -> None:
-    """Let a consumer read from ``next_snapshot`` on, or forget it (None). Raises InvalidData, InvalidOption for no snapshot's number."""
+    """Set a consumer's next snapshot, or delete the consumer.
+
+    Args:
+        store: the table.
+        consumer_id: name of the stream.
+        next_snapshot: the snapshot to read next, or None to delete the consumer.
+
+    Raises:
+        InvalidOption: the number cannot be a snapshot id.
+        InvalidData: the name would lead out of the directory.
+    """
     if next_snapshot is None:
         delete_consumer(store, consumer_id)
     else:
         write_consumer(
-            store, consumer_id, whole_number(next_snapshot, "next_snapshot", store.name, least=1, most=_MOST_ID)
+            store, consumer_id, whole_number(next_snapshot, "next_snapshot", store.name, least=1, most=_MAX_SNAPSHOT_ID)
         )
 
 
 def list_stale(store: TableStore, now_ms: int) -> list[Consumer]:
-    """Return the consumers that said nothing for longer than `consumer.expiration-time` before ``now_ms``; none where that is unset."""
-    lasting = store.options.get("consumer.expiration-time")
-    return [] if lasting is None else [one for one in list_details(store) if one.seen_ms < now_ms - int(lasting)]
+    """Return the consumers without a new position for longer than `consumer.expiration-time`.
+
+    Args:
+        store: the table.
+        now_ms: the current time (epoch ms).
+
+    Returns:
+        The stale consumers; none if the option is not set.
+    """
+    lifetime = store.options.get("consumer.expiration-time")
+    return (
+        []
+        if lifetime is None
+        else [consumer for consumer in list_details(store) if consumer.seen_ms < now_ms - int(lifetime)]
+    )
 
 
-def min_next_snapshot(store: TableStore, but: Collection[str] = ()) -> int | None:
-    """Return the smallest next snapshot of all consumers but ``but``, or None without any: nothing from it on may expire."""
-    found = list_consumers(store)
-    return min((following for name, following in found.items() if name not in but), default=None)
+def min_next_snapshot(store: TableStore, excluded: Collection[str] = ()) -> int | None:
+    """Return the smallest next snapshot of all consumers; snapshots from this id on must not expire.
+
+    Args:
+        store: the table.
+        excluded: names of consumers to ignore.
+
+    Returns:
+        The id, or None without consumers.
+    """
+    positions = list_consumers(store)
+    return min((next_snapshot for name, next_snapshot in positions.items() if name not in excluded), default=None)

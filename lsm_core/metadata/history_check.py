@@ -1,4 +1,4 @@
-"""What is wrong with a table's line of snapshots: hints that do not name its ends, and ids that are missing in between."""
+"""Checks of a table's snapshot history: hints that do not name its ends, and missing ids."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ _FOLDERS: Final = ("snapshot", "changelog")
 
 @dataclass(frozen=True)
 class WrongHint:
-    """A hint file of ``folder`` (snapshot or changelog) that says ``found`` ("" = it is missing), not ``wanted`` (None: it is to go)."""
+    """A hint file with a wrong value.
+
+    Attributes:
+        folder: `snapshot` or `changelog`.
+        name: `EARLIEST` or `LATEST`.
+        found: text of the file, "" if it is missing.
+        wanted: the correct id, or None if the file should not exist.
+        reason: explanation for the user.
+    """
 
     folder: str
     name: str
@@ -23,44 +31,51 @@ class WrongHint:
 
 
 def wrong_hints(store: TableStore) -> list[WrongHint]:
-    """Return the hints that do not name the first and the last file of their folder."""
-    found = []
+    """Return the hints that do not name the first and last file of their folder."""
+    wrong = []
     for folder in _FOLDERS:
-        place = f"{store.metadata_root}/{folder}"
+        path = f"{store.metadata_root}/{folder}"
         ids = snapshots.list_ids(store) if folder == "snapshot" else changelogs.list_changelogs(store)
         for name, wanted in ((hints.EARLIEST, min(ids, default=None)), (hints.LATEST, max(ids, default=None))):
             try:
-                text = store.file_io.read_bytes(f"{place}/{name}").decode("utf-8", "replace").strip()[:40]
+                text = store.file_io.read_bytes(f"{path}/{name}").decode("utf-8", "replace").strip()[:40]
             except FileNotFoundError:
                 text = ""
             if text == ("" if wanted is None else str(wanted)):
                 continue
             if wanted is None:
-                why = f"there is no {folder}"
+                reason = f"the table has no {folder}"
             elif not text:
-                why = "it is missing: readers list the folder"
+                reason = "it is missing: readers list the folder"
             else:
-                why = f"{'the oldest' if name == hints.EARLIEST else 'the newest'} {folder} is {wanted}"
-            found.append(WrongHint(folder, name, text, wanted, why))
-    return found
+                reason = f"{'the oldest' if name == hints.EARLIEST else 'the newest'} {folder} is {wanted}"
+            wrong.append(WrongHint(folder, name, text, wanted, reason))
+    return wrong
 
 
 def history_warnings(store: TableStore) -> list[str]:
-    """Return what a table's owner should know: gaps in the ids, and hints that mislead other engines (one that is missing does not)."""
-    told = [
-        f"snapshots {first}..{last} are missing, which can end expiry by other engines for good; `dredge repair {store.name}` bridges the gap"
+    """Return warnings about gaps in the snapshot ids and about hints that mislead other engines.
+
+    A missing hint misleads no engine, so it causes no warning.
+    """
+    warnings = [
+        f"snapshots {first}..{last} are missing, which can stop expiry by other engines permanently; "
+        f"`dredge repair {store.name}` bridges the gap"
         for first, last in snapshots.gaps(snapshots.list_ids(store))
     ]
-    told += [
-        f"the hint {hint.folder}/{hint.name} says {hint.found}, and {hint.reason}; `dredge repair {store.name}`"
+    warnings += [
+        f"the hint {hint.folder}/{hint.name} says {hint.found}, but {hint.reason}; run `dredge repair {store.name}`"
         for hint in wrong_hints(store)
         if hint.found and _misleads(store, hint)
     ]
-    return told
+    return warnings
 
 
 def _misleads(store: TableStore, hint: WrongHint) -> bool:
-    """Whether Java would believe a wrong hint: it asks whether EARLIEST is there, and of LATEST only whether the next one is."""
+    """Return whether Java would trust a wrong hint.
+
+    Java checks whether the snapshot in EARLIEST exists, and for LATEST only whether the next one exists.
+    """
     if not hint.found.isdecimal():
         return True
     exists = snapshots.exists if hint.folder == "snapshot" else changelogs.exists

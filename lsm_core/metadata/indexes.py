@@ -1,4 +1,4 @@
-"""A snapshot's index files and the indexes of its data files: found, read whole or in part, and checked."""
+"""Index files of a snapshot and indexes of data files: location, partial reads and validation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import manifests
 from lsm_core.metadata.store import TableStore
 
-if TYPE_CHECKING:  # most tables have neither, and their libraries are slow to import: see the functions
+if TYPE_CHECKING:  # imported inside the functions: the libraries are slow to import, and most tables need neither
     from lsm_core.format.deletion_vector import DeletionVector
     from lsm_core.format.file_index import FileIndex
 
@@ -31,15 +31,29 @@ if TYPE_CHECKING:  # most tables have neither, and their libraries are slow to i
 
 
 def index_file_path(store: TableStore, entry: IndexManifestEntry) -> str:
-    """Return the path of an index file: `index/`, its bucket (option `index-file-in-data-file-dir`) or an external path.
+    """Return the path of an index file.
 
-    Raises InvalidData or CorruptFile for a name that would lead elsewhere.
+    It is in `index/`, in its bucket (option `index-file-in-data-file-dir`), or at an external path.
+
+    Raises:
+        InvalidData: the name would lead elsewhere.
+        CorruptFile: the external path would lead elsewhere.
     """
     return index_path(store, entry.partition, entry.bucket, entry.file)
 
 
 def index_path(store: TableStore, partition: bytes, bucket: int, file: IndexFileMeta) -> str:
-    """As :func:`index_file_path`, of a file in a bucket: also the path at which a new one is written."""
+    """Return the path of an existing or new index file in a bucket; see :func:`index_file_path`.
+
+    Args:
+        store: the table.
+        partition: the partition as a serialised row.
+        bucket: the bucket.
+        file: the index file.
+
+    Returns:
+        The absolute path.
+    """
     if file.external_path is not None:
         return store.data_path(partition, bucket, file.file_name, file.external_path)
     if store.options.get("index-file-in-data-file-dir"):
@@ -48,7 +62,11 @@ def index_path(store: TableStore, partition: bytes, bucket: int, file: IndexFile
 
 
 def read_part(store: TableStore, path: str, offset: int, length: int) -> bytes:
-    """Return at most ``length`` bytes from ``offset`` on, never more than the file has. Raises CorruptFile when it is missing."""
+    """Return at most ``length`` bytes from ``offset`` on, never more than the file has.
+
+    Raises:
+        CorruptFile: the file is missing or ends before ``offset``.
+    """
     try:
         with store.file_io.open_input(path) as source:
             size = source.size()
@@ -62,9 +80,19 @@ def read_part(store: TableStore, path: str, offset: int, length: int) -> bytes:
 
 
 def write_index_file(store: TableStore, partition: bytes, bucket: int, file: IndexFileMeta, data: bytes) -> None:
-    """Write ``data`` as the index file ``file`` of a bucket; a failed one is gone, also when it was made and then reported as failed.
+    """Write an index file of a bucket; after a failure no file is left, even if the storage created it and then
+    reported an error.
 
-    Raises StorageFull, OSError.
+    Args:
+        store: the table.
+        partition: the partition as a serialised row.
+        bucket: the bucket.
+        file: name and location of the index file.
+        data: its content.
+
+    Raises:
+        StorageFull: the storage is full.
+        OSError: the file cannot be written.
     """
     path = index_path(store, partition, bucket, file)
     try:
@@ -76,7 +104,7 @@ def write_index_file(store: TableStore, partition: bytes, bucket: int, file: Ind
 
 
 def discard_index_file(store: TableStore, partition: bytes, bucket: int, file: IndexFileMeta) -> None:
-    """Delete an index file that will not be published; one that cannot be deleted stays as an orphan."""
+    """Delete an index file that will not be published; if that fails, it remains as an orphan."""
     with suppress(OSError, DredgeError):
         store.delete(index_path(store, partition, bucket, file))
 
@@ -89,7 +117,15 @@ _FRAME_BYTES: Final = 8
 
 @dataclass(frozen=True)
 class DeletionFile:
-    """Where in an index file the deletion vector of one data file lies (bytes); ``cardinality`` None when not recorded."""
+    """Location of the deletion vector of one data file.
+
+    Attributes:
+        index_file: name of the index file that holds the vector.
+        path: its path.
+        offset: start of the vector in the file (bytes).
+        length: size of the vector (bytes).
+        cardinality: number of deleted rows, or None if not recorded.
+    """
 
     index_file: str
     path: str
@@ -104,7 +140,20 @@ def deletion_vectors(
     partitions: Collection[bytes] | None = None,
     buckets: Collection[int] | None = None,
 ) -> dict[tuple[bytes, int], dict[str, DeletionFile]]:
-    """Return where the vectors of data files with deleted rows lie, by partition and bucket. Raises CorruptFile."""
+    """Return the locations of the deletion vectors, by partition and bucket, then by data file.
+
+    Args:
+        store: the table.
+        snapshot: the snapshot to read.
+        partitions: partitions to include (serialised rows), or None for all.
+        buckets: buckets to include, or None for all.
+
+    Returns:
+        The vectors of each bucket by name of the data file.
+
+    Raises:
+        CorruptFile: the index manifest is damaged.
+    """
     return {
         place: deletion_files(store, *place, files)
         for place, files in vector_files(store, snapshot, partitions, buckets).items()
@@ -112,16 +161,24 @@ def deletion_vectors(
 
 
 def require_in_place(store: TableStore, snapshot: Snapshot, entries: pa.Table) -> None:
-    """Raise CorruptFile naming the index file when ``snapshot`` lists a vector of a file in ``entries`` for another place than the file's.
+    """Check that the index lists each deletion vector in the partition and bucket of its data file.
 
-    Nobody would find it there, and rows that were deleted would come back: whoever reads, rewrites or compares files with their
-    vectors asks first. Vectors of files that are gone may lie about (Java leaves some). ``entries``: live ones, with partition,
-    bucket and file_name.
+    A misplaced vector would not be applied, and deleted rows would reappear. So every operation that reads, rewrites or
+    compares files with their vectors calls this first. Vectors of deleted data files may be anywhere; Java leaves some
+    behind.
+
+    Args:
+        store: the table.
+        snapshot: the snapshot whose index manifest is checked.
+        entries: live manifest entries with partition, bucket and file_name.
+
+    Raises:
+        CorruptFile: a vector is misplaced; the message names the index file.
     """
     listed: dict[str, list[IndexManifestEntry]] = {}
     for entry in manifests.index_entries(store, snapshot):
-        for one in (entry.deletion_vectors or ()) if entry.index_type == VECTORS_INDEX else ():
-            listed.setdefault(one.data_file, []).append(entry)
+        for vector in (entry.deletion_vectors or ()) if entry.index_type == VECTORS_INDEX else ():
+            listed.setdefault(vector.data_file, []).append(entry)
     if not listed:
         return
     marked = entries.filter(pc.is_in(entries.column("file_name"), arrow_array(list(listed), pa.string())))
@@ -129,14 +186,19 @@ def require_in_place(store: TableStore, snapshot: Snapshot, entries: pa.Table) -
     for partition, bucket, name in zip(*columns, strict=True):
         for entry in listed[name]:
             if (entry.partition, entry.bucket) != (partition, bucket):
-                said, really = (
-                    ", ".join(filter(None, (partition_text(store.schema, p, store.options), f"bucket {b}")))
-                    for p, b in ((entry.partition, entry.bucket), (partition, bucket))
+                listed_place, actual_place = (
+                    ", ".join(
+                        filter(
+                            None,
+                            (partition_text(store.schema, entry_partition, store.options), f"bucket {entry_bucket}"),
+                        )
+                    )
+                    for entry_partition, entry_bucket in ((entry.partition, entry.bucket), (partition, bucket))
                 )
                 raise CorruptFile(
                     index_file_path(store, entry),
-                    f"table {store.name}: the index manifest lists it for {said}, but {name}, of which it has a deletion "
-                    f"vector, lies in {really}",
+                    f"table {store.name}: the index manifest lists it for {listed_place}, but it has a deletion vector "
+                    f"of {name}, which is in {actual_place}",
                 )
 
 
@@ -146,8 +208,21 @@ def vector_files(
     partitions: Collection[bytes] | None = None,
     buckets: Collection[int] | None = None,
 ) -> dict[tuple[bytes, int], tuple[IndexFileMeta, ...]]:
-    """Return the index files that hold deletion vectors, by partition and bucket. Raises CorruptFile."""
-    found: dict[tuple[bytes, int], tuple[IndexFileMeta, ...]] = {}
+    """Return the index files with deletion vectors, by partition and bucket.
+
+    Args:
+        store: the table.
+        snapshot: the snapshot to read.
+        partitions: partitions to include (serialised rows), or None for all.
+        buckets: buckets to include, or None for all.
+
+    Returns:
+        The index files of each bucket.
+
+    Raises:
+        CorruptFile: the index manifest is damaged.
+    """
+    files: dict[tuple[bytes, int], tuple[IndexFileMeta, ...]] = {}
     for entry in manifests.index_entries(store, snapshot):
         if (
             entry.index_type == VECTORS_INDEX
@@ -155,37 +230,52 @@ def vector_files(
             and (buckets is None or entry.bucket in buckets)
         ):
             place = entry.partition, entry.bucket
-            found[place] = (*found.get(place, ()), entry.file)
-    return found
+            files[place] = (*files.get(place, ()), entry.file)
+    return files
 
 
 def deletion_files(
     store: TableStore, partition: bytes, bucket: int, files: Sequence[IndexFileMeta]
 ) -> dict[str, DeletionFile]:
-    """Return where the vectors in some index files of a bucket lie, by data file. Raises CorruptFile for two of one file."""
-    known: dict[str, DeletionFile] = {}
+    """Return the locations of the deletion vectors in some index files of one bucket, by data file.
+
+    Raises:
+        CorruptFile: two vectors belong to one data file.
+    """
+    locations: dict[str, DeletionFile] = {}
     for file in files:
         path = index_path(store, partition, bucket, file)
-        for one in file.deletion_vectors or ():
-            if one.data_file in known:
-                raise CorruptFile(path, f"a second deletion vector of {one.data_file}")
-            known[one.data_file] = DeletionFile(file.file_name, path, one.offset, one.length, one.cardinality)
-    return known
+        for vector in file.deletion_vectors or ():
+            if vector.data_file in locations:
+                raise CorruptFile(path, f"a second deletion vector of {vector.data_file}")
+            locations[vector.data_file] = DeletionFile(
+                file.file_name, path, vector.offset, vector.length, vector.cardinality
+            )
+    return locations
 
 
 def deleted_rows(files: Sequence[IndexFileMeta]) -> dict[str, int]:
-    """Return how many rows vectors mark, by data file; 1 where the index manifest does not record it."""
+    """Return the number of deleted rows by data file; 1 if the index manifest does not record it."""
     return {
-        one.data_file: 1 if one.cardinality is None else one.cardinality
+        vector.data_file: 1 if vector.cardinality is None else vector.cardinality
         for file in files
-        for one in file.deletion_vectors or ()
+        for vector in file.deletion_vectors or ()
     }
 
 
 def read_vector(store: TableStore, file: DeletionFile, rows: int | None = None) -> DeletionVector:
-    """Return one deletion vector. Raises CorruptFile naming the index file; at most ``file.length`` bytes and a frame are read.
+    """Return one deletion vector; at most ``file.length`` bytes and one frame are read.
 
-    ``rows``: of the data file, beyond which no position may lie.
+    Args:
+        store: the table.
+        file: location of the vector.
+        rows: row count of the data file, or None; positions must be smaller.
+
+    Returns:
+        The deletion vector.
+
+    Raises:
+        CorruptFile: the vector is damaged or does not match its metadata; the message names the index file.
     """
     from lsm_core.format.deletion_vector import INDEX_FILE_VERSION, DeletionVector
 
@@ -194,60 +284,79 @@ def read_vector(store: TableStore, file: DeletionFile, rows: int | None = None) 
     version = read_part(store, file.path, 0, 1)
     if version != bytes([INDEX_FILE_VERSION]):
         raise CorruptFile(file.path, f"unknown version {version.hex() or '(empty file)'} of deletion vectors")
-    # The older layout records a length without its frame of size and checksum: those 8 bytes may belong to it or not.
+    # The older layout records a length without the frame (size and checksum), so 8 more bytes may belong to the vector.
     data = read_part(store, file.path, file.offset, file.length + _FRAME_BYTES)
     vector = DeletionVector.from_bytes(data, file.path, file.length)
     if file.cardinality is not None and vector.cardinality != file.cardinality:
         raise CorruptFile(
-            file.path, f"a deletion vector of {vector.cardinality} rows, the index manifest records {file.cardinality}"
+            file.path,
+            f"a deletion vector of {vector.cardinality} rows, but the index manifest records {file.cardinality}",
         )
     if rows is not None and vector.max_position >= rows:
         raise CorruptFile(file.path, f"a deletion vector marks row {vector.max_position} of a file of {rows} rows")
     return vector
 
 
-# -- hash indexes: the key hashes that a dynamic bucket holds ----------------------------------------------------------
+# -- hash indexes: the key hashes of a dynamic bucket ------------------------------------------------------------------
 
 
 def hash_index(store: TableStore, entry: IndexManifestEntry) -> npt.NDArray[np.int32]:
-    """Return the hashes (int32, in file order) of the HASH index file ``entry``. Raises CorruptFile naming it.
+    """Return the key hashes of a HASH index file.
 
-    Source class: ``HashIndexFile``.
+    Returns:
+        The hashes (int32), in file order.
+
+    Raises:
+        CorruptFile: size or row count differ from the index manifest; the message names the file.
+
+    Source: ``HashIndexFile``.
     """
     path = index_file_path(store, entry)
     data = read_part(store, path, 0, entry.file_size + 1)
     if len(data) != entry.file_size:
-        raise CorruptFile(path, f"the index manifest records {entry.file_size} bytes, the file has another size")
-    found = decode_hash_index(data, path)
-    if len(found) != entry.row_count:
-        raise CorruptFile(path, f"{len(found)} hashes, the index manifest records {entry.row_count}")
-    return found
+        raise CorruptFile(path, f"the index manifest records {entry.file_size} bytes, but the file has another size")
+    hashes = decode_hash_index(data, path)
+    if len(hashes) != entry.row_count:
+        raise CorruptFile(path, f"{len(hashes)} hashes, but the index manifest records {entry.row_count}")
+    return hashes
 
 
-# -- the indexes of one data file: inside its manifest entry, or in the file beside it, read no further than asked -----
+# -- indexes of one data file: embedded in its manifest entry, or in a side file that is read in parts -----------------
 
 
 _SUFFIX: Final = ".index"
 _FIRST_BYTES: Final = 4096
-"""Most heads fit into the first read."""
+"""Size of the first read (bytes), which contains most heads."""
 
 
 def file_index(store: TableStore, partition: bytes, bucket: int, file: DataFileMeta) -> FileIndex | None:
-    """Return the indexes of ``file``, None without any or when option `file-index.read.enabled` is off.
+    """Return the indexes of a data file.
 
-    Column names and types in it are those of the schema ``file.schema_id``. Raises CorruptFile naming the index (a side file
-    that is missing, too) and InvalidData for a hostile name. Source class: ``FileIndexEvaluator``.
+    Args:
+        store: the table.
+        partition: the partition as a serialised row.
+        bucket: the bucket.
+        file: the data file; columns in the index have the names and types of its schema ``file.schema_id``.
+
+    Returns:
+        The indexes, or None if the file has none or option `file-index.read.enabled` is off.
+
+    Raises:
+        CorruptFile: the index is damaged or its side file is missing; the message names the index.
+        InvalidData: the name would lead elsewhere.
+
+    Source: ``FileIndexEvaluator``.
     """
     if not store.options.get("file-index.read.enabled"):
         return None
-    beside = [name for name in file.extra_files if name.endswith(_SUFFIX)]
-    if file.embedded_index is None and not beside:
+    side_files = [name for name in file.extra_files if name.endswith(_SUFFIX)]
+    if file.embedded_index is None and not side_files:
         return None
     from lsm_core.format.file_index import FileIndex, head_length, read_head
 
     if file.embedded_index is not None:
         return FileIndex.decode(file.embedded_index, f"index of {file.file_name} in its manifest")
-    path = store.data_path(partition, bucket, beside[0], file.external_path)
+    path = store.data_path(partition, bucket, side_files[0], file.external_path)
     try:
         size = store.file_io.size(path)
     except FileNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Live files of a large table without all of them in memory: manifest by manifest, or some files found without reading every manifest."""
+"""Live files of large tables in bounded memory: one manifest at a time, or a search that reads few manifests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lsm_core.metadata.store import TableStore
 
 NameOnLevel: TypeAlias = tuple[str, int]
 _KEPT_BYTES: Final = 1 << 22
-"""Of manifests with deletions that are held while the others are read."""
+"""Limit for the manifests with deletions that stay in memory while the others are read (bytes)."""
 
 
 def live_parts(
@@ -31,64 +31,84 @@ def live_parts(
     only: Collection[str] | None = None,
     keep: Callable[[pa.Table], pa.Table] = lambda part: part,
 ) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the live files of ``snapshot`` manifest by manifest, one held at a time: (name of the manifest, ``columns`` of its entries).
+    """Yield the live files of a snapshot, one manifest at a time.
 
-    Files that some manifest takes away come last, under the name "": what is left of them. ``partitions``:
-    of these alone, None: of all. ``only``: names of the manifests to read; what comes last is then incomplete. ``keep`` chooses entries, each
-    by itself, as they are decoded.
-    That two manifests add one file is not noticed. Raises CorruptFile naming the list or manifest.
+    Files that some manifest deletes come last, under the manifest name "": those of them that are still live. A file
+    that two manifests add is not detected.
+
+    Args:
+        store: the table.
+        snapshot: the snapshot to read.
+        columns: columns of `ENTRY_SCHEMA` to return.
+        partitions: partitions to include (serialised rows), or None for all.
+        only: names of the manifests to read, or None for all; with names the last part is incomplete.
+        keep: filter for entries, applied to each decoded part; it must decide each entry by itself.
+
+    Yields:
+        Name of the manifest and its entries.
+
+    Raises:
+        CorruptFile: a manifest list or manifest is damaged; the message names it.
     """
     needed = [field.name for field in ENTRY_SCHEMA if field.name in {*columns, *manifests.IDENTITY_COLUMNS}]
     metas = manifests.data_manifests(store, snapshot)
     metas = manifests.prune(metas, store.schema.partition_types, partitions, None, None)
-    gone, read = _taken_away(store, metas, needed)
-    doubtful: list[pa.Table] = []
+    deleted_names, preread = _read_deletions(store, metas, needed)
+    possibly_deleted: list[pa.Table] = []
 
     def narrow(entries: pa.Table) -> pa.Table:
-        """What is kept, and all that some manifest takes away."""
+        """Return the entries to keep, and all entries that some manifest deletes."""
         part = manifests.keep_rows(entries.select(needed), partitions, None, None)
-        if not len(gone):
+        if not len(deleted_names):
             return keep(part)
-        met = pc.is_in(part.column("file_name"), gone)
-        return pa.concat_tables([keep(part.filter(pc.invert(met))), part.filter(met)])
+        is_deleted = pc.is_in(part.column("file_name"), deleted_names)
+        return pa.concat_tables([keep(part.filter(pc.invert(is_deleted))), part.filter(is_deleted)])
 
     for meta in metas:
         if only is not None and meta.file_name not in only:
             continue
-        part = read.pop(meta.file_name, None)
+        part = preread.pop(meta.file_name, None)
         part = manifests.read_manifest(store, meta, narrow) if part is None else narrow(part)
-        if len(gone):
-            met = pc.is_in(part.column("file_name"), gone)
-            doubtful.append(part.filter(met))
-            part = part.filter(pc.invert(met))
-        # A decoder's arrays are views of larger buffers, or longer than what they hold.
+        if len(deleted_names):
+            is_deleted = pc.is_in(part.column("file_name"), deleted_names)
+            possibly_deleted.append(part.filter(is_deleted))
+            part = part.filter(pc.invert(is_deleted))
+        # Arrays of a decoder are views of larger buffers, so a copy saves memory.
         yield meta.file_name, part.select(list(columns)).combine_chunks()
-    if doubtful:
-        left = _added(merge_entries(pa.concat_tables(doubtful), store.snapshot_path(snapshot.id)))
-        yield "", keep(left.select(list(columns)))
+    if possibly_deleted:
+        remaining = _keep_additions(merge_entries(pa.concat_tables(possibly_deleted), store.snapshot_path(snapshot.id)))
+        yield "", keep(remaining.select(list(columns)))
 
 
-def _taken_away(
+def _read_deletions(
     store: TableStore, metas: Sequence[ManifestFileMeta], needed: list[str]
 ) -> tuple[pa.Array, dict[str, pa.Table]]:
-    """Names of the files that manifests take away, and what small manifests among those hold, which are read again soon."""
-    names, kept, room = [arrow_array([], pa.string())], {}, _KEPT_BYTES
+    """Return the names of all deleted files, and the decoded small manifests that contain deletions."""
+    names, decoded, free_bytes = [arrow_array([], pa.string())], {}, _KEPT_BYTES
     for meta in metas:
         if meta.num_deleted_files > 0:
             entries = manifests.read_manifest(store, meta, lambda part: part.select(needed))
-            taken = entries.column("file_name").filter(pc.equal(entries.column("kind"), DELETE))
-            names.append(one_array(taken, pa.string()))
-            if meta.file_size <= room:
-                kept[meta.file_name], room = entries, room - meta.file_size
-    return pa.concat_arrays(names), kept
+            deleted_names = entries.column("file_name").filter(pc.equal(entries.column("kind"), DELETE))
+            names.append(one_array(deleted_names, pa.string()))
+            if meta.file_size <= free_bytes:
+                decoded[meta.file_name], free_bytes = entries, free_bytes - meta.file_size
+    return pa.concat_arrays(names), decoded
 
 
 @dataclass(frozen=True)
 class Search:
-    """Live files to find: those of ``names`` in these partitions and buckets, and with ``tree`` all above level 0 there.
+    """Description of live files to find: named files and, with ``tree``, all files above level 0.
 
-    ``sought`` (name, level) and ``anywhere`` (names, on whichever level): those of which it has to be known whether they are live;
-    others come along where a manifest that is read lists them. ``columns`` of `ENTRY_SCHEMA`, the identity's among them.
+    A manifest that is read may add further files to the result.
+
+    Attributes:
+        partitions: partitions to search (serialised rows).
+        buckets: buckets to search.
+        names: names of files to return if a manifest lists them.
+        sought: (name, level) of files whose state must be determined.
+        columns: columns of `ENTRY_SCHEMA` to return, including those of an entry's identity.
+        anywhere: names of files whose state must be determined, on any level.
+        tree: whether to include all files above level 0.
     """
 
     partitions: list[bytes]
@@ -101,66 +121,82 @@ class Search:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to look for."""
+        """Whether the search asks for no file."""
         return not (self.sought or self.anywhere or self.tree)
 
     def keep(self, entries: pa.Table) -> pa.Table:
-        """Those of ``entries`` that are looked for: chosen by their identity alone, so that additions and deletions go together."""
+        """Return the matching entries.
+
+        The choice depends only on an entry's identity, so an addition and its deletion stay together.
+        """
         entries = manifests.keep_rows(entries.select(self.columns), self.partitions, self.buckets, None)
-        met = pc.is_in(entries.column("file_name"), arrow_array(self.names, pa.string()))
-        return entries.filter(pc.or_(met, pc.greater(entries.column("level"), 0)) if self.tree else met)
+        matches = pc.is_in(entries.column("file_name"), arrow_array(self.names, pa.string()))
+        return entries.filter(pc.or_(matches, pc.greater(entries.column("level"), 0)) if self.tree else matches)
 
     def is_done(self, live: set[NameOnLevel]) -> bool:
-        """Whether all that is sought is among those found ``live``."""
+        """Return whether all sought files are among the ``live`` ones."""
         return self.sought <= live and self.anywhere <= {name for name, _ in live}
 
 
 def find_live(
     store: TableStore, snapshot: Snapshot, search: Search, metas: Sequence[ManifestFileMeta] | None = None
 ) -> pa.Table:
-    """The live entries that ``search`` looks for, in manifest order; what is sought and not live has none. ``metas``: its manifests, where they are known.
+    """Return the live entries that match a search, in manifest order.
 
-    Read are manifests that may hold its buckets: those with deletions, those that may list the tree, and of the others as many as it takes,
-    from both ends: compactions take the newest files, recoveries the oldest. Raises CorruptFile naming the list or manifest.
+    It reads only manifests that may list the buckets: those with deletions, those that may list the tree, and as many
+    others as necessary. Others are read from both ends, because compactions take the newest files and recoveries the
+    oldest.
+
+    Args:
+        store: the table.
+        snapshot: the snapshot to read.
+        search: the files to find; a file that is not live has no entry in the result.
+        metas: the snapshot's manifests if the caller has them, or None.
+
+    Returns:
+        A table with the columns of the search.
+
+    Raises:
+        CorruptFile: a manifest list or manifest is damaged; the message names it.
     """
     if search.is_empty:
         return manifests.NO_ENTRIES.select(search.columns)
     metas = manifests.data_manifests(store, snapshot) if metas is None else metas
-    may_hold = manifests.prune(metas, store.schema.partition_types, search.partitions, search.buckets, None)
+    candidates = manifests.prune(metas, store.schema.partition_types, search.partitions, search.buckets, None)
     parts: dict[str, pa.Table] = {}
     others = []
-    for meta in may_hold:
+    for meta in candidates:
         if meta.num_deleted_files > 0 or (search.tree and (meta.max_level is None or meta.max_level > 0)):
             parts[meta.file_name] = manifests.read_manifest(store, meta, search.keep)
         else:
             others.append(meta)
-    gone = _listed(parts.values(), DELETE)
-    live = _listed(parts.values(), ADD) - gone  # all deletions are known
+    deleted = _names_on_levels(parts.values(), DELETE)
+    live = _names_on_levels(parts.values(), ADD) - deleted  # all deletions are known
     for meta in _from_both_ends(others):
         if search.is_done(live):
             break
         part = parts[meta.file_name] = manifests.read_manifest(store, meta, search.keep)
-        live |= _listed([part], ADD) - gone
-    ordered = [parts[meta.file_name] for meta in may_hold if meta.file_name in parts]
-    nothing = manifests.NO_ENTRIES.select(search.columns)
-    return _added(merge_entries(pa.concat_tables([nothing, *ordered]), store.snapshot_path(snapshot.id)))
+        live |= _names_on_levels([part], ADD) - deleted
+    ordered = [parts[meta.file_name] for meta in candidates if meta.file_name in parts]
+    no_entries = manifests.NO_ENTRIES.select(search.columns)
+    return _keep_additions(merge_entries(pa.concat_tables([no_entries, *ordered]), store.snapshot_path(snapshot.id)))
 
 
-def _added(entries: pa.Table) -> pa.Table:
+def _keep_additions(entries: pa.Table) -> pa.Table:
     return entries.filter(pc.equal(entries.column("kind"), ADD))
 
 
-def _listed(parts: Iterable[pa.Table], kind: int) -> set[NameOnLevel]:
-    """Files that entries of ``kind`` name: one tuple a file that is looked for."""
-    found: set[NameOnLevel] = set()
+def _names_on_levels(parts: Iterable[pa.Table], kind: int) -> set[NameOnLevel]:
+    """Return (name, level) of the entries of one kind; one tuple per file that the search asks for."""
+    names: set[NameOnLevel] = set()
     for part in parts:
-        chosen = part.filter(pc.equal(part.column("kind"), kind))
-        found.update(zip(chosen.column("file_name").to_pylist(), chosen.column("level").to_pylist(), strict=True))
-    return found
+        entries = part.filter(pc.equal(part.column("kind"), kind))
+        names.update(zip(entries.column("file_name").to_pylist(), entries.column("level").to_pylist(), strict=True))
+    return names
 
 
 def _from_both_ends(metas: Sequence[ManifestFileMeta]) -> Iterator[ManifestFileMeta]:
-    """The newest, the oldest, the second newest and so on."""
+    """Yield the newest, the oldest, the second newest and so on."""
     half = len(metas) // 2
     for newer, older in zip_longest(reversed(metas[half:]), metas[:half]):
         yield from (meta for meta in (newer, older) if meta is not None)

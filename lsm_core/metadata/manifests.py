@@ -1,4 +1,4 @@
-"""Manifest lists and manifests of a snapshot, streamed and columnar: how a table with 900,000 files stays quick."""
+"""Manifest lists and manifests of a snapshot, streamed and columnar, so that a table with 900,000 files stays fast."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ from lsm_core.storage import done_in_turn, place_of
 from lsm_core.types import DataType
 
 _FAST_FROM = 500  # entries; below this, starting DataFusion costs more than it saves
-_WHOLE_ROWS = 65_536  # entries that DataFusion decodes at a time where all are kept
-_SLICE_ROWS = 8_192  # and where each slice is narrowed
-_REMEMBERED_BYTES = 16 * 1024
-_KEPT_BYTES = 1 << 20
+_WHOLE_ROWS = 65_536  # batch size of DataFusion if all entries are kept
+_SLICE_ROWS = 8_192  # batch size of DataFusion if each slice is narrowed
+_REMEMBERED_BYTES = 16 * 1024  # largest file whose decoded form is cached
+_KEPT_BYTES = 1 << 20  # largest file whose bytes are cached
 NO_ENTRIES = empty_table(ENTRY_SCHEMA)
 IDENTITY_COLUMNS = (
     "kind",
@@ -59,17 +59,37 @@ IDENTITY_COLUMNS = (
 
 
 def read_list(store: TableStore, name: str, size: int | None = None) -> list[ManifestFileMeta]:
-    """Return the rows of a manifest list. Raises CorruptFile when it is missing, cut short or not ``size`` bytes long.
+    """Return the rows of a manifest list.
 
-    Source class: ``ManifestList``. Java trusts recorded sizes and silently loses rows when they are wrong, so we check.
+    Java trusts recorded sizes and silently loses rows if they are wrong, so the size is checked here.
+
+    Args:
+        store: the table.
+        name: file name of the list.
+        size: recorded size in bytes, or None if unknown.
+
+    Returns:
+        One row per manifest.
+
+    Raises:
+        CorruptFile: the list is missing, truncated, or its size is not ``size``.
+
+    Source: ``ManifestList``.
     """
     path = store.manifest_path(name)
     data = _read(store, path, size)
-    return list(_decoded_list(data, path)) if len(data) <= _REMEMBERED_BYTES else decode_manifest_list(data, path)
+    return list(_decode_list_cached(data, path)) if len(data) <= _REMEMBERED_BYTES else decode_manifest_list(data, path)
 
 
 def write_list(store: TableStore, metas: Sequence[ManifestFileMeta]) -> tuple[str, int]:
-    """Write a manifest list and return its name and exact size in bytes. Raises StorageFull."""
+    """Write a manifest list.
+
+    Returns:
+        Its name and exact size in bytes.
+
+    Raises:
+        StorageFull: the storage is full.
+    """
     name = store.new_file_name("manifest-list-")
     data = encode_manifest_list(list(metas))
     _write(store, store.manifest_path(name), data)
@@ -77,60 +97,94 @@ def write_list(store: TableStore, metas: Sequence[ManifestFileMeta]) -> tuple[st
 
 
 Narrowing = Callable[[pa.Table], pa.Table]
-"""What is kept of entries, row by row and column by column: what it makes of slices is together what it makes of the whole."""
+"""Filter of rows and columns of manifest entries; applied to slices it must give the same as applied to the whole
+table.
+"""
 
 
 def read_manifest(store: TableStore, meta: ManifestFileMeta, narrow: Narrowing | None = None) -> pa.Table:
-    """Return a manifest's entries (`ENTRY_SCHEMA`), unmerged and in order. Raises CorruptFile naming the file.
+    """Return a manifest's entries (`ENTRY_SCHEMA`), unmerged and in order.
 
-    ``narrow``: what is kept of them. A large manifest is then narrowed as it is decoded, some thousand entries at a time, so that no
-    more than these are ever in memory with all that they hold.
+    A large manifest is narrowed during decoding, some thousand entries at a time. So only one slice is in memory
+    with all its columns.
+
+    Args:
+        store: the table.
+        meta: the manifest.
+        narrow: filter for the entries, or None to keep all.
+
+    Returns:
+        The entries that ``narrow`` keeps.
+
+    Raises:
+        CorruptFile: the manifest is missing or damaged; the message names it.
     """
     path = store.manifest_path(meta.file_name)
-    return _entries(meta, path, _read(store, path, meta.file_size), narrow)
+    return _decode_entries(meta, path, _read(store, path, meta.file_size), narrow)
 
 
 def iter_entries(
     store: TableStore, metas: Sequence[ManifestFileMeta], narrow: Narrowing | None = None
 ) -> Iterator[pa.Table]:
-    """Yield the entries of each manifest in turn: only one is held at a time. Raises CorruptFile. ``narrow``: as for `read_manifest`.
+    """Yield the entries of each manifest in turn; only one manifest is in memory at a time.
 
-    Where reading is a request the next few are under way meanwhile.
+    In object stores, the next few files are requested in advance.
+
+    Args:
+        store: the table.
+        metas: the manifests.
+        narrow: filter for the entries, or None to keep all; see :func:`read_manifest`.
+
+    Yields:
+        The entries of one manifest.
+
+    Raises:
+        CorruptFile: a manifest is missing or damaged; the message names it.
     """
     paths = [store.manifest_path(meta.file_name) for meta in metas]
     reads = [partial(_read, store, path, meta.file_size) for path, meta in zip(paths, metas, strict=True)]
     for meta, path, data in zip(metas, paths, done_in_turn(reads, at_once=bool(place_of(store.root))), strict=True):
-        yield _entries(meta, path, data, narrow)
+        yield _decode_entries(meta, path, data, narrow)
 
 
-def _entries(meta: ManifestFileMeta, path: str, data: bytes, narrow: Narrowing | None) -> pa.Table:
+def _decode_entries(meta: ManifestFileMeta, path: str, data: bytes, narrow: Narrowing | None) -> pa.Table:
     expected = meta.num_added_files + meta.num_deleted_files
     if expected >= _FAST_FROM:
         fast = fast_decode(data, path, expected, narrow)
         if fast is not None:
             return fast
-    entries = (_decoded if len(data) <= _REMEMBERED_BYTES else decode_manifest)(data, path, expected)
+    entries = (_decode_cached if len(data) <= _REMEMBERED_BYTES else decode_manifest)(data, path, expected)
     if entries.num_rows != expected:
-        raise CorruptFile(path, f"holds {entries.num_rows} entries, its manifest list says {expected}")
+        raise CorruptFile(path, f"holds {entries.num_rows} entries, but its manifest list records {expected}")
     return entries if narrow is None else narrow(entries)
 
 
-# Small manifests and lists of them, decoded once: a plan, its execution and its commit read the same ones, and check them each time.
-_decoded = lru_cache(maxsize=256)(decode_manifest)
-_decoded_list = lru_cache(maxsize=64)(decode_manifest_list)
+# Small manifests and lists are decoded once: a plan, its execution and its commit read the same files.
+_decode_cached = lru_cache(maxsize=256)(decode_manifest)
+_decode_list_cached = lru_cache(maxsize=64)(decode_manifest_list)
 
 
 def write_manifests(store: TableStore, entries: pa.Table | Iterable[pa.Table]) -> list[ManifestFileMeta]:
-    """Write entries (`ENTRY_SCHEMA`) in order into manifests of about ``manifest.target-file-size``; none for no entries.
+    """Write entries in order into manifests of about ``manifest.target-file-size``.
 
-    Of many tables, as they come, no more is held than fills two manifests. Files already written are removed when a later one, or a
-    table, fails. Raises StorageFull.
+    An iterator of tables is consumed in steps: at most the content of two manifests is in memory. If a write or a table
+    fails, the files already written are deleted.
+
+    Args:
+        store: the table.
+        entries: a table or an iterable of tables (`ENTRY_SCHEMA`).
+
+    Returns:
+        The new manifests; none for no entries.
+
+    Raises:
+        StorageFull: the storage is full.
     """
     written: list[ManifestFileMeta] = []
     tables = [entries] if isinstance(entries, pa.Table) else entries
     parts = (table.select(ENTRY_SCHEMA.names) for table in tables)
     try:
-        for part, data in _rolled(parts, store.options.manifest_target_size):
+        for part, data in _split_manifests(parts, store.options.manifest_target_size):
             name = store.new_file_name("manifest-")
             _write(store, store.manifest_path(name), data)
             written.append(manifest_meta(part, name, len(data), store.schema.partition_types, store.schema.id))
@@ -142,17 +196,29 @@ def write_manifests(store: TableStore, entries: pa.Table | Iterable[pa.Table]) -
 
 
 def base_list(store: TableStore, snapshot: Snapshot) -> list[ManifestFileMeta]:
-    """Return the manifests that the snapshot carried over. Raises CorruptFile."""
+    """Return the manifests that the snapshot inherits.
+
+    Raises:
+        CorruptFile: the manifest list is missing or damaged.
+    """
     return read_list(store, snapshot.base_manifest_list, snapshot.base_manifest_list_size)
 
 
 def delta_list(store: TableStore, snapshot: Snapshot) -> list[ManifestFileMeta]:
-    """Return the manifests of the snapshot's own changes. Raises CorruptFile."""
+    """Return the manifests of the snapshot's own changes.
+
+    Raises:
+        CorruptFile: the manifest list is missing or damaged.
+    """
     return read_list(store, snapshot.delta_manifest_list, snapshot.delta_manifest_list_size)
 
 
 def data_manifests(store: TableStore, snapshot: Snapshot) -> list[ManifestFileMeta]:
-    """Return all manifests that make up the snapshot's state, in the order in which they merge. Raises CorruptFile."""
+    """Return all manifests of the snapshot's state, in merge order.
+
+    Raises:
+        CorruptFile: a manifest list is missing or damaged.
+    """
     return [*base_list(store, snapshot), *delta_list(store, snapshot)]
 
 
@@ -167,16 +233,30 @@ def live_entries(
     choose: Callable[[list[ManifestFileMeta]], list[ManifestFileMeta]] | None = None,
     keep: Callable[[pa.Table], pa.Table] | None = None,
 ) -> pa.Table:
-    """Return the files that are live in ``snapshot``: merged ADD entries, columns of `ENTRY_SCHEMA` (or ``columns``).
+    """Return the live files of a snapshot as merged ADD entries.
 
-    ``partitions``, ``buckets`` and ``levels`` prune whole manifests by their recorded ranges, then entries. ``choose`` picks
-    the manifests to read; ``keep`` filters the entries of each, by nothing but partition, bucket and level (else an ADD could
-    stay without the DELETE that cancels it). Asking for fewer columns keeps large tables small in memory. Raises CorruptFile
-    naming the list or manifest.
+    ``partitions``, ``buckets`` and ``levels`` prune whole manifests by their recorded ranges, then single entries.
+
+    Args:
+        store: the table.
+        snapshot: the snapshot to read.
+        partitions: partitions to include (serialised rows), or None for all.
+        buckets: buckets to include, or None for all.
+        levels: levels to include, or None for all.
+        columns: columns of `ENTRY_SCHEMA` to return, or None for all; fewer columns save memory on large tables.
+        choose: selects the manifests to read, or None for all.
+        keep: filters the entries of each manifest, by partition, bucket and level only. Otherwise an ADD could stay
+            without the DELETE that cancels it.
+
+    Returns:
+        One row per live file.
+
+    Raises:
+        CorruptFile: a manifest list or manifest is damaged; the message names it.
     """
     names = ENTRY_SCHEMA.names if columns is None else list(columns)
     if partitions is not None and partitions and not store.schema.partition_keys:
-        partitions = None  # all entries have the one empty partition
+        partitions = None  # all entries are in the single empty partition
     metas = data_manifests(store, snapshot)
     metas = prune(metas, store.schema.partition_types, partitions, buckets, levels)
     metas = metas if choose is None else choose(metas)
@@ -191,20 +271,21 @@ def live_entries(
         return NO_ENTRIES.select(names)
     merged = merge_entries(pa.concat_tables(parts), store.snapshot_path(snapshot.id))
     added = pc.equal(merged.column("kind"), arrow_scalar(0))
-    # A deletion without its addition is rare, and leaving out no row would still copy all of them.
+    # A deletion without its addition is rare, and a filter that removes nothing would still copy all rows.
     return (merged if pc.all(added, min_count=0).as_py() else merged.filter(added)).select(names)
 
 
 def iter_live(store: TableStore, snapshot: Snapshot) -> Iterator[pa.Table]:
-    """Yield the files that are live in ``snapshot`` (`ENTRY_SCHEMA`), manifest by manifest, in memory of the deletions alone.
+    """Yield the live files of a snapshot (`ENTRY_SCHEMA`), manifest by manifest; only the deletions stay in memory.
 
-    Raises CorruptFile naming the list or manifest.
+    Raises:
+        CorruptFile: a manifest list or manifest is damaged; the message names it.
     """
     metas = data_manifests(store, snapshot)
     with_deletions = [meta for meta in metas if meta.num_deleted_files]
-    gone = [read_manifest(store, meta, _deletions) for meta in with_deletions]
+    deletions = [read_manifest(store, meta, _select_deletions) for meta in with_deletions]
     try:
-        cancelling = Cancelling(pa.concat_tables([NO_ENTRIES.select(IDENTITY_COLUMNS), *gone]))
+        cancelling = Cancelling(pa.concat_tables([NO_ENTRIES.select(IDENTITY_COLUMNS), *deletions]))
     except HashesMeet:
         yield live_entries(store, snapshot)
         return
@@ -212,26 +293,31 @@ def iter_live(store: TableStore, snapshot: Snapshot) -> Iterator[pa.Table]:
         yield cancelling.survivors(entries)
 
 
-def _deletions(entries: pa.Table) -> pa.Table:
+def _select_deletions(entries: pa.Table) -> pa.Table:
     return entries.filter(pc.equal(entries.column("kind"), 1)).select(IDENTITY_COLUMNS)
 
 
 def delta_entries(store: TableStore, snapshot: Snapshot) -> pa.Table:
-    """Return the snapshot's own changes (`ENTRY_SCHEMA`), unmerged and in order. Raises CorruptFile."""
+    """Return the snapshot's own changes (`ENTRY_SCHEMA`), unmerged and in order.
+
+    Raises:
+        CorruptFile: a manifest list or manifest is damaged.
+    """
     return entries_of(store, delta_list(store, snapshot))
 
 
 def changelog_list(store: TableStore, snapshot: Snapshot) -> list[ManifestFileMeta] | None:
-    """Return the manifests of the snapshot's changelog; empty without a changelog.
+    """Return the manifests of the snapshot's changelog.
 
-    Java's expiry of a snapshot deletes its changelog with the list, also where a tag keeps the snapshot (`SnapshotDeletion`). A
-    rollback to the tag makes it a snapshot again, so that a list that is missing means that the changelog expired.
+    Java deletes the changelog and its list when a snapshot expires, even if a tag keeps the snapshot
+    (`SnapshotDeletion`). A rollback to the tag restores the snapshot, so a missing list means that the changelog has
+    expired.
 
     Returns:
-        The manifests, None where the list is not there any more.
+        The manifests; empty without a changelog, None if the list no longer exists.
 
     Raises:
-        CorruptFile: The list is there and cannot be read.
+        CorruptFile: the list exists but cannot be read.
     """
     if snapshot.changelog_manifest_list is None:
         return []
@@ -244,27 +330,45 @@ def changelog_list(store: TableStore, snapshot: Snapshot) -> list[ManifestFileMe
 
 
 def changelog_entries(store: TableStore, snapshot: Snapshot) -> pa.Table:
-    """Return the snapshot's changelog files (`ENTRY_SCHEMA`), empty without a changelog or where it expired. Raises CorruptFile."""
+    """Return the snapshot's changelog files (`ENTRY_SCHEMA`); empty without a changelog or if it has expired.
+
+    Raises:
+        CorruptFile: a manifest list or manifest is damaged.
+    """
     return entries_of(store, changelog_list(store, snapshot) or [])
 
 
 def entries_of(store: TableStore, metas: Sequence[ManifestFileMeta]) -> pa.Table:
-    """Return the entries of several manifests one after the other, unmerged. Raises CorruptFile."""
+    """Return the unmerged entries of several manifests, concatenated in order.
+
+    Raises:
+        CorruptFile: a manifest is missing or damaged.
+    """
     return pa.concat_tables([NO_ENTRIES, *iter_entries(store, metas)])
 
 
 def index_entries(store: TableStore, snapshot: Snapshot) -> list[IndexManifestEntry]:
-    """Return the snapshot's index files (hash indexes, deletion vectors). Raises CorruptFile."""
+    """Return the snapshot's index files (hash indexes, deletion vectors).
+
+    Raises:
+        CorruptFile: the index manifest is missing or damaged.
+    """
     if snapshot.index_manifest is None:
         return []
     path = store.manifest_path(snapshot.index_manifest)
     data = _read(store, path, None)
-    return list(_decoded_indexes(data, path)) if len(data) <= _REMEMBERED_BYTES else decode_index_manifest(data, path)
+    return (
+        list(_decode_indexes_cached(data, path))
+        if len(data) <= _REMEMBERED_BYTES
+        else decode_index_manifest(data, path)
+    )
 
 
 @lru_cache(maxsize=64)
-def _decoded_indexes(data: bytes, path: str) -> tuple[IndexManifestEntry, ...]:
-    """The entries of a small index manifest, decoded once: a read asks for its vectors, and whether they are in place."""
+def _decode_indexes_cached(data: bytes, path: str) -> tuple[IndexManifestEntry, ...]:
+    """Return the entries of a small index manifest; cached, because a read needs both its vectors and the check of
+    their places.
+    """
     return tuple(decode_index_manifest(data, path))
 
 
@@ -274,9 +378,21 @@ def write_index_manifest(
     keep: Sequence[bool],
     added: Sequence[IndexManifestEntry],
 ) -> str | None:
-    """Write the index manifest that follows ``previous`` (a name), whose entries stay where ``keep``, and return its name.
+    """Write the index manifest that follows an earlier one.
 
-    None when nothing is left; the old name when nothing changes. Raises CorruptFile, UnsupportedFeature, StorageFull.
+    Args:
+        store: the table.
+        previous: name of the earlier index manifest, or None.
+        keep: whether each of its entries stays.
+        added: new entries.
+
+    Returns:
+        The new name, ``previous`` if nothing changes, or None if no entry remains.
+
+    Raises:
+        CorruptFile: the earlier index manifest is damaged.
+        UnsupportedFeature: the earlier index manifest has content that cannot be carried over.
+        StorageFull: the storage is full.
     """
     if all(keep) and not added:
         return previous
@@ -293,9 +409,9 @@ def write_index_manifest(
 
 
 def _read(store: TableStore, path: str, size: int | None) -> bytes:
-    """The bytes of a manifest, a list of them or an index manifest, whose names are never given twice.
+    """Return the bytes of a manifest, manifest list or index manifest, whose names are never reused.
 
-    In an object store small ones are asked for once: a plan, its execution and its commit read the same ones.
+    In object stores, small files are cached: a plan, its execution and its commit read the same ones.
     """
     data: bytes | None = store.kept.get(("manifest", path))
     if data is None:
@@ -303,39 +419,49 @@ def _read(store: TableStore, path: str, size: int | None) -> bytes:
             data = store.file_io.read_bytes(path)
         except FileNotFoundError as error:
             raise CorruptFile(path, "the file is missing") from error
-        _keep(store, path, data)
+        _cache(store, path, data)
     if size is not None and len(data) != size:
-        raise CorruptFile(path, f"has {len(data)} bytes, {size} are recorded")
+        raise CorruptFile(path, f"has {len(data)} bytes, but {size} are recorded")
     return data
 
 
 def _write(store: TableStore, path: str, data: bytes) -> None:
     with store.file_io.open_output(path) as out:
         out.write(data)
-    _keep(store, path, data)
+    _cache(store, path, data)
 
 
-def _keep(store: TableStore, path: str, data: bytes) -> None:
+def _cache(store: TableStore, path: str, data: bytes) -> None:
     if len(data) <= _KEPT_BYTES and place_of(store.root):
         store.kept.put(("manifest", path), data, len(data))
 
 
-# -- decoding at speed: DataFusion's Avro reader is many times faster than going record by record ----------------------
+# -- fast decoding: DataFusion's Avro reader is many times faster than decoding record by record -----------------------
 
 
 _LOG = logging.getLogger(__name__)
 
 
 def fast_decode(data: bytes, path: str, rows: int | None = None, narrow: Narrowing | None = None) -> pa.Table | None:
-    """The entries (`ENTRY_SCHEMA`) of a manifest's bytes, or what ``narrow`` keeps of them; None where DataFusion cannot read them (the log says why).
+    """Decode a manifest with DataFusion.
 
-    ``rows``: how many the manifest list recorded; None for another number, for a file cut short may come out with rows missing and no
-    error. Raises :class:`CorruptFile` naming ``path`` for a broken header.
+    Args:
+        data: the manifest's bytes.
+        path: its path, for messages.
+        rows: the recorded number of entries, or None if unknown. A truncated file may lose rows without an error, so
+            another number gives None.
+        narrow: filter for the entries, or None to keep all.
+
+    Returns:
+        The entries (`ENTRY_SCHEMA`), or None if DataFusion cannot read them; the log gives the reason.
+
+    Raises:
+        CorruptFile: the header is damaged, or an entry is null.
     """
-    if not hasattr(os, "memfd_create"):  # Linux has it
+    if not hasattr(os, "memfd_create"):  # only Linux has it
         return None
     readable, wrapped = with_record_root(data, path)
-    # DataFusion reads files only, and takes a table's own path as a pattern and an address; memory has a plain one.
+    # DataFusion reads only files and interprets a path as pattern and URL; an in-memory file has a plain path.
     memory = os.memfd_create("manifest")
     try:
         with os.fdopen(os.dup(memory), "wb") as out:
@@ -345,7 +471,7 @@ def fast_decode(data: bytes, path: str, rows: int | None = None, narrow: Narrowi
         # One partition keeps the order of the records, on which the merge of adds and deletes depends.
         size = _WHOLE_ROWS if narrow is None else _SLICE_ROWS
         context = SessionContext(SessionConfig().with_target_partitions(1).with_batch_size(size))
-        parts, found = [], 0
+        parts, decoded_rows = [], 0
         for batch in context.read_avro(f"/proc/self/fd/{memory}", file_extension="").execute_stream():
             part = batch.to_pyarrow()
             if wrapped:
@@ -353,27 +479,27 @@ def fast_decode(data: bytes, path: str, rows: int | None = None, narrow: Narrowi
                 if entries.null_count:
                     raise CorruptFile(path, "a manifest entry is null")
                 part = pa.RecordBatch.from_struct_array(entries)
-            found += part.num_rows
-            whole = from_avro_table(pa.Table.from_batches([part]), path)
-            parts.append(whole if narrow is None else _copied(narrow(whole)))
-        if rows is not None and found != rows:
+            decoded_rows += part.num_rows
+            slice_entries = from_avro_table(pa.Table.from_batches([part]), path)
+            parts.append(slice_entries if narrow is None else _copy(narrow(slice_entries)))
+        if rows is not None and decoded_rows != rows:
             return None
         return pa.concat_tables(parts) if parts else None
     except BaseException as error:  # a panic inside the library arrives as a BaseException
         if isinstance(error, (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError)):
             raise
-        _LOG.warning("DataFusion cannot read manifest %s, so it is decoded record by record: %s", path, error)
+        _LOG.warning("DataFusion cannot read manifest %s; it is decoded record by record: %s", path, error)
         return None
     finally:
         os.close(memory)
 
 
-def _copied(table: pa.Table) -> pa.Table:
-    """``table`` in memory of its own: as long as one column of a decoder's batch is there, all of them are."""
+def _copy(table: pa.Table) -> pa.Table:
+    """Return a copy of ``table`` with its own memory; one column would keep the whole decoder batch alive."""
     return pa.concat_tables([table, table.slice(0, 0)]).combine_chunks()
 
 
-# -- pruning: manifests and entries that cannot matter, by the ranges that the manifest list records -------------------
+# -- pruning: skip manifests and entries by the ranges in the manifest list --------------------------------------------
 
 
 Row = tuple[Any, ...]
@@ -386,14 +512,25 @@ def prune(
     buckets: Collection[int] | None,
     levels: Collection[int] | None,
 ) -> list[ManifestFileMeta]:
-    """Return the manifests that may hold entries of the wanted partitions, buckets and levels; unknown ranges are kept."""
+    """Return the manifests that may contain entries of the given partitions, buckets and levels.
+
+    Args:
+        metas: the manifests.
+        types: types of the partition columns.
+        partitions: partitions (serialised rows), or None for all.
+        buckets: buckets, or None for all.
+        levels: levels, or None for all.
+
+    Returns:
+        The remaining manifests, in order; a manifest without a recorded range remains.
+    """
     wanted = None if partitions is None else [decode_row(p, types) for p in partitions]
     return [
         meta
         for meta in metas
-        if _meets(meta.min_bucket, meta.max_bucket, buckets)
-        and _meets(meta.min_level, meta.max_level, levels)
-        and (wanted is None or _may_hold(meta, types, wanted))
+        if _overlaps(meta.min_bucket, meta.max_bucket, buckets)
+        and _overlaps(meta.min_level, meta.max_level, levels)
+        and (wanted is None or _may_contain(meta, types, wanted))
     ]
 
 
@@ -403,9 +540,9 @@ def keep_rows(
     buckets: Collection[int] | None,
     levels: Collection[int] | None,
 ) -> pa.Table:
-    """Return only the entries of the wanted partitions, buckets and levels.
+    """Return the entries of the given partitions, buckets and levels; None means all.
 
-    All three are part of an entry's identity, so an ADD and the DELETE that cancels it stay or go together.
+    All three belong to an entry's identity, so an ADD and the DELETE that cancels it are kept or dropped together.
     """
     for name, values in (("partition", partitions), ("bucket", buckets), ("level", levels)):
         if values is not None:
@@ -414,91 +551,103 @@ def keep_rows(
     return entries
 
 
-def _meets(low: int | None, high: int | None, wanted: Collection[int] | None) -> bool:
+def _overlaps(low: int | None, high: int | None, wanted: Collection[int] | None) -> bool:
     if wanted is None or low is None or high is None:
         return True
     return any(low <= value <= high for value in wanted)
 
 
-def _may_hold(meta: ManifestFileMeta, types: Sequence[DataType], wanted: Sequence[Row]) -> bool:
+def _may_contain(meta: ManifestFileMeta, types: Sequence[DataType], wanted: Sequence[Row]) -> bool:
     stats = meta.partition_stats
     if not types:
         return bool(wanted)
     try:
         low, high = decode_row(stats.min_values, types), decode_row(stats.max_values, types)
-    except (DredgeError, ValueError, IndexError) as error:  # statistics of another arity say nothing
+    except (DredgeError, ValueError, IndexError) as error:  # statistics of other columns do not help
         _LOG.info("manifest %s is not pruned by its partition statistics: %s", meta.file_name, error)
         return True
     nulls = stats.null_counts or ()
-    return any(_row_may_be_in(row, low, high, nulls) for row in wanted)
+    return any(_range_may_contain(row, low, high, nulls) for row in wanted)
 
 
-def _row_may_be_in(row: Row, low: Row, high: Row, nulls: Sequence[int | None]) -> bool:
-    for at, value in enumerate(row):
+def _range_may_contain(row: Row, low: Row, high: Row, nulls: Sequence[int | None]) -> bool:
+    for column, value in enumerate(row):
         if value is None:
-            if at < len(nulls) and nulls[at] == 0:
+            if column < len(nulls) and nulls[column] == 0:
                 return False
-        elif low[at] is not None and high[at] is not None:
-            # Said this way a NaN proves nothing: every comparison with one is false. Nor do values that do not compare.
+        elif low[column] is not None and high[column] is not None:
+            # Every comparison with NaN is false, so NaN excludes nothing; values that cannot be compared do not either.
             with suppress(TypeError):
-                if value < low[at] or value > high[at]:
+                if value < low[column] or value > high[column]:
                     return False
     return True
 
 
-# -- writing: entries cut into manifests of bounded size ---------------------------------------------------------------
+# -- writing: split entries into manifests of bounded size -------------------------------------------------------------
 
 
-_FIRST_TRY = 8_192  # entries encoded before the size of one is known
-_AIM, _SLACK = 1.08, 1.2
-_MOST_TRIES = 4
+_FIRST_ROWS = 8_192  # entries of the first attempt, before the size of an entry is known
+_AIM, _SLACK = 1.08, 1.2  # intended and largest size of a manifest, as factors of the target size
+_MAX_ATTEMPTS = 4
 
 
-def _rolled(parts: Iterator[pa.Table], target: int) -> Iterator[tuple[pa.Table, bytes]]:
-    """Yield consecutive slices with their encoded form, each of ``target`` bytes and a little more, the last of less (order is kept).
+def _split_manifests(parts: Iterator[pa.Table], target: int) -> Iterator[tuple[pa.Table, bytes]]:
+    """Yield consecutive slices with their encoded form, each slightly larger than ``target`` bytes; the last may be
+    smaller.
 
-    None is a little smaller than that, or every commit would merge it again (`commit.manifest_merge`).
+    Smaller manifests would be merged again by every commit (`commit.manifest_merge`).
     """
-    waiting, rows, tries = next(parts, NO_ENTRIES), _FIRST_TRY, 0
+    pending, rows, attempts = next(parts, NO_ENTRIES), _FIRST_ROWS, 0
     while True:
-        while waiting.num_rows <= rows and (more := next(parts, None)) is not None:
-            waiting = pa.concat_tables([waiting, more]) if waiting.num_rows else more
-        if not waiting.num_rows:
+        while pending.num_rows <= rows and (next_part := next(parts, None)) is not None:
+            pending = pa.concat_tables([pending, next_part]) if pending.num_rows else next_part
+        if not pending.num_rows:
             return
-        part = waiting.slice(0, rows)
+        part = pending.slice(0, rows)
         data = encode_manifest(part)
-        fitting = max(1, int(target * _AIM * part.num_rows / len(data)))
-        too_much = len(data) > target * _SLACK and fitting < part.num_rows
-        too_little = len(data) < target and part.num_rows < min(fitting, waiting.num_rows)
-        rows, tries = fitting, tries + 1
-        if (too_much or too_little) and tries < _MOST_TRIES:
+        target_rows = max(1, int(target * _AIM * part.num_rows / len(data)))
+        is_too_large = len(data) > target * _SLACK and target_rows < part.num_rows
+        is_too_small = len(data) < target and part.num_rows < min(target_rows, pending.num_rows)
+        rows, attempts = target_rows, attempts + 1
+        if (is_too_large or is_too_small) and attempts < _MAX_ATTEMPTS:
             continue
-        tries = 0
+        attempts = 0
         yield part, data
-        waiting = waiting.slice(part.num_rows)
+        pending = pending.slice(part.num_rows)
 
 
 def difference(store: TableStore, old: Sequence[ManifestFileMeta], new: Sequence[ManifestFileMeta]) -> pa.Table:
-    """What turns the live files of ``old`` manifests into those of ``new`` ones: deletions, then additions (`ENTRY_SCHEMA`).
+    """Return the changes from the live files of ``old`` manifests to those of ``new`` ones.
 
-    Manifests that both sides have say the same on both, so only the others are read; their entries are held in memory. Raises CorruptFile.
+    Manifests on both sides have equal content, so only the others are read; their entries are held in memory.
+
+    Args:
+        store: the table.
+        old: manifests of the earlier state.
+        new: manifests of the later state.
+
+    Returns:
+        Deletions, then additions (`ENTRY_SCHEMA`).
+
+    Raises:
+        CorruptFile: a manifest is damaged, or a file is added twice.
     """
-    names = [{meta.file_name for meta in side} for side in (old, new)]
-    went = entries_of(store, [meta for meta in old if meta.file_name not in names[1]])
-    came = entries_of(store, [meta for meta in new if meta.file_name not in names[0]])
-    both = pa.concat_tables([went.select(ENTRY_SCHEMA.names), came.select(ENTRY_SCHEMA.names)])
-    if not both.num_rows:
-        return both
-    signs = np.where(numpy_array(both.column("kind")) == ADD, 1, -1)
-    signs[: went.num_rows] *= -1
-    codes = identity_codes(both)
-    net = np.bincount(codes, weights=signs).astype(np.int64)
-    _, first = np.unique(codes, return_index=True)
+    file_names = [{meta.file_name for meta in side} for side in (old, new)]
+    old_entries = entries_of(store, [meta for meta in old if meta.file_name not in file_names[1]])
+    new_entries = entries_of(store, [meta for meta in new if meta.file_name not in file_names[0]])
+    entries = pa.concat_tables([old_entries.select(ENTRY_SCHEMA.names), new_entries.select(ENTRY_SCHEMA.names)])
+    if not entries.num_rows:
+        return entries
+    signs = np.where(numpy_array(entries.column("kind")) == ADD, 1, -1)
+    signs[: old_entries.num_rows] *= -1
+    identities = identity_codes(entries)
+    net = np.bincount(identities, weights=signs).astype(np.int64)
+    _, first_rows = np.unique(identities, return_index=True)
     if (np.abs(net) > 1).any():
-        row = int(first[int(np.argmax(np.abs(net) > 1))])
-        raise CorruptFile(store.manifest_dir, f"file {both.column('file_name')[row].as_py()} is added twice")
-    chosen = np.concatenate([first[net == -1], first[net == 1]])
+        row = int(first_rows[int(np.argmax(np.abs(net) > 1))])
+        raise CorruptFile(store.manifest_dir, f"file {entries.column('file_name')[row].as_py()} is added twice")
+    chosen = np.concatenate([first_rows[net == -1], first_rows[net == 1]])
     kinds = np.where(np.arange(len(chosen)) < int((net == -1).sum()), DELETE, ADD).astype(np.int8)
-    found = both.take(arrow_array(chosen))
-    place = found.schema.get_field_index("kind")
-    return found.set_column(place, ENTRY_SCHEMA.field("kind"), arrow_array(kinds))
+    changes = entries.take(arrow_array(chosen))
+    kind_column = changes.schema.get_field_index("kind")
+    return changes.set_column(kind_column, ENTRY_SCHEMA.field("kind"), arrow_array(kinds))

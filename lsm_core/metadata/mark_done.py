@@ -1,4 +1,7 @@
-"""Marking partitions done, for those who wait for their data: `partition.mark-done-action`. Source class: ``SuccessFileMarkDoneAction``."""
+"""Marking partitions as done for downstream consumers: `partition.mark-done-action`.
+
+Source: ``SuccessFileMarkDoneAction``.
+"""
 
 from __future__ import annotations
 
@@ -18,33 +21,57 @@ _KNOWN: Final = (_SUCCESS_FILE, "done-partition", "mark-event", "http-report", "
 
 
 def mark_partitions_done(store: TableStore, partitions: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Carry out `partition.mark-done-action` for whole partitions given as values; returns their paths below the table.
+    """Run `partition.mark-done-action` for whole partitions.
 
-    `success-file`: `_SUCCESS` in the partition's directory, JSON with when it was first and last marked (epoch ms by the table's clock). The
-    directory need not hold data. Raises InvalidOption for a table without partitions or an unknown action, InvalidFilter for what
-    is no whole partition, UnsupportedFeature for actions that need a metastore, a server or a Java class.
+    `success-file` writes `_SUCCESS` into the partition's directory: JSON with the first and last time of marking (epoch
+    ms, table clock). The directory need not contain data.
+
+    Args:
+        store: the table.
+        partitions: values of all partition columns, one mapping per partition.
+
+    Returns:
+        Paths of the partitions below the table.
+
+    Raises:
+        InvalidOption: the table has no partitions, or an action is unknown.
+        InvalidFilter: a mapping does not describe a whole partition.
+        UnsupportedFeature: an action needs a metastore, a server or a Java class.
     """
     if not store.schema.partition_keys:
-        raise InvalidOption("partitions", list(partitions), "nothing: the table has no partitions", store.name)
+        raise InvalidOption("partitions", list(partitions), "no value: the table has no partitions", store.name)
     return _mark(store, [partition_bytes(store.schema, values, store.name) for values in partitions])
 
 
 def mark_end_of_input(store: TableStore, partitions: Iterable[bytes]) -> list[str]:
-    """With `partition.end-input-to-done`, mark the partitions (serialised rows) that a batch has written; else nothing. Raises as above."""
+    """Mark the partitions that a batch has written, if `partition.end-input-to-done` is set.
+
+    Args:
+        store: the table.
+        partitions: serialised rows of the written partitions.
+
+    Returns:
+        Paths of the marked partitions; see :func:`mark_partitions_done` for the errors.
+    """
     if not store.options.get(_AT_END) or not store.schema.partition_keys:
         return []
     return _mark(store, list(dict.fromkeys(partitions)))
 
 
 def check_end_of_input(store: TableStore) -> None:
-    """With `partition.end-input-to-done`, raise before anything is written what :func:`mark_end_of_input` would."""
+    """Check before a write that :func:`mark_end_of_input` will be possible.
+
+    Raises:
+        InvalidOption: an action is unknown.
+        UnsupportedFeature: an action needs a metastore, a server or a Java class.
+    """
     if store.options.get(_AT_END) and store.schema.partition_keys:
         _require_known_actions(store)
 
 
 def _require_known_actions(store: TableStore) -> None:
-    wanted = [one.strip() for one in str(store.options.get(_ACTIONS)).split(",") if one.strip()]
-    for action in wanted:
+    actions = [action.strip() for action in str(store.options.get(_ACTIONS)).split(",") if action.strip()]
+    for action in actions:
         if action not in _KNOWN:
             raise InvalidOption(_ACTIONS, action, ", ".join(_KNOWN), store.name)
         if action != _SUCCESS_FILE:
@@ -59,14 +86,14 @@ def _mark(store: TableStore, partitions: Sequence[bytes]) -> list[str]:
         path = f"{store.root}/{name}/_SUCCESS"
         store.file_io.mkdirs(f"{store.root}/{name}")
         path = inside_really(store.root, path)
-        content = {"creationTime": _created(store, path) or now, "modificationTime": now}
+        content = {"creationTime": _read_creation_time(store, path) or now, "modificationTime": now}
         store.file_io.overwrite(path, pretty(content).encode())
         marked.append(name)
     return marked
 
 
-def _created(store: TableStore, path: str) -> int | None:
-    """When the partition was first marked; None when it never was, or nobody can read it (as Java has it)."""
+def _read_creation_time(store: TableStore, path: str) -> int | None:
+    """Return when the partition was first marked, or None if it was not or the file is unreadable (as in Java)."""
     try:
         return ObjectReader(parse_object(store.file_io.read_bytes(path), path), path).optional_integer("creationTime")
     except (FileNotFoundError, CorruptFile):

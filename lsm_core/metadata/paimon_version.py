@@ -1,8 +1,12 @@
-"""Which version of Paimon wrote a table's newest snapshots, by what each writer leaves in them.
+"""Detection of the Paimon version that wrote a table's newest snapshots, from the members of each snapshot.
 
-What the writers were seen to write (semantics.md 12): Java 1.3 and 1.4 neither a `uuid` nor a `writerVersion`; Java 2.0.0 and its Spark
-connector a `uuid` alone; Java 2.1 and pypaimon 2.1 both; pypaimon-rust a `uuid` without the sizes of its manifest lists, which each Java
-writes; Dredge a `writerVersion` alone, or neither where the table follows 1.4.
+Observed members by writer (semantics.md 12):
+
+- Java 1.3 and 1.4: neither `uuid` nor `writerVersion`.
+- Java 2.0.0 and its Spark connector: only a `uuid`.
+- Java 2.1 and pypaimon 2.1: both.
+- pypaimon-rust: a `uuid`, but no sizes of manifest lists, which every Java version writes.
+- Dredge: only a `writerVersion`, or neither if the table follows 1.4.
 """
 
 from __future__ import annotations
@@ -28,19 +32,21 @@ from lsm_core.options.paimon_version import KEY
 from lsm_core.storage import FileIO, Kept, done_in_turn, place_of
 
 PREFIX: Final = "snapshot-"
-LOOKED_AT: Final = 10
-"""Snapshots that are read, as many as a table keeps at least by default: opening a table costs the same whatever it keeps."""
+EXAMINED_SNAPSHOTS: Final = 10
+"""Number of newest snapshots to read: a table's default minimum, so opening costs the same for any length of history.
+"""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What one snapshot says about the version of its writer.
+    """Evidence of one snapshot for the version of its writer.
 
     Attributes:
-        snapshot_id: Its id.
-        writer: The text that names a version: its `writerVersion`, or the one that its `uuid` implies; None where neither does.
-        unmarked: Whether it has neither member, as Paimon 1.4 and before write it.
-        reason: The evidence in words, for people.
+        snapshot_id: its id.
+        writer: text that names a version: its `writerVersion` or the one that its `uuid` implies, or None without
+            either.
+        unmarked: whether it has neither member, as in Paimon 1.4 and earlier.
+        reason: explanation for the user.
     """
 
     snapshot_id: int
@@ -50,12 +56,12 @@ class Evidence:
 
     @property
     def version(self) -> PaimonVersion | None:
-        """The version that is implied; None for a writer of any version."""
+        """The implied version, or None if the writer may have any version."""
         return PaimonVersion.V1_4 if self.unmarked else version_written_by(self.writer)
 
 
 def judge_snapshot(snapshot: Snapshot) -> Evidence:
-    """Return what the members of a snapshot say of its writer; see the head of this module."""
+    """Return the evidence for a snapshot's writer; the module docstring lists the rules."""
     number, text = snapshot.id, snapshot.writer_version
     if version_written_by(text) is not None:
         return Evidence(number, text, unmarked=False, reason=f"snapshot {number} names its writer {text}")
@@ -70,13 +76,14 @@ def judge_snapshot(snapshot: Snapshot) -> Evidence:
 
 
 def carried_writer(snapshot: Snapshot) -> str | None:
-    """Return the `writerVersion` of a snapshot that is made from ``snapshot`` without its uuid: the table then follows the same version.
+    """Return the `writerVersion` for a copy of a snapshot without its uuid, so that the table keeps following the same
+    version.
 
     Args:
-        snapshot: The snapshot whose members are copied.
+        snapshot: the snapshot whose members are copied.
 
     Returns:
-        The text; None for a snapshot of 1.4, or of no version.
+        The text, or None for a snapshot of 1.4 or of unknown version.
     """
     version = judge_snapshot(snapshot).version
     return snapshot.writer_version or (None if version is None else written_as(version))
@@ -85,37 +92,39 @@ def carried_writer(snapshot: Snapshot) -> str | None:
 def read_evidence(
     file_io: FileIO, snapshot_dir: str, kept: Kept | None = None, newest: Snapshot | None = None
 ) -> list[Evidence]:
-    """Read the newest :data:`LOOKED_AT` snapshots and judge them, up to one that is missing or unreadable.
+    """Read the newest :data:`EXAMINED_SNAPSHOTS` snapshots and judge them, up to the first missing or unreadable one.
 
-    A reader of such a snapshot reports it; the table can still be opened and repaired.
+    An unreadable snapshot is reported by its readers; the table can still be opened and repaired.
 
     Args:
-        file_io: Where the files are.
-        snapshot_dir: The table's folder of snapshots.
-        kept: What it remembers is not read again: a table that was rolled back since is judged anew when it is opened.
-        newest: The newest snapshot, where it has just been read.
+        file_io: access to the files.
+        snapshot_dir: the table's snapshot directory.
+        kept: cache of earlier evidence, or None. A rollback is noticed when the table is opened again.
+        newest: the newest snapshot if the caller has just read it, or None.
 
     Returns:
         The evidence of each snapshot, newest first.
     """
 
-    def judge(number: int) -> Evidence | None:
-        path = f"{snapshot_dir}/{PREFIX}{number}"
-        known: Evidence | None = None if kept is None else kept.get(("writer", path))
-        if known is None:
+    def judge(snapshot_id: int) -> Evidence | None:
+        path = f"{snapshot_dir}/{PREFIX}{snapshot_id}"
+        evidence: Evidence | None = None if kept is None else kept.get(("writer", path))
+        if evidence is None:
             try:
-                snapshot = newest if newest is not None and newest.id == number else None
-                known = judge_snapshot(snapshot or Snapshot.from_json(file_io.read_bytes(path), path))
+                snapshot = newest if newest is not None and newest.id == snapshot_id else None
+                evidence = judge_snapshot(snapshot or Snapshot.from_json(file_io.read_bytes(path), path))
             except (FileNotFoundError, CorruptFile):
                 return None
             if kept is not None:
-                kept.put(("writer", path), known, len(path))
-        return known
+                kept.put(("writer", path), evidence, len(path))
+        return evidence
 
-    last = (hints.find_latest(file_io, snapshot_dir, PREFIX) or 0) if newest is None else newest.id
-    looks = [partial(judge, number) for number in range(last, max(0, last - LOOKED_AT), -1)]
+    newest_id = (hints.find_latest(file_io, snapshot_dir, PREFIX) or 0) if newest is None else newest.id
+    requests = [
+        partial(judge, snapshot_id) for snapshot_id in range(newest_id, max(0, newest_id - EXAMINED_SNAPSHOTS), -1)
+    ]
     judged: list[Evidence] = []
-    for item in done_in_turn(looks, at_once=bool(place_of(snapshot_dir))):
+    for item in done_in_turn(requests, at_once=bool(place_of(snapshot_dir))):
         if item is None:
             break
         judged.append(item)
@@ -123,35 +132,52 @@ def read_evidence(
 
 
 def of_snapshots(file_io: FileIO, snapshot_dir: str, kept: Kept | None = None) -> PaimonVersion | None:
-    """The version that a table follows for its snapshots' sake; None: no writer tells, so that the default holds."""
-    texts = [item.writer for item in read_evidence(file_io, snapshot_dir, kept)]
-    return version_followed(texts) if any(text is not None for text in texts) else None
+    """Return the version that a table follows because of its snapshots.
+
+    Args:
+        file_io: access to the files.
+        snapshot_dir: the table's snapshot directory.
+        kept: cache of earlier evidence, or None.
+
+    Returns:
+        The version, or None if no writer is known; the default applies then.
+    """
+    writers = [item.writer for item in read_evidence(file_io, snapshot_dir, kept)]
+    return version_followed(writers) if any(writer is not None for writer in writers) else None
 
 
 def followed(file_io: FileIO, snapshot_dir: str, options: TableOptions) -> PaimonVersion:
-    """The version that a table follows, where opening it did not look at its snapshots (tables without keys merge nothing)."""
-    found = None if options.is_set(KEY) else of_snapshots(file_io, snapshot_dir)
-    return options.paimon_version if found is None else found
+    """Return the version that a table follows, if opening it did not examine snapshots (tables without keys merge
+    nothing).
+    """
+    version = None if options.is_set(KEY) else of_snapshots(file_io, snapshot_dir)
+    return options.paimon_version if version is None else version
 
 
-def told(options: TableOptions, from_writers: bool) -> str:
-    """Return the version that a table follows and why, for people.
+def describe_version(options: TableOptions, from_writers: bool) -> str:
+    """Return the version that a table follows and the reason, for the user.
 
     Args:
-        options: The table's options in force.
-        from_writers: Whether the version is that of a snapshot's writer, not one that was set.
+        options: the table's effective options.
+        from_writers: whether the version comes from a snapshot's writer, not from an option.
+
+    Returns:
+        A text like "2.1 (default)".
     """
     reason = "dredge.paimon-version" if options.is_set(KEY) else "default"
     return f"{options.paimon_version} ({'the newest writer of its snapshots' if from_writers else reason})"
 
 
 def explain_version(options: TableOptions, from_writers: bool, judged: Sequence[Evidence]) -> str:
-    """Return the version that a table follows and the evidence for it, for people.
+    """Return the version that a table follows and the evidence for it, for the user.
 
     Args:
-        options: See :func:`told`.
-        from_writers: See :func:`told`.
-        judged: The evidence of the newest snapshots, newest first.
+        options: the table's effective options.
+        from_writers: whether the version comes from a snapshot's writer, not from an option.
+        judged: evidence of the newest snapshots, newest first.
+
+    Returns:
+        A text like "2.1: snapshot 7 names its writer java-2.1.0".
     """
     version = options.paimon_version
     if not from_writers and options.is_set(KEY):
@@ -163,47 +189,52 @@ def explain_version(options: TableOptions, from_writers: bool, judged: Sequence[
 
 
 def find_contradiction(options: TableOptions, from_writers: bool, judged: Sequence[Evidence]) -> str | None:
-    """Return why a merge of a table might follow the wrong version.
+    """Return why a merge might follow the wrong version.
 
-    That is so where an older version wrote after a newer one, which no upgrade explains, and a function or rule of the table answers
-    differently in these versions. An option that is set settles it. Reads are not stopped: they follow the newest version.
+    This is the case if an older version wrote after a newer one, which no upgrade explains, and the answers of these
+    versions differ for a function or rule of the table. An explicit option settles it. Reads are not blocked: they
+    follow the newest version.
 
     Args:
-        options: See :func:`told`.
-        from_writers: See :func:`told`.
-        judged: The evidence of the newest snapshots, newest first.
+        options: the table's effective options.
+        from_writers: whether the version comes from a snapshot's writer, not from an option.
+        judged: evidence of the newest snapshots, newest first.
 
     Returns:
-        The reason and what to do; None where no merge can.
+        The reason and the remedy, or None if every merge is safe.
     """
     if options.is_set(KEY) and not from_writers:
         return None
-    marked = [(item.version, item.reason) for item in judged if item.version is not None]
-    versions = [version for version, _ in reversed(marked)]
+    versioned = [(item.version, item.reason) for item in judged if item.version is not None]
+    versions = [version for version, _ in reversed(versioned)]
     subject = answers_differ(options.raw, versions)
     if subject is None or not order_of_versions_broken(versions):
         return None
-    newer, reason = max(marked, key=lambda mark: mark[0].numbers)
-    reason_of_older = next(other for version, other in marked if version is not newer)
+    newer, reason = max(versioned, key=lambda mark: mark[0].numbers)
+    older_reason = next(other_reason for version, other_reason in versioned if version is not newer)
     return (
-        f"snapshots of Paimon {' and '.join(sorted(set(versions)))} in turn ({reason}; {reason_of_older}), whose answers differ for "
-        f"{subject}: set '{KEY}' to the version that its readers have"
+        f"snapshots of Paimon {' and '.join(sorted(set(versions)))} in turn ({reason}; {older_reason}), "
+        f"whose answers differ for {subject}: set '{KEY}' to the version that its readers have"
     )
 
 
 def mixed(options: TableOptions, from_writers: bool, judged: Sequence[Evidence]) -> str | None:
-    """Return a warning where the newest snapshots are of several versions that answer differently, or not of the one that is followed.
+    """Return a warning about snapshots of several versions, or of another version than the table follows.
 
     Args:
-        options: See :func:`told`.
-        from_writers: See :func:`told`.
-        judged: The evidence of the newest snapshots, newest first.
+        options: the table's effective options.
+        from_writers: whether the version comes from a snapshot's writer, not from an option.
+        judged: evidence of the newest snapshots, newest first.
 
     Returns:
-        The warning; None where there is nothing to warn of.
+        The warning, or None if no warning is needed.
     """
     versions = sorted({str(item.version) for item in judged if item.version is not None})
     marked = any(item.writer is not None for item in judged)
     if len(versions) < 2 and (not marked or not versions or versions == [str(options.paimon_version)]):
         return None
-    return f"its newest snapshots were written by Paimon {' and '.join(versions)}; answers follow {told(options, from_writers)}"
+    writers = " and ".join(versions)
+    return (
+        f"its newest snapshots were written by Paimon {writers}; "
+        f"answers follow {describe_version(options, from_writers)}"
+    )

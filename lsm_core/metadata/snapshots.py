@@ -1,4 +1,7 @@
-"""Finding and reading snapshots. Source class: ``SnapshotManager``."""
+"""Finding and reading snapshots.
+
+Source: ``SnapshotManager``.
+"""
 
 from __future__ import annotations
 
@@ -17,32 +20,44 @@ _ATTEMPTS = 3
 
 
 def latest_id(store: TableStore) -> int | None:
-    """Return the newest snapshot's id, or None when nothing was committed."""
+    """Return the newest snapshot's id, or None if the table has no commit."""
     return hints.find_latest(store.file_io, store.snapshot_dir, PREFIX)
 
 
 def earliest_id(store: TableStore) -> int | None:
-    """Return the oldest snapshot's id that is still there, or None."""
+    """Return the id of the oldest existing snapshot, or None without snapshots."""
     return hints.find_earliest(store.file_io, store.snapshot_dir, PREFIX)
 
 
 def list_ids(store: TableStore) -> list[int]:
-    """Return the ids of all snapshots by listing, ascending."""
+    """Return the ids of all snapshots from a directory listing, ascending."""
     return hints.list_ids(store.file_io, store.snapshot_dir, PREFIX)
 
 
 def gaps(ids: Sequence[int]) -> list[tuple[int, int]]:
-    """The missing ids between the first and the last of ``ids`` (ascending), as (first, last) of each run of them."""
+    """Return the runs of missing ids between the first and last of ``ids``.
+
+    Args:
+        ids: snapshot ids, ascending.
+
+    Returns:
+        First and last id of each run.
+    """
     return [(left + 1, right - 1) for left, right in pairwise(ids) if right > left + 1]
 
 
 def exists(store: TableStore, snapshot_id: int) -> bool:
-    """Tell whether that snapshot is there."""
+    """Return whether a snapshot exists."""
     return store.file_io.exists(store.snapshot_path(snapshot_id))
 
 
 def read(store: TableStore, snapshot_id: int) -> Snapshot:
-    """Return one snapshot. Raises SnapshotNotFound (``expired`` tells that it once was there), CorruptFile."""
+    """Return a snapshot.
+
+    Raises:
+        SnapshotNotFound: the snapshot does not exist; ``expired`` is set if it existed once.
+        CorruptFile: the file is damaged or holds another id.
+    """
     path = store.snapshot_path(snapshot_id)
     try:
         snapshot = Snapshot.from_json(store.file_io.read_bytes(path), path)
@@ -53,9 +68,9 @@ def read(store: TableStore, snapshot_id: int) -> Snapshot:
                 f"table {store.name} has no snapshot {snapshot_id}: nothing was committed yet"
             ) from error
         expired = 0 < snapshot_id < ids[0]
-        why = "it has expired" if expired else "no such snapshot"
+        reason = "it has expired" if expired else "no such snapshot"
         raise SnapshotNotFound(
-            f"table {store.name} has no snapshot {snapshot_id}: {why}; it has {ids[0]} to {ids[-1]}", expired
+            f"table {store.name} has no snapshot {snapshot_id}: {reason}; it has {ids[0]} to {ids[-1]}", expired
         ) from error
     if snapshot.id != snapshot_id:
         raise CorruptFile(path, f"holds snapshot id {snapshot.id}")
@@ -63,7 +78,11 @@ def read(store: TableStore, snapshot_id: int) -> Snapshot:
 
 
 def try_read(store: TableStore, snapshot_id: int) -> Snapshot | None:
-    """Return one snapshot, or None when it is not there. Raises CorruptFile."""
+    """Return a snapshot, or None if it does not exist.
+
+    Raises:
+        CorruptFile: the file is damaged.
+    """
     path = store.snapshot_path(snapshot_id)
     try:
         return Snapshot.from_json(store.file_io.read_bytes(path), path)
@@ -72,25 +91,32 @@ def try_read(store: TableStore, snapshot_id: int) -> Snapshot | None:
 
 
 def find_damaged(store: TableStore, ids: Sequence[int]) -> dict[int, CorruptFile]:
-    """Return those of ``ids`` whose snapshot file is there and cannot be read, each with its error."""
+    """Return the error of each snapshot in ``ids`` whose file exists but cannot be read, by id."""
     damaged = {}
-    for number in ids:
+    for snapshot_id in ids:
         try:
-            try_read(store, number)
+            try_read(store, snapshot_id)
         except CorruptFile as error:
-            damaged[number] = error
+            damaged[snapshot_id] = error
     return damaged
 
 
-def is_same(one: Snapshot, other: Snapshot) -> bool:
-    """Whether both are one commit. Ids are handed out again after a rollback; names of manifest lists are unique, and stay where a
-    snapshot is copied: to a branch, to main by a fast-forward, into a tag."""
-    mine = (one.id, one.base_manifest_list, one.delta_manifest_list)
-    return mine == (other.id, other.base_manifest_list, other.delta_manifest_list)
+def is_same(snapshot: Snapshot, other: Snapshot) -> bool:
+    """Return whether two snapshots are the same commit.
+
+    Ids are reused after a rollback. Names of manifest lists are unique, and stay the same when a snapshot is copied to
+    a branch, to main by a fast-forward, or into a tag.
+    """
+    identity = (snapshot.id, snapshot.base_manifest_list, snapshot.delta_manifest_list)
+    return identity == (other.id, other.base_manifest_list, other.delta_manifest_list)
 
 
 def latest(store: TableStore) -> Snapshot | None:
-    """Return the newest snapshot, or None when nothing was committed. Raises CorruptFile."""
+    """Return the newest snapshot, or None if the table has no commit.
+
+    Raises:
+        CorruptFile: the file is damaged.
+    """
     hinted = hints.hinted_latest(store.file_io, store.snapshot_dir, PREFIX)
     snapshot = None if hinted is None else try_read(store, hinted)
     if snapshot is not None:
@@ -100,15 +126,22 @@ def latest(store: TableStore) -> Snapshot | None:
         snapshot = try_read(store, ids[-1]) if ids else None
         if snapshot is not None or not ids:
             return snapshot
-    # It vanished each time between finding and reading it: only a rollback does that.
+    # The newest snapshot disappeared repeatedly between listing and reading; only a rollback does that.
     ids = list_ids(store)
     return read(store, ids[-1]) if ids else None
 
 
 def iterate(store: TableStore, ids: list[int] | None = None) -> Iterator[Snapshot]:
-    """Yield the snapshots of ``ids`` (default: all), oldest first; those that expire meanwhile are left out.
+    """Yield snapshots, oldest first; those that expire during the iteration are skipped.
 
-    Where reading is a request the next few are under way meanwhile.
+    In object stores, the next few files are requested in advance.
+
+    Args:
+        store: the table.
+        ids: snapshot ids, or None for all.
+
+    Yields:
+        One snapshot at a time.
     """
     reads = (partial(try_read, store, snapshot_id) for snapshot_id in (list_ids(store) if ids is None else sorted(ids)))
     for snapshot in done_in_turn(reads, at_once=bool(place_of(store.root))):
@@ -117,16 +150,23 @@ def iterate(store: TableStore, ids: list[int] | None = None) -> Iterator[Snapsho
 
 
 def write_latest_hint(store: TableStore, snapshot_id: int) -> bool:
-    """Point LATEST at ``snapshot_id``; False when it could not be written (harmless)."""
+    """Point LATEST at ``snapshot_id``.
+
+    Returns:
+        False if the hint could not be written, which is harmless.
+    """
     return hints.write_hint(store.file_io, store.snapshot_dir, hints.LATEST, snapshot_id)
 
 
 def point_latest(store: TableStore) -> int | None:
-    """Point LATEST at the newest snapshot, found by listing, and return its id (None: there is none); for whoever exchanged snapshots.
+    """Point LATEST at the newest listed snapshot after snapshots were replaced.
 
-    A commit at the same time writes the hint after its snapshot. So a snapshot that came after the last listing has its own hint, and one
-    that came before it takes the hint away if it cannot be told in time: everybody lists then. Else a hint to an older snapshot, with a gap in
-    the ids above it, would hide the newest one from every engine.
+    A concurrent commit writes the hint after its snapshot. So a snapshot that appears after the last listing has its
+    own hint. If snapshots keep appearing, the hint is deleted and all readers list the directory. Otherwise a hint to
+    an older snapshot, with a gap in the ids above it, would hide the newest snapshot from every engine.
+
+    Returns:
+        Id of the newest snapshot, or None without snapshots.
     """
     for _ in range(_ATTEMPTS):
         ids = list_ids(store)
@@ -140,5 +180,9 @@ def point_latest(store: TableStore) -> int | None:
 
 
 def write_earliest_hint(store: TableStore, snapshot_id: int) -> bool:
-    """Point EARLIEST at ``snapshot_id``; False when it could not be written (harmless)."""
+    """Point EARLIEST at ``snapshot_id``.
+
+    Returns:
+        False if the hint could not be written, which is harmless.
+    """
     return hints.write_hint(store.file_io, store.snapshot_dir, hints.EARLIEST, snapshot_id)

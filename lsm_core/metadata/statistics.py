@@ -1,4 +1,7 @@
-"""Statistics that ANALYZE left: the file that a snapshot names. Source class: ``StatsFileHandler``."""
+"""Statistics of ANALYZE: the file that a snapshot names.
+
+Source: ``StatsFileHandler``.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,17 @@ from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata.store import TableStore
 
 PREFIX: Final = "stat-"
-"""How the names of statistics files begin."""
+"""Prefix of the names of statistics files."""
 
 
 def read_statistics(store: TableStore, snapshot: Snapshot) -> Statistics | None:
-    """Return the statistics that ``snapshot`` carries, None without any. Raises CorruptFile (a missing file, too).
+    """Return the statistics of a snapshot, which may describe an older snapshot that they name.
 
-    They describe the snapshot that they name, which may be an older one.
+    Returns:
+        The statistics, or None if the snapshot has none.
+
+    Raises:
+        CorruptFile: the file is missing or damaged.
     """
     if snapshot.statistics is None:
         return None

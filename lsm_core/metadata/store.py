@@ -1,4 +1,4 @@
-"""The state of one table (or branch) that everything works on: paths, FileIO, schema, options and clock."""
+"""State of one table (or branch) for all operations: paths, FileIO, schema, options and clock."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ POSTPONE_BUCKET = -2
 
 
 class BucketMode(StrEnum):
-    """How rows get their bucket (Java `BucketMode`)."""
+    """How rows are assigned to buckets (Java `BucketMode`)."""
 
     FIXED = "fixed"
-    """By the bucket function, of a number of buckets (`bucket` > 0)."""
+    """By the bucket function over a fixed number of buckets (`bucket` > 0)."""
     DYNAMIC = "dynamic"
-    """By an index of key hashes (`bucket` = -1 with a primary key that holds the partition columns)."""
+    """By an index of key hashes (`bucket` = -1 with a primary key that contains the partition columns)."""
     CROSS_PARTITION = "cross-partition"
-    """By where the key lives, in whichever partition (`bucket` = -1, the primary key lacks a partition column)."""
+    """By the current bucket of the key in any partition (`bucket` = -1, the primary key lacks a partition column)."""
     UNAWARE = "unaware"
     """All rows of a partition are in bucket 0 (`bucket` = -1 without a primary key)."""
     POSTPONE = "postpone"
-    """A compaction finds one later (`bucket` = -2)."""
+    """By a later compaction (`bucket` = -2)."""
 
 
 _METADATA_FOLDERS: Final = (
@@ -55,15 +55,15 @@ _METADATA_FOLDERS: Final = (
     *("dredge", "dredge/trash", "dredge/plans", "dredge/ledger", "dredge/lock", "dredge/staged", "dredge/deep-check"),
 )
 _BRANCH_FOLDERS: Final = ("", "/snapshot", "/schema", "/tag", "/changelog", "/consumer")
-"""Folders of a branch that hold metadata, below its own."""
+"""Metadata folders of a branch, relative to its own folder."""
 
 
 def _require_no_links(root: str, branch: str, name: str) -> None:
-    """Refuse a table whose metadata folders are symbolic links: they may lead into another table's metadata.
+    """Refuse a table with symbolic links as metadata folders: they may lead into another table's metadata.
 
     Args:
         root: the table's folder.
-        branch: the branch whose folders are looked at beside those of the table.
+        branch: the branch whose folders are checked in addition to those of the table.
         name: the table's name, for the error.
 
     Raises:
@@ -74,20 +74,31 @@ def _require_no_links(root: str, branch: str, name: str) -> None:
     own = [] if branch == "main" else [f"branch/branch-{branch}{folder}" for folder in _BRANCH_FOLDERS]
     for folder in (*_METADATA_FOLDERS, *own):
         if is_link(f"{root}/{folder}"):
-            reason = (
-                f"it is a symbolic link, and table {name} would read and write metadata elsewhere; make it a folder"
-            )
+            reason = f"it is a symbolic link, so table {name} would read and write metadata elsewhere; make it a folder"
             raise StorageRefused(f"{root}/{folder}", reason, "use")
 
 
 class TableStore:
-    """One table as of one schema. Immutable but for the counter of file names; pickles (a copy draws names of its own).
+    """One table with one schema.
 
-    ``root``: the table's directory; ``options``: the schema's with ``dynamic_options`` on top; ``branch``: metadata of a
-    branch lies in its own directory, while manifests, index and data files are shared with main. ``kept``: what reads remember
-    of immutable files (footers, indexes). The version of Paimon that it follows (`dredge.paimon-version`) is settled once, when
-    it is opened, so that nothing made with it mixes two. Source class:
-    ``FileStorePathFactory`` and ``AbstractFileStore``.
+    It is immutable except for the counter of file names. It can be pickled; a copy generates its own file names.
+    Metadata of a branch is in a separate directory, while manifests, index files and data files are shared with main.
+
+    The Paimon version to follow (`dredge.paimon-version`) is determined once, on opening, so that no operation mixes
+    two versions.
+
+    Attributes:
+        file_io: access to the files.
+        root: the table's directory.
+        name: the table's name, for messages.
+        schema: the schema.
+        options: options of the schema with ``dynamic_options`` on top.
+        dynamic_options: options that apply to this object only.
+        clock: source of the current time.
+        branch: the branch, ``main`` by default.
+        kept: cache of immutable files (footers, indexes).
+
+    Source: ``FileStorePathFactory``, ``AbstractFileStore``.
     """
 
     def __init__(
@@ -110,11 +121,11 @@ class TableStore:
         self.branch = check_name(branch, name, "branch name")
         self._schemas = {schema.id: schema}
         self._family = ""
-        self._names_of_mine = _uuid_of("")
+        self._own_uuid = _make_uuid("")
         self._numbers = itertools.count()
         self._dirs: dict[tuple[bytes, int], tuple[str, ...]] = {}
         self.kept = Kept()
-        self._found: dict[str, str] = {}
+        self._detected_options: dict[str, str] = {}
 
     @classmethod
     def open(
@@ -127,69 +138,100 @@ class TableStore:
         branch: str = "main",
         schema_id: int | None = None,
     ) -> TableStore:
-        """Open with the newest schema (or ``schema_id``). Raises TableNotFound naming the table, CorruptFile, InvalidOption."""
+        """Open a table with its newest schema.
+
+        Args:
+            file_io: access to the files.
+            root: the table's directory.
+            name: the table's name, for messages.
+            clock: the clock or its specification, or None for the system clock.
+            dynamic_options: options on top of the stored ones, or None.
+            branch: the branch to open.
+            schema_id: the schema to use, or None for the newest.
+
+        Returns:
+            The opened table.
+
+        Raises:
+            TableNotFound: the table or branch does not exist; the message names it.
+            CorruptFile: the schema is damaged.
+            InvalidOption: an option has an invalid value.
+        """
         root = root.rstrip("/")
         check_name(branch, name, "branch name")
         _require_no_links(root, branch, name)
         if schema_id is not None:
-            found: TableSchema | None = schemas.load_schema(file_io, root, schema_id, branch)
+            schema: TableSchema | None = schemas.load_schema(file_io, root, schema_id, branch)
         else:
-            found = schemas.latest_schema(file_io, root, branch)
-        if found is None:
-            of = "" if branch == "main" else f", branch {branch}"
-            raise TableNotFound(f"table {name}{of} does not exist (no schema under {root})")
-        given = dict(dynamic_options or {})
-        if not found.primary_keys or PAIMON_VERSION in found.options or PAIMON_VERSION in given:
-            return cls(file_io, root, name, found, None, clock, branch, given)
+            schema = schemas.latest_schema(file_io, root, branch)
+        if schema is None:
+            suffix = "" if branch == "main" else f", branch {branch}"
+            raise TableNotFound(f"table {name}{suffix} does not exist (no schema under {root})")
+        options = dict(dynamic_options or {})
+        if not schema.primary_keys or PAIMON_VERSION in schema.options or PAIMON_VERSION in options:
+            return cls(file_io, root, name, schema, None, clock, branch, options)
         kept = Kept()
-        written = paimon_version.of_snapshots(file_io, f"{schemas.metadata_root(root, branch)}/snapshot", kept)
-        settled = {} if written is None else {PAIMON_VERSION: str(written)}
-        store = cls(file_io, root, name, found, None, clock, branch, {**given, **settled})
-        store._found, store.kept = settled, kept
+        version = paimon_version.of_snapshots(file_io, f"{schemas.metadata_root(root, branch)}/snapshot", kept)
+        detected_options = {} if version is None else {PAIMON_VERSION: str(version)}
+        store = cls(file_io, root, name, schema, None, clock, branch, {**options, **detected_options})
+        store._detected_options, store.kept = detected_options, kept
         return store
 
     # -- other views of the same table -----------------------------------------------------------------------------
 
     def copy(self, dynamic: Mapping[str, str | None]) -> TableStore:
-        """Return this table with more dynamic options; None takes an option away, also a stored one (Java `FileStoreTable.copy`).
+        """Return this table with additional dynamic options (Java `FileStoreTable.copy`).
 
-        Raises InvalidOption for an immutable one.
+        Args:
+            dynamic: option values; None removes an option, even a stored one.
+
+        Returns:
+            The table with the combined options.
+
+        Raises:
+            InvalidOption: an option is immutable.
         """
-        given = {str(key): None if value is None else str(value) for key, value in dynamic.items()}
-        together = {**self.dynamic_options, **given}
-        made = TableStore(self.file_io, self.root, self.name, self.schema, None, self.clock, self.branch, together)
-        made._found = {} if PAIMON_VERSION in dynamic else self._found
-        return made.naming_files_as(self)
+        additions = {str(key): None if value is None else str(value) for key, value in dynamic.items()}
+        options = {**self.dynamic_options, **additions}
+        store = TableStore(self.file_io, self.root, self.name, self.schema, None, self.clock, self.branch, options)
+        store._detected_options = {} if PAIMON_VERSION in dynamic else self._detected_options
+        return store.naming_files_as(self)
 
     def with_schema(self, schema: TableSchema) -> TableStore:
-        """Return this table as of ``schema``, for reading and writing files of it; what is remembered of files is shared."""
+        """Return this table with another schema, for reading and writing its files; the caches are shared."""
         other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__)  # both draw file names from one counter
+        other.__dict__.update(self.__dict__)  # both take file names from one counter
         other.schema = schema
         other._schemas = {schema.id: schema}
         return other
 
     def in_family(self, family: str) -> TableStore:
-        """Return this table; the UUID in the names of its new files begins with ``family`` (the beginning of one), wherever it is sent to.
+        """Return this table with a common prefix in the UUIDs of new file names, also in other processes.
 
-        What the writers of one job left can so be told from all else.
+        The prefix identifies the files that the writers of one job left behind.
+
+        Args:
+            family: the prefix of a UUID.
+
+        Returns:
+            The table with new file names.
         """
         other = self.with_schema(self.schema)
-        other._family, other._names_of_mine, other._numbers = family, _uuid_of(family), itertools.count()
+        other._family, other._own_uuid, other._numbers = family, _make_uuid(family), itertools.count()
         return other
 
     def naming_files_as(self, other: TableStore) -> TableStore:
-        """Have this view of the table draw the names of new files as ``other`` does; returns it."""
-        self._family, self._names_of_mine, self._numbers = other._family, other._names_of_mine, other._numbers
+        """Generate names of new files with the same UUID and counter as ``other``, and return this object."""
+        self._family, self._own_uuid, self._numbers = other._family, other._own_uuid, other._numbers
         return self
 
     @property
     def own_uuid(self) -> str:
-        """The UUID in the names of all files that are made with this store, and with copies of it in this process."""
-        return self._names_of_mine
+        """The UUID in the names of all files created with this object and its copies in this process."""
+        return self._own_uuid
 
     def with_buckets(self, count: int) -> TableStore:
-        """Return this table as writers of ``count`` buckets see it."""
+        """Return this table as seen by writers of ``count`` buckets."""
         schema = replace(self.schema, options={**self.schema.options, "bucket": str(count)})
         return TableStore(
             self.file_io, self.root, self.name, schema, None, self.clock, self.branch, self.dynamic_options
@@ -201,30 +243,34 @@ class TableStore:
 
     @property
     def given_options(self) -> dict[str, str | None]:
-        """The dynamic options but for what opening the table found out."""
-        return {key: value for key, value in self.dynamic_options.items() if key not in self._found}
+        """The dynamic options without those that were detected on opening the table."""
+        return {key: value for key, value in self.dynamic_options.items() if key not in self._detected_options}
 
     @property
     def version_found(self) -> bool:
-        """Whether the version of Paimon that is followed is that of a snapshot's writer, not one that was set."""
-        return bool(self._found)
+        """Whether the Paimon version comes from a snapshot's writer, not from an option."""
+        return bool(self._detected_options)
 
     def schema_of(self, schema_id: int) -> TableSchema:
-        """Return the schema of that id. Raises CorruptFile when its file is missing or unreadable."""
-        found = self._schemas.get(schema_id)
-        if found is None:
-            found = schemas.load_schema(self.file_io, self.root, schema_id, self.branch)
-            self._schemas[schema_id] = found
-        return found
+        """Return the schema with an id.
+
+        Raises:
+            CorruptFile: the schema file is missing or damaged.
+        """
+        schema = self._schemas.get(schema_id)
+        if schema is None:
+            schema = schemas.load_schema(self.file_io, self.root, schema_id, self.branch)
+            self._schemas[schema_id] = schema
+        return schema
 
     @property
     def has_primary_key(self) -> bool:
-        """Whether rows have a key (otherwise the table only appends)."""
+        """Whether the table has a primary key (otherwise it is an append table)."""
         return bool(self.schema.primary_keys)
 
     @property
     def bucket_mode(self) -> BucketMode:
-        """How rows get their bucket."""
+        """How rows are assigned to buckets."""
         bucket = self.options.bucket
         if bucket > 0:
             return BucketMode.FIXED
@@ -253,24 +299,24 @@ class TableStore:
 
     @property
     def trash_dir(self) -> str:
-        """Directory of deletion records."""
+        """Directory of the deletion records."""
         return f"{self.root}/dredge/trash"
 
     @property
     def ledger_dir(self) -> str:
-        """Directory of the record of what maintenance did."""
+        """Directory of the ledger of maintenance runs."""
         return f"{self.root}/dredge/ledger"
 
     def snapshot_path(self, snapshot_id: int) -> str:
-        """Return the path of a snapshot."""
+        """Return the path of a snapshot file."""
         return f"{self.snapshot_dir}/snapshot-{int(snapshot_id)}"
 
     def schema_path(self, schema_id: int) -> str:
-        """Return the path of a schema."""
+        """Return the path of a schema file."""
         return schemas.schema_path(self.root, int(schema_id), self.branch)
 
     def delete(self, path: str) -> bool:
-        """Delete one file of the table, through no symbolic link below its root.
+        """Delete one file of the table without following symbolic links below its root.
 
         Args:
             path: absolute path of the file.
@@ -279,12 +325,12 @@ class TableStore:
             Whether the file existed.
 
         Raises:
-            StorageRefused: a folder on the way is a symbolic link.
+            StorageRefused: a folder on the path is a symbolic link.
         """
         return self.file_io.delete(PathBelow.of(self.root, path))
 
     def delete_dir(self, path: str) -> bool:
-        """Delete a folder of the table with everything in it, through no symbolic link below its root.
+        """Delete a folder of the table with its content, without following symbolic links below its root.
 
         Args:
             path: absolute path of the folder.
@@ -293,87 +339,129 @@ class TableStore:
             Whether the folder existed.
 
         Raises:
-            StorageRefused: a folder on the way is a symbolic link.
+            StorageRefused: a folder on the path is a symbolic link.
         """
         return self.file_io.delete_dir(PathBelow.of(self.root, path))
 
     def manifest_path(self, name: str) -> str:
-        """Return the path of a manifest, manifest list or index manifest. Raises InvalidData for a hostile name."""
+        """Return the path of a manifest, manifest list or index manifest.
+
+        Raises:
+            InvalidData: the name would lead out of the directory.
+        """
         return f"{self.manifest_dir}/{check_name(name, self.name)}"
 
     def index_path(self, name: str) -> str:
-        """Return the path of an index file. Raises InvalidData for a hostile name."""
+        """Return the path of an index file.
+
+        Raises:
+            InvalidData: the name would lead out of the directory.
+        """
         return f"{self.root}/index/{check_name(name, self.name)}"
 
     def statistics_path(self, name: str) -> str:
-        """Return the path of a statistics file. Raises InvalidData for a hostile name."""
+        """Return the path of a statistics file.
+
+        Raises:
+            InvalidData: the name would lead out of the directory.
+        """
         return f"{self.root}/statistics/{check_name(name, self.name)}"
 
     # -- data paths ------------------------------------------------------------------------------------------------
 
     def bucket_dir(self, partition: bytes, bucket: int) -> str:
-        """Return the directory of a bucket's files: where new ones go."""
+        """Return the directory for new files of a bucket."""
         return self.bucket_dirs(partition, bucket)[0]
 
     def bucket_dirs(self, partition: bytes, bucket: int) -> tuple[str, ...]:
-        """Return the directories that hold a bucket's files, the one for new files first.
+        """Return the directories of a bucket's files, the one for new files first.
 
-        There is one, but for a partition of floating-point numbers that JDKs before and since 19 print differently: its
-        directory is the one that is there. Where both are, each holds the files of its writers.
+        Usually it is one directory. JDKs before and since 19 print some floating-point partition values differently:
+        then it is the directory that exists. If both exist, each contains the files of its writers.
+
+        Args:
+            partition: the partition as a serialised row.
+            bucket: the bucket.
+
+        Returns:
+            Absolute paths.
+
+        Raises:
+            UnsupportedFeature: option `data-file.path-directory` is an absolute path.
         """
-        found = self._dirs.get((partition, bucket))
-        if found is not None:
-            return found
-        below = self.options.get("data-file.path-directory")
-        if str(below or "").startswith("/"):  # Java takes such a path as it is, so the files lie outside the table
-            raise UnsupportedFeature(f"data-file.path-directory outside the table ('{below}')", self.name)
-        base = f"{self.root}/{str(below).strip('/')}" if below else self.root
+        directories = self._dirs.get((partition, bucket))
+        if directories is not None:
+            return directories
+        data_directory = self.options.get("data-file.path-directory")
+        if str(data_directory or "").startswith("/"):  # Java uses an absolute path as it is, outside the table
+            raise UnsupportedFeature(f"data-file.path-directory outside the table ('{data_directory}')", self.name)
+        base = f"{self.root}/{str(data_directory).strip('/')}" if data_directory else self.root
         name = partition_dir(self.schema, partition, self.options)
-        last = "bucket-postpone" if bucket == POSTPONE_BUCKET else f"bucket-{int(bucket)}"
+        bucket_name = "bucket-postpone" if bucket == POSTPONE_BUCKET else f"bucket-{int(bucket)}"
         newer = newer_partition_dir(self.schema, partition, self.options)
         names = [name]
         if newer is not None:
-            there = [one for one in (name, newer) if self.file_io.exists(inside(self.root, f"{base}/{one}"))]
-            names = there or names
-        found = tuple(inside(self.root, "/".join(filter(None, (base, one, last)))) for one in names)
-        if newer is not None and not there:
-            return found  # the first writer, maybe another engine, decides: asked again
-        if len(self._dirs) > 100_000:  # a cache, not a memory of the whole table
+            existing = [
+                partition_name
+                for partition_name in (name, newer)
+                if self.file_io.exists(inside(self.root, f"{base}/{partition_name}"))
+            ]
+            names = existing or names
+        directories = tuple(
+            inside(self.root, "/".join(filter(None, (base, partition_name, bucket_name)))) for partition_name in names
+        )
+        if newer is not None and not existing:
+            return directories  # not cached: the first writer, which may be another engine, decides
+        if len(self._dirs) > 100_000:  # the cache is bounded
             self._dirs.clear()
-        self._dirs[(partition, bucket)] = found
-        return found
+        self._dirs[(partition, bucket)] = directories
+        return directories
 
     def data_path(
         self, partition: bytes, bucket: int, file: DataFileMeta | str, external_path: str | None = None
     ) -> str:
-        """Return the path of a data file (or of an extra file beside it).
+        """Return the path of a data file or of an extra file beside it.
 
-        An external path must lie inside one that ``data-file.external-paths`` declares. Raises InvalidData or CorruptFile
-        for names that would lead elsewhere.
+        An external path must be inside one that ``data-file.external-paths`` declares.
+
+        Args:
+            partition: the partition as a serialised row.
+            bucket: the bucket.
+            file: the file or its name.
+            external_path: recorded external path, or None to use the one of ``file``.
+
+        Returns:
+            The absolute path.
+
+        Raises:
+            InvalidData: the name would lead elsewhere.
+            CorruptFile: the external path is outside the declared ones.
+            UnsupportedFeature: the table declares no external paths, or they use another kind of storage than the
+                table.
         """
         name = file if isinstance(file, str) else file.file_name
         if external_path is None and not isinstance(file, str):
             external_path = file.external_path
         check_name(name, self.name)
         if external_path is None:
-            first, *others = (f"{folder}/{name}" for folder in self.bucket_dirs(partition, bucket))
-            if not others or self.file_io.exists(first):
+            first, *alternatives = (f"{folder}/{name}" for folder in self.bucket_dirs(partition, bucket))
+            if not alternatives or self.file_io.exists(first):
                 return first
-            return others[0] if self.file_io.exists(others[0]) else first
+            return alternatives[0] if self.file_io.exists(alternatives[0]) else first
         declared = str(self.options.get("data-file.external-paths") or "").split(",")
-        for place in filter(None, (p.strip() for p in declared)):
-            _, base = file_io_for(place, escaped=False)
+        for declared_path in filter(None, (p.strip() for p in declared)):
+            _, base = file_io_for(declared_path, escaped=False)
             _, local = file_io_for(external_path, escaped=False)
             if bool(place_of(base)) != bool(place_of(self.root)):
                 raise UnsupportedFeature(
-                    f"external paths on another kind of storage than the table's ({place})", self.name
+                    f"external paths on another kind of storage than the table's ({declared_path})", self.name
                 )
             try:
-                # Files beside it (its index) share the directory, not the name.
+                # Extra files (the index) share the directory, not the name.
                 return inside(base, f"{local.rpartition('/')[0]}/{name}")
             except CorruptFile:
                 continue
-        if not any(place.strip() for place in declared):
+        if not any(declared_path.strip() for declared_path in declared):
             outside = (
                 f"data files outside its folder, which 'data-file.external-paths' does not declare ({external_path})"
             )
@@ -381,19 +469,19 @@ class TableStore:
         raise CorruptFile(external_path, "an external path that data-file.external-paths does not declare")
 
     def data_paths(self, partition: bytes, bucket: int, file: DataFileMeta) -> list[str]:
-        """Return the paths of a data file and of everything beside it (its index)."""
-        beside = [self.data_path(partition, bucket, name, file.external_path) for name in file.extra_files]
-        return [self.data_path(partition, bucket, file), *beside]
+        """Return the paths of a data file and of its extra files (its index)."""
+        extra_paths = [self.data_path(partition, bucket, name, file.external_path) for name in file.extra_files]
+        return [self.data_path(partition, bucket, file), *extra_paths]
 
     def new_file_name(self, prefix: str, extension: str = "") -> str:
-        """Return a file name nobody else has: ``prefix`` + this store's UUID + a counter (+ ``.extension``)."""
+        """Return a unique file name: ``prefix``, this object's UUID, a counter and ``.extension`` if one is given."""
         tail = f".{extension}" if extension else ""
-        return f"{prefix}{self._names_of_mine}-{next(self._numbers)}{tail}"
+        return f"{prefix}{self._own_uuid}-{next(self._numbers)}{tail}"
 
-    # -- shipping --------------------------------------------------------------------------------------------------
+    # -- transfer to other processes -------------------------------------------------------------------------------
 
     def to_json(self) -> str:
-        """Return text from which another process opens the same table (same schema, options, clock)."""
+        """Return a text from which another process can open the same table (same schema, options, clock)."""
         return json.dumps(
             {
                 "root": self.root,
@@ -409,7 +497,15 @@ class TableStore:
 
     @classmethod
     def from_json(cls, text: str, file_io: FileIO | None = None) -> TableStore:
-        """Open what ``to_json`` described. Raises what ``open`` raises."""
+        """Open the table that ``to_json`` described; the errors are those of ``open``.
+
+        Args:
+            text: output of ``to_json``.
+            file_io: access to the files, or None to create it from the text.
+
+        Returns:
+            The opened table.
+        """
         spec: dict[str, Any] = parse_json(text)
         if file_io is None:
             file_io, _ = file_io_for(spec["root"], spec["storage"])
@@ -425,19 +521,19 @@ class TableStore:
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
-        del state["_numbers"], state["_names_of_mine"], state["_dirs"], state["kept"]
+        del state["_numbers"], state["_own_uuid"], state["_dirs"], state["kept"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        # Two processes must never draw the same file name.
-        self._names_of_mine, self._numbers, self._dirs = _uuid_of(self._family), itertools.count(), {}
+        # Two processes must never generate the same file name.
+        self._own_uuid, self._numbers, self._dirs = _make_uuid(self._family), itertools.count(), {}
         self.kept = Kept()
 
     def __repr__(self) -> str:
         return f"TableStore({self.name!r}, root={self.root!r}, branch={self.branch!r}, schema={self.schema.id})"
 
 
-def _uuid_of(family: str) -> str:
-    """A random UUID that begins with ``family``."""
+def _make_uuid(family: str) -> str:
+    """Return a random UUID that begins with ``family``."""
     return family + str(uuid.uuid4())[len(family) :]

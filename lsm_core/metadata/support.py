@@ -1,6 +1,6 @@
-"""Gates: what a table uses that Dredge cannot keep up is refused, by name, before any file is written.
+"""Support checks: refuse tables with features that Dredge cannot maintain, by name, before any file is written.
 
-Compacting or writing such a table blindly would lose its changelog, resurrect deleted rows or leave an index behind.
+Compacting or writing these tables would lose its changelog, restore deleted rows or leave an index outdated.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from lsm_core.options import REGISTRY, canonical
 from lsm_core.types import TypeRoot
 
 _UNREAD_TYPES = frozenset({TypeRoot.VARIANT, TypeRoot.GEOMETRY, TypeRoot.GEOGRAPHY, TypeRoot.UNKNOWN})
-"""Types of columns that a read may leave out."""
+"""Column types that a read may leave out."""
 _REFUSED_TYPES = _UNREAD_TYPES | {TypeRoot.BLOB, TypeRoot.VECTOR}
-"""Those, and types whose values have files of their own."""
+"""The unread types and the types whose values are in separate files."""
 _FORMATS = frozenset({"parquet", "orc", "avro"})
 _FILE_INDEXES = frozenset({"bloom-filter", "bitmap", "bsi", "range-bitmap"})
 _HASH, _VECTORS = "HASH", "DELETION_VECTORS"
 _NAMES_OF_INDEXES = {_HASH: "hash index", _VECTORS: "deletion vectors"}
 
-# Boolean options that change what rows mean or what must be written, and what they are called.
+# Boolean options that change the meaning of rows or the files to write, with their names for messages.
 _SWITCHES_READ = {
     "data-evolution.enabled": "data evolution",
     "chain-table.enabled": "chain tables",
@@ -41,7 +41,7 @@ _SWITCHES_READ = {
 _SWITCHES_WRITE = {
     "clustering.incremental": "incremental clustering",
 }
-# Options whose mere presence matters.
+# Options that matter as soon as they are set.
 _SET_READ = {
     "scan.fallback-branch": "fallback branches",
     "scan.fallback-snapshot-branch": "fallback branches",
@@ -55,12 +55,12 @@ _SET_WRITE = {
     "tag.callbacks": "tag callbacks",
 }
 
-# Besides those that cannot change: what decides which of two rows stays.
+# Mutable options that decide which of two rows a merge keeps.
 _MERGING = frozenset({"ignore-delete", "sequence.field", "sequence.field.sort-order"})
 
 
 class Purpose(IntEnum):
-    """What is about to be done; each purpose refuses what the ones before it refuse, and more."""
+    """Purpose of an operation; each one refuses everything that the ones before it refuse, and more."""
 
     READ = 0
     WRITE = 1
@@ -70,129 +70,184 @@ class Purpose(IntEnum):
 def require_readable(
     store: TableStore, snapshot: Snapshot | None = None, columns: Collection[str] | None = None
 ) -> None:
-    """Raise UnsupportedFeature naming feature and table when its rows (at ``snapshot``) cannot be read truthfully.
-
-    Reads metadata only.
+    """Check that the rows of a table can be read correctly; only metadata is read.
 
     Args:
-        store: The table.
-        snapshot: The version, None for the newest.
-        columns: What is read of the rows, filters included (None: all columns). A column of a type that cannot be read is in the
-            way only where it is among them, or where a merge looks at it.
+        store: the table.
+        snapshot: the snapshot to read, or None for the newest.
+        columns: columns to read, including those of filters, or None for all. A column of an unreadable type is refused
+            only if it is among them or a merge needs it.
+
+    Raises:
+        UnsupportedFeature: the message names feature and table.
     """
-    for feature in _declared(store, Purpose.READ, columns):
+    for feature in _unsupported_by_schema(store, Purpose.READ, columns):
         raise UnsupportedFeature(feature, store.name)
     require_supported(store, Purpose.READ, snapshots.latest(store) if snapshot is None else snapshot)
 
 
 def require_plain_files(store: TableStore, snapshot: Snapshot, entries: pa.Table) -> None:
-    """Raise UnsupportedFeature when readers of Parquet files by column name would see other rows in ``entries`` than we do.
+    """Check that readers of Parquet files by column name see the same rows as Dredge.
 
-    That is so with deletion vectors, other formats, and files written with other columns than today's.
+    They would not with deletion vectors, other file formats, or files of a schema with other columns.
+
+    Args:
+        store: the table.
+        snapshot: the snapshot to read.
+        entries: manifest entries of the files to read.
+
+    Raises:
+        UnsupportedFeature: the message names feature and table.
     """
     if any(entry.index_type.upper() == _VECTORS for entry in manifests.index_entries(store, snapshot)):
         raise UnsupportedFeature("deletion vectors in another engine's reader", store.name)
     if not pc.all(pc.ends_with(entries.column("file_name"), ".parquet"), min_count=0).as_py():
         raise UnsupportedFeature("files of another format than Parquet in another engine's reader", store.name)
-    today = [(field.id, field.name, field.type.with_nullable(nullable=True)) for field in store.schema.fields]
-    for found in pc.unique(entries.column("schema_id")).to_pylist():
-        written = store.schema_of(found)
-        if [(field.id, field.name, field.type.with_nullable(nullable=True)) for field in written.fields] != today:
-            older = f"files written with an older schema (id {written.id}, now {store.schema.id})"
-            raise UnsupportedFeature(f"{older} in another engine's reader", store.name)
+    current_fields = [(field.id, field.name, field.type.with_nullable(nullable=True)) for field in store.schema.fields]
+    for schema_id in pc.unique(entries.column("schema_id")).to_pylist():
+        file_schema = store.schema_of(schema_id)
+        if [
+            (field.id, field.name, field.type.with_nullable(nullable=True)) for field in file_schema.fields
+        ] != current_fields:
+            reason = f"files written with an older schema (id {file_schema.id}, now {store.schema.id})"
+            raise UnsupportedFeature(f"{reason} in another engine's reader", store.name)
 
 
 def require_declared_places(store: TableStore, entries: pa.Table) -> None:
-    """Refuse to open data files outside the table's folder, or to rewrite them, where the table declares no place for such files.
+    """Refuse to open or rewrite data files outside the table's folder if the table declares no external paths.
 
     Java's `import_files` leaves entries of this kind.
 
     Args:
-        store: The table.
-        entries: Manifest entries, with their `external_path`.
+        store: the table.
+        entries: manifest entries with their `external_path`.
 
     Raises:
-        UnsupportedFeature: There is such a file; the message names it.
+        UnsupportedFeature: a file is outside; the message names it.
     """
-    outside = _undeclared(store, entries)
-    if outside is not None:
-        raise UnsupportedFeature(outside, store.name)
+    reason = _describe_undeclared(store, entries)
+    if reason is not None:
+        raise UnsupportedFeature(reason, store.name)
 
 
-def _undeclared(store: TableStore, entries: pa.Table) -> str | None:
-    """What is said of the first data file outside the table's folder on a table that declares no external paths."""
+def _describe_undeclared(store: TableStore, entries: pa.Table) -> str | None:
+    """Return a description of the data files outside the table's folder if the table declares no external paths, or
+    None.
+    """
     if store.options.get(_EXTERNAL):
         return None
     outside = entries.column("external_path").drop_null()
     if not len(outside):
         return None
-    return f"data files outside its folder, which '{_EXTERNAL}' does not declare ({len(outside):,}, such as {outside[0].as_py()})"
+    examples = f"{len(outside):,}, such as {outside[0].as_py()}"
+    return f"data files outside its folder, which '{_EXTERNAL}' does not declare ({examples})"
 
 
 def require_writable(store: TableStore) -> None:
-    """Raise UnsupportedFeature naming feature and table when rows cannot be added without breaking it.
+    """Check that rows can be added without damage to the table.
 
-    Raises LockRequired and InvalidOption too, where its commits could be lost for want of a lock, or the lock that it names cannot be.
+    Raises:
+        UnsupportedFeature: the message names feature and table.
+        LockRequired: commits could be lost, because the storage needs a lock and none is set.
+        InvalidOption: the lock cannot be used.
     """
     require_possible(store, Purpose.WRITE)
     require_supported(store, Purpose.WRITE, snapshots.latest(store))
 
 
 def require_possible(store: TableStore, purpose: Purpose) -> None:
-    """As :func:`require_writable` and :func:`require_compactable`, by what schema and options tell: no snapshot is looked at."""
-    for feature in _declared(store, purpose):
+    """Check schema and options for a purpose, without reading a snapshot; see :func:`require_writable` and
+    :func:`require_compactable`.
+    """
+    for feature in _unsupported_by_schema(store, purpose):
         raise UnsupportedFeature(feature, store.name)
     if purpose is Purpose.WRITE:
         table_lock(store.file_io, store.root, store.name, store.options, store.clock)
 
 
 def require_supported(store: TableStore, purpose: Purpose, snapshot: Snapshot | None) -> None:
-    """Raise UnsupportedFeature for what the files of ``snapshot`` need; asked again it reads nothing, unless schema or indexes changed."""
+    """Check the features that the files of a snapshot need; the result is cached until schema or indexes change.
+
+    Args:
+        store: the table.
+        purpose: purpose of the operation.
+        snapshot: the snapshot, or None if the table is empty.
+
+    Raises:
+        UnsupportedFeature: the message names feature and table.
+    """
     if snapshot is None:
         return
-    # No index manifest's name is given twice, and no file is of a newer schema than its snapshot.
-    asked = ("supported", purpose, store.schema.id, snapshot.schema_id, snapshot.index_manifest)
-    if purpose is Purpose.COMPACT and (doubt := _doubted_version(store, snapshot)):
-        raise UnsupportedFeature(doubt, store.name)
-    if store.kept.get(asked):
+    # Names of index manifests are never reused, and no file has a newer schema than its snapshot.
+    cache_key = ("supported", purpose, store.schema.id, snapshot.schema_id, snapshot.index_manifest)
+    if purpose is Purpose.COMPACT and (contradiction := _find_contradiction(store, snapshot)):
+        raise UnsupportedFeature(contradiction, store.name)
+    if store.kept.get(cache_key):
         return
-    for feature in _in_use(store, purpose, snapshot):
+    for feature in _unsupported_files(store, purpose, snapshot):
         raise UnsupportedFeature(feature, store.name)
-    if not _other_formats(store):
-        store.kept.put(asked, "yes", len(snapshot.index_manifest or ""))
+    if not _former_formats(store):
+        store.kept.put(cache_key, "yes", len(snapshot.index_manifest or ""))
 
 
 def require_compactable(store: TableStore, snapshot: Snapshot | None = None) -> None:
-    """Raise UnsupportedFeature naming feature and table when a compaction could change answers or lose a side product.
+    """Check that a compaction cannot change answers or lose a side product (changelog, index).
 
-    ``snapshot``: the newest, where it has just been read.
+    Args:
+        store: the table.
+        snapshot: the newest snapshot if the caller has just read it, or None.
+
+    Raises:
+        UnsupportedFeature: the message names feature and table.
     """
     require_possible(store, Purpose.COMPACT)
     require_supported(store, Purpose.COMPACT, snapshots.latest(store) if snapshot is None else snapshot)
 
 
-def require_current(store: TableStore, entries: pa.Table, what: str) -> None:
-    """Raise WriterStale when rewriting ``entries`` with the schema of ``store`` could lose something.
+def require_current(store: TableStore, entries: pa.Table, operation: str) -> None:
+    """Check that rewriting ``entries`` with the schema of ``store`` loses nothing.
 
-    A table opened before a column was added would rewrite newer files without it, one opened before the sequence field
-    changed would keep the wrong row. ``entries``: manifest entries, with their schema_id.
+    A table opened before a column was added would rewrite newer files without that column. A table opened before the
+    sequence field changed would keep the wrong row.
+
+    Args:
+        store: the table.
+        entries: manifest entries with their schema_id.
+        operation: the operation in words, for the message.
+
+    Raises:
+        WriterStale: the table must be opened again.
     """
-    require_schema(store, pc.max(entries.column("schema_id")).as_py(), what)
+    require_schema(store, pc.max(entries.column("schema_id")).as_py(), operation)
 
 
-def require_schema(store: TableStore, newest: int | None, what: str) -> None:
-    """:func:`require_current` of rows whose ``newest`` schema is known (None: there are no rows)."""
-    known = store.schema.id
-    now = max(schemas.list_schema_ids(store.file_io, store.root, store.branch), default=known)
-    newer = newest is not None and newest > known
-    if newer or (now > known and _meaning(store.schema_of(now)) != _meaning(store.schema)):
+def require_schema(store: TableStore, newest: int | None, operation: str) -> None:
+    """Check as :func:`require_current`, for rows whose newest schema is known.
+
+    Args:
+        store: the table.
+        newest: largest schema id of the rows, or None without rows.
+        operation: the operation in words, for the message.
+
+    Raises:
+        WriterStale: the table must be opened again.
+    """
+    own_id = store.schema.id
+    current_id = max(schemas.list_schema_ids(store.file_io, store.root, store.branch), default=own_id)
+    has_newer_rows = newest is not None and newest > own_id
+    if has_newer_rows or (
+        current_id > own_id and _rewrite_rules(store.schema_of(current_id)) != _rewrite_rules(store.schema)
+    ):
         raise WriterStale(
-            f"table {store.name} was opened with schema {known} and has schema {now} now: open it again before {what}"
+            f"table {store.name} was opened with schema {own_id} and has schema {current_id} now: "
+            f"open it again before {operation}"
         )
 
 
-def _meaning(schema: TableSchema) -> tuple[object, ...]:
-    """What decides how rows are rewritten: columns, primary key, and the options that cannot change or say which row stays."""
+def _rewrite_rules(schema: TableSchema) -> tuple[object, ...]:
+    """Return everything that decides how rows are rewritten: columns, primary key, immutable options and merge
+    options.
+    """
     decisive = {
         name: value
         for name, value in canonical(schema.options).items()
@@ -202,38 +257,43 @@ def _meaning(schema: TableSchema) -> tuple[object, ...]:
 
 
 def unsupported(store: TableStore, purpose: Purpose) -> list[str]:
-    """Return everything that stands in the way of ``purpose``, most telling first; empty when it is fine."""
+    """Return all reasons against ``purpose``, the most important first; empty if it is possible."""
     snapshot = snapshots.latest(store)
-    used = [] if snapshot is None else list(_in_use(store, purpose, snapshot))
+    used = [] if snapshot is None else list(_unsupported_files(store, purpose, snapshot))
     if snapshot is not None and purpose is Purpose.COMPACT:
-        outside = _undeclared(store, manifests.live_entries(store, snapshot, columns=["external_path"]))
-        used += [reason for reason in (_doubted_version(store, snapshot), outside) if reason is not None]
-    return list(dict.fromkeys([*_declared(store, purpose), *used]))
+        outside = _describe_undeclared(store, manifests.live_entries(store, snapshot, columns=["external_path"]))
+        used += [reason for reason in (_find_contradiction(store, snapshot), outside) if reason is not None]
+    return list(dict.fromkeys([*_unsupported_by_schema(store, purpose), *used]))
 
 
-def _doubted_version(store: TableStore, snapshot: Snapshot) -> str | None:
-    """Why a merge that is written down might follow the wrong version of Paimon; tables without keys merge nothing."""
+def _find_contradiction(store: TableStore, snapshot: Snapshot) -> str | None:
+    """Return why a stored merge might follow the wrong Paimon version; tables without keys merge nothing."""
     if not store.has_primary_key:
         return None
     judged = paimon_version.read_evidence(store.file_io, store.snapshot_dir, store.kept, snapshot)
     return paimon_version.find_contradiction(store.options, store.version_found, judged)
 
 
-def _declared(store: TableStore, purpose: Purpose, columns: Collection[str] | None = None) -> Iterator[str]:
-    """What schema and options ask for; ``columns``: what is read of the rows (None: all)."""
-    yield from _options(store, purpose)
+def _unsupported_by_schema(
+    store: TableStore, purpose: Purpose, columns: Collection[str] | None = None
+) -> Iterator[str]:
+    """Yield the unsupported features of schema and options.
+
+    Args: see :func:`require_readable`.
+    """
+    yield from _unsupported_options(store, purpose)
     for field in store.schema.fields:
-        left_out = columns is not None and field.name not in columns and not _merged_by(store, field.name)
-        refused = _REFUSED_TYPES - _UNREAD_TYPES if left_out else _REFUSED_TYPES
-        if any(kind.root in refused for kind in field.type.with_inner()):
+        is_left_out = columns is not None and field.name not in columns and not _is_merge_column(store, field.name)
+        refused = _REFUSED_TYPES - _UNREAD_TYPES if is_left_out else _REFUSED_TYPES
+        if any(inner_type.root in refused for inner_type in field.type.with_inner()):
             yield f"column '{field.name}' of type {field.type.with_nullable(nullable=True)}"
     if purpose >= Purpose.WRITE:
-        yield from _buckets(store)
-        yield from _indexes_by_option(store)
+        yield from _unsupported_buckets(store)
+        yield from _unsupported_indexes(store)
 
 
-def _merged_by(store: TableStore, column: str) -> bool:
-    """Whether a merge looks at ``column`` whatever is read: keys, the order of versions, groups of columns."""
+def _is_merge_column(store: TableStore, column: str) -> bool:
+    """Return whether every merge needs ``column``: keys, sequence fields, sequence groups."""
     decisive = {*store.schema.primary_keys, *store.schema.partition_keys, *store.options.sequence_field}
     for key in store.options.raw:
         if key.startswith("fields.") and key.endswith(".sequence-group"):
@@ -241,39 +301,41 @@ def _merged_by(store: TableStore, column: str) -> bool:
     return column in decisive
 
 
-def _in_use(store: TableStore, purpose: Purpose, snapshot: Snapshot) -> Iterator[str]:
-    """What the files of a snapshot need."""
+def _unsupported_files(store: TableStore, purpose: Purpose, snapshot: Snapshot) -> Iterator[str]:
+    """Yield the unsupported features that the files of a snapshot need."""
     if purpose >= Purpose.WRITE:
-        # An option may have been switched off while files still depend on the index.
+        # Files may still depend on the index after the option was switched off.
         kinds = {entry.index_type.upper() for entry in manifests.index_entries(store, snapshot)}
         if store.bucket_mode is BucketMode.DYNAMIC:
             kinds.discard(_HASH)
         if _keeps_vectors(store):
             kinds.discard(_VECTORS)
         yield from (_NAMES_OF_INDEXES.get(kind, f"index '{kind}'") for kind in sorted(kinds))
-    yield from _files_in_use(store, snapshot)
+    yield from _unsupported_formats(store, snapshot)
 
 
 def _keeps_vectors(store: TableStore) -> bool:
-    """Whether writes and compactions keep deletion vectors up; where the option is off Java sees the deleted rows again."""
+    """Return whether writes and compactions maintain deletion vectors; with the option off, Java shows the deleted rows
+    again.
+    """
     return store.options.deletion_vectors_enabled
 
 
-def _options(store: TableStore, purpose: Purpose) -> Iterator[str]:
+def _unsupported_options(store: TableStore, purpose: Purpose) -> Iterator[str]:
     options = store.options
-    kind = str(options.get("type")).lower()
-    if kind != "table":
-        yield f"tables of type '{kind}'"
+    table_type = str(options.get("type")).lower()
+    if table_type != "table":
+        yield f"tables of type '{table_type}'"
     if options.is_set("branch") and options.get("branch") != store.branch:
         yield f"another branch by option ('branch' = '{options.get('branch')}')"
     switches = _SWITCHES_READ if purpose < Purpose.WRITE else {**_SWITCHES_READ, **_SWITCHES_WRITE}
     present = _SET_READ if purpose < Purpose.WRITE else {**_SET_READ, **_SET_WRITE}
-    yield from (what for key, what in switches.items() if options.get(key))
-    yield from (what for key, what in present.items() if options.get(key))
+    yield from (feature for key, feature in switches.items() if options.get(key))
+    yield from (feature for key, feature in present.items() if options.get(key))
     formats = {options.file_format, *(str(f).lower() for f in options.get("file.format.per.level").values())}
-    told = str(options.get("changelog-file.format") or "").lower()
-    if purpose >= Purpose.WRITE and told:
-        formats.add(told)
+    changelog_format = str(options.get("changelog-file.format") or "").lower()
+    if purpose >= Purpose.WRITE and changelog_format:
+        formats.add(changelog_format)
     yield from (f"file format '{name}'" for name in sorted(formats - _FORMATS))
     if str(options.get("manifest.format")).lower() != "avro":
         yield f"manifests of format '{options.get('manifest.format')}'"
@@ -281,7 +343,7 @@ def _options(store: TableStore, purpose: Purpose) -> Iterator[str]:
         yield "Iceberg metadata (metadata.iceberg.storage)"
 
 
-def _buckets(store: TableStore) -> Iterator[str]:
+def _unsupported_buckets(store: TableStore) -> Iterator[str]:
     bucket = store.options.bucket
     if store.schema.cross_partition and bucket == POSTPONE_BUCKET:
         yield "primary keys that do not hold all partition keys (cross-partition updates) with postponed buckets"
@@ -293,7 +355,7 @@ def _buckets(store: TableStore) -> Iterator[str]:
         yield "append tables with buckets and no bucket-key"
 
 
-def _indexes_by_option(store: TableStore) -> Iterator[str]:
+def _unsupported_indexes(store: TableStore) -> Iterator[str]:
     kinds = {
         key.split(".")[1] for key in store.options.raw if key.startswith("file-index.") and key.endswith(".columns")
     }
@@ -303,18 +365,18 @@ def _indexes_by_option(store: TableStore) -> Iterator[str]:
             yield f"index '{key}'"
 
 
-def _files_in_use(store: TableStore, snapshot: Snapshot) -> Iterator[str]:
-    """Files of a format that was once allowed; entries are only read when the table's history makes that possible."""
-    once = _other_formats(store)
-    if not once:
+def _unsupported_formats(store: TableStore, snapshot: Snapshot) -> Iterator[str]:
+    """Yield unsupported formats of live files; entries are read only if an earlier schema allowed one."""
+    formats = _former_formats(store)
+    if not formats:
         return
     live = manifests.live_entries(store, snapshot, columns=["file_name"]).column("file_name")
-    for name in sorted(once):
+    for name in sorted(formats):
         if pc.any(pc.ends_with(live, f".{name}"), min_count=0).as_py():
             yield f"file format '{name}'"
 
 
-def _other_formats(store: TableStore) -> set[str]:
-    """Formats that files of the table may have had by one of its schemas, of those that are not read here."""
+def _former_formats(store: TableStore) -> set[str]:
+    """Return the unsupported formats of all the table's schemas, which some files may still have."""
     ids = schemas.list_schema_ids(store.file_io, store.root, store.branch)
     return {str(store.schema_of(i).options.get("file.format", "parquet")).strip().lower() for i in ids} - _FORMATS

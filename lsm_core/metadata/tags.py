@@ -1,6 +1,8 @@
-"""Tags: named snapshots that outlive expiry, read and written. Source classes: ``TagManager``, ``SuccessFileTagCallback``.
+"""Tags: named snapshots that outlive expiry; reading and writing their files.
 
-What deleting a tag frees is the matter of maintenance (`lsm_core.maintenance.actions.delete_tag`): here are its files alone.
+Deleting a tag's data files is part of maintenance (`lsm_core.maintenance.actions.delete_tag`).
+
+Source: ``TagManager``, ``SuccessFileTagCallback``.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from lsm_core.storage import check_name
 
 PREFIX: Final = "tag-"
 _SUCCESS: Final = "_SUCCESS"
-_LONGEST: Final = 200
+_MAX_NAME_BYTES: Final = 200
 
 
 def tag_dir(store: TableStore) -> str:
@@ -30,47 +32,73 @@ def tag_dir(store: TableStore) -> str:
 
 
 def tag_path(store: TableStore, name: str) -> str:
-    """Return the path of a tag's file. Raises InvalidData for a hostile name."""
+    """Return the path of a tag's file.
+
+    Raises:
+        InvalidData: the name would lead out of the directory.
+    """
     return f"{tag_dir(store)}/{PREFIX}{check_name(name, store.name, 'tag name')}"
 
 
 def success_path(store: TableStore, name: str) -> str:
-    """Return the path of the file that tells others that a tag was made (`tag.create-success-file`). Raises InvalidData."""
+    """Return the path of the file that announces a new tag (`tag.create-success-file`).
+
+    Raises:
+        InvalidData: the name would lead out of the directory.
+    """
     return f"{tag_dir(store)}/tag-success-file/{check_name(name, store.name, 'tag name')}{_SUCCESS}"
 
 
 def list_names(store: TableStore) -> list[str]:
-    """Return the names of all tags, sorted; no file is read."""
+    """Return the names of all tags, sorted, without reading a tag file."""
     listed = store.file_io.list_dir(tag_dir(store))
     return sorted(f.name[len(PREFIX) :] for f in listed if not f.is_dir and f.name.startswith(PREFIX))
 
 
 def list_tags(store: TableStore) -> dict[str, Snapshot]:
-    """Return every tag with the snapshot it names, by name. Raises CorruptFile."""
+    """Return the snapshot of every tag, by name.
+
+    Raises:
+        CorruptFile: a tag file is damaged.
+    """
     return {name: tag.snapshot for name, tag in list_details(store).items()}
 
 
 def list_details(store: TableStore) -> dict[str, Tag]:
-    """Return every tag with its snapshot, when it was made and how long it is kept, by name. Raises CorruptFile."""
-    found: dict[str, Tag] = {}
+    """Return every tag with snapshot, creation time and retention time, by name.
+
+    Raises:
+        CorruptFile: a tag file is damaged.
+    """
+    details: dict[str, Tag] = {}
     for name in list_names(store):
         path = f"{tag_dir(store)}/{PREFIX}{name}"
-        with suppress(FileNotFoundError):  # deleted while we were reading
-            found[name] = Tag.from_json(store.file_io.read_bytes(path), path)
-    return found
+        with suppress(FileNotFoundError):  # deleted during the listing
+            details[name] = Tag.from_json(store.file_io.read_bytes(path), path)
+    return details
 
 
 def read_tag(store: TableStore, name: str) -> Snapshot:
-    """Return the snapshot that a tag names. Raises SnapshotNotFound naming table and tag, CorruptFile."""
-    found = try_read(store, name)
-    if found is None:
-        known = ", ".join(list_names(store)) or "none"
-        raise SnapshotNotFound(f"table {store.name} has no tag '{name}'; it has: {known}")
-    return found.snapshot
+    """Return the snapshot of a tag.
+
+    Raises:
+        SnapshotNotFound: the tag does not exist; the message names table and tag.
+        CorruptFile: the tag file is damaged.
+    """
+    tag = try_read(store, name)
+    if tag is None:
+        existing = ", ".join(list_names(store)) or "none"
+        raise SnapshotNotFound(f"table {store.name} has no tag '{name}'; it has: {existing}")
+    return tag.snapshot
 
 
 def try_read(store: TableStore, name: str) -> Tag | None:
-    """Return a tag, None when it is not there. Raises CorruptFile, InvalidData for a hostile name."""
+    """Return a tag, or None if it does not exist.
+
+    Raises:
+        CorruptFile: the tag file is damaged.
+        InvalidData: the name would lead out of the directory.
+    """
     path = tag_path(store, name)
     try:
         return Tag.from_json(store.file_io.read_bytes(path), path)
@@ -79,10 +107,15 @@ def try_read(store: TableStore, name: str) -> Tag | None:
 
 
 def find_snapshot(store: TableStore, snapshot_id: int) -> Snapshot:
-    """Return a snapshot that is there, or that has expired and has a tag. Raises SnapshotNotFound (Java `findSnapshot`), CorruptFile."""
-    found = snapshots.try_read(store, snapshot_id)
-    if found is not None:
-        return found
+    """Return a snapshot that exists, or has expired and is kept by a tag (Java `findSnapshot`).
+
+    Raises:
+        SnapshotNotFound: neither the snapshot nor a tag of it exists.
+        CorruptFile: a file is damaged.
+    """
+    snapshot = snapshots.try_read(store, snapshot_id)
+    if snapshot is not None:
+        return snapshot
     for tagged in list_tags(store).values():
         if tagged.id == snapshot_id:
             return tagged
@@ -93,16 +126,31 @@ def find_snapshot(store: TableStore, snapshot_id: int) -> Snapshot:
 
 
 def check_new_name(store: TableStore, name: str) -> str:
-    """Return ``name`` when a tag may be called so. Raises InvalidData for a blank or long one and one that is no plain file name."""
+    """Check the name of a new tag, and return it.
+
+    Raises:
+        InvalidData: the name is blank, too long or not a plain file name.
+    """
     if not isinstance(name, str) or not name.strip():
         raise InvalidData(store.name, "", f"tag name {name!r} is blank")
-    if len(name.encode("utf-8", "surrogatepass")) > _LONGEST:  # drafts of its file have longer names
-        raise InvalidData(store.name, "", f"tag name {name[:40]!r}... is longer than {_LONGEST} bytes")
+    if len(name.encode("utf-8", "surrogatepass")) > _MAX_NAME_BYTES:  # temporary files have longer names
+        raise InvalidData(store.name, "", f"tag name {name[:40]!r}... is longer than {_MAX_NAME_BYTES} bytes")
     return check_name(name, store.name, "tag name")
 
 
 def made_now(store: TableStore, snapshot: Snapshot, time_retained_ms: int | None) -> Tag:
-    """A tag of ``snapshot``; as in Java it tells when it was made (this machine's wall clock) only where it is kept for a limited time."""
+    """Return a new tag of ``snapshot``.
+
+    As in Java, the tag records its creation time (this machine's local time) only if its retention is limited.
+
+    Args:
+        store: the table.
+        snapshot: the snapshot to keep.
+        time_retained_ms: retention in ms, or None for unlimited.
+
+    Returns:
+        The tag, not yet written.
+    """
     if time_retained_ms is None:
         return Tag(snapshot)
     now = store.clock.now_ms()
@@ -110,40 +158,75 @@ def made_now(store: TableStore, snapshot: Snapshot, time_retained_ms: int | None
 
 
 def create(store: TableStore, name: str, tag: Tag) -> bool:
-    """Write a new tag; False when there is one of that name. Raises InvalidData, StorageFull.
+    """Write a new tag, and delete it again if its snapshot expired during the creation.
 
-    Raises SnapshotNotFound, and takes the tag back, when its snapshot expired meanwhile and no other tag names it: its files may be gone.
+    Without another tag of that snapshot, its files may be deleted.
+
+    Args:
+        store: the table.
+        name: name of the tag.
+        tag: the tag.
+
+    Returns:
+        False if a tag of this name exists.
+
+    Raises:
+        SnapshotNotFound: the snapshot expired during the creation, and no other tag keeps it.
+        InvalidData: the name would lead out of the directory.
+        StorageFull: the storage is full.
     """
-    path, held = tag_path(store, name), tag.snapshot
+    path, snapshot = tag_path(store, name), tag.snapshot
     if not store.file_io.write_exclusive(path, tag.to_json()):
         return False
-    if not snapshots.exists(store, held.id):
-        others = (other for one, other in list_tags(store).items() if one != name)
-        if held.id not in {other.id for other in others}:
+    if not snapshots.exists(store, snapshot.id):
+        other_snapshots = (other for other_name, other in list_tags(store).items() if other_name != name)
+        if snapshot.id not in {other.id for other in other_snapshots}:
             store.delete(path)
             raise SnapshotNotFound(
-                f"table {store.name}: snapshot {held.id} expired while tag '{name}' was made of it", expired=True
+                f"table {store.name}: snapshot {snapshot.id} expired while tag '{name}' was created", expired=True
             )
     tell_success(store, name)
     return True
 
 
 def replace(store: TableStore, name: str, tag: Tag) -> None:
-    """Write a tag in place of the one of that name. Raises InvalidData, StorageFull."""
+    """Overwrite an existing tag.
+
+    Raises:
+        InvalidData: the name would lead out of the directory.
+        StorageFull: the storage is full.
+    """
     store.file_io.overwrite(tag_path(store, name), tag.to_json())
 
 
 def delete(store: TableStore, name: str) -> bool:
-    """Delete a tag's files; False when there was no tag. Data files stay. Raises InvalidData."""
-    gone = store.delete(tag_path(store, name))
+    """Delete a tag's files; data files remain.
+
+    Returns:
+        Whether the tag existed.
+
+    Raises:
+        InvalidData: the name would lead out of the directory.
+    """
+    existed = store.delete(tag_path(store, name))
     store.delete(success_path(store, name))
-    return gone
+    return existed
 
 
 def rename(store: TableStore, name: str, new_name: str) -> None:
-    """Give a tag another name. Interrupted, it leaves the tag under one or both names, and can be called again.
+    """Rename a tag.
 
-    Raises SnapshotNotFound naming the tag that is not there, InvalidOption when another tag has the new name, InvalidData.
+    After an interruption the tag has one or both names, and the call can be repeated.
+
+    Args:
+        store: the table.
+        name: the current name.
+        new_name: the new name.
+
+    Raises:
+        SnapshotNotFound: the tag does not exist; the message names it.
+        InvalidOption: another tag has the new name.
+        InvalidData: a name would lead out of the directory.
     """
     old, new = tag_path(store, name), tag_path(store, check_new_name(store, new_name))
     read_tag(store, name)
@@ -151,15 +234,15 @@ def rename(store: TableStore, name: str, new_name: str) -> None:
     if old == new:
         return
     if not store.file_io.write_exclusive(new, data) and store.file_io.read_bytes(new) != data:
-        raise InvalidOption("new_name", new_name, "the name of no other tag", store.name)
+        raise InvalidOption("new_name", new_name, "a name that no other tag has", store.name)
     if store.file_io.exists(success_path(store, name)):
-        told = store.file_io.read_bytes(success_path(store, name))
-        store.file_io.overwrite(success_path(store, new_name), told)
+        success_data = store.file_io.read_bytes(success_path(store, name))
+        store.file_io.overwrite(success_path(store, new_name), success_data)
     delete(store, name)
 
 
 def tell_success(store: TableStore, name: str) -> None:
-    """Write, or date anew, the file that tells others that the tag is there, where `tag.create-success-file` asks for it."""
+    """Write or update the file that announces the tag, if `tag.create-success-file` is set."""
     if not store.options.get("tag.create-success-file"):
         return
     path, now = success_path(store, name), store.clock.now_ms()
@@ -170,7 +253,11 @@ def tell_success(store: TableStore, name: str) -> None:
 
 
 def periods(store: TableStore) -> TagPeriods | None:
-    """Periods of the table's automatic tags (`tag.automatic-creation` process-time or watermark), None where it makes none."""
+    """Return the periods of the table's automatic tags (`tag.automatic-creation` process-time or watermark).
+
+    Returns:
+        The periods, or None if the table creates no automatic tags.
+    """
     options = store.options
     if options.tag_creation not in ("process-time", "watermark"):
         return None

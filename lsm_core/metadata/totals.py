@@ -1,4 +1,7 @@
-"""What each partition, or each bucket, holds, added up from manifests one at a time. Source classes: ``PartitionEntry``, ``BucketEntry``."""
+"""Totals per partition or bucket, computed from manifests one at a time.
+
+Source: ``PartitionEntry``, ``BucketEntry``.
+"""
 
 from __future__ import annotations
 
@@ -24,37 +27,50 @@ def totals(
     waiting: bool = False,
     partitions: Collection[bytes] | None = None,
 ) -> pa.Table:
-    """Rows, bytes and files per ``keys`` ("partition" as bytes, "bucket"), and when the newest file was made (epoch ms).
+    """Return rows, bytes and files per key, and the creation time of the newest file (epoch ms).
 
-    Additions minus deletions, as manifests come: files never have to be matched, and memory is that of one manifest and the groups.
-    The newest file is of all that manifests still tell of, deleted ones too, as in Java. Groups without files are left out. ``waiting``:
-    whether files that wait for a bucket count (by bucket they always do). ``partitions``: only these. Raises CorruptFile.
+    Additions and deletions are summed with opposite signs as manifests are read, so files need no matching. Memory
+    holds one manifest and the groups. As in Java, the newest file is taken from all manifest entries, including deleted
+    files. Groups without files are left out.
+
+    Args:
+        store: the table.
+        snapshot: the snapshot to read.
+        keys: grouping columns: "partition" (bytes), "bucket".
+        waiting: whether to include files that still wait for a bucket; by bucket they are always included.
+        partitions: partitions to include (serialised rows), or None for all.
+
+    Returns:
+        One row per group.
+
+    Raises:
+        CorruptFile: a manifest list or manifest is damaged.
     """
-    known: pa.Table | None = None
+    groups: pa.Table | None = None
     pending: list[pa.Table] = []
     metas = manifests.prune(
         manifests.data_manifests(store, snapshot), store.schema.partition_types, partitions, None, None
     )
     for meta in metas:
 
-        def signed(entries: pa.Table) -> pa.Table:
-            return _signed(manifests.keep_rows(entries, partitions, None, None), keys, waiting)
+        def sign_entries(entries: pa.Table) -> pa.Table:
+            return _to_signed_counts(manifests.keep_rows(entries, partitions, None, None), keys, waiting)
 
-        pending.append(_added_up(manifests.read_manifest(store, meta, signed), keys))
-        # Folding when as many groups are new as are known keeps both memory and work in proportion.
-        if known is None or sum(part.num_rows for part in pending) >= known.num_rows:
-            known, pending = _added_up(pa.concat_tables([*([known] if known else []), *pending]), keys), []
-    if known is None:
-        known = _signed(manifests.entries_of(store, []), keys, waiting)
-    known = _added_up(pa.concat_tables([known, *pending]), keys)
-    return known.filter(pc.greater(known.column("file_count"), 0))
+        pending.append(_aggregate(manifests.read_manifest(store, meta, sign_entries), keys))
+        # Merging when the new groups are as many as the known ones keeps memory and work proportional to the groups.
+        if groups is None or sum(part.num_rows for part in pending) >= groups.num_rows:
+            groups, pending = _aggregate(pa.concat_tables([*([groups] if groups else []), *pending]), keys), []
+    if groups is None:
+        groups = _to_signed_counts(manifests.entries_of(store, []), keys, waiting)
+    groups = _aggregate(pa.concat_tables([groups, *pending]), keys)
+    return groups.filter(pc.greater(groups.column("file_count"), 0))
 
 
-def _signed(entries: pa.Table, keys: Sequence[str], waiting: bool) -> pa.Table:
+def _to_signed_counts(entries: pa.Table, keys: Sequence[str], waiting: bool) -> pa.Table:
     sign = pc.cast(pc.if_else(pc.equal(entries.column("kind"), 0), 1, -1), pa.int64())
-    if "bucket" not in keys and not waiting:  # what waits for a bucket is in no partition that can be read
-        real = pc.greater_equal(entries.column("bucket"), 0)
-        entries, sign = entries.filter(real), sign.filter(real)
+    if "bucket" not in keys and not waiting:  # files that wait for a bucket cannot be read yet
+        has_bucket = pc.greater_equal(entries.column("bucket"), 0)
+        entries, sign = entries.filter(has_bucket), sign.filter(has_bucket)
     columns = {name: entries.column(name) for name in keys}
     columns["record_count"] = pc.multiply(entries.column("row_count"), sign)
     columns["file_size_in_bytes"] = pc.multiply(entries.column("file_size"), sign)
@@ -63,10 +79,10 @@ def _signed(entries: pa.Table, keys: Sequence[str], waiting: bool) -> pa.Table:
     return pa.table(columns)
 
 
-def _added_up(part: pa.Table, keys: Sequence[str]) -> pa.Table:
-    added = part.group_by(list(keys)).aggregate([*((name, "sum") for name in _SUMS), (NEWEST, "max")])
+def _aggregate(part: pa.Table, keys: Sequence[str]) -> pa.Table:
+    sums = part.group_by(list(keys)).aggregate([*((name, "sum") for name in _SUMS), (NEWEST, "max")])
     names = {**{f"{name}_sum": name for name in _SUMS}, f"{NEWEST}_max": NEWEST}
-    return added.rename_columns([names.get(name, name) for name in added.column_names]).select([*keys, *_SUMS, NEWEST])
+    return sums.rename_columns([names.get(name, name) for name in sums.column_names]).select([*keys, *_SUMS, NEWEST])
 
 
 __all__ = ["NEWEST", "totals"]

@@ -1,4 +1,4 @@
-"""From manifest entries to the tree's plain values: files by bucket, their keys as bytes that compare in key order."""
+"""Conversion of manifest entries to values of the tree: files by bucket, keys as bytes that compare in key order."""
 
 from __future__ import annotations
 
@@ -18,36 +18,50 @@ BucketGroup = tuple[bytes, int, int, pa.Table]
 
 
 def bucket_groups(entries: pa.Table) -> list[BucketGroup]:
-    """Return (partition, bucket, total buckets, its entries) for each bucket, ordered by partition bytes and bucket.
+    """Group entries by partition and bucket, ordered by partition bytes and bucket.
 
-    Entries of one bucket keep their order. Total buckets is the largest recorded in the bucket.
+    Args:
+        entries: manifest entries.
+
+    Returns:
+        Partition, bucket, total buckets (the largest recorded in the bucket) and the bucket's entries in their order.
     """
     if entries.num_rows == 0:
         return []
-    place = arrow_array(np.arange(entries.num_rows, dtype=np.int64))
-    keyed = pa.table({"partition": entries.column("partition"), "bucket": entries.column("bucket"), "place": place})
-    order = pc.sort_indices(keyed, sort_keys=[(name, "ascending") for name in ("partition", "bucket", "place")])
+    positions = arrow_array(np.arange(entries.num_rows, dtype=np.int64))
+    sort_columns = pa.table(
+        {"partition": entries.column("partition"), "bucket": entries.column("bucket"), "place": positions}
+    )
+    order = pc.sort_indices(sort_columns, sort_keys=[(name, "ascending") for name in ("partition", "bucket", "place")])
     ordered = entries.take(order)
-    # Neighbours are compared rather than grouped by hash: Arrow's groups come in no promised order.
+    # Adjacent rows are compared, because Arrow's hash grouping does not guarantee an order.
     partitions, buckets = (one_array(ordered.column(name)) for name in ("partition", "bucket"))
-    rest = ordered.num_rows - 1
+    pair_count = ordered.num_rows - 1
     differs = pc.or_(
-        pc.not_equal(partitions.slice(1), partitions.slice(0, rest)),
-        pc.not_equal(buckets.slice(1), buckets.slice(0, rest)),
+        pc.not_equal(partitions.slice(1), partitions.slice(0, pair_count)),
+        pc.not_equal(buckets.slice(1), buckets.slice(0, pair_count)),
     )
     starts = [0, *(np.flatnonzero(numpy_array(differs)) + 1).tolist(), ordered.num_rows]
-    found: list[BucketGroup] = []
-    for start, stop in pairwise(starts):  # one step a bucket, not a file
+    groups: list[BucketGroup] = []
+    for start, stop in pairwise(starts):  # one step per bucket, not per file
         part = ordered.slice(start, stop - start)
         total = pc.max(part.column("total_buckets")).as_py()
-        found.append((partitions[start].as_py(), buckets[start].as_py(), total, part))
-    return found
+        groups.append((partitions[start].as_py(), buckets[start].as_py(), total, part))
+    return groups
 
 
 def tree_files(store: TableStore, entries: pa.Table) -> list[DataFile]:
-    """Return one bucket's files as the tree wants them; keys are memcomparable bytes of the trimmed primary key.
+    """Return one bucket's files as values of the tree.
 
-    ``creation_ms`` is the recorded creation time (0 when unknown). Append tables get empty keys.
+    Keys are memcomparable bytes of the trimmed primary key; append tables get empty keys. ``creation_ms`` is the
+    recorded creation time (0 if unknown).
+
+    Args:
+        store: the table.
+        entries: manifest entries of one bucket.
+
+    Returns:
+        The files, in the order of the entries.
     """
     types = store.schema.trimmed_key_types
     lows, highs = (

@@ -1,4 +1,4 @@
-"""Options of tables and catalogs: one registry of every key, its type and default, and typed views over them."""
+"""Options of tables and catalogs: one registry of all keys with types and defaults, and typed views of them."""
 
 from __future__ import annotations
 

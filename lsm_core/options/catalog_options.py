@@ -1,4 +1,4 @@
-"""Options of a catalog: where tables live and what every new table starts with."""
+"""Options of a catalog: the place of its tables, locks, and defaults for new tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ S3_ENDPOINT = "s3.endpoint"
 S3_REGION = "s3.endpoint.region"
 S3_PATH_STYLE = "s3.path.style.access"
 STORAGE_OPTIONS = (S3_ENDPOINT, S3_REGION, S3_PATH_STYLE)
-"""Options of a catalog that tell how its object store is reached, none of them secret."""
+"""Options of a catalog for access to its object store; none of them is secret."""
 _KEYS = (
     Key("warehouse", TEXT),
     Key("metastore", TEXT, "filesystem"),
@@ -52,37 +52,49 @@ _SECRETS = ("secret", "password", "token", "access-key", "access.key", "accesske
 
 
 class CatalogOptions:
-    """Typed view of a catalog's options. Source class: ``CatalogOptions``. Raises InvalidOption.
+    """Typed view of a catalog's options.
 
-    Secrets are refused here: they come only from the environment, so that no file, plan or log can hold them.
+    Secrets are refused here: they come only from the environment, so that no file, plan or log can contain them.
+
+    Args:
+        options: the options as text.
+
+    Raises:
+        InvalidOption: a value is invalid, or an option is a secret.
+
+    Source: ``CatalogOptions``.
     """
 
     def __init__(self, options: Mapping[str, str] | None = None) -> None:
         self._raw = {str(k): str(v) for k, v in (options or {}).items()}
-        self._typed: dict[str, Any] = {}
+        self._values: dict[str, Any] = {}
         for name, value in self._raw.items():
             if any(word in name.lower() for word in _SECRETS):
                 raise InvalidOption(name, "***", "secrets from the environment only")
             if name in CATALOG_REGISTRY:
-                self._typed[name] = parse_value(CATALOG_REGISTRY[name], value)
+                self._values[name] = parse_value(CATALOG_REGISTRY[name], value)
             elif not name.startswith(TABLE_DEFAULT_PREFIX):
                 advice = advice_on(name)
-                _LOG.warning("unknown catalog option '%s' has no effect here%s", name, f": {advice}" if advice else "")
+                _LOG.warning("unknown catalog option '%s' has no effect%s", name, f": {advice}" if advice else "")
         if self.metastore not in _METASTORES:
             raise InvalidOption("metastore", self.metastore, ", ".join(_METASTORES))
 
     @property
     def raw(self) -> Mapping[str, str]:
-        """The options as given (a copy)."""
+        """The options as text (a copy)."""
         return dict(self._raw)
 
     def get(self, key: str) -> Any:
-        """Return the typed value of a known key, its default when unset. Raises InvalidOption for an unknown key."""
-        known = CATALOG_REGISTRY.get(key)
-        if known is None:
+        """Return the typed value of a known key, or its default.
+
+        Raises:
+            InvalidOption: the key is unknown.
+        """
+        definition = CATALOG_REGISTRY.get(key)
+        if definition is None:
             raise InvalidOption(key, None, "a known catalog option")
-        default = None if known.default is None else parse_value(known, known.default)
-        return self._typed.get(key, default)
+        default = None if definition.default is None else parse_value(definition, definition.default)
+        return self._values.get(key, default)
 
     @property
     def metastore(self) -> str:
@@ -91,7 +103,11 @@ class CatalogOptions:
 
     @property
     def address(self) -> str:
-        """``uri`` of the database, with the user that `jdbc.user` names. Raises InvalidOption when there is none."""
+        """The ``uri`` of the database, with the user of `jdbc.user`.
+
+        Raises:
+            InvalidOption: the option is not set.
+        """
         uri, user = str(self.get("uri") or "").strip(), self.get("jdbc.user")
         if not uri:
             raise InvalidOption("uri", uri, "the JDBC address of the database (jdbc:sqlite:..., jdbc:postgresql://...)")
@@ -100,54 +116,73 @@ class CatalogOptions:
         return f"{uri}{'&' if '?' in uri else '?'}user={quote(str(user), safe='')}"
 
     def locking(self, *, always: bool) -> dict[str, str | None]:
-        """Options that give every table of the catalog its lock (`dredge.lock*`), from Paimon's `lock.*`; none where it has no lock.
+        """Return the options that give every table of the catalog its lock (`dredge.lock*`), derived from Paimon's
+        `lock.*`.
 
-        ``always``: whether a JDBC catalog locks unless `lock.enabled` says otherwise (Java `AbstractCatalog.lockEnabled`: on object
-        stores). Raises InvalidOption for a lock that cannot be.
+        Args:
+            always: whether a JDBC catalog locks unless `lock.enabled` is false (Java `AbstractCatalog.lockEnabled`: on
+                object stores).
+
+        Returns:
+            The options; without a lock only the wait times that are set.
+
+        Raises:
+            InvalidOption: the lock is of an unknown type, or has no database address.
         """
-        wanted: dict[str, str | None] = {
+        lock_options: dict[str, str | None] = {
             f"dredge.{name.replace('-', '.', 1)}": self._raw[name]
             for name in ("lock-acquire-timeout", "lock-check-max-sleep")
             if name in self._raw
         }
-        jdbc = self.metastore == "jdbc"
+        is_jdbc = self.metastore == "jdbc"
         enabled = self.get("lock.enabled")
-        if not (always and jdbc if enabled is None else enabled):
-            return wanted
-        kind = str(self.get("lock.type") or ("jdbc" if jdbc else "")).lower()
-        if kind != "jdbc":
+        if not (always and is_jdbc if enabled is None else enabled):
+            return lock_options
+        lock_type = str(self.get("lock.type") or ("jdbc" if is_jdbc else "")).lower()
+        if lock_type != "jdbc":
             raise InvalidOption(
                 "lock.type",
                 self.get("lock.type"),
-                "jdbc, with the database's address in 'uri'; a table alone: dredge.lock",
+                "jdbc, with the database's address in 'uri'; for a single table use dredge.lock",
             )
         return {
-            **wanted,
-            "dredge.lock": kind,
+            **lock_options,
+            "dredge.lock": lock_type,
             "dredge.lock.uri": self.address,
             "dredge.lock.key": str(self.get("catalog-key")),
         }
 
     @property
     def storage(self) -> dict[str, str]:
-        """The options among `STORAGE_OPTIONS` that are set."""
+        """The values of `STORAGE_OPTIONS` that are set."""
         return {key: value for key, value in self._raw.items() if key in STORAGE_OPTIONS}
 
     @property
     def table_defaults(self) -> dict[str, str]:
-        """Options (``table-default.*``, without the prefix) that new tables start with."""
+        """Options for new tables (``table-default.*``, without the prefix)."""
         start = len(TABLE_DEFAULT_PREFIX)
         return {k[start:]: v for k, v in self._raw.items() if k.startswith(TABLE_DEFAULT_PREFIX)}
 
 
 def is_catalog_option(key: str) -> bool:
-    """Whether ``key`` is an option of a catalog, where it is given among others (a Spark data source's)."""
+    """Return whether ``key`` is a catalog option, for lists that mix options (a Spark data source's)."""
     return key in CATALOG_REGISTRY or key.startswith(TABLE_DEFAULT_PREFIX)
 
 
 def parse_catalog_options(text: str, source: str) -> dict[str, str]:
-    """Options from a text of ``KEY=VALUE`` parted by blanks, or from a JSON object of texts. Raises InvalidOption naming ``source``."""
-    accepted = "KEY=VALUE parted by blanks, or a JSON object of texts"
+    """Parse catalog options from a text.
+
+    Args:
+        text: ``KEY=VALUE`` pairs separated by blanks, or a JSON object of texts.
+        source: name of the text's origin, for messages.
+
+    Returns:
+        The options.
+
+    Raises:
+        InvalidOption: the text has another form; the message names ``source``.
+    """
+    accepted = "KEY=VALUE pairs separated by blanks, or a JSON object of texts"
     if text.lstrip().startswith("{"):
         try:
             parsed = parse_json(text)

@@ -1,4 +1,7 @@
-"""Which options may change once a table holds data, and how: its files were laid out by the others (Java `checkAlterTableOption`)."""
+"""Rules for changing options of a table with data, whose files were written with the old values.
+
+Source: Java `checkAlterTableOption`.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,9 @@ from lsm_core.errors import InvalidOption
 from lsm_core.options.paimon_version import PaimonVersion
 from lsm_core.options.registry import REGISTRY, canonical, parse_value
 
-# Fixed from the table's creation on, with or without snapshots: the schema holds them as members, or the catalog does.
+# Fixed from the table's creation, even without snapshots: they are members of the schema, or belong to the catalog.
 CREATION_ONLY: Final = ("primary-key", "partition", "path")
-# Once retracts were dropped on the way in, a reader that waits for them would be wrong.
+# These can only be switched on: retracts that writers dropped are missing for later readers.
 _ONLY_ON: Final = ("ignore-delete", "ignore-update-before")
 
 
@@ -23,31 +26,41 @@ def check_change(
     dynamic: bool = False,
     version: PaimonVersion = PaimonVersion.V2_1,
 ) -> None:
-    """Raise InvalidOption unless ``key`` may become ``value`` (None: its default) in a table with snapshots.
+    """Check that an option may get a new value in a table with snapshots.
 
-    ``options``: before the change; ``dynamic``: for one reader or writer only, not in the schema; ``version``: the one that the
-    table follows. What changes nothing passes, and so does what replaces a value that nobody could use.
+    A change without effect is accepted, and so is the replacement of an invalid value.
+
+    Args:
+        options: the options before the change.
+        key: the option.
+        value: its new value, or None for its default.
+        table: the table's name, for messages.
+        dynamic: whether the change applies to one reader or writer only, not to the schema.
+        version: the Paimon version that the table follows.
+
+    Raises:
+        InvalidOption: the change is not allowed.
     """
     (name,) = canonical({key: ""})
-    known = REGISTRY.get(name)
-    if known is None or known.name.startswith("dredge."):
+    definition = REGISTRY.get(name)
+    if definition is None or definition.name.startswith("dredge."):
         return
-    own = canonical(options)
-    after = _typed({} if value is None else {name: value}, name, table)
+    current = canonical(options)
+    after = _parse_option({} if value is None else {name: value}, name, table)
     try:
-        before = _typed(own, name)
+        before = _parse_option(current, name)
     except InvalidOption:
         return
     if before == after:
         return
     if name in _ONLY_ON and value is None and not version.at_least(PaimonVersion.V2_1):
         return  # until 2.1 the option cannot become false, but it can be removed
-    why = _refusal(own, name, before, after, dynamic)
-    if why:
-        raise InvalidOption(name, value, why, table)
+    refusal = _refusal(current, name, before, after, dynamic)
+    if refusal:
+        raise InvalidOption(name, value, refusal, table)
 
 
-def _typed(options: Mapping[str, str], name: str, table: str = "") -> Any:
+def _parse_option(options: Mapping[str, str], name: str, table: str = "") -> Any:
     text = options.get(name, REGISTRY[name].default)
     try:
         return None if text is None else parse_value(REGISTRY[name], text)
@@ -67,7 +80,7 @@ def _refusal(options: Mapping[str, str], name: str, before: Any, after: Any, dyn
             return "no change for one reader or writer: alter the table, then overwrite its partitions"
         if before < 1 or after < 1:
             return f"another number above 0 in a table of fixed buckets; this one has {before}"
-    if name == "deletion-vectors.enabled" and not _typed(options, "deletion-vectors.modifiable"):
+    if name == "deletion-vectors.enabled" and not _parse_option(options, "deletion-vectors.modifiable"):
         return "no change, unless 'deletion-vectors.modifiable' is 'true' (the same ALTER may set it)"
     if name in _ONLY_ON and before:
         return "no change back from true: retracts were dropped already"

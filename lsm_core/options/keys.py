@@ -1,7 +1,9 @@
-"""Every option that is known: name, type, default, what it accepts and what it does here, one line a key.
+"""List of all known options: name, type, default, accepted values and effect, one line per key.
 
-Paimon's own come first (source class: ``CoreOptions``, options.md), then those that only Dredge knows (``dredge.*``), then
-families of names with a free part in them ("fields.<column>.ignore-retract"). Lists only, apart from the code that reads them.
+Paimon's keys come first (options.md), then Dredge's own (``dredge.*``), then families of names with a free part
+("fields.<column>.ignore-retract"). The module contains the lists and little code.
+
+Source: ``CoreOptions``.
 """
 
 from __future__ import annotations
@@ -27,13 +29,13 @@ BOOL, DOUBLE, DURATION, ENUM, INT, LONG, MAP, MEMORY, TEXT = (
 
 
 class Effect(StrEnum):
-    """What Dredge does about an option that is set to something else than its default."""
+    """Effect of an option in Dredge if it is not set to its default."""
 
     ACTED_ON = "acted on"
     NOT_ACTED_ON = "accepted, not acted on"
-    """Kept for other engines, checked by its type, and warned about when a table is created or altered with it."""
+    """Kept for other engines and validated by type; creating or altering a table with it causes a warning."""
     REFUSED = "refused"
-    """Asks for what Dredge cannot keep up: reading the table, or writing to it, raises `UnsupportedFeature`."""
+    """Requires a feature that Dredge cannot maintain: reading or writing the table raises `UnsupportedFeature`."""
 
 
 NOT_ACTED_ON: Final = Effect.NOT_ACTED_ON
@@ -42,10 +44,17 @@ REFUSED: Final = Effect.REFUSED
 
 @dataclass(frozen=True)
 class Key:
-    """One option: ``default`` is text as a user would write it (None = unset); ``immutable`` once snapshots exist.
+    """Definition of one option.
 
-    ``since`` and ``until``: first and last Paimon version that knows it (1.3 is the oldest that Dredge speaks to; None = still
-    known).
+    Attributes:
+        name: the key.
+        kind: type of its values.
+        default: default as text, or None if unset.
+        immutable: whether it is fixed once snapshots exist.
+        aliases: other names.
+        since: first Paimon version with the option (1.3 is the oldest supported one).
+        until: last Paimon version with the option, or None if it still exists.
+        effect: its effect in Dredge.
     """
 
     name: str
@@ -436,7 +445,7 @@ PAIMON_KEYS: Final[tuple[Key, ...]] = (
 )
 
 READING: Final = ("scan.", "incremental-")
-"""Options that choose what a read is about begin with these."""
+"""Prefixes of options that select the rows of a read."""
 FLINK_READING: Final = frozenset(
     {
         "scan.bounded",
@@ -457,9 +466,11 @@ FLINK_READING: Final = frozenset(
         "scan.watermark.idle-timeout",
     }
 )
-"""Those of the Flink connector (``FlinkConnectorOptions``), which tables that it made may hold; nothing here asks for them."""
+"""Reading options of the Flink connector (``FlinkConnectorOptions``), which Flink may store in tables and Dredge
+ignores.
+"""
 
-# An unknown one of these is an error, because nobody else reads them.
+# An unknown key of this kind is an error, because no other engine uses it.
 DREDGE_KEYS: Final[tuple[Key, ...]] = (
     Key("dredge.compaction.inline", ENUM, "follow"),
     Key("dredge.compaction.order-sensitive", ENUM, "closed"),
@@ -482,8 +493,8 @@ DREDGE_KEYS: Final[tuple[Key, ...]] = (
     Key("dredge.verification", ENUM, "full"),
 )
 
-# Enums of Paimon 1.4. Enums that are younger, or that newer versions may widen without our reading them, are not listed: other
-# engines' values are theirs to check.
+# Enums of Paimon 1.4. Newer enums, and those that newer versions may extend without effect here, are not listed: other
+# engines validate them.
 ENUMS: Final[dict[str, tuple[str, ...]]] = {
     "batch-scan-mode": ("none", "compact"),
     "bucket-function.type": ("default", "mod", "hive"),
@@ -543,8 +554,8 @@ ENUMS: Final[dict[str, tuple[str, ...]]] = {
     "write.sequence-number-init-mode": ("scan", "snapshot"),
 }
 
-# Lowest and highest value that makes sense; Java often fails only later, in the middle of a job. Numbers that are not listed, such as
-# ratios and triggers below 0, mean to Dredge what they mean to Java.
+# Smallest and largest useful value; Java often fails only later, in the middle of a job. Numbers that are not listed
+# (ratios, triggers below 0) have the same meaning as in Java.
 RANGES: Final[dict[str, tuple[float, float]]] = {
     "changelog.num-retained.max": (1, INT_MAX),
     "changelog.num-retained.min": (1, INT_MAX),
@@ -574,9 +585,10 @@ _FREE_RANGES: Final[dict[str, tuple[float, float]]] = {
     ".items": (1, INT_MAX),
 }
 
-# Sizes that must hold at least one byte, or the work that they bound could never go on.
 ADDRESSES: Final = frozenset({"dredge.lock.uri", "uri"})
-"""Options that hold an address, which must hold no password."""
+"""Options with an address, which must not contain a password."""
+
+# Sizes of at least one byte: with 0 the work that they limit could never continue.
 POSITIVE_SIZES: Final = frozenset(
     {
         "dredge.compaction.piece-size",
@@ -587,23 +599,39 @@ POSITIVE_SIZES: Final = frozenset(
     }
 )
 
-# Sizes that Java keeps in an int, as a buffer of at least one byte.
+# Sizes that Java stores in an int, for a buffer of at least one byte.
 BUFFER_SIZES: Final = frozenset({"blob.copy-buffer-size"})
 
 
 def number_range(name: str, low: float, high: float) -> tuple[float, float]:
-    """The numbers that ``name`` accepts; its type's own range, from ``low`` to ``high``, unless it is listed."""
-    free = next((limits for end, limits in _FREE_RANGES.items() if name.endswith(end)), (low, high))
-    return RANGES.get(name, free)
+    """Return the smallest and largest accepted number of an option.
+
+    Args:
+        name: the option.
+        low: smallest number of its type.
+        high: largest number of its type.
+
+    Returns:
+        The range of the option, or of its type if none is listed.
+    """
+    family_range = next((limits for end, limits in _FREE_RANGES.items() if name.endswith(end)), (low, high))
+    return RANGES.get(name, family_range)
 
 
-# What stands for the free parts of a family's names.
+# Patterns of the free parts of a family's names.
 _FREE: Final = {"column": r".+", "class": r".+", "key": r".+", "type": r"[^.]+", "setting": r"[^.]+"}
 
 
 @dataclass(frozen=True)
 class Family:
-    """Options with a free part in their names: ``form`` is "fields.<column>.distinct", ``kind`` the type of their values."""
+    """A family of options with a free part in their names.
+
+    Attributes:
+        form: pattern of the names, as in "fields.<column>.distinct".
+        kind: type of the values.
+        since: first Paimon version with the family.
+        effect: its effect in Dredge.
+    """
 
     form: str
     kind: str = TEXT
@@ -615,11 +643,11 @@ class Family:
         return re.compile(re.sub(r"<(\w+)>", lambda part: _FREE[part.group(1)], re.escape(self.form)))
 
     def holds(self, name: str) -> bool:
-        """Whether the option ``name`` belongs to it."""
+        """Return whether the option ``name`` belongs to the family."""
         return self._pattern.fullmatch(name) is not None
 
     def key(self, name: str) -> Key:
-        """The option ``name`` as a key of its own."""
+        """Return the definition of the option ``name``."""
         return Key(name, self.kind, since=self.since, effect=self.effect)
 
 
@@ -663,9 +691,9 @@ FAMILIES: Final[tuple[Family, ...]] = (
     Family("metadata.iceberg.storage", effect=REFUSED),
     Family("metadata.iceberg.<key>", effect=NOT_ACTED_ON),
 )
-"""The first family that holds a name is the one it belongs to."""
+"""Families of options; a name belongs to the first one that matches."""
 
 
 def family_key(name: str) -> Key | None:
-    """The key that ``name`` makes of the first family it belongs to, None when it belongs to none."""
+    """Return the definition of an option from the first matching family, or None."""
     return next((family.key(name) for family in FAMILIES if family.holds(name)), None)

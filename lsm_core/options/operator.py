@@ -1,7 +1,7 @@
-"""What a table may not decide for itself: places outside its folder need the operator's word, and secrets are no options.
+"""Limits of a table's own options: they may not name places that the operator does not allow, nor contain secrets.
 
-Whoever may write to a table's folder writes its options. So an address among them is used only where the operator of this
-process allows it: by the options of the catalog, by a dynamic option, or by the variable :data:`ALLOWED_PLACES`.
+Anyone who can write to a table's folder can set its options. So an address in them is used only if the operator of this
+process allows it: by a catalog option, a dynamic option, or the variable :data:`ALLOWED_PLACES`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Final
 from urllib.parse import parse_qsl, unquote
 
 ALLOWED_PLACES: Final = "DREDGE_ALLOWED_PLACES"
-"""Environment variable: JDBC addresses and folders, separated by commas, that tables may name in their own options."""
+"""Environment variable with JDBC addresses and folders, separated by commas, that tables may use in their own options.
+"""
 MASK: Final = "***"
 _SECRET: Final = re.compile(
     r"secret|passw(or)?d|passphrase|pwd|token|credential|jaas|sas[-._]?(key|token)"
@@ -25,43 +26,46 @@ _PLACE: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^/]+")
 
 
 def is_allowed_place(address: str) -> bool:
-    """Return whether the operator allows tables to name this address.
+    """Return whether the operator allows tables to use this address.
 
     Args:
-        address: JDBC address, path, or address of a folder in an object store.
+        address: a JDBC address, a path, or the address of a folder in an object store.
 
     Returns:
-        True for a JDBC address of :data:`ALLOWED_PLACES` (the user aside), and for a folder of it or one below.
+        True for a JDBC address in :data:`ALLOWED_PLACES` (regardless of its user), and for a folder in it or below.
     """
     allowed = [place.strip() for place in os.environ.get(ALLOWED_PLACES, "").split(",") if place.strip()]
     if address.startswith("jdbc:"):
-        return _database(address) in {_database(place) for place in allowed}
-    folders = [_folder(place) for place in allowed if not place.startswith("jdbc:")]
-    # An address of a file is decoded before it is opened, so "%2e%2e" leads up as ".." does.
+        return _canonical_database(address) in {_canonical_database(place) for place in allowed}
+    folders = [_canonical_folder(place) for place in allowed if not place.startswith("jdbc:")]
+    # File addresses are decoded before they are opened, so "%2e%2e" leads upwards like "..".
     return all(
         any(place == folder or place.startswith(folder.rstrip("/") + "/") for folder in folders)
-        for place in (_folder(address), _folder(unquote(address)))
+        for place in (_canonical_folder(address), _canonical_folder(unquote(address)))
     )
 
 
 def is_secret(key: str) -> bool:
-    """Return whether an option's name says that its value is a secret, as "s3.secret-key" does."""
+    """Return whether an option's name indicates a secret value, as in "s3.secret-key"."""
     return bool(_SECRET.search(key))
 
 
 def mask_secrets(options: Mapping[str, str]) -> dict[str, str]:
-    """Return options as they may be shown: values of secrets are replaced by :data:`MASK`."""
+    """Return options for display, with the values of secrets replaced by :data:`MASK`."""
     return {key: MASK if is_secret(key) else value for key, value in options.items()}
 
 
-def _database(address: str) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """Return a JDBC address in one form: parameters such as `sslmode` decide who reads the password, the user does not."""
+def _canonical_database(address: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """Return a JDBC address in canonical form.
+
+    Parameters (`sslmode`) belong to it because they decide who can read the password; the user does not.
+    """
     place, _, query = address.partition("?")
     return place, tuple(sorted(pair for pair in parse_qsl(query, keep_blank_values=True) if pair[0] != "user"))
 
 
-def _folder(address: str) -> str:
-    """Return a path or folder address in one form, without `.` and `..`; a relative path as it is opened."""
+def _canonical_folder(address: str) -> str:
+    """Return a path or folder address without `.` and `..`; a relative path becomes absolute."""
     plain = address.removeprefix("file://")
     place = _PLACE.match(plain)
     head = place.group() if place else ""

@@ -1,4 +1,4 @@
-"""Which version of Paimon a table's answers follow, where versions of Paimon answer differently (semantics.md lists where)."""
+"""The Paimon version that a table follows if versions give different answers (semantics.md lists the differences)."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from itertools import pairwise
 from typing import Final
 
 KEY: Final = "dredge.paimon-version"
-"""The option that names it; without it the writers of the table's snapshots do."""
+"""Option that sets the version; by default the writers of the table's snapshots decide."""
 _FUNCTIONS: Final = frozenset({"listagg", "nested_update", "nested_partial_update"})
-"""Aggregate functions whose answers changed with 2.0."""
+"""Aggregate functions with different answers since 2.0."""
 _MERGING_ENGINES: Final = frozenset({"aggregation", "partial-update"})
 _ORDER: Final = "dredge.compaction.order-sensitive"
 _NUMBERS: Final = re.compile(r"(?:^|-)(\d{1,4})\.(\d{1,4})(?=\D|$)")
 
 
 class PaimonVersion(StrEnum):
-    """A version whose answers are followed; they compare as numbers do."""
+    """A Paimon version to follow; versions are compared by their numbers."""
 
     V1_4 = "1.4"
     V2_0 = "2.0"
@@ -31,49 +31,61 @@ class PaimonVersion(StrEnum):
         return int(major), int(minor)
 
     def at_least(self, other: PaimonVersion) -> bool:
-        """Whether it is ``other`` or newer."""
+        """Return whether it is ``other`` or newer."""
         return self.numbers >= other.numbers
 
 
 def version_written_by(writer_version: str | None) -> PaimonVersion | None:
-    """The version that the `writerVersion` of a snapshot stands for ("java-2.1-SNAPSHOT-0a1b...", "python-2.1.0-..."); None: for none.
+    """Return the version for a snapshot's `writerVersion` ("java-2.1-SNAPSHOT-0a1b...", "python-2.1.0-...").
 
-    Of versions between two that are known the older is followed, of newer ones than all the newest, of older ones the oldest.
+    A version between two known ones is treated as the older; a version outside the known range as the nearest.
+
+    Args:
+        writer_version: the text, or None.
+
+    Returns:
+        The version, or None if the text names none.
     """
-    found = _NUMBERS.search(writer_version or "")
-    if found is None:
+    match = _NUMBERS.search(writer_version or "")
+    if match is None:
         return None
-    numbers = int(found.group(1)), int(found.group(2))
+    numbers = int(match.group(1)), int(match.group(2))
     return max(
-        (one for one in PaimonVersion if one.numbers <= numbers),
-        key=lambda one: one.numbers,
+        (version for version in PaimonVersion if version.numbers <= numbers),
+        key=lambda version: version.numbers,
         default=PaimonVersion.V1_4,
     )
 
 
 def written_as(version: PaimonVersion) -> str | None:
-    """The `writerVersion` of a snapshot that Dredge writes with the answers of ``version``, so that the table goes on following it.
+    """Return the `writerVersion` for snapshots that Dredge writes with the answers of ``version``.
 
-    None for 1.4, which has no such member.
+    The table keeps following that version because of it.
+
+    Args:
+        version: the version that the table follows.
+
+    Returns:
+        The text, or None for 1.4, whose snapshots lack this member.
     """
     return None if version is PaimonVersion.V1_4 else f"dredge-{version}"
 
 
 def order_of_versions_broken(oldest_first: Iterable[PaimonVersion]) -> bool:
-    """Say whether an older version wrote after a newer one: an upgrade alone never does that."""
+    """Return whether an older version wrote after a newer one, which an upgrade never causes."""
     numbers = [version.numbers for version in oldest_first]
-    return any(later < earlier for earlier, later in pairwise(numbers))
+    return any(second < first for first, second in pairwise(numbers))
 
 
 def answers_differ(options: Mapping[str, str], versions: Collection[PaimonVersion]) -> str | None:
-    """Name what a merge of a table with keys answers differently in ``versions``.
+    """Return the first function or rule with different answers in several versions, for a table with keys.
 
     Args:
-        options: The table's options as texts.
-        versions: The versions to compare.
+        options: the table's options as texts.
+        versions: the versions to compare.
 
     Returns:
-        The first such function or rule with its option, None where all of the versions give the same answers.
+        The option and its value, or None if all versions give the same answers.
     """
     if len(set(versions)) < 2 or options.get("merge-engine", "").strip().lower() not in _MERGING_ENGINES:
         return None
@@ -90,9 +102,13 @@ def answers_differ(options: Mapping[str, str], versions: Collection[PaimonVersio
 
 
 def version_followed(writer_versions: Iterable[str | None]) -> PaimonVersion:
-    """The version that a table follows whose option is not set: the newest that wrote one of its snapshots, else 1.4.
+    """Return the version that a table without the option follows: the newest writer of its snapshots, otherwise 1.4.
 
-    None: a writer that names no version.
+    Args:
+        writer_versions: `writerVersion` of each snapshot; None is a writer of unknown version.
+
+    Returns:
+        The version.
     """
     known = [version for text in writer_versions if (version := version_written_by(text)) is not None]
-    return max(known, key=lambda one: one.numbers, default=PaimonVersion.V1_4)
+    return max(known, key=lambda version: version.numbers, default=PaimonVersion.V1_4)

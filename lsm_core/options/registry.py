@@ -1,4 +1,4 @@
-"""The list of all known options and how the text of each is checked, so that a typo is caught before any work starts."""
+"""Registry of all known options, and validation of their values, so that a typo is reported before any work starts."""
 
 from __future__ import annotations
 
@@ -44,14 +44,18 @@ _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
 _LEVEL = re.compile(r"[0-9]{1,9}")
 _SECRET = re.compile(r"password|secret|token|//[^/?]*:[^/?]*@", re.IGNORECASE)
 _BOOLEANS = {"true": True, "false": False}
-# Paimon lists it as a number, while its Parquet writer asks for a boolean: every number leaves dictionaries on.
+# Paimon documents a number, but its Parquet writer reads a boolean: every number leaves dictionaries on.
 _SWITCHES = frozenset({"parquet.enable.dictionary"})
 _warned: set[tuple[str, str]] = set()
 _Value = TypeVar("_Value")
 
 
 def parse_value(key: Key, value: str) -> Any:
-    """Return the typed value of ``key`` (ms for durations, bytes for sizes). Raises InvalidOption."""
+    """Return the typed value of an option (ms for durations, bytes for sizes).
+
+    Raises:
+        InvalidOption: the value is invalid.
+    """
     text = str(value).strip()
     if key.kind == BOOL or (key.name in _SWITCHES and text.lower() in _BOOLEANS):
         return parse_boolean(key.name, text)
@@ -83,11 +87,15 @@ def parse_value(key: Key, value: str) -> Any:
 
 
 def parse_boolean(name: str, text: str) -> bool:
-    """Return the boolean in ``text`` (any case). Raises InvalidOption."""
-    found = _BOOLEANS.get(text.strip().lower())
-    if found is None:
+    """Return the boolean in ``text`` (in any case).
+
+    Raises:
+        InvalidOption: the text is not a boolean.
+    """
+    boolean = _BOOLEANS.get(text.strip().lower())
+    if boolean is None:
         raise InvalidOption(name, text, "true or false")
-    return found
+    return boolean
 
 
 def _parse_int(key: Key, text: str) -> int:
@@ -121,9 +129,9 @@ def _parse_map(name: str, text: str) -> dict[str, str]:
     for part in filter(None, (p.strip() for p in text.split(","))):
         key, colon, value = part.partition(":")
         if not colon or not key.strip() or not value.strip():
-            raise InvalidOption(name, text, "pairs such as '0:avro,3:parquet'")
+            raise InvalidOption(name, text, "pairs like '0:avro,3:parquet'")
         if name.endswith(".per.level") and not _LEVEL.fullmatch(key.strip()):
-            raise InvalidOption(name, text, "pairs such as '0:avro,3:parquet', each with a level from 0 on")
+            raise InvalidOption(name, text, "pairs like '0:avro,3:parquet', each with a level from 0 on")
         if name == "metadata.stats-mode.per.level":
             _check_stats_mode(name, value.strip(), text)
         pairs[key.strip()] = value.strip()
@@ -131,7 +139,7 @@ def _parse_map(name: str, text: str) -> dict[str, str]:
 
 
 def canonical(options: Mapping[str, _Value]) -> dict[str, _Value]:
-    """Return ``options`` by their main names: an alias counts only where the main name is not set."""
+    """Return ``options`` by their main names; an alias is used only if the main name is not set."""
     result = {key: value for key, value in options.items() if key not in ALIASES}
     for key, value in options.items():
         if key in ALIASES:
@@ -140,37 +148,45 @@ def canonical(options: Mapping[str, _Value]) -> dict[str, _Value]:
 
 
 def find_key(name: str) -> Key | None:
-    """The key called ``name``, also one with a free part in its name; None when nobody knows it."""
+    """Return the definition of an option, including families of names with a free part; None if it is unknown."""
     return REGISTRY.get(name) or family_key(name)
 
 
 def mistyped_reading(options: Mapping[str, str | None], others: Collection[str] = ()) -> dict[str, InvalidOption]:
-    """Those of ``options`` that begin as reading options do and are none, nor among ``others``; by name, with the error to raise."""
-    found = {}
+    """Return an error for each option with a prefix of reading options that does not exist.
+
+    Args:
+        options: options as text; None removes one.
+        others: further names that are accepted.
+
+    Returns:
+        The error to raise, by option.
+    """
+    errors = {}
     for name, value in options.items():
         if (
             not name.strip().lower().startswith(READING)
             or find_key(name) is not None
             or name in ALIASES
             or name in others
-            or name == "scan.remove-normalize"  # asks Flink to do less; see `misnamed`
+            or name == "scan.remove-normalize"  # accepted, because only Flink uses it; see `misnamed`
         ):
             continue
         from difflib import get_close_matches
 
         known = sorted(key for key in REGISTRY if key.startswith(READING))
-        near = get_close_matches(name.strip().lower(), known, 1, 0.8)
-        meant = f"{near[0]}, maybe; " if near else ""
-        found[name] = InvalidOption(name, value, f"{meant}reading options are {', '.join(known)}")
-    return found
+        matches = get_close_matches(name.strip().lower(), known, 1, 0.8)
+        suggestion = f"{matches[0]}, maybe; " if matches else ""
+        errors[name] = InvalidOption(name, value, f"{suggestion}reading options are {', '.join(known)}")
+    return errors
 
 
 def not_acted_on(options: Mapping[str, str]) -> dict[str, str]:
-    """Those of ``options`` (by their main names, sorted, as given) that Dredge accepts and does not act on.
+    """Return the options that Dredge accepts but does not use, by their main names, sorted.
 
-    An option that is set to its default asks for nothing and is left out, and so are unknown ones, which `check` warns about.
+    Options with their default value are left out. Unknown options are left out too; `check` warns about them.
     """
-    found: dict[str, str] = {}
+    unused: dict[str, str] = {}
     for name, value in sorted(canonical(options).items()):
         key = find_key(name)
         if key is None or key.effect is not Effect.NOT_ACTED_ON:
@@ -178,12 +194,12 @@ def not_acted_on(options: Mapping[str, str]) -> dict[str, str]:
         with suppress(InvalidOption):
             if key.default is not None and parse_value(key, value) == parse_value(key, key.default):
                 continue
-        found[name] = value
-    return found
+        unused[name] = value
+    return unused
 
 
 def _warn_once(table: str, name: str, text: str) -> None:
-    """Log what ``text`` says of the option, with its right name where it has another one; once for each table of this process."""
+    """Log a warning about an option, with its right name if it has another one; once per table and process."""
     if not table or (table, name) in _warned:
         return
     _warned.add((table, name))
@@ -194,16 +210,27 @@ def _warn_once(table: str, name: str, text: str) -> None:
 def check(options: Mapping[str, str], table: str, refused: dict[str, InvalidOption] | None = None) -> dict[str, Any]:
     """Return typed values of the known keys in ``options``.
 
-    Raises InvalidOption for a bad value and for an unknown ``dredge.*`` key; any other unknown key may belong to another
-    engine: it is kept, and warned about once per table, with the right name where it is misspelt or obsolete. With ``refused``, errors of keys that are asked for by name when they are
-    needed (`TableOptions.get`, `TableOptions.text`) are put there instead.
+    Unknown keys may belong to another engine. They are kept, with one warning per table, which names the right spelling
+    if it is known.
+
+    Args:
+        options: the options as text.
+        table: the table's name, for messages.
+        refused: dictionary for errors of keys that are read by name when they are needed (`TableOptions.get`,
+            `TableOptions.text`), or None to raise them.
+
+    Returns:
+        The values by key.
+
+    Raises:
+        InvalidOption: a value is invalid, or a ``dredge.*`` key is unknown.
     """
-    typed: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, value in canonical(options).items():
         key = find_key(name)
         try:
             if key is not None:
-                typed[name] = parse_value(key, value)
+                values[name] = parse_value(key, value)
             elif name.startswith("dredge."):
                 accepted = ", ".join(sorted(k for k in REGISTRY if k.startswith("dredge.")))
                 raise InvalidOption(name, value, f"no such key; Dredge's own keys are {accepted}")
@@ -212,8 +239,8 @@ def check(options: Mapping[str, str], table: str, refused: dict[str, InvalidOpti
             if key is not None and advice_on(name):
                 _warn_once(table, name, "option '%s'")
         except InvalidOption as error:
-            named = error if error.table else InvalidOption(error.key, error.value, error.accepted, table)
+            table_error = error if error.table else InvalidOption(error.key, error.value, error.accepted, table)
             if refused is None or not (name in REGISTRY or name.startswith("file-index.")):
-                raise named from error
-            refused[name] = named
-    return typed
+                raise table_error from error
+            refused[name] = table_error
+    return values

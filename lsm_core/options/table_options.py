@@ -1,4 +1,4 @@
-"""One table's options as typed attributes: parsed and checked once, defaults resolved as Paimon's CoreOptions does."""
+"""One table's options as typed attributes, validated once, with the defaults of Paimon's CoreOptions."""
 
 from __future__ import annotations
 
@@ -23,10 +23,20 @@ _PERIODS = {"daily": 1440 * _MINUTE, "hourly": 60 * _MINUTE, "two-hours": 120 * 
 
 
 class TableOptions:
-    """Typed, immutable view of a table's options; sizes in bytes, times in ms. Source class: ``CoreOptions``.
+    """Typed, immutable view of a table's options; sizes in bytes, times in ms.
 
-    Every known key is checked at construction: raises InvalidOption naming key, value and what is accepted. Of a table that is
-    ``stored`` so, maybe by an engine that takes more, each is refused by what needs it alone: others go on, as in Java.
+    Every known key is validated at construction. In a stored table, which another engine may have written, an invalid
+    value is refused only when it is needed, as in Java.
+
+    Args:
+        options: the options as text.
+        table: the table's name, for messages.
+        stored: whether the options come from a stored schema.
+
+    Raises:
+        InvalidOption: a value is invalid; the message names key, value and accepted values.
+
+    Source: ``CoreOptions``.
     """
 
     def __init__(self, options: Mapping[str, str], table: str = "", stored: bool = False) -> None:
@@ -34,7 +44,7 @@ class TableOptions:
         self._dynamic_keys: frozenset[str] = frozenset()
         self._raw = {str(k): str(v) for k, v in options.items()}
         self._refused: dict[str, InvalidOption] = {}
-        self._typed = check(self._raw, table, self._refused if stored else None)
+        self._values = check(self._raw, table, self._refused if stored else None)
         for error in self._contradictions():
             if not stored:
                 raise error
@@ -42,22 +52,33 @@ class TableOptions:
 
     @classmethod
     def usable(cls, options: Mapping[str, str], table: str = "") -> TableOptions:
-        """As the constructor, where options that cannot be used count as not set: for whoever lists or repairs a table."""
-        left = dict(options)
+        """Return options without those that have invalid values, for listing or repairing a table.
+
+        Args:
+            options: the options as text.
+            table: the table's name, for messages.
+
+        Returns:
+            The valid options.
+
+        Raises:
+            InvalidOption: an error remains that no removal of an option resolves.
+        """
+        remaining = dict(options)
         while True:
             try:
-                return cls(left, table)
+                return cls(remaining, table)
             except InvalidOption as error:
-                fewer = {key: value for key, value in left.items() if error.key not in (key, ALIASES.get(key))}
-                if len(fewer) == len(left):
+                fewer = {key: value for key, value in remaining.items() if error.key not in (key, ALIASES.get(key))}
+                if len(fewer) == len(remaining):
                     raise
-                left = fewer
+                remaining = fewer
 
     # -- general ---------------------------------------------------------------------------------------------------
 
     @property
     def raw(self) -> Mapping[str, str]:
-        """The options as given (a copy)."""
+        """The options as text (a copy)."""
         return dict(self._raw)
 
     @property
@@ -66,27 +87,46 @@ class TableOptions:
         return self._table
 
     def is_tables_own(self, key: str) -> bool:
-        """Return whether the table itself sets ``key``: neither its catalog nor a caller of this process gave it."""
+        """Return whether the table itself sets ``key``, not its catalog or a caller of this process."""
         return self.is_set(key) and key not in self._dynamic_keys
 
     def is_set(self, key: str) -> bool:
-        """Tell whether ``key`` (or an alias of it) was given."""
-        return key in self._typed or key in self._raw
+        """Return whether ``key`` (or an alias of it) is set."""
+        return key in self._values or key in self._raw
 
     def get(self, key: str) -> Any:
-        """Return the typed value of any known key, its default when unset. Raises InvalidOption for an unknown or unusable one."""
+        """Return the typed value of a known key, or its default.
+
+        Raises:
+            InvalidOption: the key is unknown or its value is invalid.
+        """
         if key not in REGISTRY:
             raise InvalidOption(key, self._raw.get(key), "a known option", self._table)
         self._require(key)
-        return self._typed.get(key, _DEFAULTS[key])
+        return self._values.get(key, _DEFAULTS[key])
 
     def text(self, key: str) -> str | None:
-        """What was given for ``key``, also for one with a free part in its name. Raises InvalidOption as :meth:`get`."""
+        """Return the text of an option, including those with a free part in their names, or None.
+
+        Raises:
+            InvalidOption: its value is invalid.
+        """
         self._require(key)
         return self._raw.get(key)
 
     def given_size(self, key: str, default: int) -> int:
-        """Bytes given for a size of a format's own ("parquet.page.size"), at least 1. Raises InvalidOption."""
+        """Return the size (bytes) in an option of a file format ("parquet.page.size"), at least 1.
+
+        Args:
+            key: the option.
+            default: size if the option is not set.
+
+        Returns:
+            The size in bytes.
+
+        Raises:
+            InvalidOption: the value is not a size of at least 1 byte.
+        """
         text = self._raw.get(key)
         try:
             size = default if text is None else memory_size(text, key)
@@ -99,30 +139,31 @@ class TableOptions:
     def _require(self, key: str) -> None:
         error = self._refused.get(key)
         if error is not None:
-            accepted = f"{error.accepted}. It is stored so: Catalog.alter_table can set or remove it"
+            accepted = f"{error.accepted}. The value is stored in the table: Catalog.alter_table can set or remove it"
             raise InvalidOption(error.key, error.value, accepted, error.table)
 
     def copy(self, dynamic: Mapping[str, str | None]) -> TableOptions:
-        """Return options with ``dynamic`` on top; one that is None there is taken away, as if the table had never had it.
+        """Return options with ``dynamic`` on top; None removes an option, as if the table had never set it.
 
-        Raises InvalidOption when one that files depend on would change, and for a reading option that does not exist: a read that
-        passed it over would answer another question.
+        Raises:
+            InvalidOption: an option that files depend on would change, or a reading option does not exist. A read that
+                ignored it would answer another question.
         """
         for error in mistyped_reading(dynamic).values():
             raise InvalidOption(error.key, error.value, error.accepted, self._table)
         own = canonical(self._raw)
-        given = canonical({str(k): None if v is None else str(v) for k, v in dynamic.items()})
-        for name, value in given.items():
+        changes = canonical({str(k): None if v is None else str(v) for k, v in dynamic.items()})
+        for name, value in changes.items():
             check_change(own, name, value, self._table, dynamic=True)
-        together = {name: value for name, value in {**own, **given}.items() if value is not None}
-        made = TableOptions(together, self._table, self._stored)
-        made._dynamic_keys = self._dynamic_keys.difference(given) | {
-            name for name, value in given.items() if value is not None
+        merged = {name: value for name, value in {**own, **changes}.items() if value is not None}
+        copied = TableOptions(merged, self._table, self._stored)
+        copied._dynamic_keys = self._dynamic_keys.difference(changes) | {
+            name for name, value in changes.items() if value is not None
         }
-        for name, error in made._refused.items():
-            if name in given or name not in self._refused:
+        for name, error in copied._refused.items():
+            if name in changes or name not in self._refused:
                 raise error
-        return made
+        return copied
 
     def _contradictions(self) -> Iterator[InvalidOption]:
         low, high = "snapshot.num-retained.min", "snapshot.num-retained.max"
@@ -134,13 +175,13 @@ class TableOptions:
         delay, length, period = "tag.creation-delay", "tag.creation-period-duration", "tag.creation-period"
         usable = not {delay, length, period, "tag.automatic-creation"} & self._refused.keys()
         if usable and self.tag_creation in ("process-time", "watermark"):
-            given = self._number(length)
-            if given is not None and given < _MINUTE:  # their names tell minutes
+            period_ms = self._number(length)
+            if period_ms is not None and period_ms < _MINUTE:  # tag names contain minutes
                 yield InvalidOption(length, self._raw.get(length), "at least 1 min", self._table)
-            most = _PERIODS[self.get(period)] if given is None else given
-            if self.get(delay) >= most:
+            longest_delay = _PERIODS[self.get(period)] if period_ms is None else period_ms
+            if self.get(delay) >= longest_delay:
                 yield InvalidOption(
-                    delay, self._raw.get(delay), f"less than the period ({written_span(most)})", self._table
+                    delay, self._raw.get(delay), f"less than the period ({written_span(longest_delay)})", self._table
                 )
 
     def _names(self, key: str) -> tuple[str, ...]:
@@ -163,7 +204,7 @@ class TableOptions:
     def __reduce__(self) -> tuple[Any, ...]:
         return TableOptions, (self._raw, self._table, self._stored), {"_dynamic_keys": self._dynamic_keys}
 
-    # -- what a row means ------------------------------------------------------------------------------------------
+    # -- meaning of rows -------------------------------------------------------------------------------------------
 
     @property
     def bucket(self) -> int:
@@ -172,7 +213,7 @@ class TableOptions:
 
     @property
     def bucket_key(self) -> tuple[str, ...]:
-        """``bucket-key`` as given; empty means the trimmed primary key."""
+        """``bucket-key`` as set; empty means the trimmed primary key."""
         return self._names("bucket-key")
 
     @property
@@ -187,7 +228,7 @@ class TableOptions:
 
     @property
     def sequence_field(self) -> tuple[str, ...]:
-        """``sequence.field``: the user's ordering columns."""
+        """``sequence.field``: columns that order the versions of a row."""
         return self._names("sequence.field")
 
     @property
@@ -207,9 +248,10 @@ class TableOptions:
 
     @property
     def batch_scan_skips_level0(self) -> bool:
-        """Whether batch reads of a primary-key table see only what was compacted (``CoreOptions.batchScanSkipLevel0``).
+        """Whether batch reads of a primary-key table see only compacted files (``CoreOptions.batchScanSkipLevel0``).
 
-        So it is with deletion vectors, unless ``deletion-vectors.merge-on-read`` is set, and with merge engine first-row.
+        This is the case with deletion vectors, unless ``deletion-vectors.merge-on-read`` is set, and with merge engine
+        first-row.
         """
         if self.deletion_vectors_enabled:
             return not self.get("deletion-vectors.merge-on-read")
@@ -217,7 +259,9 @@ class TableOptions:
 
     @property
     def vectors_target_size(self) -> int:
-        """``deletion-vector.index-file.target-size``: bytes at which a table without buckets begins another index file."""
+        """``deletion-vector.index-file.target-size`` in bytes: size at which an unbucketed table starts another index
+        file.
+        """
         return int(self.get("deletion-vector.index-file.target-size"))
 
     @property
@@ -232,7 +276,7 @@ class TableOptions:
 
     @property
     def rowkind_field(self) -> str | None:
-        """``rowkind.field``: column holding the row kind."""
+        """``rowkind.field``: column with the row kind."""
         value = self.get("rowkind.field")
         return None if value is None else str(value)
 
@@ -244,7 +288,10 @@ class TableOptions:
         return str(self.get("file.format")).lower()
 
     def format_of_level(self, level: int) -> str:
-        """``file.format``, or what ``file.format.per.level`` ("0:avro,5:parquet") says of ``level``; lower case, not checked."""
+        """Return the file format of a level, in lower case and not validated.
+
+        It is ``file.format.per.level`` ("0:avro,5:parquet") for that level, or else ``file.format``.
+        """
         return str((self.get("file.format.per.level") or {}).get(str(level), self.file_format)).strip().lower()
 
     @property
@@ -254,7 +301,7 @@ class TableOptions:
 
     @property
     def zstd_level(self) -> int:
-        """``file.compression.zstd-level``; beyond Zstandard's own limits the nearest of them."""
+        """``file.compression.zstd-level``, limited to the range of Zstandard."""
         return max(-131_072, min(22, int(self.get("file.compression.zstd-level"))))
 
     @property
@@ -278,11 +325,11 @@ class TableOptions:
         return int(self.get("write-buffer-size"))
 
     def target_file_size(self, has_primary_key: bool) -> int:
-        """``target-file-size`` in bytes: 128 MB with a primary key, 256 MB without, unless set."""
+        """Return ``target-file-size`` in bytes; by default 128 MB with a primary key, 256 MB without."""
         return self._number("target-file-size") or (128 if has_primary_key else 256) * _MB
 
     def compaction_file_size(self, has_primary_key: bool) -> int:
-        """Size in bytes below which a file counts as small: 70 % of the target."""
+        """Return the size in bytes below which a file counts as small; by default 70 % of the target size."""
         target = self.target_file_size(has_primary_key)
         if self.is_set("compaction.small-file-ratio"):
             return int(target * float(self.get("compaction.small-file-ratio")))
@@ -297,7 +344,7 @@ class TableOptions:
 
     @property
     def retained_max(self) -> int | None:
-        """``snapshot.num-retained.max``; None = no limit."""
+        """``snapshot.num-retained.max``; None means no limit."""
         value = int(self.get("snapshot.num-retained.max"))
         return None if value >= _INT_MAX else value
 
@@ -308,35 +355,35 @@ class TableOptions:
 
     @property
     def expire_limit(self) -> int:
-        """``snapshot.expire.limit``: most snapshots expired at once."""
+        """``snapshot.expire.limit``: largest number of snapshots to expire at once."""
         return int(self.get("snapshot.expire.limit"))
 
     @property
     def changelog_retained_min(self) -> int:
-        """``changelog.num-retained.min``, by default as many as snapshots."""
-        given = self._number("changelog.num-retained.min")
-        return self.retained_min if given is None else given
+        """``changelog.num-retained.min``, by default that of snapshots."""
+        own = self._number("changelog.num-retained.min")
+        return self.retained_min if own is None else own
 
     @property
     def changelog_retained_max(self) -> int | None:
-        """``changelog.num-retained.max``, by default as many as snapshots; None = no limit."""
-        given = self._number("changelog.num-retained.max")
-        if given is None:
+        """``changelog.num-retained.max``, by default that of snapshots; None means no limit."""
+        own = self._number("changelog.num-retained.max")
+        if own is None:
             return self.retained_max
-        return None if given >= _INT_MAX else given
+        return None if own >= _INT_MAX else own
 
     @property
     def changelog_time_retained(self) -> int:
-        """``changelog.time-retained`` in ms, by default as long as snapshots."""
-        given = self._number("changelog.time-retained")
-        return self.time_retained if given is None else given
+        """``changelog.time-retained`` in ms, by default that of snapshots."""
+        own = self._number("changelog.time-retained")
+        return self.time_retained if own is None else own
 
     @property
     def changelog_decoupled(self) -> bool:
         """Whether changelogs are kept longer than their snapshots (Java `changelogLifecycleDecoupled`)."""
-        most = (self.changelog_retained_max or _INT_MAX) > (self.retained_max or _INT_MAX)
-        longer = self.changelog_time_retained > self.time_retained
-        return most or longer or self.changelog_retained_min > self.retained_min
+        keeps_more = (self.changelog_retained_max or _INT_MAX) > (self.retained_max or _INT_MAX)
+        keeps_longer = self.changelog_time_retained > self.time_retained
+        return keeps_more or keeps_longer or self.changelog_retained_min > self.retained_min
 
     @property
     def manifest_target_size(self) -> int:
@@ -355,7 +402,7 @@ class TableOptions:
 
     @property
     def commit_max_retries(self) -> int:
-        """``commit.max-retries``; below 0 there is none, as for 0."""
+        """``commit.max-retries``; negative values mean 0."""
         return int(self.get("commit.max-retries"))
 
     @property
@@ -370,7 +417,7 @@ class TableOptions:
 
     @property
     def commit_timeout(self) -> int | None:
-        """``commit.timeout`` in ms; None = no limit."""
+        """``commit.timeout`` in ms; None means no limit."""
         return self._number("commit.timeout")
 
     @property
@@ -390,13 +437,13 @@ class TableOptions:
 
     @property
     def pre_compaction_tag(self) -> int | None:
-        """``dredge.pre-compaction-tag.time-retained`` in ms; None where ``dredge.pre-compaction-tag`` is off."""
+        """``dredge.pre-compaction-tag.time-retained`` in ms; None if ``dredge.pre-compaction-tag`` is off."""
         on = self.get("dredge.pre-compaction-tag")
         return int(self.get("dredge.pre-compaction-tag.time-retained")) if on else None
 
     @property
     def trash_grace_expiry(self) -> int:
-        """``dredge.trash-grace-expiry`` in ms; where a table sets `dredge.trash-grace` alone, that."""
+        """``dredge.trash-grace-expiry`` in ms; if only `dredge.trash-grace` is set, its value."""
         own, general = "dredge.trash-grace-expiry", "dredge.trash-grace"
         return int(self.get(general if self.is_set(general) and not self.is_set(own) else own))
 
@@ -407,12 +454,12 @@ class TableOptions:
 
     @property
     def tag_time_retained(self) -> int | None:
-        """``tag.default-time-retained`` in ms; None: a tag of no other wish is kept for ever."""
+        """``tag.default-time-retained`` in ms; None means unlimited."""
         return self._number("tag.default-time-retained")
 
     @property
     def tag_retained_max(self) -> int | None:
-        """``tag.num-retained-max``: how many automatic tags are kept (in batch mode: tags); None: all."""
+        """``tag.num-retained-max``: number of automatic tags to keep (in batch mode: of all tags); None means all."""
         return self._number("tag.num-retained-max")
 
     @property
@@ -425,7 +472,7 @@ class TableOptions:
         """``source.split.open-file-cost`` in bytes."""
         return int(self.get("source.split.open-file-cost"))
 
-    # -- the tree: when to compact, what to pick, how many runs to merge at once ------------------------------------
+    # -- the tree: triggers, choice of runs, number of inputs of a merge ---------------------------------------------
 
     @property
     def compaction_trigger(self) -> int:
@@ -440,12 +487,12 @@ class TableOptions:
     @property
     def stop_trigger(self) -> int:
         """``num-sorted-run.stop-trigger``, by default trigger + 3, never below the trigger."""
-        given = self._number("num-sorted-run.stop-trigger")
-        return max(self.compaction_trigger, self.compaction_trigger + 3 if given is None else given)
+        own = self._number("num-sorted-run.stop-trigger")
+        return max(self.compaction_trigger, self.compaction_trigger + 3 if own is None else own)
 
     @property
     def sort_spill_threshold(self) -> int:
-        """``sort-spill-threshold``: most inputs merged at once; by default stop trigger + 1."""
+        """``sort-spill-threshold``: largest number of inputs of a merge, by default stop trigger + 1."""
         return self._number("sort-spill-threshold") or min(self.stop_trigger + 1, _INT_MAX)
 
     @property
@@ -495,20 +542,22 @@ class TableOptions:
 
     @property
     def needs_lookup(self) -> bool:
-        """Whether keys of level 0 are looked up in older levels: readers wait for level 0 to move up (`LookupStrategy`)."""
+        """Whether keys of level 0 are looked up in older levels, so that readers wait until level 0 moves up
+        (`LookupStrategy`).
+        """
         by_producer = self.get("changelog-producer") == "lookup" or self.get("merge-engine") == "first-row"
         return bool(by_producer or self.get("deletion-vectors.enabled") or self.get("force-lookup"))
 
     @property
     def lookup_compact_interval(self) -> int | None:
-        """Decisions between two forced picks of level 0 with `lookup-compact` = gentle, at least the trigger; None: each forces.
+        """Decisions between two forced picks of level 0 with `lookup-compact` = gentle; None forces each time.
 
-        ``lookup-compact.max-interval``, by default twice the trigger.
+        It is ``lookup-compact.max-interval``, by default twice the trigger, and at least the trigger.
         """
         if self.get("lookup-compact") != "gentle":
             return None
-        given = self._number("lookup-compact.max-interval")
-        return max(self.compaction_trigger, min(self.compaction_trigger * 2, _INT_MAX) if given is None else given)
+        own = self._number("lookup-compact.max-interval")
+        return max(self.compaction_trigger, min(self.compaction_trigger * 2, _INT_MAX) if own is None else own)
 
     @property
     def force_rewrite_all(self) -> bool:
@@ -517,32 +566,38 @@ class TableOptions:
 
     @property
     def min_file_num(self) -> int:
-        """``compaction.min.file-num``: small files of an append table before they are packed."""
+        """``compaction.min.file-num``: number of small files that starts a compaction of an append table."""
         return int(self.get("compaction.min.file-num"))
 
     @property
     def piece_size(self) -> int:
-        """``dredge.compaction.piece-size``: least input bytes of a piece when a big bucket is compacted by key ranges."""
+        """``dredge.compaction.piece-size`` in bytes: smallest input of a piece if a large bucket is compacted by key
+        ranges.
+        """
         return int(self.get("dredge.compaction.piece-size"))
 
     @property
     def read_threads(self) -> int | None:
-        """``dredge.read.threads``: splits that one read works on at once; None = as many as there are processors."""
+        """``dredge.read.threads``: number of splits that one read processes at once; None means the number of
+        processors.
+        """
         return self._number("dredge.read.threads")
 
     @property
     def merge_budget(self) -> int:
-        """``dredge.merge-budget`` in bytes: memory of one merge's windows."""
+        """``dredge.merge-budget`` in bytes: memory for the windows of one merge."""
         return int(self.get("dredge.merge-budget"))
 
     @property
     def paimon_version(self) -> PaimonVersion:
-        """``dredge.paimon-version``: whose answers are given where versions of Paimon differ."""
+        """``dredge.paimon-version``: version to follow if Paimon versions give different answers."""
         return PaimonVersion(str(self.get(PAIMON_VERSION)))
 
     @property
     def compaction_inline(self) -> str:
-        """``dredge.compaction.inline``: follow (writers compact and expire after their commits, unless `write-only`) or never."""
+        """``dredge.compaction.inline``: "follow" (writers compact and expire after commits, unless `write-only`) or
+        "never".
+        """
         return str(self.get("dredge.compaction.inline"))
 
     @property
@@ -552,7 +607,7 @@ class TableOptions:
 
     @property
     def verification(self) -> str:
-        """``dredge.verification``: full, sampled or counts; what a compaction proves of its output before it is published."""
+        """``dredge.verification``: checks of a compaction's output before it is published: full, sampled or counts."""
         return str(self.get("dredge.verification"))
 
     @property

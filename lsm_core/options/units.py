@@ -1,4 +1,4 @@
-"""Sizes and durations in Paimon's text form (Java's MemorySize and TimeUtils), so that one value means one thing everywhere."""
+"""Sizes and durations in Paimon's text form (Java's MemorySize and TimeUtils)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lsm_core.errors import InvalidOption
 
 _LONG_MAX = 2**63 - 1
 _TEXT = re.compile(r"([0-9]+)\s*(.*)", re.DOTALL)
-_MOST_DIGITS = 40
+_MAX_DIGITS = 40
 
 _BYTES: dict[str, int] = {
     **dict.fromkeys(("", "b", "bytes"), 1),
@@ -30,22 +30,48 @@ _NANOS: dict[str, int] = {
     **dict.fromkeys(("d", "day", "days"), 86_400 * _S),
 }
 _DAY_MS = 86_400_000
-SIZE_FORM = "a size such as '128 mb' (units b, kb, mb, gb, tb; a bare number is bytes)"
-DURATION_FORM = "a duration such as '1 h' or '10 seconds' (units ns, µs, ms, s, min, h, d; a bare number is ms)"
+SIZE_FORM = "a size like '128 mb' (units b, kb, mb, gb, tb; a bare number is bytes)"
+DURATION_FORM = "a duration like '1 h' or '10 seconds' (units ns, µs, ms, s, min, h, d; a bare number is ms)"
 
 
 def memory_size(value: str | int, key: str = "memory size") -> int:
-    """Return bytes. Source class: ``MemorySize.parseBytes``. Raises InvalidOption naming ``key`` and the value."""
+    """Return a size in bytes.
+
+    Raises:
+        InvalidOption: the value is not a size; the message names ``key`` and the value.
+
+    Source: ``MemorySize.parseBytes``.
+    """
     return _parse(value, key, _BYTES, 1, SIZE_FORM)
 
 
 def duration(value: str | int, key: str = "duration") -> int:
-    """Return milliseconds, rounded down. Source class: ``TimeUtils.parseDuration``. Raises InvalidOption."""
+    """Return a duration in milliseconds, rounded down.
+
+    Raises:
+        InvalidOption: the value is not a duration; the message names ``key`` and the value.
+
+    Source: ``TimeUtils.parseDuration``.
+    """
     return _parse(value, key, _NANOS, _MS, DURATION_FORM)
 
 
 def whole_number(value: Any, key: str, table: str = "", least: int | None = None, most: int | None = None) -> int:
-    """Return an argument as an int (NumPy's too), of at least ``least`` and at most ``most``. Raises InvalidOption naming ``key`` and the value."""
+    """Return an argument as an int; NumPy integers are accepted.
+
+    Args:
+        value: the argument.
+        key: its name, for messages.
+        table: the table's name, for messages.
+        least: smallest accepted number, or None.
+        most: largest accepted number, or None.
+
+    Returns:
+        The number.
+
+    Raises:
+        InvalidOption: the value is not an integer in that range; the message names ``key`` and the value.
+    """
     if isinstance(value, bool):
         raise InvalidOption(key, value, "a whole number", table)
     try:
@@ -60,13 +86,15 @@ def whole_number(value: Any, key: str, table: str = "", least: int | None = None
 
 
 def parse_digits(text: str) -> int | None:
-    """Return the whole number that ``text`` writes in ASCII digits, with or without a sign; None for any other text.
+    """Return the integer that ``text`` contains in ASCII digits, with or without a sign.
 
-    Numbers of more than 40 digits are none: no option takes them, and Python refuses to convert very long ones at all.
+    Returns:
+        The number; None for any other text and for more than 40 digits, which no option accepts and Python may refuse
+        to convert.
     """
     digits = text[1:] if text.startswith(("+", "-")) else text
     significant = digits.lstrip("0") or "0"
-    if not (digits.isascii() and digits.isdigit()) or len(significant) > _MOST_DIGITS:
+    if not (digits.isascii() and digits.isdigit()) or len(significant) > _MAX_DIGITS:
         return None
     return -int(significant) if text.startswith("-") else int(significant)
 

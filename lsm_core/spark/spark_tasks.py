@@ -316,7 +316,7 @@ def require_workers(session: SparkSession) -> None:
         session.range(0, 1, 1, 1).mapInArrow(Shipped(_import_source), "id BIGINT").collect()
     except Exception as error:
         own_error = typed_error(error, "")
-        if isinstance(own_error, SparkFailed) and own_error.what == "comparing versions":
+        if isinstance(own_error, SparkFailed) and own_error.operation == "comparing versions":
             raise own_error from error
         lines = re.findall(r"^\s*(?:\[?\w+(?:Error|Exception|MISMATCH)\b.*)$", str(error), re.MULTILINE)
         cause = lines[-1].strip() if lines else "it did not start"

@@ -1,4 +1,4 @@
-"""Where bytes live: the FileIO protocol, local disks, object stores, fault injection, tracing and guards for names."""
+"""File access: the FileIO protocol, local disks, object stores, fault injection, tracing and path checks."""
 
 from __future__ import annotations
 

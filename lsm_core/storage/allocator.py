@@ -1,4 +1,4 @@
-"""The allocators of Arrow and of the C library as merging needs them, which takes and frees the same few megabytes window after window."""
+"""Memory allocator settings for merges, which allocate and free the same few megabytes for every window."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ import pyarrow as pa
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt(3)
 _KEPT_BYTES: Final = 32 * 1024 * 1024
 _OWN_PAGES: Final = 8 * 1024 * 1024
-"""Arrays from this size on still get pages of their own, which go back when they are freed."""
-_CHOSEN_BY_USER: Final = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
+"""Arrays of at least this size (bytes) still get their own pages, which are returned when they are freed."""
+_USER_SETTINGS: Final = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
 _SYSTEM: Final = "system"
 
 
 @cache
 def keep_small_arrays() -> None:
-    """Let the C library keep up to 32 MiB of freed memory for the next arrays, NumPy's and Arrow's, instead of faulting them in anew.
+    """Let the C library keep up to 32 MiB of freed memory for the next NumPy and Arrow arrays, which avoids page
+    faults.
 
-    Arrow is told to take its memory from there too, where it was loaded before `lsm_core` could say so (``ARROW_DEFAULT_MEMORY_POOL``)
-    and still has the allocator that it prefers. Once per process; what the environment says stays, and other C libraries than
-    glibc are left as they are.
+    Arrow also switches to this memory if it was loaded before `lsm_core` could set ``ARROW_DEFAULT_MEMORY_POOL``, and
+    still has its preferred allocator. The settings apply once per process. Settings in the environment take precedence,
+    and C libraries other than glibc are not changed.
     """
     preferred = pa.default_memory_pool().backend_name == pa.supported_memory_backends()[0]
     if preferred and os.environ.get("ARROW_DEFAULT_MEMORY_POOL") == _SYSTEM:
         pa.set_memory_pool(pa.system_memory_pool())
-    if any(name in os.environ for name in _CHOSEN_BY_USER):
+    if any(name in os.environ for name in _USER_SETTINGS):
         return
     try:
         mallopt = ctypes.CDLL(None).mallopt

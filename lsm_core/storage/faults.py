@@ -1,4 +1,4 @@
-"""A FileIO that fails where it is told to: tests count an operation's I/O steps, then break it at every single one."""
+"""A FileIO with injected faults: tests count an operation's I/O steps, then let each single one fail."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class InjectedFault(OSError):
-    """The failure that a test asked for."""
+    """Failure that a test requested."""
 
     def __init__(self, step: int, name: str, path: str, mode: Mode = "before") -> None:
         super().__init__(errno.EIO, f"injected fault {mode} step {step} ({name})", path)
@@ -27,11 +27,17 @@ class InjectedFault(OSError):
 
 
 class FaultyFileIO:
-    """Counts I/O steps of ``inner`` and fails number ``fail_at`` (the first is 1; None: only count).
+    """A FileIO that counts the I/O steps of another one and lets one of them fail.
 
-    ``mode`` "before": the step is not applied; "after": it is applied, then reported as failed. ``steps`` is the count and
-    ``log`` the (name, path) of each. A ``cleanup`` that follows a failure runs on: only one step fails, unless ``fail_after``
-    makes every later step fail too, as when the disk is gone.
+    A cleanup after the failure succeeds, because only one step fails, unless ``fail_after`` is set.
+
+    Attributes:
+        inner: the FileIO that does the work.
+        fail_at: number of the failing step (the first is 1), or None to only count.
+        mode: "before" fails without applying the step; "after" applies it and then reports a failure.
+        fail_after: whether every later step fails too, as after the loss of a disk.
+        steps: number of steps so far.
+        log: name and path of each step.
     """
 
     def __init__(
@@ -47,16 +53,28 @@ class FaultyFileIO:
         return self.inner.guarantee
 
     def run(self, name: str, path: str, action: Callable[[], T]) -> T:
-        """Do one step, or fail it."""
+        """Execute one step, or let it fail.
+
+        Args:
+            name: name of the step, for the log.
+            path: path that it concerns.
+            action: the step itself.
+
+        Returns:
+            The result of ``action``.
+
+        Raises:
+            InjectedFault: this step must fail.
+        """
         self.steps += 1
         self.log.append((name, path))
-        due = self.fail_at is not None and (
+        must_fail = self.fail_at is not None and (
             self.steps == self.fail_at or (self.fail_after and self.steps > self.fail_at)
         )
-        if due and self.mode == "before":
+        if must_fail and self.mode == "before":
             raise InjectedFault(self.steps, name, path, "before")
         result = action()
-        if due:
+        if must_fail:
             raise InjectedFault(self.steps, name, path, "after")
         return result
 
@@ -74,7 +92,7 @@ class FaultyFileIO:
         try:
             self.run("create", path, lambda: opened.append(self.inner.open_output(path)))
         except InjectedFault:
-            for file in opened:  # the caller never got the handle: close it, but leave the file, as a lost reply would
+            for file in opened:  # as after a lost reply: the file remains, but the caller has no handle
                 file.close()
             raise
         return FaultyOutputFile(self, opened[0], path)
@@ -117,7 +135,10 @@ class FaultyFileIO:
 
 
 class FaultyStore(FaultyFileIO):
-    """The same over a store that deletes many files with one request: that request is one step, of which each file is told."""
+    """A FaultyFileIO for a store that deletes many files with one request.
+
+    That request is one step; its failure is reported for each file.
+    """
 
     inner: Any
 
@@ -130,7 +151,7 @@ class FaultyStore(FaultyFileIO):
 
 
 class FaultyOutputFile:
-    """Counts writes and the close of one file; aborting is never failed, because it is what follows a failure."""
+    """Output file that counts writes and its close as steps; aborting never fails, because it follows a failure."""
 
     def __init__(self, owner: FaultyFileIO, inner: OutputFile, path: str) -> None:
         self._owner, self._inner, self.path = owner, inner, path
@@ -141,15 +162,15 @@ class FaultyOutputFile:
         return self._inner.closed
 
     def writable(self) -> bool:
-        """Tell Python's io consumers that this is a sink."""
+        """Return True: this is a sink for Python's io consumers."""
         return True
 
     def readable(self) -> bool:
-        """Never."""
+        """Return False."""
         return False
 
     def seekable(self) -> bool:
-        """Never."""
+        """Return False."""
         return False
 
     def write(self, data: Buffer) -> int:

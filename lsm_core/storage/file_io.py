@@ -1,4 +1,4 @@
-"""What the engine asks of a place that keeps files; everything above talks only to this protocol."""
+"""Protocol for file storage; the whole engine accesses files only through it."""
 
 from __future__ import annotations
 
@@ -14,19 +14,27 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Guarantee(StrEnum):
-    """What makes `FileIO.write_exclusive` atomic among processes: snapshots are published with it."""
+    """Mechanism that makes `FileIO.write_exclusive` atomic across processes; snapshots are published with it."""
 
     EXCLUSIVE_CREATE = "exclusive-create"
-    """A link or a creation that the file system refuses where the name is taken."""
+    """The file system refuses to create or link an existing name."""
     CONDITIONAL_PUT = "conditional-put"
-    """A request that the object store refuses where the name is taken (S3: If-None-Match)."""
+    """The object store refuses a request for an existing name (S3: If-None-Match)."""
     NONE = "none"
-    """Nothing: it looks, then writes, and two processes may both believe that they were first. Commits need a lock."""
+    """No mechanism: two processes may check, then both write. Commits need a lock."""
 
 
 @dataclass(frozen=True)
 class FileStatus:
-    """One directory entry; ``size`` in bytes, ``mtime_ms`` in epoch ms. Symbolic links are never followed."""
+    """One directory entry; symbolic links are not followed.
+
+    Attributes:
+        path: full path.
+        name: last component of the path.
+        size: size in bytes.
+        mtime_ms: time of the last modification (epoch ms).
+        is_dir: whether it is a directory.
+    """
 
     path: str
     name: str
@@ -37,14 +45,17 @@ class FileStatus:
 
 @runtime_checkable
 class OutputFile(Protocol):
-    """A new file being written, usable as the sink of Arrow's and Parquet's writers.
+    """A new file to be written, usable as a sink of Arrow and Parquet writers.
 
-    Leaving its ``with`` block by an exception removes the file; so does ``abort``. Raises StorageFull when there is no room.
+    Leaving its ``with`` block with an exception removes the file, like ``abort``.
+
+    Raises:
+        StorageFull: the storage is full.
     """
 
     @property
     def closed(self) -> bool:
-        """Whether nothing can be written any more."""
+        """Whether the file no longer accepts data."""
         ...
 
     def write(self, data: Buffer) -> int:
@@ -52,19 +63,19 @@ class OutputFile(Protocol):
         ...
 
     def tell(self) -> int:
-        """Return the bytes written so far."""
+        """Return the number of bytes written so far."""
         ...
 
     def flush(self) -> None:
-        """Hand everything to the operating system."""
+        """Pass all data to the operating system."""
         ...
 
     def close(self) -> None:
-        """Finish the file; only now may its name be published."""
+        """Complete the file; its name may be published only afterwards."""
         ...
 
     def abort(self) -> None:
-        """Give up: close and remove the file. Does nothing after ``close``."""
+        """Close and remove the file; after ``close`` this has no effect."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -75,13 +86,21 @@ class OutputFile(Protocol):
 
 
 Deleted = bool | OSError
-"""What became of a file that was to be deleted: True, False where it was not there, or why it stayed."""
+"""Outcome of one deletion: True, False if the file did not exist, or the error that prevented it."""
 
 
 def delete_files(file_io: FileIO, paths: Sequence[str]) -> Iterator[Deleted]:
-    """Delete files and tell what became of each, in order; where a store takes many with one request they are deleted together.
+    """Delete files and yield the outcome of each, in order; stores that support it delete many with one request.
 
-    Raises what is no OSError (a StorageRefused): then files after it stay.
+    Args:
+        file_io: access to the files.
+        paths: absolute paths.
+
+    Yields:
+        True, False if the file did not exist, or the OSError that prevented the deletion.
+
+    Raises:
+        StorageRefused: the storage refuses; later files are not deleted.
     """
     if isinstance(file_io, DeletesMany):
         yield from file_io.delete_many(paths)
@@ -95,7 +114,7 @@ def delete_files(file_io: FileIO, paths: Sequence[str]) -> Iterator[Deleted]:
 
 @runtime_checkable
 class DeletesMany(Protocol):
-    """A FileIO of a store that deletes many files with one request."""
+    """A FileIO of a store that can delete many files with one request."""
 
     def delete_many(self, paths: Sequence[str]) -> Iterator[Deleted]:
         """Delete files; see :func:`delete_files`."""
@@ -104,11 +123,16 @@ class DeletesMany(Protocol):
 
 @runtime_checkable
 class FileIO(Protocol):
-    """Files by absolute path. A missing file raises FileNotFoundError, a full disk StorageFull; implementations pickle."""
+    """Access to files by absolute path; implementations can be pickled.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        StorageFull: the disk is full.
+    """
 
     @property
     def guarantee(self) -> Guarantee:
-        """What `write_exclusive` is atomic by."""
+        """Mechanism that makes `write_exclusive` atomic."""
         ...
 
     def read_bytes(self, path: str) -> bytes:
@@ -116,41 +140,56 @@ class FileIO(Protocol):
         ...
 
     def open_input(self, path: str) -> pa.NativeFile:
-        """Open for random access; never memory-mapped, because mapped pages count as memory in use."""
+        """Open a file for random access; it is never memory-mapped, because mapped pages count as memory in use."""
         ...
 
     def open_output(self, path: str) -> OutputFile:
-        """Create a new file (and its parents); FileExistsError instead of overwriting, raised here or before it is closed."""
+        """Create a new file and its parent directories.
+
+        Raises:
+            FileExistsError: the file exists; raised here or before it is closed.
+        """
         ...
 
     def write_exclusive(self, path: str, data: bytes) -> bool:
-        """Create ``path`` with ``data`` whole and durable, or return False when it exists. Atomic among processes by `guarantee`.
+        """Create ``path`` with ``data``, complete and durable, atomically across processes according to `guarantee`.
 
-        When it raises, the file may or may not be there: the outcome is unknown.
+        After an error the file may or may not exist.
+
+        Returns:
+            False if the file exists.
         """
         ...
 
     def overwrite(self, path: str, data: bytes, durable: bool = True) -> None:
-        """Replace ``path`` by ``data``; readers see the old or the new content, never a part.
+        """Replace the content of ``path``; readers see the old or the new content, never a part.
 
-        Not ``durable``: after a crash of the machine the file may be empty, which is for hints that nobody trusts.
+        Args:
+            path: absolute path.
+            data: the new content.
+            durable: whether the content survives a crash of the machine; otherwise the file may be empty afterwards.
+                Use False only for hints.
         """
         ...
 
     def exists(self, path: str) -> bool:
-        """Tell whether a file or directory is there."""
+        """Return whether a file or directory exists."""
         ...
 
     def size(self, path: str) -> int:
-        """Return the length in bytes."""
+        """Return the size in bytes."""
         ...
 
     def delete(self, path: str) -> bool:
-        """Remove one file; False when it was not there."""
+        """Remove one file.
+
+        Returns:
+            Whether the file existed.
+        """
         ...
 
     def list_dir(self, path: str) -> list[FileStatus]:
-        """Return the entries by name; an absent directory has none."""
+        """Return the entries of a directory, sorted by name; none if it does not exist."""
         ...
 
     def mkdirs(self, path: str) -> None:
@@ -158,9 +197,17 @@ class FileIO(Protocol):
         ...
 
     def rename(self, src: str, dst: str) -> bool:
-        """Move a file or directory; False when ``src`` is absent or ``dst`` exists."""
+        """Move a file or directory.
+
+        Returns:
+            False if ``src`` does not exist or ``dst`` exists.
+        """
         ...
 
     def delete_dir(self, path: str) -> bool:
-        """Remove a directory with all it holds; False when it was not there."""
+        """Remove a directory with its content.
+
+        Returns:
+            Whether the directory existed.
+        """
         ...

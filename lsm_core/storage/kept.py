@@ -1,6 +1,7 @@
-"""What one table object remembers of files that never change: footers, indexes, sizes; bounded by bytes, oldest use first out.
+"""Cache of one table object for immutable files (footers, indexes, sizes), bounded by bytes with LRU eviction.
 
-functools.lru_cache counts entries, and no dependency has a cache that counts bytes: a footer takes from one kilobyte to megabytes.
+functools.lru_cache counts entries, and no dependency has a cache that counts bytes: a footer takes from one kilobyte to
+megabytes.
 """
 
 from __future__ import annotations
@@ -11,41 +12,47 @@ from collections.abc import Hashable
 from typing import Any, Final
 
 KEPT_BYTES: Final = 64 << 20
-"""Bytes that a table's memory of its files may take."""
+"""Default size limit of a table's cache (bytes)."""
 
 
 class Kept:
-    """A cache of at most ``limit`` bytes, by the weights that callers tell; safe to share between threads.
+    """Thread-safe LRU cache of at most ``limit`` bytes, by weights that callers pass.
 
-    Keys name what is kept and the path of an immutable file: whatever was read of a file once is true of it for ever.
+    Keys consist of a kind and the path of an immutable file, so entries never become invalid.
     """
 
     def __init__(self, limit: int = KEPT_BYTES) -> None:
         self._limit = limit
-        self._held: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+        self._entries: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
         self._lock = threading.Lock()
         self.size = 0
 
     def get(self, key: Hashable) -> Any:
-        """The value kept under ``key``; None where there is none or it was evicted."""
+        """Return the value of ``key``, or None if it is absent or was evicted."""
         with self._lock:
-            found = self._held.get(key)
-            if found is None:
+            entry = self._entries.get(key)
+            if entry is None:
                 return None
-            self._held.move_to_end(key)
-            return found[0]
+            self._entries.move_to_end(key)
+            return entry[0]
 
     def put(self, key: Hashable, value: Any, weight: int) -> None:
-        """Keep ``value`` of about ``weight`` bytes; what was used longest ago makes room, and what is too large is not kept."""
+        """Store a value; the least recently used entries are evicted, and a value above the limit is not stored.
+
+        Args:
+            key: kind and path.
+            value: the value.
+            weight: its approximate size in bytes.
+        """
         if weight > self._limit:
             return
         with self._lock:
-            before = self._held.pop(key, None)
-            self.size += weight - (0 if before is None else before[1])
-            self._held[key] = (value, weight)
+            previous = self._entries.pop(key, None)
+            self.size += weight - (0 if previous is None else previous[1])
+            self._entries[key] = (value, weight)
             while self.size > self._limit:
-                _, (_, freed) = self._held.popitem(last=False)
-                self.size -= freed
+                _, (_, weight_freed) = self._entries.popitem(last=False)
+                self.size -= weight_freed
 
 
 __all__ = ["KEPT_BYTES", "Kept"]

@@ -1,4 +1,4 @@
-"""Files on a local (or mounted) disk, with the guarantees that commits need: exclusive creation and durable publishing."""
+"""Files on a local or mounted disk, with the guarantees that commits need: exclusive creation, durable publishing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _BUFFER = 256 * 1024
 
 @contextmanager
 def _step(name: str, path: str) -> Iterator[None]:
-    """One traced I/O step; a full disk becomes StorageFull, a name that cannot be a file CorruptFile."""
+    """Trace one I/O step; a full disk becomes StorageFull, an impossible file name CorruptFile."""
     with trace.step(name, path):
         try:
             yield
@@ -44,14 +44,17 @@ def _step(name: str, path: str) -> Iterator[None]:
 
 @contextmanager
 def _creating(name: str, path: str) -> Iterator[None]:
-    """A step that creates: refused, nothing is there. Not for publishing links, whose refusal may come after the change."""
+    """Trace a step that creates a file; if it is refused, nothing was created.
+
+    Do not use it for publishing links, whose refusal may come after the change.
+    """
     with _step(name, path), _refusals(path, "create"):
         yield
 
 
 @contextmanager
 def _refusals(path: str, verb: str) -> Iterator[None]:
-    """A file system that is read-only or forbids it becomes StorageRefused."""
+    """Convert the errors of a read-only or forbidden file system to StorageRefused."""
     try:
         yield
     except OSError as error:
@@ -61,7 +64,7 @@ def _refusals(path: str, verb: str) -> Iterator[None]:
 
 
 class LocalOutputFile:
-    """A new local file; source of the protocol's rules is ``OutputFile``."""
+    """A new local file; see ``OutputFile``."""
 
     def __init__(self, path: str, sync: bool = False) -> None:
         self.path, self._sync, self._length = path, sync, 0
@@ -75,19 +78,19 @@ class LocalOutputFile:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing can be written any more."""
+        """Whether the file no longer accepts data."""
         return self._file.closed
 
     def writable(self) -> bool:
-        """Tell Python's io consumers that this is a sink."""
+        """Return True: this is a sink for Python's io consumers."""
         return True
 
     def readable(self) -> bool:
-        """Never."""
+        """Return False."""
         return False
 
     def seekable(self) -> bool:
-        """Never."""
+        """Return False."""
         return False
 
     def write(self, data: Buffer) -> int:
@@ -98,16 +101,16 @@ class LocalOutputFile:
         return size
 
     def tell(self) -> int:
-        """Return the bytes written so far."""
+        """Return the number of bytes written so far."""
         return self._length
 
     def flush(self) -> None:
-        """Hand everything to the operating system."""
+        """Pass all data to the operating system."""
         with _step("flush", self.path):
             self._file.flush()
 
     def close(self) -> None:
-        """Finish the file; when that fails, the partial file is removed and the error raised."""
+        """Complete the file; if that fails, the partial file is removed and the error is raised."""
         if self._file.closed:
             return
         try:
@@ -124,7 +127,7 @@ class LocalOutputFile:
         """Close and remove the file."""
         if self._file.closed:
             return
-        # The buffer may still hold bytes that cannot be written: drop them with the raw file.
+        # The buffer may still contain bytes that cannot be written; they are dropped with the raw file.
         with suppress(OSError):
             self._file.raw.close()
         with suppress(OSError, ValueError):
@@ -145,10 +148,13 @@ class LocalOutputFile:
 
 
 class LocalFileIO:
-    """FileIO on a local path. Snapshots, schemas, tags and records (`write_exclusive`) are fsynced before they get their names.
+    """FileIO for local paths.
 
-    ``sync_data``: all other new files too, manifests and data files. Without it a power cut may lose files whose snapshot
-    survived, as with Paimon itself; a killed process loses nothing.
+    Snapshots, schemas, tags and records (`write_exclusive`) are fsynced before they get their names.
+
+    Attributes:
+        sync_data: whether all other new files (manifests, data files) are fsynced too. Without it a power failure may
+            lose files of a surviving snapshot, as with Paimon itself; a killed process loses nothing.
     """
 
     def __init__(self, sync_data: bool = False) -> None:
@@ -156,7 +162,7 @@ class LocalFileIO:
 
     @property
     def guarantee(self) -> Guarantee:
-        """A hard link, which is refused where the name is taken; a file system without links is refused by name."""
+        """Exclusive creation by hard link; a file system without hard links causes UnsupportedFeature."""
         return Guarantee.EXCLUSIVE_CREATE
 
     def __eq__(self, other: object) -> bool:
@@ -166,30 +172,45 @@ class LocalFileIO:
         return hash(("local", self.sync_data))
 
     def read_bytes(self, path: str) -> bytes:
-        """Return the whole file. Raises CorruptFile for what is no regular file, or is larger than its kind allows."""
+        """Return the whole file.
+
+        Raises:
+            CorruptFile: it is not a regular file, or is larger than its kind allows.
+        """
         with _step("read", path):
-            # A FIFO without a writer would block an ordinary open for ever.
+            # A FIFO without a writer would block a normal open forever.
             handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
             try:
-                seen = os.fstat(handle)
-                _require_regular(path, seen.st_mode)
-                require_size(path, seen.st_size)
-                return _read_all(handle, path, seen.st_size)
+                status = os.fstat(handle)
+                _require_regular(path, status.st_mode)
+                require_size(path, status.st_size)
+                return _read_all(handle, path, status.st_size)
             finally:
                 os.close(handle)
 
     def open_input(self, path: str) -> pa.NativeFile:
-        """Open for random access."""
+        """Open a file for random access."""
         with _step("open", path):
             _require_regular(path, os.stat(path).st_mode)  # Arrow would wait for a FIFO's writer
             return pa.OSFile(path, "rb")
 
     def open_output(self, path: str) -> LocalOutputFile:
-        """Create a new file; raises FileExistsError when the name is taken."""
+        """Create a new file.
+
+        Raises:
+            FileExistsError: the file exists.
+        """
         return LocalOutputFile(path, self.sync_data)
 
     def write_exclusive(self, path: str, data: bytes) -> bool:
-        """Write aside, fsync, then hard-link to the final name: the link is refused when the name is taken."""
+        """Write a temporary file, fsync it, and hard-link it to the final name.
+
+        Returns:
+            False if the final name exists.
+
+        Raises:
+            UnsupportedFeature: the file system has no hard links.
+        """
         draft = self._draft(path, data)
         try:
             with _step("link", path):
@@ -208,7 +229,7 @@ class LocalFileIO:
                 os.unlink(draft)
 
     def overwrite(self, path: str, data: bytes, durable: bool = True) -> None:
-        """Write aside, fsync where it is to be ``durable``, then rename over the old file."""
+        """Write a temporary file, fsync it if ``durable``, and rename it over the old file."""
         draft = self._draft(path, data, durable)
         try:
             with _step("replace", path):
@@ -219,7 +240,7 @@ class LocalFileIO:
             raise
 
     def _draft(self, path: str, data: bytes, durable: bool = True) -> str:
-        """Write ``data`` beside ``path`` under a hidden temporary name, as Paimon does (orphan cleaning knows it)."""
+        """Write ``data`` beside ``path`` under a hidden temporary name that orphan removal recognises, as in Paimon."""
         folder, name = os.path.split(path)
         draft = os.path.join(folder, f".{name}.{uuid.uuid4()}.tmp")
         with LocalOutputFile(draft, sync=durable) as out:
@@ -227,17 +248,21 @@ class LocalFileIO:
         return draft
 
     def exists(self, path: str) -> bool:
-        """Tell whether a file or directory is there."""
+        """Return whether a file or directory exists."""
         with _step("exists", path):
             return os.path.lexists(path)
 
     def size(self, path: str) -> int:
-        """Return the length in bytes."""
+        """Return the size in bytes."""
         with _step("size", path):
             return os.stat(path).st_size
 
     def delete(self, path: str) -> bool:
-        """Remove one file; a `PathBelow` by handle, through no symbolic link below its root."""
+        """Remove one file; a `PathBelow` is deleted by handle, through no symbolic link below its root.
+
+        Returns:
+            Whether the file existed.
+        """
         with _step("delete", path):
             try:
                 if isinstance(path, PathBelow):
@@ -250,21 +275,21 @@ class LocalFileIO:
             return True
 
     def list_dir(self, path: str) -> list[FileStatus]:
-        """Return the entries by name."""
-        found: list[FileStatus] = []
+        """Return the entries of a directory, sorted by name."""
+        statuses: list[FileStatus] = []
         with _step("list", path):
             try:
                 with os.scandir(path) as entries:
                     for entry in entries:
                         try:
-                            seen = entry.stat(follow_symlinks=False)
-                        except FileNotFoundError:  # removed while we were listing
+                            status = entry.stat(follow_symlinks=False)
+                        except FileNotFoundError:  # removed during the listing
                             continue
-                        is_dir, changed_ms = entry.is_dir(follow_symlinks=False), seen.st_mtime_ns // 1_000_000
-                        found.append(FileStatus(entry.path, entry.name, seen.st_size, changed_ms, is_dir))
+                        is_dir, changed_ms = entry.is_dir(follow_symlinks=False), status.st_mtime_ns // 1_000_000
+                        statuses.append(FileStatus(entry.path, entry.name, status.st_size, changed_ms, is_dir))
             except FileNotFoundError:
                 return []
-        return sorted(found, key=lambda status: status.name)
+        return sorted(statuses, key=lambda status: status.name)
 
     def mkdirs(self, path: str) -> None:
         """Create a directory and its parents."""
@@ -272,14 +297,18 @@ class LocalFileIO:
             os.makedirs(path, exist_ok=True)
 
     def rename(self, src: str, dst: str) -> bool:
-        """Move a file or directory without replacing anything."""
+        """Move a file or directory without replacing an existing one.
+
+        Returns:
+            False if ``src`` does not exist or ``dst`` exists.
+        """
         with _step("rename", dst), _refusals(src, "move"):
             if os.path.lexists(dst):
                 return False
             try:
                 os.makedirs(os.path.dirname(dst), exist_ok=True)
                 if os.path.isdir(src):
-                    os.rename(src, dst)  # refuses a non-empty target by itself
+                    os.rename(src, dst)  # fails for a non-empty target
                 else:
                     os.link(src, dst)
                     os.unlink(src)
@@ -288,35 +317,38 @@ class LocalFileIO:
             return True
 
     def delete_dir(self, path: str) -> bool:
-        """Remove a directory with all it holds; links inside are removed, not followed.
+        """Remove a directory with its content; links inside are removed, not followed.
 
-        Where its parent folder lets nothing be removed nothing is, rather than all but the directory itself.
+        If the parent directory forbids the removal, nothing is removed.
+
+        Returns:
+            Whether the directory existed.
         """
         with _step("delete_dir", path), _refusals(path, "remove"):
             if os.path.islink(path) or not os.path.isdir(path):
                 return False
             folder = os.path.dirname(path)
             if not os.access(folder, os.W_OK | os.X_OK):
-                number = errno.EROFS if os.statvfs(folder).f_flag & os.ST_RDONLY else errno.EACCES
-                raise OSError(number, os.strerror(number), path)
+                error_number = errno.EROFS if os.statvfs(folder).f_flag & os.ST_RDONLY else errno.EACCES
+                raise OSError(error_number, os.strerror(error_number), path)
             if isinstance(path, PathBelow):
-                with _folder_below(path) as (above, name):
-                    shutil.rmtree(name, dir_fd=above)
+                with _folder_below(path) as (parent_handle, name):
+                    shutil.rmtree(name, dir_fd=parent_handle)
             else:
                 shutil.rmtree(path)
             return True
 
 
 def _require_regular(path: str, mode: int) -> None:
-    """Raise IsADirectoryError for a folder, CorruptFile for a FIFO, device or socket."""
+    """Raise IsADirectoryError for a directory, CorruptFile for a FIFO, device or socket."""
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     if not stat.S_ISREG(mode):
-        raise CorruptFile(path, f"it is no regular file ({stat.filemode(mode)})")
+        raise CorruptFile(path, f"it is not a regular file ({stat.filemode(mode)})")
 
 
 def _read_all(handle: int, path: str, size: int) -> bytes:
-    """Everything that an open file holds; one that grows beyond its bound meanwhile is refused."""
+    """Return the content of an open file; a file that grows beyond its limit during the read is refused."""
     data = os.read(handle, size + 1)
     if len(data) == size:
         return data
@@ -330,37 +362,37 @@ def _read_all(handle: int, path: str, size: int) -> bytes:
 
 @contextmanager
 def _folder_below(path: PathBelow) -> Iterator[tuple[int, str]]:
-    """Open the folder of a path from its root on, one component after the other.
+    """Open the folder of a path step by step, starting at its root.
 
     Yields:
         The handle of the folder, and the name of the file in it.
 
     Raises:
-        StorageRefused: a component is a symbolic link or no folder.
+        StorageRefused: a component is a symbolic link or not a folder.
         FileNotFoundError: a folder does not exist.
     """
     *folders, name = path[len(path.root) + 1 :].split("/")
     if not name or {"", ".", ".."} & {*folders, name}:
-        raise StorageRefused(path, f"it is no plain path below {path.root}", "remove")
+        raise StorageRefused(path, f"it is not a plain path below {path.root}", "remove")
     handle = os.open(path.root, os.O_RDONLY | os.O_DIRECTORY)
     try:
         for folder in folders:
             try:
-                below = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=handle)
+                next_handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=handle)
             except OSError as error:
                 if error.errno in (errno.ELOOP, errno.ENOTDIR):
-                    reason = f"{folder!r} on the way is a symbolic link or no folder"
+                    reason = f"{folder!r} on the way is a symbolic link or not a folder"
                     raise StorageRefused(path, reason, "remove") from error
                 raise
             os.close(handle)
-            handle = below
+            handle = next_handle
         yield handle, name
     finally:
         os.close(handle)
 
 
 def _sync_dir(folder: str) -> None:
-    """Make a new name in ``folder`` survive a power cut."""
+    """Make new names in ``folder`` durable, so that they survive a power failure."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,4 +1,4 @@
-"""Most bytes that a metadata file of each kind may have, so that a huge or sparse file cannot fill the memory of its reader."""
+"""Size limits for metadata files by kind, so that a huge or sparse file cannot fill the memory of its reader."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _OTHER: Final = 1024 * _MIB
 
 
 def most_bytes(path: str) -> int:
-    """Return the size bound of the metadata file at ``path``, chosen by its name.
+    """Return the size limit of a metadata file, chosen by its name.
 
     Args:
-        path: Where the file is.
+        path: path of the file.
 
     Returns:
-        Bytes: 4 KiB for hints, 1 to 256 MiB for other files of Paimon by kind, 512 MiB for plans and records in `dredge`,
-        1 GiB for manifests and anything else.
+        Limit in bytes: 4 KiB for hints, 1 to 256 MiB for other files of Paimon by kind, 512 MiB for plans and records
+        in `dredge`, 1 GiB for manifests and anything else.
     """
     folder, _, name = path.rpartition("/")
     if name in ("LATEST", "EARLIEST"):
@@ -44,11 +44,11 @@ def require_size(path: str, size: int) -> None:
     """Refuse a metadata file that is larger than its kind allows.
 
     Args:
-        path: Where the file is.
-        size: Its length in bytes.
+        path: path of the file.
+        size: its size in bytes.
 
     Raises:
-        CorruptFile: The file is larger.
+        CorruptFile: the file is larger.
     """
     bound = most_bytes(path)
     if size > bound:

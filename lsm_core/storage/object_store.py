@@ -1,7 +1,7 @@
-"""Files in an object store (S3, and with the same calls Google's and Azure's), published by conditional puts.
+"""Files in an object store (S3; Google's and Azure's stores through the same calls), published by conditional puts.
 
-Folders do not exist there: one is the common beginning of the keys below it, and a folder that must be seen while it is empty (a new
-database) holds an empty object. Nothing is ever half written: an object is there whole, or not at all.
+Object stores have no folders: a folder is the common prefix of the keys below it. A folder that must exist while it is
+empty (a new database) contains an empty object. An object is never partially visible.
 """
 
 from __future__ import annotations
@@ -36,44 +36,46 @@ from lsm_core.storage.remote_input import RemoteFile
 from lsm_core.storage.safe_paths import place_of
 
 PART_BYTES: Final = 8 << 20
-"""From this size on a new object is sent in parts while it is written."""
+"""Objects of at least this size (bytes) are sent in parts while they are written."""
 _PARTS_AT_ONCE: Final = 3
 _KEYS_AT_ONCE: Final = 1_000
-"""Objects that one request deletes, at most."""
+"""Largest number of objects that one request deletes."""
 _FOLDER_MARK: Final = ".folder"
 _WRITER: Final = "dredge-writer"
-"""Metadata of an object that was created exclusively: who did, a number that no other call has."""
+"""Metadata key of an exclusively created object: a unique id of the call that created it."""
 _RETRIES: Final = 5
 _RETRY_TIMEOUT: Final = timedelta(seconds=60)
 _TIMEOUT: Final = timedelta(seconds=120)
-_LONGEST_TEXT: Final = 300
+_MAX_TEXT: Final = 300
 _NO_BUCKET: Final = "<Code>NoSuchBucket</Code>"
 _KEY, _SECRET = "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"
-_OTHER_SOURCES: Final = (
+_OTHER_KEY_SOURCES: Final = (
     "AWS_WEB_IDENTITY_TOKEN_FILE",
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
     "AWS_METADATA_ENDPOINT",
     "AWS_SKIP_SIGNATURE",
 )
-"""What the library takes keys from beside the two variables, or that it needs none."""
-_NO_KEYS: Final = f"the environment holds no keys: set {_KEY} and {_SECRET} (profiles of the AWS tools are not read)"
-_MACHINES_ROLE: Final = ("/latest/api/token", "/latest/meta-data/")
-"""Where the library asks the machine for the keys of its role, once the environment has none."""
+"""Other variables that provide keys to the library, or make keys unnecessary."""
+_NO_KEYS: Final = f"the environment has no keys: set {_KEY} and {_SECRET} (profiles of the AWS tools are not read)"
+_MACHINE_ROLE_PATHS: Final = ("/latest/api/token", "/latest/meta-data/")
+"""Paths at which the library asks the machine for the keys of its role if the environment has none."""
 _processes: set[int] = set()
-"""The process that uses a store: what the library starts in it does not live on in one that is forked from it."""
+"""Id of the process that uses a store: threads of the library do not survive a fork."""
 
 
 class _NotAnswered(OSError):
-    """A request failed, or its answer was lost: whether it was carried out is not known."""
+    """Failure of a request, or loss of its answer: the outcome is unknown."""
 
     def __init__(self, path: str, reason: str) -> None:
-        super().__init__(errno.EIO, f"the store does not answer as it should: {reason}", path)
+        super().__init__(errno.EIO, f"the store does not answer correctly: {reason}", path)
 
 
 @contextmanager
 def _step(name: str, path: str, verb: str = "read") -> Iterator[None]:
-    """One traced I/O step; the library's errors become FileNotFoundError, FileExistsError, StorageRefused or an OSError."""
+    """Trace one I/O step; the library's errors become FileNotFoundError, FileExistsError, StorageRefused or an
+    OSError.
+    """
     with trace.step(name, path):
         try:
             yield
@@ -82,39 +84,46 @@ def _step(name: str, path: str, verb: str = "read") -> Iterator[None]:
         except (AlreadyExistsError, PreconditionError) as error:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path) from error
         except (PermissionDeniedError, UnauthenticatedError) as error:
-            raise StorageRefused(path, _said(error), verb) from error
+            raise StorageRefused(path, _error_text(error), verb) from error
         except BaseError as error:
             if _NO_BUCKET in str(error):
-                raise StorageRefused(path, "there is no such bucket", verb) from error
-            if any(part in str(error) for part in _MACHINES_ROLE):
-                raise StorageRefused(path, f"{_NO_KEYS}, and this machine has no role that gives any", verb) from error
-            raise _NotAnswered(path, _said(error)) from error
+                raise StorageRefused(path, "the bucket does not exist", verb) from error
+            if any(part in str(error) for part in _MACHINE_ROLE_PATHS):
+                raise StorageRefused(
+                    path, f"{_NO_KEYS}, and this machine has no role that provides keys", verb
+                ) from error
+            raise _NotAnswered(path, _error_text(error)) from error
         except BaseException as error:
             if is_panic(error):
-                raise _NotAnswered(path, f"the library that reaches it failed ({_said(error)})") from error
+                raise _NotAnswered(path, f"the library that reaches it failed ({_error_text(error)})") from error
             raise
 
 
-def _said(error: BaseException) -> str:
-    """What the library says of a failure, on one line, without the dump of its own types."""
+def _error_text(error: BaseException) -> str:
+    """Return the library's message for an error, on one line, without the dump of its own types."""
     text = " ".join(str(error).partition("Debug source:")[0].split())
-    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}..."
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}..."
 
 
 class ObjectStoreFileIO:
-    """FileIO on an object store: paths are whole addresses (``s3://bucket/folder/file``), of any bucket.
+    """FileIO for object stores: paths are full addresses (``s3://bucket/folder/file``) of any bucket.
 
-    ``options``: `STORAGE_OPTIONS`, others are passed over. Keys come from the environment as the store's own tools read them. Pickles without
-    connections, so that other processes open theirs. In a process that was forked from one that used a store, every call raises
-    StorageRefused: the library's threads do not survive that.
+    Keys are read from the environment variables of the store's own tools. A pickled copy has no connections; each
+    process opens its own. After a fork of a process that used a store, every call raises StorageRefused, because the
+    library's threads do not survive a fork.
+
+    Attributes:
+        options: the `STORAGE_OPTIONS` among the given options; others are ignored.
+
+    Raises:
+        InvalidOption: an option has an invalid value.
     """
 
     def __init__(self, options: Mapping[str, str] | None = None) -> None:
-        """Raises InvalidOption for an option of no use."""
         self.options = {key: str(value) for key, value in (options or {}).items() if key in STORAGE_OPTIONS}
         endpoint = self.options.get(S3_ENDPOINT)
         if endpoint is not None and urlsplit(endpoint).scheme not in ("http", "https"):
-            raise InvalidOption(S3_ENDPOINT, endpoint, "an address such as https://s3.example.com")
+            raise InvalidOption(S3_ENDPOINT, endpoint, "an address like https://s3.example.com")
         if self.options.get(S3_PATH_STYLE, "true").lower() not in ("true", "false"):
             raise InvalidOption(S3_PATH_STYLE, self.options[S3_PATH_STYLE], "true or false")
         self._stores: dict[str, Any] = {}
@@ -122,7 +131,7 @@ class ObjectStoreFileIO:
 
     @property
     def guarantee(self) -> Guarantee:
-        """A put on condition that there is no such object, which the store refuses where there is one."""
+        """Conditional put: the store refuses to create an existing object."""
         return Guarantee.CONDITIONAL_PUT
 
     def __eq__(self, other: object) -> bool:
@@ -138,15 +147,21 @@ class ObjectStoreFileIO:
         self.options, self._stores, self._lock = state["options"], {}, threading.Lock()
 
     def _at(self, path: str) -> tuple[Any, str]:
-        """The store of an address, and the key within it. Raises CorruptFile for what is no address of an object store."""
+        """Return the store of an address and the key within it.
+
+        Raises:
+            CorruptFile: the path is not an address of an object store.
+        """
         place = place_of(path)
         if not place:
-            raise CorruptFile(path, "lies in no object store, where the rest of the table does")
+            raise CorruptFile(path, "is not in an object store, unlike the rest of the table")
         if os.getpid() not in _processes:
             if _processes:
-                forked = "this process was forked from one that had used an object store, which nothing survives"
+                reason = (
+                    "this process was forked from one that used an object store, and connections do not survive that"
+                )
                 raise StorageRefused(
-                    path, f"{forked}: start it anew (multiprocessing: 'spawn' or 'forkserver')", "reach"
+                    path, f"{reason}: start a new process (multiprocessing: 'spawn' or 'forkserver')", "reach"
                 )
             _processes.add(os.getpid())
         scheme, _, authority = place.partition("://")
@@ -154,19 +169,21 @@ class ObjectStoreFileIO:
         with self._lock:
             store = self._stores.get(place)
             if store is None:
-                store = self._stores[place] = self._connected(place, scheme, authority)
+                store = self._stores[place] = self._connect_or_refuse(place, scheme, authority)
         return store, key.strip("/")
 
-    def _connected(self, place: str, scheme: str, authority: str) -> Any:
+    def _connect_or_refuse(self, place: str, scheme: str, authority: str) -> Any:
         try:
             return self._connect(place, scheme, authority)
-        except BaseException as error:  # a panic of the library is no Exception
+        except BaseException as error:  # a panic of the library is not an Exception
             if not (isinstance(error, BaseError | ValueError) or is_panic(error)):
                 raise
-            raise StorageRefused(place, f"its address or settings cannot be used: {_said(error)}", "reach") from error
+            raise StorageRefused(
+                place, f"its address or settings cannot be used: {_error_text(error)}", "reach"
+            ) from error
 
     def _connect(self, place: str, scheme: str, authority: str) -> Any:
-        connect: Any = from_url  # its overloads know the keys of each kind of store
+        connect: Any = from_url  # its overloads list the settings of each kind of store
         common: dict[str, Any] = {
             "retry_config": {"max_retries": _RETRIES, "retry_timeout": _RETRY_TIMEOUT},
             "client_options": {"timeout": _TIMEOUT},
@@ -177,14 +194,14 @@ class ObjectStoreFileIO:
         address = endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL", "")
         if address and urlsplit(address).scheme not in ("http", "https"):
             variable = "AWS_ENDPOINT_URL_S3" if os.environ.get("AWS_ENDPOINT_URL_S3") else "AWS_ENDPOINT_URL"
-            raise InvalidOption(variable, address, "an address with its scheme, such as https://s3.example.com")
+            raise InvalidOption(variable, address, "an address with its scheme, like https://s3.example.com")
         _require_keys(place, address)
         config: dict[str, Any] = {}
         if S3_REGION in self.options:
             config["region"] = self.options[S3_REGION]
         if self.options.get(S3_PATH_STYLE, "true").lower() == "false":
             config["virtual_hosted_style_request"] = True
-            if endpoint is not None:  # the library takes it with the bucket in front
+            if endpoint is not None:  # the library expects the bucket as first part of the host
                 parts = urlsplit(endpoint)
                 endpoint = f"{parts.scheme}://{authority}.{parts.netloc}"
         if endpoint is not None:
@@ -196,7 +213,11 @@ class ObjectStoreFileIO:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def read_bytes(self, path: str) -> bytes:
-        """Return the whole object. Raises CorruptFile for one that is larger than its kind allows."""
+        """Return the whole object.
+
+        Raises:
+            CorruptFile: it is larger than its kind allows.
+        """
         store, key = self._at(path)
         with _step("read", path):
             answer = obstore.get(store, key)
@@ -204,7 +225,7 @@ class ObjectStoreFileIO:
             return bytes(answer.bytes())
 
     def open_input(self, path: str) -> RemoteFile:
-        """Open for random access: one request, which brings the size and the end of the object."""
+        """Open an object for random access, with one request for its size and its end."""
         store, key = self._at(path)
 
         def fetch(start: int, end: int) -> Any:
@@ -213,198 +234,219 @@ class ObjectStoreFileIO:
 
         def fetch_end(length: int) -> tuple[int, Any]:
             with _step("read end", path):
-                found = obstore.get(store, key, options={"range": {"suffix": length}})
-                return int(found.meta["size"]), found.bytes()
+                answer = obstore.get(store, key, options={"range": {"suffix": length}})
+                return int(answer.meta["size"]), answer.bytes()
 
         return RemoteFile.opened(fetch, fetch_end, lambda: self.size(path))
 
     def exists(self, path: str) -> bool:
-        """Tell whether an object, or one below it, is there."""
+        """Return whether an object exists at the path or below it."""
         store, key = self._at(path)
         with _step("exists", path):
-            if key and _found(store, key):
+            if key and _exists(store, key):
                 return True
             return bool(next(iter(obstore.list(store, key or None, chunk_size=1)), None))
 
     def size(self, path: str) -> int:
-        """Return the length in bytes."""
+        """Return the size in bytes."""
         store, key = self._at(path)
         with _step("size", path):
             return int(obstore.head(store, key)["size"])
 
     def list_dir(self, path: str) -> list[FileStatus]:
-        """Return what lies below as files and folders; of folders no time is known (0)."""
+        """Return the files and folders below a path, sorted by name; folders have no modification time (0)."""
         store, key = self._at(path)
-        base, found = path.rstrip("/"), []
+        base, statuses = path.rstrip("/"), []
         with _step("list", path), suppress(FileNotFoundError):
-            listed = obstore.list_with_delimiter(store, key or None)
-            for prefix in listed["common_prefixes"]:
+            answer = obstore.list_with_delimiter(store, key or None)
+            for prefix in answer["common_prefixes"]:
                 name = prefix.rstrip("/").rpartition("/")[2]
-                found.append(FileStatus(f"{base}/{name}", name, 0, 0, is_dir=True))
-            for one in listed["objects"]:
-                name = one["path"].rpartition("/")[2]
-                if one["path"] != key and name != _FOLDER_MARK:
-                    changed_ms = int(one["last_modified"].timestamp() * 1000)
-                    found.append(FileStatus(f"{base}/{name}", name, int(one["size"]), changed_ms, is_dir=False))
-        return sorted(found, key=lambda status: status.name)
+                statuses.append(FileStatus(f"{base}/{name}", name, 0, 0, is_dir=True))
+            for entry in answer["objects"]:
+                name = entry["path"].rpartition("/")[2]
+                if entry["path"] != key and name != _FOLDER_MARK:
+                    changed_ms = int(entry["last_modified"].timestamp() * 1000)
+                    statuses.append(FileStatus(f"{base}/{name}", name, int(entry["size"]), changed_ms, is_dir=False))
+        return sorted(statuses, key=lambda status: status.name)
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def open_output(self, path: str) -> ObjectOutputFile:
-        """Create an object; it is there once it is closed. That a name is taken is told then, or before the first part is sent."""
+        """Create an object, which exists once it is closed.
+
+        An existing name causes FileExistsError on closing, or before the first part is sent.
+        """
         store, key = self._at(path)
         return ObjectOutputFile(store, key, path)
 
     def write_exclusive(self, path: str, data: bytes) -> bool:
-        """Put the object on condition that there is none; a put whose answer was lost is known again by its writer's number."""
+        """Put the object unless it exists; after a lost answer, its writer id shows whose object it is.
+
+        Returns:
+            False if the object exists.
+        """
         store, key = self._at(path)
         return _put_new(store, key, path, data)
 
     def overwrite(self, path: str, data: bytes, durable: bool = True) -> None:
-        """Put the object; an object store shows the old one or the new."""
+        """Put the object; readers see the old or the new one."""
         store, key = self._at(path)
         with _step("replace", path, "create"), _bucket_missing(path):
             obstore.put(store, key, data, use_multipart=False)
 
     def mkdirs(self, path: str) -> None:
-        """Put an empty object below ``path``, so that the folder is seen while nothing else is in it."""
+        """Put an empty object below ``path``, so that the folder exists without files."""
         self.overwrite(f"{path.rstrip('/')}/{_FOLDER_MARK}", b"")
 
     # -- removing and moving ---------------------------------------------------------------------------------------
 
     def delete(self, path: str) -> bool:
-        """Remove one object: a store does not tell whether it was there, so that it is asked first."""
+        """Remove one object, after a request that checks whether it exists, because the store does not report that.
+
+        Returns:
+            Whether the object existed.
+        """
         store, key = self._at(path)
         with _step("delete", path, "remove"):
-            if not _found(store, key):
+            if not _exists(store, key):
                 return False
             with suppress(FileNotFoundError):
                 obstore.delete(store, key)
             return True
 
     def delete_many(self, paths: Sequence[str]) -> Iterator[Deleted]:
-        """Delete objects, a thousand with each request; which of them are there a listing of their folders tells before.
+        """Delete objects, up to a thousand per request; listings of their folders show first which of them exist.
 
-        Where a request for many fails its objects are deleted one by one.
+        If such a request fails, its objects are deleted one by one.
         """
         listed: dict[str, set[str]] = {}
         for start in range(0, len(paths), _KEYS_AT_ONCE):
-            some = paths[start : start + _KEYS_AT_ONCE]
+            batch = paths[start : start + _KEYS_AT_ONCE]
             stores: dict[str, Any] = {}
             try:
                 listed = {
-                    folder: listed.get(folder) or self._files(folder) for folder in dict.fromkeys(map(_folder, some))
+                    folder: listed.get(folder) or self._files(folder) for folder in dict.fromkeys(map(_folder, batch))
                 }
-                there = set().union(*listed.values())
+                existing = set().union(*listed.values())
                 keys: dict[str, list[str]] = {}
-                for path in some:
+                for path in batch:
                     stores[place_of(path)], key = self._at(path)
-                    if path in there:
+                    if path in existing:
                         keys.setdefault(place_of(path), []).append(key)
-                for place, found in keys.items():
+                for place, existing_keys in keys.items():
                     with _step("delete many", place, "remove"):
-                        obstore.delete(stores[place], found)
+                        obstore.delete(stores[place], existing_keys)
             except OSError:
-                for path in some:
-                    yield self._outcome(path)
+                for path in batch:
+                    yield self._delete_one(path)
             else:
-                yield from (path in there for path in some)
+                yield from (path in existing for path in batch)
 
     def _files(self, folder: str) -> set[str]:
-        return {one.path for one in self.list_dir(folder) if not one.is_dir}
+        return {status.path for status in self.list_dir(folder) if not status.is_dir}
 
-    def _outcome(self, path: str) -> Deleted:
+    def _delete_one(self, path: str) -> Deleted:
         try:
             return self.delete(path)
         except OSError as error:
             return error
 
     def delete_dir(self, path: str) -> bool:
-        """Remove every object below, a thousand with each request; what came after a failure is still there."""
+        """Remove every object below a path, up to a thousand per request; after a failure the remaining objects still
+        exist.
+
+        Returns:
+            Whether an object existed.
+
+        Raises:
+            StorageRefused: the path is a whole bucket.
+        """
         store, key = self._at(path)
         if not key:
             raise StorageRefused(path, "it is a whole bucket", "remove")
-        seen = False
+        any_found = False
         with _step("delete_dir", path, "remove"):
             for chunk in obstore.list(store, key, chunk_size=_KEYS_AT_ONCE):
-                seen = True
-                obstore.delete(store, [one["path"] for one in chunk])
-        return seen
+                any_found = True
+                obstore.delete(store, [entry["path"] for entry in chunk])
+        return any_found
 
     def rename(self, src: str, dst: str) -> bool:
-        """Not in an object store: files would be copied one by one, and a commit made meanwhile be lost."""
+        """Raise UnsupportedFeature: an object store can only copy files one by one, and concurrent commits would be
+        lost.
+        """
         del dst
         raise UnsupportedFeature(f"renaming in an object store, where files can only be copied and deleted ({src})")
 
 
 class ObjectOutputFile:
-    """A new object: kept in memory up to `PART_BYTES`, then sent in parts. Nobody sees it before ``close`` returned.
+    """A new object: buffered in memory up to `PART_BYTES`, then sent in parts; visible only after ``close``.
 
-    Small objects are put on condition that there is none, of which writing costs one request. A large one is not: its name was free
-    when its first part was sent, and no two writers make the same.
+    Small objects are put only if the name is free, which costs one request. For a large object, the name is checked
+    before the first part is sent; writers never share names.
     """
 
     def __init__(self, store: Any, key: str, path: str) -> None:
         self.path, self._store, self._key = path, store, key
-        self._held: list[bytes] = []
-        self._held_bytes = self._length = 0
+        self._buffer: list[bytes] = []
+        self._buffered_bytes = self._length = 0
         self._parts: Any = None
         self._closed = False
 
     @property
     def closed(self) -> bool:
-        """Whether nothing can be written any more."""
+        """Whether the file no longer accepts data."""
         return self._closed
 
     def writable(self) -> bool:
-        """Tell Python's io consumers that this is a sink."""
+        """Return True: this is a sink for Python's io consumers."""
         return True
 
     def readable(self) -> bool:
-        """Never."""
+        """Return False."""
         return False
 
     def seekable(self) -> bool:
-        """Never."""
+        """Return False."""
         return False
 
     def write(self, data: Buffer) -> int:
         """Append ``data``."""
         if self._closed:
             raise ValueError(f"{self.path} is closed")
-        taken = bytes(data)
-        self._held.append(taken)
-        self._held_bytes += len(taken)
-        self._length += len(taken)
-        if self._held_bytes >= PART_BYTES:
+        chunk = bytes(data)
+        self._buffer.append(chunk)
+        self._buffered_bytes += len(chunk)
+        self._length += len(chunk)
+        if self._buffered_bytes >= PART_BYTES:
             with _step("write", self.path, "create"):
                 if self._parts is None:
-                    if _found(self._store, self._key):
+                    if _exists(self._store, self._key):
                         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.path)
                     self._parts = obstore.open_writer(
                         self._store, self._key, buffer_size=PART_BYTES, max_concurrency=_PARTS_AT_ONCE
                     )
-                self._parts.write(self._taken())
-        return len(taken)
+                self._parts.write(self._take_buffer())
+        return len(chunk)
 
-    def _taken(self) -> bytes:
-        data = self._held[0] if len(self._held) == 1 else b"".join(self._held)
-        self._held, self._held_bytes = [], 0
+    def _take_buffer(self) -> bytes:
+        data = self._buffer[0] if len(self._buffer) == 1 else b"".join(self._buffer)
+        self._buffer, self._buffered_bytes = [], 0
         return data
 
     def tell(self) -> int:
-        """Return the bytes written so far."""
+        """Return the number of bytes written so far."""
         return self._length
 
     def flush(self) -> None:
-        """Nothing to do: there is no file before it is closed."""
+        """Have no effect: the object does not exist before it is closed."""
 
     def close(self) -> None:
-        """Finish the object; when that fails, it is removed and the error raised."""
+        """Complete the object; if that fails, it is removed and the error is raised."""
         if self._closed:
             return
-        self._closed, last = True, self._taken()
-        if self._parts is None and _taken_by_other(self._store, self._key, self.path, last):
+        self._closed, last = True, self._take_buffer()
+        if self._parts is None and _is_taken_by_other(self._store, self._key, self.path, last):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.path)
         if self._parts is None:
             return
@@ -418,10 +460,10 @@ class ObjectOutputFile:
             raise
 
     def abort(self) -> None:
-        """Drop what was written; parts that were sent are given back."""
+        """Discard the written data; parts that were sent are released."""
         if self._closed:
             return
-        self._closed, self._held = True, []
+        self._closed, self._buffer = True, []
         if self._parts is not None:
             with suppress(BaseError, OSError):
                 self._parts.__exit__(InterruptedError, InterruptedError(), None)
@@ -439,16 +481,17 @@ class ObjectOutputFile:
 
 
 def _require_keys(place: str, endpoint: str) -> None:
-    """Raise StorageRefused naming the variable that the environment lacks: the library would ask the machine for a role's keys.
+    """Raise StorageRefused if the environment lacks keys, and name the missing variable.
 
-    Only Amazon's machines have such a role, for Amazon's own stores.
+    Otherwise the library would ask the machine for the keys of its role, which only Amazon's machines have, for
+    Amazon's own stores.
     """
-    known = {name for name in (_KEY, _SECRET) if os.environ.get(name)}
-    if len(known) == 1:
-        missing = _SECRET if _KEY in known else _KEY
-        raise StorageRefused(place, f"the environment variable {missing} is not set, and {known.pop()} is", "reach")
-    elsewhere = endpoint and ".amazonaws.com" not in endpoint
-    if not known and elsewhere and not any(os.environ.get(name) for name in _OTHER_SOURCES):
+    present = {name for name in (_KEY, _SECRET) if os.environ.get(name)}
+    if len(present) == 1:
+        missing = _SECRET if _KEY in present else _KEY
+        raise StorageRefused(place, f"the environment variable {missing} is not set, but {present.pop()} is", "reach")
+    is_other_provider = endpoint and ".amazonaws.com" not in endpoint
+    if not present and is_other_provider and not any(os.environ.get(name) for name in _OTHER_KEY_SOURCES):
         raise StorageRefused(place, _NO_KEYS, "reach")
 
 
@@ -458,14 +501,14 @@ def _folder(path: str) -> str:
 
 @contextmanager
 def _bucket_missing(path: str) -> Iterator[None]:
-    """Of a put "not found" means the bucket."""
+    """Convert "not found" of a put to StorageRefused, because it means the bucket."""
     try:
         yield
     except FileNotFoundError as error:
-        raise StorageRefused(path, "there is no such bucket") from error
+        raise StorageRefused(path, "the bucket does not exist") from error
 
 
-def _found(store: Any, key: str) -> bool:
+def _exists(store: Any, key: str) -> bool:
     try:
         obstore.head(store, key)
     except FileNotFoundError:
@@ -473,8 +516,10 @@ def _found(store: Any, key: str) -> bool:
     return True
 
 
-def _taken_by_other(store: Any, key: str, path: str, data: bytes) -> bool:
-    """Create an object under a name that nobody else makes; what may be there after a failure is removed again."""
+def _is_taken_by_other(store: Any, key: str, path: str, data: bytes) -> bool:
+    """Create an object under a name that only this writer uses; after a failure the possibly created object is
+    removed.
+    """
     try:
         return not _put_new(store, key, path, data)
     except BaseException:
@@ -483,38 +528,48 @@ def _taken_by_other(store: Any, key: str, path: str, data: bytes) -> bool:
 
 
 def _remove_own(store: Any, key: str) -> None:
-    """Delete an object of a name of our own, which may have been created although no answer came."""
+    """Delete an object of this writer, which may have been created although no answer arrived."""
     with suppress(BaseError, OSError):
         obstore.delete(store, key)
 
 
 def _put_new(store: Any, key: str, path: str, data: bytes) -> bool:
-    """Create an object that must not be there yet; False when another's is.
+    """Create an object that must not exist yet.
 
-    The library sends a put again whose answer was lost, and is then told that the object exists: its own. Raises StorageRefused when
-    nothing was created, OSError when it is not known.
+    The library repeats a put whose answer was lost, and then the store reports this writer's own object as existing.
+
+    Returns:
+        False if another writer's object exists.
+
+    Raises:
+        StorageRefused: nothing was created.
+        OSError: the outcome is unknown.
     """
-    mine = uuid.uuid4().hex
+    writer_id = uuid.uuid4().hex
     with _step("put new", path, "create"), _bucket_missing(path):
         try:
-            obstore.put(store, key, data, mode="create", use_multipart=False, attributes={_WRITER: mine})
+            obstore.put(store, key, data, mode="create", use_multipart=False, attributes={_WRITER: writer_id})
         except (AlreadyExistsError, PreconditionError):
             try:
-                return _writer_of(store, key) == mine
+                return _writer_of(store, key) == writer_id
             except FileNotFoundError as error:
-                raise _NotAnswered(path, "it was there when it was to be created, and then was not") from error
+                raise _NotAnswered(path, "it existed when it was to be created, and then did not") from error
         except (FileNotFoundError, PermissionDeniedError, UnauthenticatedError):
             raise
         except BaseError:
             with suppress(BaseError, OSError):
-                if _writer_of(store, key) == mine:
+                if _writer_of(store, key) == writer_id:
                     return True
             raise
     return True
 
 
 def _writer_of(store: Any, key: str) -> str | None:
-    """The number that the creator of an object left on it. Raises what the store raises, FileNotFoundError where none is there."""
+    """Return the writer id that the creator left on an object, or None.
+
+    Raises:
+        FileNotFoundError: the object does not exist.
+    """
     return dict(obstore.get(store, key, options={"head": True}).attributes).get(_WRITER)
 
 

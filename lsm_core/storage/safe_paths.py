@@ -1,4 +1,4 @@
-"""Guards for names that come out of untrusted metadata: nothing may reach outside the table it belongs to."""
+"""Checks of names from untrusted metadata: no path may lead out of the table that it belongs to."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any
 
 from lsm_core.errors import CorruptFile, InvalidData
 
-# A percent sign is refused too: some stores decode %2e%2e into "..", and no file name that Paimon makes holds one.
-# Half a character (a lone surrogate) has no bytes of its own, so no store can hold such a name as it is.
+# A percent sign is refused too: some stores decode %2e%2e into "..", and Paimon's file names never contain it.
+# A lone surrogate cannot be encoded, so no store can use a name that contains one.
 _BAD = re.compile("[\x00-\x1f\x7f/\\\\%\ud800-\udfff]")
-_LONGEST = 255
+_MAX_NAME_BYTES = 255
 _PLACE = re.compile(r"[a-z][a-z0-9+.-]*://[^/]+(?=/|$)")
 
 
 class PathBelow(str):
     """A path that must be reached from ``root`` without a symbolic link when its file is deleted.
 
-    It is a string like any other for whoever passes it on. `LocalFileIO` opens the folders below ``root`` one after the other
-    and deletes by handle, so a link that is put in the way meanwhile removes nothing elsewhere.
+    Otherwise it is a normal string. `LocalFileIO` opens the folders below ``root`` one after the other and deletes by
+    handle. So a link that is created in the meantime cannot redirect the deletion.
 
     Attributes:
-        root: folder that the path lies in.
+        root: folder that contains the path.
     """
 
     __slots__ = ("root",)
@@ -31,49 +31,78 @@ class PathBelow(str):
 
     @classmethod
     def of(cls, root: str, path: str) -> str:
-        """Return ``path`` as a path below ``root``; unchanged where it does not lie there or is in an object store."""
+        """Return ``path`` as a path below ``root``.
+
+        Returns:
+            The string unchanged if it is not below ``root`` or is in an object store.
+        """
         if place_of(path) or not path.startswith(root.rstrip("/") + "/"):
             return path
-        made = cls(path)
-        made.root = root.rstrip("/")
-        return made
+        below = cls(path)
+        below.root = root.rstrip("/")
+        return below
 
     def __reduce__(self) -> tuple[Any, ...]:
         return PathBelow.of, (self.root, str(self))
 
 
 def place_of(path: str) -> str:
-    """The store that the address of a file names, as ``s3://bucket``; "" for a path of this machine."""
-    found = _PLACE.match(path)
-    return found.group() if found else ""
+    """Return the store of a file's address, as in ``s3://bucket``, or "" for a local path."""
+    match = _PLACE.match(path)
+    return match.group() if match else ""
 
 
-def check_name(name: str, table: str = "", what: str = "file name") -> str:
-    """Return ``name`` when it is one plain path component. Raises InvalidData naming it."""
+def check_name(name: str, table: str = "", subject: str = "file name") -> str:
+    """Return ``name`` if it is a single plain path component.
+
+    Args:
+        name: the name to check.
+        table: name of the table, for the message.
+        subject: the kind of name, for the message.
+
+    Returns:
+        The name.
+
+    Raises:
+        InvalidData: the name is not plain, or too long; the message names it.
+    """
     if not isinstance(name, str) or not name or name in (".", "..") or _BAD.search(name):
-        raise InvalidData(table, "", f"{what} {name!r} is not a plain name")
-    if len(name.encode("utf-8", "surrogatepass")) > _LONGEST:
-        raise InvalidData(table, "", f"{what} {name[:40]!r}... is longer than {_LONGEST} bytes")
+        raise InvalidData(table, "", f"{subject} {name!r} is not a plain name")
+    if len(name.encode("utf-8", "surrogatepass")) > _MAX_NAME_BYTES:
+        raise InvalidData(table, "", f"{subject} {name[:40]!r}... is longer than {_MAX_NAME_BYTES} bytes")
     return name
 
 
 def inside(root: str, path: str) -> str:
-    """Return ``path`` normalised when it lies strictly inside ``root``, by name alone. Raises CorruptFile otherwise."""
-    place = place_of(root)
-    below, top = path[len(place) :], root[len(place) :] or "/"
-    if "\x00" in path or not path.startswith(place) or not posixpath.isabs(below):
+    """Return a normalised path that is strictly inside a root, judged by name only.
+
+    Raises:
+        CorruptFile: the path is not inside ``root``.
+    """
+    store = place_of(root)
+    local_path, local_root = path[len(store) :], root[len(store) :] or "/"
+    if "\x00" in path or not path.startswith(store) or not posixpath.isabs(local_path):
         raise CorruptFile(path, f"not a path inside {root}")
-    clean, base = posixpath.normpath(below), posixpath.normpath(top)
+    clean, base = posixpath.normpath(local_path), posixpath.normpath(local_root)
     if ".." in path.split("/") or not clean.startswith(base.rstrip("/") + "/"):
-        raise CorruptFile(path, f"lies outside {root}")
-    return place + clean
+        raise CorruptFile(path, f"is outside {root}")
+    return store + clean
 
 
 def inside_really(root: str, path: str, linkless: set[tuple[str, str]] | None = None) -> str:
-    """Like ``inside``, and no symbolic link may lie between ``root`` and ``path``; ask this before every delete.
+    """Return a normalised path inside a root, with no symbolic link in between; call this before every deletion.
 
-    ``linkless``: pairs of a root and a folder below that were found just now to have no link between them, which are not looked at again; it
-    gets those that are found so. Whoever deletes many files at once has one for them.
+    Args:
+        root: the folder that must contain the path.
+        path: absolute path.
+        linkless: pairs of a root and a folder without links in between, which are not checked again; new ones are
+            added. Use one set for a deletion of many files.
+
+    Returns:
+        The normalised path.
+
+    Raises:
+        CorruptFile: the path is outside, or reached through a link.
     """
     clean = inside(root, path)
     if place_of(root):  # an object store has no links
@@ -91,7 +120,7 @@ def inside_really(root: str, path: str, linkless: set[tuple[str, str]] | None = 
 
 
 def is_link(path: str) -> bool:
-    """Whether ``path`` itself is a symbolic link, whatever it leads to."""
+    """Return whether ``path`` itself is a symbolic link."""
     try:
         return os.path.islink(path)
     except ValueError:  # a NUL inside
@@ -99,7 +128,7 @@ def is_link(path: str) -> bool:
 
 
 def same_place(left: str, right: str) -> bool:
-    """Whether two paths lead to one directory or file, symbolic links followed."""
+    """Return whether two paths lead to the same directory or file, following symbolic links."""
     try:
         if left == right or place_of(left) or place_of(right):
             return left == right

@@ -1,7 +1,7 @@
-"""Temporary folders on the local disk that a killed process cannot leave behind for good: the next one to need one removes them.
+"""Temporary local folders that survive a killed process only until the next process needs one and removes them.
 
-Each holds a file that says who made it (machine, boot, process, its start) and that its owner keeps locked as long as it
-lives. A folder is removed only when it is this user's, its lock is free and the owner it names is gone.
+Each contains a file that names its owner (machine, boot, process, process start), which the owner keeps locked. A
+folder is removed only if it belongs to this user, its lock is free and its owner no longer exists.
 """
 
 from __future__ import annotations
@@ -24,17 +24,24 @@ from typing import Final
 from lsm_core.json_reader import parse_json
 from lsm_core.processes import start_tick
 
-_OWNER: Final = "owner.lock"
-_PAUSE_S: Final = 600.0
-_MOST_BYTES: Final = 4096
+_OWNER_FILE: Final = "owner.lock"
+_SWEEP_INTERVAL_S: Final = 600.0
+_MAX_OWNER_BYTES: Final = 4096
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-_SWEPT: dict[tuple[str, str], float] = {}
-_SWEEPING: Final = threading.Lock()
+_LAST_SWEEPS: dict[tuple[str, str], float] = {}
+_SWEEP_LOCK: Final = threading.Lock()
 
 
 @dataclass(frozen=True)
 class _Owner:
-    """A process: ``started`` in the kernel's ticks since boot, 0 where there is no /proc."""
+    """A process.
+
+    Attributes:
+        host: name of the machine.
+        boot: id of its boot.
+        pid: process id.
+        started: start of the process (kernel ticks since boot), 0 without /proc.
+    """
 
     host: str
     boot: str
@@ -50,39 +57,47 @@ def _boot() -> str:
 
 
 class ScratchFolder:
-    """A private folder ``<prefix>...`` below ``parent`` (None: the system's temporary folder, in a task of Spark the executor's own), removed
-    with its last reference.
+    """A private temporary folder ``<prefix>...``, removed with its last reference.
 
-    Making one also removes, every ten minutes at most, those that processes which no longer live left there. Raises OSError.
+    Creating one also removes, at most every ten minutes, the folders of processes that no longer exist.
+
+    Args:
+        prefix: start of the folder's name.
+        parent: folder to create it in, or None for the system's temporary folder (in a Spark task: the executor's).
+
+    Raises:
+        OSError: the folder cannot be created.
     """
 
     def __init__(self, prefix: str, parent: str | None = None) -> None:
-        parent = parent or _of_executor()
+        parent = parent or _executor_folder()
         sweep(prefix, parent)
         self.path = tempfile.mkdtemp(prefix=prefix, dir=parent)
         try:
-            lock = _take(self.path)
+            lock = _lock_owner_file(self.path)
         except BaseException:
             shutil.rmtree(self.path, ignore_errors=True)
             raise
         self._remove = weakref.finalize(self, _remove_own, self.path, lock, os.getpid())
 
     def remove(self) -> None:
-        """Remove the folder and all it holds."""
+        """Remove the folder with its content."""
         self._remove()
 
 
-def _of_executor() -> str | None:
-    """The first local folder that Spark gives the Python workers of an executor: on the disks meant for it, and gone with the executor."""
+def _executor_folder() -> str | None:
+    """Return the first local folder of a Spark executor: it is on the disks meant for it, and deleted with the
+    executor.
+    """
     first = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
     return first if first and os.access(first, os.W_OK | os.X_OK) else None
 
 
-def _take(folder: str) -> int:
-    """Lock and write the owner's file; the descriptor holds the lock."""
-    lock = os.open(f"{folder}/{_OWNER}", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+def _lock_owner_file(folder: str) -> int:
+    """Create, lock and write the owner's file, and return its descriptor, which holds the lock."""
+    lock = os.open(f"{folder}/{_OWNER_FILE}", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # a sweeper may be looking, for a moment
+        fcntl.flock(lock, fcntl.LOCK_EX)  # a sweep in another process may hold it for a moment
         me = _Owner(socket.gethostname(), _boot(), os.getpid(), start_tick(os.getpid()) or 0)
         os.write(lock, json.dumps(asdict(me)).encode())
     except BaseException:
@@ -92,7 +107,7 @@ def _take(folder: str) -> int:
 
 
 def _remove_own(folder: str, lock: int, maker: int) -> None:
-    """A forked process inherits the finalizer, not the folder."""
+    """Remove the folder in the process that created it; a forked process inherits the finalizer, not the folder."""
     if os.getpid() == maker:
         shutil.rmtree(folder, ignore_errors=True)
         with suppress(OSError):
@@ -100,48 +115,58 @@ def _remove_own(folder: str, lock: int, maker: int) -> None:
 
 
 def sweep(prefix: str, parent: str | None = None, *, now: bool = False) -> list[str]:
-    """Remove the folders ``<prefix>...`` of this user whose owners are gone; returns their names. ``now``: whenever the last was.
+    """Remove the folders ``<prefix>...`` of this user whose owners no longer exist.
 
-    Nothing is followed: neither links among the names nor links inside. What cannot be read or removed stays.
+    Links are not followed. Folders that cannot be read or removed remain.
+
+    Args:
+        prefix: start of the folders' names.
+        parent: folder that contains them, or None for the system's temporary folder.
+        now: whether to sweep regardless of the time of the last sweep.
+
+    Returns:
+        Names of the removed folders.
     """
-    where = os.path.abspath(parent or tempfile.gettempdir())
-    with _SWEEPING:
-        last = _SWEPT.get((prefix, where))
-        if last is not None and not now and time.monotonic() - last < _PAUSE_S:
+    directory = os.path.abspath(parent or tempfile.gettempdir())
+    with _SWEEP_LOCK:
+        last_sweep = _LAST_SWEEPS.get((prefix, directory))
+        if last_sweep is not None and not now and time.monotonic() - last_sweep < _SWEEP_INTERVAL_S:
             return []
-        _SWEPT[prefix, where] = time.monotonic()
+        _LAST_SWEEPS[prefix, directory] = time.monotonic()
     removed: list[str] = []
     with suppress(OSError):
-        above = os.open(where, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        parent_handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            for name in sorted(os.listdir(above)):
-                if name.startswith(prefix) and _swept(above, name):
+            for name in sorted(os.listdir(parent_handle)):
+                if name.startswith(prefix) and _remove_abandoned(parent_handle, name):
                     removed.append(name)
         finally:
-            os.close(above)
+            os.close(parent_handle)
     return removed
 
 
-def _swept(above: int, name: str) -> bool:
-    """Remove folder ``name`` of the directory ``above`` if nobody owns it any more."""
+def _remove_abandoned(parent_handle: int, name: str) -> bool:
+    """Remove a folder if its owner no longer exists, and return whether it was removed."""
     try:
-        folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
-    except OSError:  # a link, a file, another user's, or gone
+        folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent_handle)
+    except OSError:  # a link, a file, another user's folder, or already removed
         return False
     try:
         if os.fstat(folder).st_uid != os.geteuid():
             return False
-        lock = os.open(_OWNER, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+        lock = os.open(_OWNER_FILE, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not _is_gone(lock):
+            if not _has_no_owner(lock):
                 return False
-            for inside in sorted(os.listdir(folder), key=lambda one: one == _OWNER):  # the owner's file last
-                os.unlink(inside, dir_fd=folder)
-            os.rmdir(name, dir_fd=above)
+            for entry_name in sorted(
+                os.listdir(folder), key=lambda entry: entry == _OWNER_FILE
+            ):  # the owner's file last
+                os.unlink(entry_name, dir_fd=folder)
+            os.rmdir(name, dir_fd=parent_handle)
         finally:
             os.close(lock)
-    except OSError:  # locked by its owner, no owner named, or not to be removed
+    except OSError:  # locked by its owner, without an owner's file, or not removable
         return False
     else:
         return True
@@ -149,13 +174,16 @@ def _swept(above: int, name: str) -> bool:
         os.close(folder)
 
 
-def _is_gone(lock: int) -> bool:
-    """Whether the owner that a file names, whose lock we hold, lives no more. What names nobody is being made just now."""
-    found = os.fstat(lock)
-    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+def _has_no_owner(lock: int) -> bool:
+    """Return whether the process that a locked owner file names no longer exists.
+
+    A file without an owner belongs to a folder that is being created.
+    """
+    status = os.fstat(lock)
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
         return False
     try:
-        value = parse_json(os.pread(lock, _MOST_BYTES, 0))
+        value = parse_json(os.pread(lock, _MAX_OWNER_BYTES, 0))
         owner = _Owner(**{member.name: value[member.name] for member in fields(_Owner)})
     except (ValueError, TypeError, KeyError):
         return False

@@ -1,4 +1,4 @@
-"""A diary of I/O steps for tests that kill processes: which step had begun and which had ended at that moment."""
+"""Trace of I/O steps for tests that kill processes: which steps had begun and which had ended."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ TRACE_VARIABLE = "DREDGE_TRACE"
 
 @contextmanager
 def step(name: str, path: str) -> Iterator[None]:
-    """Write ``begin`` and ``end`` lines (or ``fail``) around one I/O step, when the environment asks for it.
+    """Write ``begin`` and ``end`` (or ``fail``) lines around one I/O step if ``DREDGE_TRACE`` names a file.
 
-    ``DREDGE_TRACE=<file>``: one JSON object a line, ``{"pid", "ns", "event", "step", "path"}``; ``ns`` is the machine's
-    monotonic clock, so lines of several processes can be ordered. Each line is one append: none is torn.
+    Each line is a JSON object ``{"pid", "ns", "event", "step", "path"}``. ``ns`` is the machine's monotonic clock, so
+    lines of several processes can be ordered. Each line is one append, so lines are never mixed.
     """
     target = os.environ.get(TRACE_VARIABLE)
     if not target:

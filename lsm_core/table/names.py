@@ -100,6 +100,6 @@ def _plain(part: str, whole: str) -> str:
     if not part.strip():
         raise InvalidSchema(f"{whole!r} cannot be a name: a part of it is blank")
     try:
-        return check_name(part, what="the part")
+        return check_name(part, subject="the part")
     except InvalidData as error:
         raise InvalidSchema(f"{whole!r} cannot be a name: {error.reason}") from error

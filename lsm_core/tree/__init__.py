@@ -1,4 +1,4 @@
-"""The LSM tree as values: levels, what to compact and why, and what that does to each file. No I/O, no clock."""
+"""The LSM tree as values: levels, the choice of files to compact, and the changes of each file. No I/O, no clock."""
 
 from __future__ import annotations
 

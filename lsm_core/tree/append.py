@@ -1,4 +1,4 @@
-"""Which files of append tables to concatenate: bins by size where order is free, windows by age where it is not."""
+"""Choice of files to concatenate in append tables: bins by size without a row order, windows by age with one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lsm_core.tree.decision import Decline, DeclineReason
 from lsm_core.tree.model import DataFile
 
 Bins = list[list[DataFile]]
-_FEWEST_IN_FULL: Final = 3
+_MIN_FULL_FILES: Final = 3
 
 
 def pick_small_files(
@@ -21,16 +21,29 @@ def pick_small_files(
     full: bool = False,
     marked: Collection[str] = (),
 ) -> Bins | Decline:
-    """Bins of small files of one partition of a table without buckets, each to become one rolling output.
+    """Return bins of small files of one partition of an unbucketed table; each bin becomes one rolling output.
 
-    Source: Paimon's `AppendCompactCoordinator`.
+    Files are taken by ascending size. A bin of two or more is full once its bytes, plus ``open_cost`` per file, reach
+    twice ``target``. The last bin needs ``min_file_num`` files (two if ``full``). Inside a bin, files are ordered by
+    size, the smallest first, as in Java, because rows of these tables have no order.
 
-    Files below ``small_below`` bytes are taken by ascending size; a bin of two or more is full once its bytes, plus
-    ``open_cost`` for each file, reach twice ``target``. What is left needs ``min_file_num`` files (two when ``full``).
-    Inside a bin files lie by size, the smallest first, as Java reads them: rows of such tables have no order. Sizes and costs are
-    in bytes. ``marked`` names files that are taken whatever their size, be it alone: too many of their rows are deleted.
+    Args:
+        files: live files of the partition.
+        target: target size of a file (bytes).
+        small_below: size below which a file is small (bytes).
+        min_file_num: number of files that the last bin needs.
+        open_cost: cost of opening a file (bytes).
+        full: whether a full compaction is requested.
+        marked: names of files with too many deleted rows, which are taken regardless of size, even alone.
+
+    Returns:
+        The bins, or the reason for none.
+
+    Source: ``AppendCompactCoordinator``.
     """
-    small = sorted((f for f in files if f.size < small_below or f.name in marked), key=lambda f: (f.size, *_arrival(f)))
+    small = sorted(
+        (f for f in files if f.size < small_below or f.name in marked), key=lambda f: (f.size, *_arrival_order(f))
+    )
     bins: Bins = []
     current: list[DataFile] = []
     weight = 0
@@ -42,8 +55,8 @@ def pick_small_files(
             current, weight = [], 0
     if len(current) >= (2 if full else max(min_file_num, 2)):
         bins.append(current)
-    elif chosen := [file for file in current if file.name in marked]:
-        bins.append(chosen)
+    elif marked_files := [file for file in current if file.name in marked]:
+        bins.append(marked_files)
     if bins:
         return bins
     facts = {
@@ -56,54 +69,75 @@ def pick_small_files(
 
 
 def pick_windows(files: Sequence[DataFile], target: int, min_file_num: int) -> Bins | Decline:
-    """Neighbours of one bucket whose rows have an order, each window to become one rolling output in that order.
+    """Return windows of adjacent files of one ordered bucket; each window becomes one rolling output in the same order.
 
-    A window slides over ``files`` by sequence number (Java `BucketedAppendCompactManager`): it fires at
-    ``min_file_num`` files (two at least), and loses its oldest file when it reaches twice ``target`` bytes before (Java up to
-    1.3: once). Java stops at the first window and asks again with every flush; here the next one starts behind it.
+    A window moves over ``files`` by sequence number and is complete with ``min_file_num`` files (at least two). It
+    drops its oldest file if it reaches twice ``target`` bytes before (Java up to 1.3: once). Java stops after the first
+    window and continues with the next flush; here the next window follows immediately.
+
+    Args:
+        files: live files of the bucket.
+        target: target size of a file (bytes).
+        min_file_num: number of files in a window.
+
+    Returns:
+        The windows, or the reason for none.
+
+    Source: ``BucketedAppendCompactManager``.
     """
-    ordered = sorted(files, key=_sequence)
-    fires_at = max(2, min_file_num)
+    ordered = sorted(files, key=_sequence_order)
+    window_files = max(2, min_file_num)
     windows: Bins = []
     current: list[DataFile] = []
     weight = 0
     for file in ordered:
         current.append(file)
         weight += file.size
-        if len(current) >= fires_at:
+        if len(current) >= window_files:
             windows.append(current)
             current, weight = [], 0
         elif weight >= 2 * target:
             weight -= current.pop(0).size
     if windows:
         return windows
-    facts = {"files": len(files), "small_files": len(current), "min_files": fires_at, "target_bytes": target}
+    facts = {"files": len(files), "small_files": len(current), "min_files": window_files, "target_bytes": target}
     return Decline(DeclineReason.TOO_FEW_SMALL_FILES if files else DeclineReason.EMPTY, facts)
 
 
 def pick_full_window(
     files: Sequence[DataFile], big_from: int, force: bool = False, marked: Collection[str] = ()
 ) -> Bins | Decline:
-    """All files of one ordered bucket from the first small one on, as one window (Java `FullCompactTask` of append tables).
+    """Return one window with all files of an ordered bucket, starting at the first small one.
 
-    It takes three files, and more small ones than ones of ``big_from`` bytes; ``force`` takes everything there is. A file that is
-    ``marked`` by a deletion vector counts as small, and is enough.
+    It needs three files, and more small files than large ones. A file that is marked by a deletion vector counts as
+    small and is sufficient alone.
+
+    Args:
+        files: live files of the bucket.
+        big_from: size from which a file is large (bytes).
+        force: whether to take all files.
+        marked: names of files with deletion vectors to remove.
+
+    Returns:
+        The window, or the reason for none.
+
+    Source: ``FullCompactTask`` of append tables.
     """
-    ordered = sorted(files, key=_sequence)
-    wanted = [force or file.size < big_from or file.name in marked for file in ordered]
-    first = wanted.index(True) if True in wanted else len(ordered)
-    chosen = ordered[first:]
-    small = sum(file.size < big_from for file in chosen)
-    force = force or any(file.name in marked for file in chosen)
-    if chosen and (force or (len(chosen) >= _FEWEST_IN_FULL and small > len(chosen) - small)):
-        return [chosen]
-    facts = {"files": len(files), "small_files": small, "min_files": _FEWEST_IN_FULL, "small_below_bytes": big_from}
+    ordered = sorted(files, key=_sequence_order)
+    is_candidate = [force or file.size < big_from or file.name in marked for file in ordered]
+    first = is_candidate.index(True) if True in is_candidate else len(ordered)
+    window = ordered[first:]
+    small = sum(file.size < big_from for file in window)
+    force = force or any(file.name in marked for file in window)
+    if window and (force or (len(window) >= _MIN_FULL_FILES and small > len(window) - small)):
+        return [window]
+    facts = {"files": len(files), "small_files": small, "min_files": _MIN_FULL_FILES, "small_below_bytes": big_from}
     return Decline(DeclineReason.TOO_FEW_SMALL_FILES if files else DeclineReason.EMPTY, facts)
 
 
-def _sequence(file: DataFile) -> tuple[int, int, str]:
+def _sequence_order(file: DataFile) -> tuple[int, int, str]:
     return file.min_sequence, file.creation_ms, file.name
 
 
-def _arrival(file: DataFile) -> tuple[int, int, str]:
+def _arrival_order(file: DataFile) -> tuple[int, int, str]:
     return file.creation_ms, file.min_sequence, file.name

@@ -1,4 +1,6 @@
-"""What a strategy answers: a pick with its trigger, or a decline with its reason, both with the numbers behind them."""
+"""Result of a compaction strategy: a pick with its trigger or a decline with its reason, both with the decisive
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ Facts = Mapping[str, int | float | None]
 
 
 class Trigger(StrEnum):
-    """Which rule asked for a compaction."""
+    """Rule that requested a compaction."""
 
     OPTIMIZATION_INTERVAL = "optimization-interval"
     TOTAL_SIZE = "total-size-threshold"
@@ -30,7 +32,7 @@ class Trigger(StrEnum):
 
 
 class DeclineReason(StrEnum):
-    """Why nothing was picked."""
+    """Reason for picking nothing."""
 
     EMPTY = "empty"
     TOO_FEW_RUNS = "too-few-runs"
@@ -44,7 +46,13 @@ class DeclineReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """``unit`` should be compacted because of ``trigger``; ``facts`` are the numbers that decided."""
+    """Decision to compact a unit.
+
+    Attributes:
+        unit: the files to compact.
+        trigger: the rule that requested it.
+        facts: the decisive numbers.
+    """
 
     unit: CompactUnit
     trigger: Trigger
@@ -53,13 +61,18 @@ class Pick:
 
 @dataclass(frozen=True, slots=True)
 class Decline:
-    """Nothing to do for ``reason``; ``facts`` are the numbers that decided."""
+    """Decision to compact nothing.
+
+    Attributes:
+        reason: the reason.
+        facts: the decisive numbers.
+    """
 
     reason: DeclineReason
     facts: Facts = field(default_factory=dict)
 
     def text(self) -> str:
-        """One line for people: the reason and its numbers."""
+        """Return the reason and its numbers on one line."""
         numbers = ", ".join(f"{name} {value}" for name, value in self.facts.items())
         return f"{self.reason}: {numbers}" if numbers else str(self.reason)
 
@@ -69,10 +82,11 @@ Decision = Pick | Decline
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What the time-driven rules remember between decisions. Derive it with :meth:`of`, never keep it in a process.
+    """State of the time-driven rules between decisions. Derive it with :meth:`of`; never keep it in a process.
 
-    ``last_full_ms``: epoch ms of the last full compaction, None if there never was one; ``skipped_forces``: decisions
-    since level 0 was last forced up.
+    Attributes:
+        last_full_ms: time of the last full compaction (epoch ms), or None without one.
+        skipped_forces: decisions since level 0 was last forced up.
     """
 
     last_full_ms: int | None = None
@@ -80,9 +94,10 @@ class State:
 
     @staticmethod
     def of(levels: Levels) -> State:
-        """Read the state off the table: the newest file of the last level tells when a full compaction last ended.
+        """Derive the state from a table's levels.
 
-        Every commit leaves a level-0 file and asks once, so level 0 also counts the decisions since the last force.
+        The newest file of the last level shows the end of the last full compaction. Every commit leaves a level-0 file
+        and decides once, so level 0 counts the decisions since the last force.
         """
         created = [f.creation_ms for f in levels.level(levels.max_level).files]
         return State(max(created, default=None), max(len(levels.level0) - 1, 0))

@@ -1,4 +1,7 @@
-"""Full compactions ahead of the universal rules: after a time, or while the tree is small (Java `EarlyFullCompaction`)."""
+"""Full compactions before the universal rules apply: after an interval, or while the tree is small.
+
+Source: ``EarlyFullCompaction``.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,13 @@ from lsm_core.tree.model import CompactUnit, LevelSortedRun
 
 @dataclass(frozen=True, slots=True)
 class EarlyFullCompaction:
-    """Three thresholds, each off when None: time between full compactions (ms), total bytes, bytes outside the last level."""
+    """Thresholds for early full compactions, each disabled by None.
+
+    Attributes:
+        interval_ms: longest time between full compactions (ms).
+        total_size_threshold: trees below this size are compacted completely (bytes).
+        incremental_size_threshold: largest size outside the last level (bytes).
+    """
 
     interval_ms: int | None = None
     total_size_threshold: int | None = None
@@ -21,7 +30,7 @@ class EarlyFullCompaction:
     def of(
         interval_ms: int | None, total_size_threshold: int | None, incremental_size_threshold: int | None
     ) -> EarlyFullCompaction | None:
-        """The rule, or None if no threshold is set."""
+        """Return the rule, or None if no threshold is set."""
         if interval_ms is None and total_size_threshold is None and incremental_size_threshold is None:
             return None
         return EarlyFullCompaction(interval_ms, total_size_threshold, incremental_size_threshold)
@@ -29,36 +38,46 @@ class EarlyFullCompaction:
     def decide(
         self, num_levels: int, runs: Sequence[LevelSortedRun], now_ms: int, state: State
     ) -> tuple[Pick | None, State]:
-        """A pick of all runs if a threshold asks for it, else None. One run alone is never compacted."""
+        """Return a pick of all runs if a threshold is exceeded; a single run is never compacted.
+
+        Args:
+            num_levels: number of levels.
+            runs: all sorted runs, newest first.
+            now_ms: the current time (epoch ms).
+            state: state of the time-driven rules.
+
+        Returns:
+            The pick or None, and the new state.
+        """
         if len(runs) <= 1:
             return None, state
         max_level = num_levels - 1
-        found = self._reached(max_level, runs, now_ms, state)
-        if found is None:
+        threshold = self._exceeded_threshold(max_level, runs, now_ms, state)
+        if threshold is None:
             return None, state
-        trigger, facts = found
+        trigger, facts = threshold
         return Pick(CompactUnit.of_runs(max_level, runs, full=True), trigger, facts), replace(
             state, last_full_ms=now_ms
         )
 
     def facts(self, num_levels: int, runs: Sequence[LevelSortedRun], now_ms: int, state: State) -> Facts:
-        """The numbers that its thresholds are held against; a threshold that is off weighs none."""
-        weighed: dict[str, int | float | None] = {}
+        """Return the numbers that the thresholds are compared with; a disabled threshold has none."""
+        facts: dict[str, int | float | None] = {}
         if self.interval_ms is not None:
-            weighed["since_full_ms"] = None if state.last_full_ms is None else now_ms - state.last_full_ms
-            weighed["interval_ms"] = self.interval_ms
+            facts["since_full_ms"] = None if state.last_full_ms is None else now_ms - state.last_full_ms
+            facts["interval_ms"] = self.interval_ms
         if self.total_size_threshold is not None:
-            weighed["total_bytes"] = sum(run.size for run in runs)
-            weighed["total_size_threshold_bytes"] = self.total_size_threshold
+            facts["total_bytes"] = sum(run.size for run in runs)
+            facts["total_size_threshold_bytes"] = self.total_size_threshold
         if self.incremental_size_threshold is not None:
-            weighed["incremental_bytes"] = sum(run.size for run in runs if run.level != num_levels - 1)
-            weighed["incremental_size_threshold_bytes"] = self.incremental_size_threshold
-        return weighed
+            facts["incremental_bytes"] = sum(run.size for run in runs if run.level != num_levels - 1)
+            facts["incremental_size_threshold_bytes"] = self.incremental_size_threshold
+        return facts
 
-    def _reached(
+    def _exceeded_threshold(
         self, max_level: int, runs: Sequence[LevelSortedRun], now_ms: int, state: State
     ) -> tuple[Trigger, dict[str, int | float | None]] | None:
-        """The first threshold that asks for a full compaction, and its numbers: the time, then the two sizes."""
+        """Return the first exceeded threshold and its numbers; the interval is checked before the sizes."""
         since = None if state.last_full_ms is None else now_ms - state.last_full_ms
         if self.interval_ms is not None and (since is None or since > self.interval_ms):
             return Trigger.OPTIMIZATION_INTERVAL, {"since_full_ms": since, "interval_ms": self.interval_ms}

@@ -1,4 +1,7 @@
-"""Cutting files into key-disjoint sections, each with the fewest sorted runs (Java `IntervalPartition`)."""
+"""Division of files into key-disjoint sections, each with the fewest sorted runs.
+
+Source: ``IntervalPartition``.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,9 @@ from lsm_core.tree.model import DataFile, SortedRun
 
 
 def interval_partition(files: Iterable[DataFile]) -> list[list[SortedRun]]:
-    """Sections in key order; no key lies in two sections, and a section has as few runs as its overlap allows.
+    """Return sections in key order: no key is in two sections, and a section has as few runs as its overlap allows.
 
-    Key ranges are closed: files that share one endpoint belong to one section and to different runs.
+    Key ranges are closed: files that share an endpoint belong to one section and to different runs.
     """
     ordered = sorted(files, key=lambda f: (f.min_key, f.max_key))
     sections: list[list[SortedRun]] = []
@@ -21,17 +24,19 @@ def interval_partition(files: Iterable[DataFile]) -> list[list[SortedRun]]:
     reach: Any = None
     for file in ordered:
         if current and file.min_key > reach:
-            sections.append(_runs_of(current))
+            sections.append(_split_into_runs(current))
             current = []
         reach = file.max_key if not current or file.max_key > reach else reach
         current.append(file)
     if current:
-        sections.append(_runs_of(current))
+        sections.append(_split_into_runs(current))
     return sections
 
 
-def _runs_of(section: list[DataFile]) -> list[SortedRun]:
-    """Give each file (by ascending smallest key) to the run that ends first, or to a new run if that one overlaps it."""
+def _split_into_runs(section: list[DataFile]) -> list[SortedRun]:
+    """Assign each file (by ascending smallest key) to the run that ends first, or to a new run if that one overlaps
+    it.
+    """
     ticket = count()
     heap: list[tuple[_Key, int, list[DataFile]]] = []
     for file in section:
@@ -47,7 +52,7 @@ def _runs_of(section: list[DataFile]) -> list[SortedRun]:
 
 
 class _Key:
-    """Makes heap entries compare by key alone, whatever totally ordered type the keys are."""
+    """Wrapper that makes heap entries compare by key only, for any totally ordered type."""
 
     __slots__ = ("value",)
 

@@ -1,4 +1,4 @@
-"""What must always hold in a tree, checked: in tests after each step, and in production before and after maintenance."""
+"""Invariants of a tree, checked in tests after each step and in production before and after maintenance."""
 
 from __future__ import annotations
 
@@ -12,25 +12,30 @@ from lsm_core.tree.model import DataFile
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A broken invariant: what is wrong, and the files that break it."""
+    """A violated invariant.
+
+    Attributes:
+        message: description of the violation.
+        files: names of the files that violate it.
+    """
 
     message: str
     files: tuple[str, ...]
 
 
 def find_violations(files: Iterable[DataFile]) -> tuple[Violation, ...]:
-    """Every broken invariant of one bucket's files.
+    """Return every violated invariant of one bucket's files.
 
-    Checked: no file is named twice; levels are not negative; key and sequence ranges are not turned around; the files
-    of one level above 0 never share a key. Level-0 files may overlap: each is a run of its own.
+    The rules: no file is listed twice, levels are not negative, key and sequence ranges are not reversed. Files of one
+    level above 0 never share a key; level-0 files may overlap, because each is its own run.
     """
     files = tuple(files)
-    found: list[Violation] = []
+    violations: list[Violation] = []
     names: set[str] = set()
     for file in files:
-        found.extend(_file_violations(file))
+        violations.extend(_file_violations(file))
         if file.name in names:
-            found.append(Violation(f"file {file.name} is listed twice", (file.name,)))
+            violations.append(Violation(f"file {file.name} is listed twice", (file.name,)))
         names.add(file.name)
     upper = sorted((f for f in files if f.level > 0), key=lambda f: (f.level, f.min_key, f.max_key))
     for level, group in groupby(upper, key=lambda f: f.level):
@@ -40,33 +45,37 @@ def find_violations(files: Iterable[DataFile]) -> tuple[Violation, ...]:
             reach = previous if previous.max_key >= reach.max_key else reach
             if file.min_key <= reach.max_key:
                 message = f"files {reach.name} and {file.name} of level {level} overlap in key range"
-                found.append(Violation(message, (reach.name, file.name)))
-    return tuple(found)
+                violations.append(Violation(message, (reach.name, file.name)))
+    return tuple(violations)
 
 
 def _file_violations(file: DataFile) -> list[Violation]:
-    found = []
+    violations = []
     if file.level < 0:
-        found.append(Violation(f"file {file.name} has level {file.level}", (file.name,)))
+        violations.append(Violation(f"file {file.name} has level {file.level}", (file.name,)))
     if file.max_key < file.min_key:
-        found.append(Violation(f"file {file.name} has a largest key below its smallest", (file.name,)))
+        violations.append(Violation(f"file {file.name} has a largest key below its smallest", (file.name,)))
     if file.max_sequence < file.min_sequence:
-        found.append(
+        violations.append(
             Violation(
-                f"file {file.name} has sequence range {file.min_sequence}..{file.max_sequence} turned around",
+                f"file {file.name} has the reversed sequence range {file.min_sequence}..{file.max_sequence}",
                 (file.name,),
             )
         )
     if file.row_count < 0 or (file.delete_row_count or 0) > max(file.row_count, 0) > 0:
-        found.append(
+        violations.append(
             Violation(
                 f"file {file.name} counts {file.row_count} rows, {file.delete_row_count} of them deletes", (file.name,)
             )
         )
-    return found
+    return violations
 
 
 def check_levels(files: Iterable[DataFile]) -> None:
-    """Raise CorruptFile for the first broken invariant; its path names the file(s)."""
+    """Check the invariants of one bucket's files.
+
+    Raises:
+        CorruptFile: an invariant is violated; the path names the file or files.
+    """
     for violation in find_violations(files):
         raise CorruptFile(" and ".join(violation.files), violation.message)

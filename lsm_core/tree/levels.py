@@ -1,4 +1,7 @@
-"""The levels of one bucket: level 0 newest first, every higher level one sorted run (Java `Levels`)."""
+"""The levels of one bucket: level 0 newest first, and one sorted run per higher level.
+
+Source: ``Levels``.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,14 @@ from lsm_core.tree.model import DataFile, LevelSortedRun, SortedRun
 
 
 def newest_first(files: Iterable[DataFile]) -> tuple[DataFile, ...]:
-    """Level-0 order: largest maximal sequence first, then smallest minimal sequence, creation time, name."""
+    """Return level-0 files by descending maximal sequence, then by minimal sequence, creation time and name."""
     return tuple(sorted(files, key=lambda f: (-f.max_sequence, f.min_sequence, f.creation_ms, f.name)))
 
 
 def oldest_first(files: Iterable[DataFile]) -> tuple[DataFile, ...]:
-    """Files in age order for a merge: highest level first, then level 0 from its oldest to its newest file.
+    """Return files in age order for a merge: highest level first, then level 0 from its oldest to its newest file.
 
-    The position in this tuple is the ``age`` that breaks ties between rows equal in everything else.
+    The position in this tuple is the ``age`` that orders rows which are equal in everything else.
     """
     files = tuple(files)
     upper = sorted((f for f in files if f.level > 0), key=lambda f: (-f.level, f.min_key, f.name))
@@ -26,9 +29,12 @@ def oldest_first(files: Iterable[DataFile]) -> tuple[DataFile, ...]:
 
 @dataclass(frozen=True)
 class Levels:
-    """All live files of one bucket by level. Level numbers run from 0 to ``max_level``.
+    """All live files of one bucket by level, from 0 to ``max_level``.
 
-    ``num_levels`` is the configured count; a file found higher raises it, as the table may have had more levels once.
+    Attributes:
+        files: the files.
+        num_levels: the configured number of levels, raised if a file is on a higher level, because the table may have
+            had more levels earlier.
     """
 
     files: tuple[DataFile, ...]
@@ -55,37 +61,49 @@ class Levels:
         return newest_first(self._by_level.get(0, ()))
 
     def level(self, number: int) -> SortedRun:
-        """The run of level ``number`` > 0; empty where the level is."""
+        """Return the run of level ``number`` > 0; it has no files if the level is empty."""
         return SortedRun.of(self._by_level.get(number, ()))
 
     @property
     def highest_nonempty(self) -> int:
-        """Number of the highest level that holds a file; -1 for an empty tree."""
+        """Number of the highest level with a file, or -1 for an empty tree."""
         return max(self._by_level, default=-1)
 
     def runs(self) -> list[LevelSortedRun]:
-        """All sorted runs, newest first: one per level-0 file, then one per non-empty higher level."""
+        """Return all sorted runs, newest first: one per level-0 file, then one per non-empty higher level."""
         runs = [LevelSortedRun(0, SortedRun((f,))) for f in self.level0]
         runs += [LevelSortedRun(n, self.level(n)) for n in sorted(self._by_level) if n > 0]
         return runs
 
     @property
     def total_size(self) -> int:
-        """Bytes of all files."""
+        """Size of all files (bytes)."""
         return sum(f.size for f in self.files)
 
     def awaited(self, needs_lookup: bool) -> bool:
-        """Whether readers wait for a compaction: where keys are looked up, level 0 is out of sight until it moved up.
+        """Return whether readers wait for a compaction.
 
-        Source: `MergeTreeCompactManager.compactNotCompleted`, without the part about a task that is running.
+        If keys are looked up, level 0 is invisible until it is moved up.
+
+        Args:
+            needs_lookup: whether compactions look keys up.
+
+        Returns:
+            Whether level 0 has files that must move up.
+
+        Source: `MergeTreeCompactManager.compactNotCompleted`, without its condition on running tasks.
         """
         return needs_lookup and bool(self._by_level.get(0))
 
     def validate(self) -> None:
-        """Raise CorruptFile naming the two files of one level > 0 whose key ranges meet, or an impossible file."""
+        """Check the invariants of the files.
+
+        Raises:
+            CorruptFile: key ranges of one level overlap, or a file is impossible; the path names the files.
+        """
         check_levels(self.files)
 
     def replaced(self, before: Iterable[DataFile], after: Iterable[DataFile]) -> Levels:
-        """The levels once the files of ``before`` gave way to those of ``after``."""
-        gone = {(f.name, f.level) for f in before}
-        return Levels((*(f for f in self.files if (f.name, f.level) not in gone), *after), self.num_levels)
+        """Return the levels after ``after`` has replaced the files of ``before``."""
+        removed = {(f.name, f.level) for f in before}
+        return Levels((*(f for f in self.files if (f.name, f.level) not in removed), *after), self.num_levels)

@@ -1,4 +1,4 @@
-"""What a tree is made of: files, sorted runs, and the unit of work that a strategy hands over."""
+"""Elements of a tree: files, sorted runs, and the unit of work of a strategy."""
 
 from __future__ import annotations
 
@@ -9,10 +9,20 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A data file as the tree sees it (Java `DataFileMeta`).
+    """A data file in the tree (Java `DataFileMeta`).
 
-    ``min_key`` and ``max_key`` are any totally ordered values of one kind (normalised key bytes in production), both
-    inclusive; ``size`` is in bytes, ``creation_ms`` epoch ms; ``delete_row_count`` None = unknown.
+    Attributes:
+        name: file name.
+        level: level of the file.
+        size: size in bytes.
+        min_key: smallest key; keys are totally ordered values of one type (normalised key bytes in production).
+        max_key: largest key, inclusive.
+        row_count: number of rows.
+        min_sequence: smallest sequence number.
+        max_sequence: largest sequence number.
+        creation_ms: time of creation (epoch ms).
+        delete_row_count: number of delete rows, or None if unknown.
+        schema_id: id of the file's schema.
     """
 
     name: str
@@ -28,24 +38,24 @@ class DataFile:
     schema_id: int = 0
 
     def upgrade(self, level: int) -> DataFile:
-        """The same file at another level: a change of metadata alone."""
+        """Return the same file on another level; only metadata changes."""
         return replace(self, level=level)
 
 
 @dataclass(frozen=True, slots=True)
 class SortedRun:
-    """Files in key order whose key ranges do not meet (Java `SortedRun`). Build with :meth:`of` to sort them."""
+    """Files in key order with disjoint key ranges (Java `SortedRun`). Use :meth:`of` to sort them."""
 
     files: tuple[DataFile, ...] = ()
 
     @staticmethod
     def of(files: Iterable[DataFile]) -> SortedRun:
-        """A run of ``files`` sorted by their smallest key."""
+        """Return a run of ``files``, sorted by smallest key."""
         return SortedRun(tuple(sorted(files, key=lambda f: (f.min_key, f.max_key))))
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
+        """Size of all files (bytes)."""
         return sum(f.size for f in self.files)
 
     @property
@@ -59,29 +69,33 @@ class SortedRun:
         return self.files[-1].max_key
 
     def overlaps(self, low: Any, high: Any) -> bool:
-        """Whether some file of the run shares a key of the closed range ``[low, high]``."""
+        """Return whether a file of the run overlaps the closed range ``[low, high]``."""
         return any(f.min_key <= high and low <= f.max_key for f in self.files)
 
 
 @dataclass(frozen=True, slots=True)
 class LevelSortedRun:
-    """A sorted run and the level it lies in; each level-0 file is a run of its own (Java `LevelSortedRun`)."""
+    """A sorted run and its level; each level-0 file is its own run (Java `LevelSortedRun`)."""
 
     level: int
     run: SortedRun
 
     @property
     def size(self) -> int:
-        """Bytes of the run."""
+        """Size of the run (bytes)."""
         return self.run.size
 
 
 @dataclass(frozen=True, slots=True)
 class CompactUnit:
-    """Files to compact together and the level that their rows go to (Java `CompactUnit`).
+    """Files to compact together, and the level of the output (Java `CompactUnit`).
 
-    ``full``: the unit holds every run of the tree. ``by_file``: each file is rewritten on its own instead of being
-    merged with its neighbours (Java `FileRewriteCompactTask`).
+    Attributes:
+        output_level: level of the output.
+        files: the files, in run order.
+        full: whether the unit contains every run of the tree.
+        by_file: whether each file is rewritten separately instead of merged with its neighbours (Java
+            `FileRewriteCompactTask`).
     """
 
     output_level: int
@@ -91,10 +105,10 @@ class CompactUnit:
 
     @staticmethod
     def of_runs(output_level: int, runs: Iterable[LevelSortedRun], *, full: bool = False) -> CompactUnit:
-        """All files of ``runs``, in run order."""
+        """Return a unit of all files of ``runs``, in run order."""
         return CompactUnit(output_level, tuple(f for level_run in runs for f in level_run.run.files), full)
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
+        """Size of all files (bytes)."""
         return sum(f.size for f in self.files)

@@ -1,4 +1,4 @@
-"""Which runs a pass of a recovery merges: a very large level 0 is taken from its oldest files on, so much at a time."""
+"""Choice of runs for one pass of a recovery, which merges a very large level 0 in parts, oldest files first."""
 
 from __future__ import annotations
 
@@ -8,11 +8,17 @@ from lsm_core.tree.universal import UniversalCompaction
 
 
 def pick_oldest(levels: Levels, size_ratio: int) -> CompactUnit:
-    """The unit of all level-0 files of ``levels``, and of the runs below them that are not larger (``size_ratio``: percent) than what is taken.
+    """Return a unit of all given level-0 files and the runs below that are not larger than the files taken so far.
 
-    ``levels`` holds the oldest level-0 files of a bucket, whose newer ones are left out, and all of its higher levels. What is taken are
-    neighbours in age, and the output lies between what is newer and what is older: on the level above the next run, on the last one where
-    none is left. As runs of like size join, a row is rewritten about log2(passes) times.
+    The taken files are adjacent in age, so the output is between newer and older files: on the level above the next
+    run, or on the last level. Because runs of similar size are merged, a row is rewritten about log2(passes) times.
+
+    Args:
+        levels: the oldest level-0 files of a bucket, without the newer ones, and all its higher levels.
+        size_ratio: percent by which the next run may be larger.
+
+    Returns:
+        The unit.
     """
     runs = levels.runs()
     count = sum(run.level == 0 for run in runs)

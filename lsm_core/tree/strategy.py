@@ -1,4 +1,6 @@
-"""What to compact in one bucket: the strategies that wrap universal compaction, and the one call that maintenance makes."""
+"""Choice of files to compact in one bucket: strategies around universal compaction, and the entry point of
+maintenance.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +18,16 @@ from lsm_core.tree.universal import UniversalCompaction
 
 
 class PickOptions(Protocol):
-    """The options that picking reads; `TableOptions` has them all. Sizes in bytes, times in ms, ratios in percent."""
+    """Options for picking, which `TableOptions` provides. Sizes in bytes, times in ms, ratios in percent."""
 
     @property
     def compaction_trigger(self) -> int:
-        """Sorted runs that start a compaction."""
+        """Number of sorted runs that starts a compaction."""
         ...
 
     @property
     def max_size_amplification(self) -> int:
-        """Percent of newer bytes to the oldest run's."""
+        """Largest percentage of newer bytes relative to the oldest run."""
         ...
 
     @property
@@ -35,17 +37,17 @@ class PickOptions(Protocol):
 
     @property
     def offpeak_start(self) -> int:
-        """First off-peak hour, -1 = none."""
+        """First off-peak hour, or -1 for none."""
         ...
 
     @property
     def offpeak_end(self) -> int:
-        """Hour at which off-peak ends, -1 = none."""
+        """First hour after off-peak, or -1 for none."""
         ...
 
     @property
     def offpeak_ratio(self) -> int:
-        """Percent added off-peak."""
+        """Percent to add in off-peak hours."""
         ...
 
     @property
@@ -55,47 +57,53 @@ class PickOptions(Protocol):
 
     @property
     def total_size_threshold(self) -> int | None:
-        """Trees below it are compacted as a whole."""
+        """Size below which a tree is compacted completely."""
         ...
 
     @property
     def incremental_size_threshold(self) -> int | None:
-        """Most bytes outside the last level."""
+        """Largest size outside the last level."""
         ...
 
     @property
     def paimon_version(self) -> PaimonVersion:
-        """The version of Paimon that is followed where versions pick differently."""
+        """Paimon version to follow if versions pick differently."""
         ...
 
     @property
     def force_up_level0(self) -> bool:
-        """Move level 0 up whenever nothing else is picked."""
+        """Whether to move level 0 up if no other rule picks anything."""
         ...
 
     @property
     def needs_lookup(self) -> bool:
-        """Level 0 has to move up, as its keys are looked up in older levels."""
+        """Whether level 0 must move up, because its keys are looked up in older levels."""
         ...
 
     @property
     def lookup_compact_interval(self) -> int | None:
-        """Decisions between two forced picks of level 0 where keys are looked up; None: each forces."""
+        """Decisions between two forced picks of level 0 for lookups, or None to force each time."""
         ...
 
     @property
     def force_rewrite_all(self) -> bool:
-        """A full compaction rewrites every file."""
+        """Whether a full compaction rewrites every file."""
         ...
 
 
 MustRewrite = Callable[[DataFile], bool]
-"""Which files must not stay as they are: they hold expired records or rows that a deletion vector marks."""
+"""Predicate for files that must be rewritten: they have expired records or rows that a deletion vector marks."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForceUpLevel0Compaction:
-    """Wraps ``universal``; ``max_interval`` None forces at every call (radical), else at every n-th empty one (gentle)."""
+    """Universal compaction that forces level 0 up.
+
+    Attributes:
+        universal: the wrapped strategy.
+        max_interval: number of empty decisions between two forces (gentle), or None to force at every decision
+            (radical).
+    """
 
     universal: UniversalCompaction
     max_interval: int | None = None
@@ -103,7 +111,17 @@ class ForceUpLevel0Compaction:
     def decide(
         self, num_levels: int, runs: Sequence[LevelSortedRun], now_ms: int, state: State
     ) -> tuple[Decision, State]:
-        """The unit that universal compaction picks; where it picks none, all level-0 runs, extended by the size ratio."""
+        """Return the pick of universal compaction, or else all level-0 runs, extended by the size ratio.
+
+        Args:
+            num_levels: number of levels.
+            runs: all sorted runs, newest first.
+            now_ms: the current time (epoch ms).
+            state: state of the time-driven rules.
+
+        Returns:
+            The decision and the new state.
+        """
         decision, state = self.universal.decide(num_levels, runs, now_ms, state)
         if isinstance(decision, Pick):
             return decision, state
@@ -123,7 +141,7 @@ class ForceUpLevel0Compaction:
     def pick(
         self, num_levels: int, runs: Sequence[LevelSortedRun], now_ms: int = 0, state: State | None = None
     ) -> CompactUnit | None:
-        """The unit that :meth:`decide` picks, without its reasons."""
+        """Return the unit that :meth:`decide` picks, or None."""
         decision, _ = self.decide(num_levels, runs, now_ms, state or State())
         return decision.unit if isinstance(decision, Pick) else None
 
@@ -135,29 +153,47 @@ def pick_full_compaction(
     force_rewrite_all: bool = False,
     must_rewrite: MustRewrite | None = None,
 ) -> CompactUnit | None:
-    """All runs to the last level (Java `CompactStrategy.pickFullCompaction`).
+    """Return a unit of all runs for the last level.
 
-    A tree that lies in the last level alone is left as it is, but for files that ``must_rewrite`` names (expired
-    records, deletion vectors) or all of them under ``force_rewrite_all``: those are rewritten file by file.
+    A tree with files on the last level only stays unchanged, except for files that must be rewritten: those are
+    rewritten file by file.
+
+    Args:
+        num_levels: number of levels.
+        runs: all sorted runs, newest first.
+        force_rewrite_all: whether to rewrite every file.
+        must_rewrite: predicate for files with expired records or deletion vectors, or None.
+
+    Returns:
+        The unit, or None if no file needs a rewrite.
+
+    Source: `CompactStrategy.pickFullCompaction`.
     """
     max_level = num_levels - 1
     if not runs:
         return None
     if len(runs) > 1 or runs[0].level != max_level:
         return CompactUnit.of_runs(max_level, runs, full=True)
-    wanted = tuple(
+    files = tuple(
         file for file in runs[0].run.files if force_rewrite_all or (must_rewrite is not None and must_rewrite(file))
     )
-    return CompactUnit(max_level, wanted, full=len(wanted) == len(runs[0].run.files), by_file=True) if wanted else None
+    return CompactUnit(max_level, files, full=len(files) == len(runs[0].run.files), by_file=True) if files else None
 
 
 Strategy = UniversalCompaction | ForceUpLevel0Compaction
 
 
 def strategy_from_options(options: PickOptions, utc_offset_ms: int = 0) -> Strategy:
-    """The strategy that a table's options ask for; ``utc_offset_ms`` is the zone of the off-peak hours.
+    """Return the strategy for a table's options.
 
-    Level 0 is forced up where keys are looked up (gently or at every decision) and where `compaction.force-up-level-0` says so.
+    Level 0 is forced up if keys are looked up (gently or at every decision) or if `compaction.force-up-level-0` is set.
+
+    Args:
+        options: the table's options.
+        utc_offset_ms: offset of the off-peak hours' time zone from UTC (ms).
+
+    Returns:
+        The strategy.
     """
     universal = UniversalCompaction(
         options.max_size_amplification,
@@ -184,10 +220,21 @@ def decide_bucket(
     utc_offset_ms: int = 0,
     must_rewrite: MustRewrite | None = None,
 ) -> Decision:
-    """What to compact in one bucket at epoch ms ``now_ms``; ``full`` asks for a full compaction, whatever the rules say.
+    """Decide which files of one bucket to compact.
 
-    ``state`` None is derived from the levels. ``must_rewrite`` names the files of a fully compacted tree that a full
-    compaction may still not leave alone. A unit whose only file already lies at its output level is declined.
+    A unit whose only file is already on its output level is declined.
+
+    Args:
+        levels: the bucket's files by level.
+        options: the table's options.
+        now_ms: the current time (epoch ms).
+        state: state of the time-driven rules, or None to derive it from the levels.
+        full: whether to pick a full compaction regardless of the rules.
+        utc_offset_ms: offset of the off-peak hours' time zone from UTC (ms).
+        must_rewrite: predicate for files that a full compaction must rewrite even in a fully compacted tree, or None.
+
+    Returns:
+        A pick or a decline, with the decisive numbers.
     """
     runs = levels.runs()
     if full:
@@ -204,7 +251,7 @@ def decide_bucket(
 
 
 def post_filter(decision: Decision) -> Decision:
-    """Turn a pick that would change nothing (no file, or one file already at the output level) into a decline."""
+    """Turn a pick that would change nothing (no file, or one file already on the output level) into a decline."""
     if isinstance(decision, Decline):
         return decision
     files, level = decision.unit.files, decision.unit.output_level

@@ -1,4 +1,7 @@
-"""From a unit to work: what is rewritten, what only changes its level, and whether deletes may go (Java `MergeTreeCompactTask`)."""
+"""Plan of a compaction task: files to rewrite, files that only change their level, and whether deletes may be dropped.
+
+Source: ``MergeTreeCompactTask``.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,13 @@ Rewrite = tuple[SortedRun, ...]
 
 
 class Upgrade(Enum):
-    """What raising a file to another level asks for beside its metadata (Java `UpgradeStrategy`)."""
+    """Work that raising a file to another level needs besides metadata (Java `UpgradeStrategy`)."""
 
     PLAIN = "plain"
     COMPARED = "compared"
-    """Its rows are compared with those above for the changelog; its bytes stay."""
+    """Its rows are compared with those of higher levels for the changelog; the file itself is kept."""
     REWRITES = "rewrites"
-    """It is rewritten instead."""
+    """The file is rewritten instead."""
 
 
 UpgradeRule = Callable[[DataFile], Upgrade]
@@ -30,12 +33,16 @@ UpgradeRule = Callable[[DataFile], Upgrade]
 
 @dataclass(frozen=True, slots=True)
 class TaskPlan:
-    """What compacting a unit does.
+    """Plan for the compaction of one unit.
 
-    ``rewrites``: each is merged into one rolling output; its runs may mix files of several levels, so a row's level and
-    age come from its file, not its run. ``upgrades``: files (as they are now) that move to ``output_level`` by metadata
-    alone. ``unchanged``: files of the unit that already lie there. ``drop_delete``: delete rows may be dropped. ``compared``: those of
-    the ``upgrades`` whose rows are compared with those above, for the changelog.
+    Attributes:
+        output_level: level of the output.
+        rewrites: each one is merged into one rolling output. Its runs may mix files of several levels, so a row's level
+            and age come from its file, not its run.
+        upgrades: files, in their current state, that move to ``output_level`` by a change of metadata.
+        drop_delete: whether delete rows may be dropped.
+        unchanged: files of the unit that are already on the output level.
+        compared: files of ``upgrades`` whose rows are compared with those of higher levels, for the changelog.
     """
 
     output_level: int
@@ -47,12 +54,12 @@ class TaskPlan:
 
     @property
     def rewritten_files(self) -> tuple[DataFile, ...]:
-        """All files that a rewrite reads."""
+        """All files that are read by a rewrite."""
         return tuple(file for rewrite in self.rewrites for run in rewrite for file in run.files)
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to do."""
+        """Whether the plan has no work."""
         return not self.rewrites and not self.upgrades
 
 
@@ -66,14 +73,27 @@ def plan_task(
     marks_above: bool = False,
     upgrade_rule: UpgradeRule | None = None,
 ) -> TaskPlan:
-    """Cut ``unit`` into sections and choose for each between rewriting and upgrading.
+    """Divide a unit into sections, and choose between rewriting and upgrading for each.
 
-    Overlapping files are rewritten; a file that overlaps nothing is upgraded unless it is smaller than ``small_below``
-    bytes and has a neighbour to be rewritten with. Nothing in between is skipped: output files stay in key order.
-    Rewritten alone are files that could be upgraded, or left, but hold deletes (or an unknown number of them) that the
-    last level has no use for, those that ``must_rewrite`` names (expired records), those of which ``upgrade_rule`` says so, and all
-    under ``force_rewrite_all``. ``marks_above``: what lies above the output is marked as deleted where keys of the unit lie (deletion
-    vectors), so that no level has a use for deletes.
+    Overlapping files are rewritten. A file without overlap is upgraded unless it is small and has a neighbour to be
+    rewritten with. No file in between is skipped, so output files stay in key order.
+
+    Files that could be upgraded or kept are rewritten alone in four cases. They contain deletes (or an unknown number
+    of them) that the last level does not need, ``must_rewrite`` or ``upgrade_rule`` demands it, or
+    ``force_rewrite_all`` is set.
+
+    Args:
+        levels: the bucket's files by level.
+        unit: the files to compact.
+        small_below: size below which a file is small (bytes).
+        force_rewrite_all: whether to rewrite every file.
+        must_rewrite: predicate for files with expired records, or None.
+        marks_above: whether rows of the unit's keys above the output are marked as deleted (deletion vectors), so that
+            no level needs deletes.
+        upgrade_rule: work that an upgrade of a file needs, or None for metadata only.
+
+    Returns:
+        The plan.
     """
     builder = _PlanBuilder(levels, unit, force_rewrite_all, must_rewrite, marks_above, upgrade_rule)
     if unit.by_file:
@@ -97,12 +117,12 @@ def plan_task(
 
 
 def drops_delete(levels: Levels, output_level: int) -> bool:
-    """Whether nothing older lies below ``output_level`` anywhere in the tree, so that a delete has nothing left to hide."""
+    """Return whether no older file exists below ``output_level`` in the whole tree, so that deletes have no effect."""
     return output_level != 0 and output_level >= levels.highest_nonempty
 
 
 class _PlanBuilder:
-    """Collects the parts of a plan in key order."""
+    """Builder that collects the parts of a plan in key order."""
 
     def __init__(
         self,
@@ -144,9 +164,11 @@ class _PlanBuilder:
             for file in sections[0][0].files:
                 self.upgrade(file)
         elif sections:
-            # sections follow each other in key order, so their n-th runs join into one: no more inputs than the widest section
-            joined = ([run for run in runs if run is not None] for runs in zip_longest(*sections))
-            self.rewrites.append(tuple(SortedRun(tuple(file for run in runs for file in run.files)) for runs in joined))
+            # Sections follow each other in key order, so their n-th runs form one run; the widest section has most runs.
+            merged_runs = ([run for run in runs if run is not None] for runs in zip_longest(*sections))
+            self.rewrites.append(
+                tuple(SortedRun(tuple(file for run in runs for file in run.files)) for runs in merged_runs)
+            )
 
     def plan(self) -> TaskPlan:
         return TaskPlan(
@@ -160,21 +182,25 @@ class _PlanBuilder:
 
 
 def close_unit(levels: Levels, unit: CompactUnit) -> CompactUnit:
-    """Extend ``unit`` until no older run overlaps its key range (for tables whose answers depend on merge order).
+    """Extend a unit until no older run overlaps its key range, for tables whose answers depend on merge order.
 
-    Everything up to the last overlapping run joins, so that the unit stays a prefix of the runs, newest first.
+    The unit includes all runs up to the last overlapping one, so it stays a prefix of the runs, newest first.
     """
     runs = levels.runs()
-    inside = {file.name for file in unit.files}
-    count = max((i + 1 for i, run in enumerate(runs) if any(f.name in inside for f in run.run.files)), default=0)
-    start = count
+    unit_names = {file.name for file in unit.files}
+    count = max((i + 1 for i, run in enumerate(runs) if any(f.name in unit_names for f in run.run.files)), default=0)
+    initial_count = count
     while count < len(runs):
-        taken = [file for run in runs[:count] for file in run.run.files]
-        low, high = min(f.min_key for f in taken), max(f.max_key for f in taken)
-        reach = max((i + 1 for i, run in enumerate(runs) if i >= count and run.run.overlaps(low, high)), default=count)
-        closed = UniversalCompaction.create_unit(runs, levels.max_level, reach) if reach > count else None
-        if closed is None:
+        files = [file for run in runs[:count] for file in run.run.files]
+        low, high = min(f.min_key for f in files), max(f.max_key for f in files)
+        needed_count = max(
+            (i + 1 for i, run in enumerate(runs) if i >= count and run.run.overlaps(low, high)), default=count
+        )
+        extended = (
+            UniversalCompaction.create_unit(runs, levels.max_level, needed_count) if needed_count > count else None
+        )
+        if extended is None:
             break
-        taken_names = {file.name for file in closed.files}
-        count = sum(any(f.name in taken_names for f in run.run.files) for run in runs)
-    return unit if count == start else UniversalCompaction.create_unit(runs, levels.max_level, count)
+        extended_names = {file.name for file in extended.files}
+        count = sum(any(f.name in extended_names for f in run.run.files) for run in runs)
+    return unit if count == initial_count else UniversalCompaction.create_unit(runs, levels.max_level, count)

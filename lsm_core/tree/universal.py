@@ -1,4 +1,7 @@
-"""Universal compaction: which of the newest runs to merge, by size and count (Java `UniversalCompaction`)."""
+"""Universal compaction: choice of the newest runs to merge, by size and count.
+
+Source: ``UniversalCompaction``.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,16 @@ Runs = Sequence[LevelSortedRun]
 
 @dataclass(frozen=True, slots=True)
 class UniversalCompaction:
-    """Low write amplification, paid with some read and space amplification. Runs come newest first.
+    """Strategy with low write amplification at the cost of some read and space amplification. Runs are ordered newest
+    first.
 
-    ``max_size_amp`` and ``size_ratio`` are percentages, ``num_run_trigger`` counts sorted runs. ``through_level1``: what Java
-    takes since 2.1, see :meth:`extend`.
+    Attributes:
+        max_size_amp: largest size of newer runs relative to the oldest (percent).
+        size_ratio: percent by which the next run may be larger.
+        num_run_trigger: number of sorted runs that starts a compaction.
+        early_full: rule for early full compactions, or None.
+        off_peak: off-peak hours, or None.
+        through_level1: whether units always reach level 1, as in Java since 2.1; see :meth:`extend`.
     """
 
     max_size_amp: int = 200
@@ -29,12 +38,22 @@ class UniversalCompaction:
     through_level1: bool = True
 
     def decide(self, num_levels: int, runs: Runs, now_ms: int, state: State) -> tuple[Decision, State]:
-        """Try early full, size amplification, size ratio and file count, in this order; the first that asks wins."""
+        """Try early full, size amplification, size ratio and file count, in this order; the first applicable rule wins.
+
+        Args:
+            num_levels: number of levels.
+            runs: all sorted runs, newest first.
+            now_ms: the current time (epoch ms).
+            state: state of the time-driven rules.
+
+        Returns:
+            The decision and the new state.
+        """
         max_level = num_levels - 1
         if self.early_full is not None:
-            early, after = self.early_full.decide(num_levels, runs, now_ms, state)
+            early, new_state = self.early_full.decide(num_levels, runs, now_ms, state)
             if early is not None:
-                return early, after
+                return early, new_state
         pick = self._size_amp(max_level, runs) or self._size_ratio(max_level, runs, now_ms)
         pick = pick or self._file_count(max_level, runs, now_ms)
         if pick is not None:
@@ -46,44 +65,55 @@ class UniversalCompaction:
         }
         if self.early_full is not None:
             facts |= self.early_full.facts(num_levels, runs, now_ms, state)
-        few = DeclineReason.TOO_FEW_RUNS if len(runs) < self.num_run_trigger else DeclineReason.WITHIN_LIMITS
-        return Decline(few if runs else DeclineReason.EMPTY, facts), state
+        reason = DeclineReason.TOO_FEW_RUNS if len(runs) < self.num_run_trigger else DeclineReason.WITHIN_LIMITS
+        return Decline(reason if runs else DeclineReason.EMPTY, facts), state
 
     def pick(self, num_levels: int, runs: Runs, now_ms: int = 0, state: State | None = None) -> CompactUnit | None:
-        """The unit that :meth:`decide` picks, without its reasons."""
+        """Return the unit that :meth:`decide` picks, or None."""
         decision, _ = self.decide(num_levels, runs, now_ms, state or State())
         return decision.unit if isinstance(decision, Pick) else None
 
     def pick_size_amp(self, max_level: int, runs: Runs) -> CompactUnit | None:
-        """Only the size-amplification rule."""
+        """Apply only the size-amplification rule."""
         pick = self._size_amp(max_level, runs)
         return pick.unit if pick else None
 
     def pick_size_ratio(self, max_level: int, runs: Runs, now_ms: int = 0) -> CompactUnit | None:
-        """Only the size-ratio rule, starting with the newest run."""
+        """Apply only the size-ratio rule, starting with the newest run."""
         pick = self._size_ratio(max_level, runs, now_ms)
         return pick.unit if pick else None
 
     def extend(self, max_level: int, runs: Runs, count: int, now_ms: int, *, force: bool = False) -> CompactUnit | None:
-        """Start with the ``count`` newest runs and take older ones while they are not larger than what is taken.
+        """Take the newest runs, and older ones while they are not larger than the runs taken so far.
 
-        Once it is sure that something is compacted, runs up to level 1 are taken even if they are too large, since the
-        output could not be placed below them (``through_level1``: since 2.1; before, a run that is too large ends the unit). None if only one run remains and ``force`` is off.
+        Once a compaction is certain, runs up to level 1 are taken even if they are too large, because the output could
+        not be placed below them. This is ``through_level1`` (Java since 2.1); before, a run that is too large ends the
+        unit.
+
+        Args:
+            max_level: number of the last level.
+            runs: all sorted runs, newest first.
+            count: number of newest runs to start with.
+            now_ms: the current time (epoch ms), for off-peak hours.
+            force: whether a single run is enough for a unit.
+
+        Returns:
+            The unit, or None if only one run remains and ``force`` is off.
         """
-        taken = sum(run.size for run in runs[:count])
-        sure = force or count > 1
+        total_size = sum(run.size for run in runs[:count])
+        is_certain = force or count > 1
         percent = 100 + self.size_ratio + self._off_peak_ratio(now_ms)
         for run in runs[count:]:
-            if taken * percent < run.size * 100 and not (self.through_level1 and sure and run.level <= 1):
+            if total_size * percent < run.size * 100 and not (self.through_level1 and is_certain and run.level <= 1):
                 break
-            taken += run.size
+            total_size += run.size
             count += 1
-            sure = True
-        return self.create_unit(runs, max_level, count) if sure else None
+            is_certain = True
+        return self.create_unit(runs, max_level, count) if is_certain else None
 
     @staticmethod
     def create_unit(runs: Runs, max_level: int, count: int) -> CompactUnit:
-        """The unit of the ``count`` newest runs; it may take more, because level 0 is never an output level."""
+        """Return the unit of the ``count`` newest runs, or of more, because level 0 is never an output level."""
         output = max_level if count == len(runs) else max(0, runs[count].level - 1)
         if output == 0:
             for run in runs[count:]:

@@ -1,4 +1,7 @@
-"""Which files may change their level by metadata alone, in tables whose compactions look keys up or produce a changelog."""
+"""Choice of files that may change their level without a rewrite, in tables with lookups or changelogs.
+
+Source: ``LookupMergeTreeCompactRewriter``, ``FullChangelogMergeTreeCompactRewriter``.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,19 @@ from lsm_core.tree.task import Upgrade
 
 
 def upgrade_of(options: TableOptions, file: DataFile, output_level: int, max_level: int) -> Upgrade:
-    """What raising ``file`` to ``output_level`` asks for (Java `LookupMergeTreeCompactRewriter`, `FullChangelogMergeTreeCompactRewriter`).
+    """Return the work that raising a file to ``output_level`` needs.
 
-    Where rows are built of several versions a file of level 0 takes up what lies above its output, so that later merges need only the
-    lowest level: it stays as it is only on the top level, or where the newest version says everything.
+    If rows are built from several versions, a level-0 file is merged with the higher levels, so that later merges need
+    only the lowest level. It can stay unchanged only on the top level, or if the newest version is the complete row.
+
+    Args:
+        options: the table's options.
+        file: the file to raise.
+        output_level: its new level.
+        max_level: number of the last level.
+
+    Returns:
+        The kind of work.
     """
     if options.changelog_producer == "full-compaction":
         return Upgrade.COMPARED if output_level == max_level else Upgrade.PLAIN
@@ -25,7 +37,7 @@ def upgrade_of(options: TableOptions, file: DataFile, output_level: int, max_lev
 
 
 def newest_is_all(options: TableOptions) -> bool:
-    """Whether the newest version of a key is its row, whatever the others say."""
+    """Return whether the newest version of a key is its complete row, regardless of older versions."""
     return options.merge_engine == "deduplicate" and not options.sequence_field
 
 

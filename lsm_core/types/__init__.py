@@ -1,4 +1,4 @@
-"""Logical types: parsing, printing, their Arrow mapping, and row kinds."""
+"""Logical types: parsing, printing, mapping to Arrow, and row kinds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logical types to and from Arrow: the one mapping that readers, writers and kernels share."""
+"""Mapping between logical types and Arrow types, shared by readers, writers and kernels."""
 
 from __future__ import annotations
 
@@ -32,7 +32,17 @@ _ARROW: dict[TypeRoot, pa.DataType] = {
 
 
 def to_arrow(kind: DataType) -> pa.DataType:
-    """Return the Arrow type of ``kind``: decimal128, date32, time32 ms, timestamps in ms (p <= 3), us (p <= 6) or ns, LTZ with UTC."""
+    """Return the Arrow type of a logical type.
+
+    Args:
+        kind: the logical type.
+
+    Returns:
+        decimal128, date32, time32 in ms, timestamps in ms (precision <= 3), us (<= 6) or ns, with UTC for LTZ.
+
+    Raises:
+        InvalidSchema: a nested type has no element type.
+    """
     if kind.root in _ARROW:
         return _ARROW[kind.root]
     if kind.root is TypeRoot.DECIMAL:
@@ -53,7 +63,7 @@ def to_arrow(kind: DataType) -> pa.DataType:
     return pa.list_(pa.field("element", to_arrow(element), element.nullable))
 
 
-_FROM: dict[int, DataType] = {
+_LOGICAL: dict[int, DataType] = {
     pa.lib.Type_BOOL: DataType(TypeRoot.BOOLEAN),
     pa.lib.Type_INT8: DataType(TypeRoot.TINYINT),
     pa.lib.Type_UINT8: DataType(TypeRoot.SMALLINT),
@@ -75,16 +85,26 @@ _FROM: dict[int, DataType] = {
     pa.lib.Type_DATE32: DataType(TypeRoot.DATE),
     pa.lib.Type_DATE64: DataType(TypeRoot.DATE),
 }
-_FRACTION = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+_FRACTION_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
 
 def from_arrow(kind: pa.DataType, nullable: bool = True) -> DataType:
-    """Return the logical type for Arrow's ``kind``. Raises InvalidSchema when Paimon has none (intervals, unions, null).
+    """Return the logical type of an Arrow type.
 
-    Unsigned integers become the next wider signed type (uint64: DECIMAL(20, 0)); dictionaries their value type; nested ROW
-    fields are numbered 0, 1, 2 ... and get their table-wide ids when the table is created.
+    Unsigned integers become the next wider signed type (uint64: DECIMAL(20, 0)), dictionaries their value type. Nested
+    ROW fields are numbered 0, 1, 2 ... and get their table-wide ids when the table is created.
+
+    Args:
+        kind: the Arrow type.
+        nullable: whether the result is nullable.
+
+    Returns:
+        The logical type.
+
+    Raises:
+        InvalidSchema: Paimon lacks the type (intervals, unions, null).
     """
-    simple = _FROM.get(kind.id)
+    simple = _LOGICAL.get(kind.id)
     if simple is not None:
         return simple.with_nullable(nullable)
     if pa.types.is_fixed_size_binary(kind):
@@ -94,10 +114,10 @@ def from_arrow(kind: pa.DataType, nullable: bool = True) -> DataType:
     if pa.types.is_decimal(kind) and kind.precision <= MAX_DECIMAL_PRECISION and 0 <= kind.scale <= kind.precision:
         return DataType(TypeRoot.DECIMAL, nullable, precision=kind.precision, scale=kind.scale)
     if pa.types.is_time(kind):
-        return DataType(TypeRoot.TIME, nullable, precision=_FRACTION[kind.unit])
+        return DataType(TypeRoot.TIME, nullable, precision=_FRACTION_DIGITS[kind.unit])
     if pa.types.is_timestamp(kind):
         root = TypeRoot.TIMESTAMP if kind.tz is None else TypeRoot.TIMESTAMP_LTZ
-        return DataType(root, nullable, precision=_FRACTION[kind.unit])
+        return DataType(root, nullable, precision=_FRACTION_DIGITS[kind.unit])
     if pa.types.is_map(kind):
         key, item = kind.key_field, kind.item_field
         return DataType(

@@ -1,4 +1,6 @@
-"""Finds the first value that breaks its column's type: nulls inside nested values, lengths, digits of times; whole columns at once."""
+"""Search for the first value that violates its column's type: nested nulls, lengths, digits of times; for whole
+columns.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,15 @@ _UNIT_DIGITS: Final = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
 @dataclass(frozen=True)
 class Misfit:
-    """The value at ``row``, inside it at ``path`` ("" the value itself, ".x" a field, "[]" an element), does not fit."""
+    """A value that does not fit its type.
+
+    Attributes:
+        row: index of the row.
+        path: position inside the row's value: "" for the value itself, ".x" for a field, "[]" for an element.
+        value: the value.
+        kind: the type that it violates.
+        reason: explanation for the user.
+    """
 
     row: int
     path: str
@@ -32,34 +42,47 @@ class Misfit:
 
 
 def find_misfit(array: pa.Array, kind: DataType) -> Misfit | None:
-    """The first value of ``array`` (typed as `to_arrow(kind)`) that ``kind`` does not allow; a null itself is not looked at.
+    """Return the first value that its type does not allow; a null value itself is not checked.
 
-    Checked are the lengths of CHAR, VARCHAR, BINARY and VARBINARY (characters or bytes, at most), the digits of TIME and
-    timestamps, and NOT NULL inside nested values. What Arrow's types rule out already is not.
+    The check covers lengths of CHAR, VARCHAR, BINARY and VARBINARY (maximum in characters or bytes), digits of TIME and
+    timestamps, and NOT NULL inside nested values. Violations that Arrow's types exclude are not checked.
+
+    Args:
+        array: values with the type `to_arrow(kind)`.
+        kind: the logical type.
+
+    Returns:
+        The first misfit, or None.
     """
     if not _has_limits(kind) or not len(array):
         return None
     if kind.root is TypeRoot.ROW:
-        return _in_row(array, kind)
+        return _find_in_row(array, kind)
     if kind.root is TypeRoot.MAP and kind.key is not None and kind.value is not None:
-        found = _in_elements(array, array.keys, kind.key.with_nullable(nullable=False), "{key}")
-        return found or _in_elements(array, array.items, kind.value, "{value}") or _repeated_key(array, kind.key)
+        misfit = _find_in_elements(array, array.keys, kind.key.with_nullable(nullable=False), "{key}")
+        return (
+            misfit
+            or _find_in_elements(array, array.items, kind.value, "{value}")
+            or _find_repeated_key(array, kind.key)
+        )
     if kind.root is TypeRoot.MULTISET and kind.element is not None:
-        found = _in_elements(array, array.keys, kind.element.with_nullable(nullable=False), "{}")
-        return found or _repeated_key(array, kind.element)
+        misfit = _find_in_elements(array, array.keys, kind.element.with_nullable(nullable=False), "{}")
+        return misfit or _find_repeated_key(array, kind.element)
     if kind.root is TypeRoot.ARRAY and kind.element is not None:
-        return _in_elements(array, array.values, kind.element, "[]")
-    return _first(array, kind)
+        return _find_in_elements(array, array.values, kind.element, "[]")
+    return _find_in_atoms(array, kind)
 
 
 def one_nan(array: pa.Array) -> pa.Array:
-    """Return floating point values with one bit pattern for all NaNs, Java's own: keys of others would lie in two buckets."""
+    """Return floating-point values with Java's bit pattern for every NaN; keys with other patterns would be in two
+    buckets.
+    """
     nan = pc.is_nan(array)
     return pc.if_else(nan, pa.scalar(float("nan"), array.type), array) if pc.any(nan).as_py() else array
 
 
-def _repeated_key(array: pa.MapArray, kind: DataType) -> Misfit | None:
-    """Return the first key that a map holds twice: Java's maps hold each key once. Keys of nested types are not looked at."""
+def _find_repeated_key(array: pa.MapArray, kind: DataType) -> Misfit | None:
+    """Return the first repeated key of a map, because keys of Java's maps are unique; nested keys are not checked."""
     if pa.types.is_nested(array.keys.type):
         return None
     keys, rows = _elements(array, array.keys)
@@ -72,13 +95,13 @@ def _repeated_key(array: pa.MapArray, kind: DataType) -> Misfit | None:
     repeated = order[1:][pairs[order][1:] == pairs[order][:-1]]
     if not len(repeated):
         return None
-    place = int(repeated.min())
-    return Misfit(int(rows[place]), "{key}", keys[place].as_py(), kind, "the map has this key already")
+    index = int(repeated.min())
+    return Misfit(int(rows[index]), "{key}", keys[index].as_py(), kind, "the map has this key already")
 
 
 @lru_cache(maxsize=4096)
 def _has_limits(kind: DataType) -> bool:
-    """Whether any value that Arrow holds may break the type."""
+    """Return whether a value that Arrow allows may violate the type."""
     if kind.root in _TEXTS or kind.root in _BINARIES:
         return (kind.length or MAX_LENGTH) < MAX_LENGTH
     if kind.root in _TIMES:
@@ -89,29 +112,29 @@ def _has_limits(kind: DataType) -> bool:
     return any(not part.nullable or _has_limits(part) for part in inner)
 
 
-def _in_row(array: pa.Array, kind: DataType) -> Misfit | None:
+def _find_in_row(array: pa.Array, kind: DataType) -> Misfit | None:
     valid = array.is_valid() if array.null_count else None
-    found = []
-    for place, field in enumerate(kind.fields):
-        child = array.field(place)
-        # What lies under a null row is nobody's value.
-        inner = _within(child if valid is None else child.filter(valid), field.type, f".{field.name}")
+    misfits = []
+    for index, field in enumerate(kind.fields):
+        child = array.field(index)
+        # Values below a null row are not part of the data.
+        inner = _find_within(child if valid is None else child.filter(valid), field.type, f".{field.name}")
         if inner is not None:
             row = inner.row if valid is None else int(np.flatnonzero(np.asarray(valid))[inner.row])
-            found.append(replace(inner, row=row))
-    return min(found, key=lambda one: one.row, default=None)
+            misfits.append(replace(inner, row=row))
+    return min(misfits, key=lambda misfit: misfit.row, default=None)
 
 
-def _in_elements(array: pa.Array, values: pa.Array, kind: DataType, path: str) -> Misfit | None:
+def _find_in_elements(array: pa.Array, values: pa.Array, kind: DataType, path: str) -> Misfit | None:
     if kind.nullable and not _has_limits(kind):
         return None
     elements, rows = _elements(array, values)
-    inner = _within(elements, kind, path)
+    inner = _find_within(elements, kind, path)
     return None if inner is None else replace(inner, row=int(rows[inner.row]))
 
 
 def _elements(array: pa.Array, values: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-    """Return the elements of lists or maps, and the row of each. Arrow allows elements beneath a null: they are left out."""
+    """Return the elements of lists or maps, and the row of each; elements below a null are left out."""
     valid = np.flatnonzero(np.asarray(array.is_valid()))
     lists = list_of(array, values, pa.list_(values.type))
     if array.null_count:
@@ -119,39 +142,39 @@ def _elements(array: pa.Array, values: pa.Array) -> tuple[pa.Array, npt.NDArray[
     return lists.flatten(), valid[np.asarray(pc.list_parent_indices(lists)).astype(np.int64)]
 
 
-def _within(array: pa.Array, kind: DataType, path: str) -> Misfit | None:
-    """A null where none may be, or a misfit further inside."""
-    found = None
+def _find_within(array: pa.Array, kind: DataType, path: str) -> Misfit | None:
+    """Return a forbidden null, or a misfit further inside."""
+    forbidden_null = None
     if array.null_count and not kind.nullable:
-        found = Misfit(int(np.argmax(np.asarray(array.is_null()))), path, None, kind, "null where none may be")
+        forbidden_null = Misfit(int(np.argmax(np.asarray(array.is_null()))), path, None, kind, "null where none may be")
     inner = find_misfit(array, kind)
-    if inner is None or (found is not None and found.row <= inner.row):
-        return found
+    if inner is None or (forbidden_null is not None and forbidden_null.row <= inner.row):
+        return forbidden_null
     return replace(inner, path=path + inner.path)
 
 
-def _first(array: pa.Array, kind: DataType) -> Misfit | None:
-    """The first value of a type without inner ones that is too long or too fine."""
+def _find_in_atoms(array: pa.Array, kind: DataType) -> Misfit | None:
+    """Return the first atomic value that is too long or has too many digits."""
     if kind.root in _TIMES:
         unit = array.type.unit
         whole = pa.int32() if kind.root is TypeRoot.TIME else pa.int64()
         numbers = np.asarray(array.cast(whole).fill_null(0))
         surplus = _UNIT_DIGITS[unit] - min(kind.precision or 0, _UNIT_DIGITS[unit])
-        bad = numbers % 10**surplus != 0
+        is_misfit = numbers % 10**surplus != 0
     else:
         lengths = pc.utf8_length(array) if kind.root in _TEXTS else pc.binary_length(array)
         numbers = np.asarray(lengths.fill_null(0))
-        bad = numbers > (kind.length or 0)
+        is_misfit = numbers > (kind.length or 0)
     if array.null_count:
-        bad = bad & np.asarray(array.is_valid())
-    if not bad.any():
+        is_misfit = is_misfit & np.asarray(array.is_valid())
+    if not is_misfit.any():
         return None
-    row = int(np.argmax(bad))
+    row = int(np.argmax(is_misfit))
     if kind.root in _TIMES:
         value = array[row : row + 1].cast(pa.string())[0].as_py()
         return Misfit(row, "", value, kind, f"more than {kind.precision} digits after the seconds")
-    what = "characters" if kind.root in _TEXTS else "bytes"
-    return Misfit(row, "", array[row].as_py(), kind, f"{int(numbers[row])} {what}")
+    unit_name = "characters" if kind.root in _TEXTS else "bytes"
+    return Misfit(row, "", array[row].as_py(), kind, f"{int(numbers[row])} {unit_name}")
 
 
 __all__ = ["Misfit", "find_misfit", "one_nan"]

@@ -1,4 +1,4 @@
-"""Paimon's logical types as plain values: what a column may hold, independent of how any file stores it."""
+"""Paimon's logical types as values, independent of storage."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class TypeRoot(Enum):
     MAP = "MAP"
     ROW = "ROW"
     UNKNOWN = "UNKNOWN"
-    """A type of a newer version of Paimon: its column can be neither read nor written here."""
+    """A type of a newer Paimon version, whose columns can be neither read nor written."""
 
 
 NESTED = frozenset({TypeRoot.ARRAY, TypeRoot.MULTISET, TypeRoot.MAP, TypeRoot.ROW, TypeRoot.VECTOR})
@@ -59,7 +59,15 @@ _PRECISIONS = {
 
 @dataclass(frozen=True)
 class RowField:
-    """One field of a ROW, with its table-wide id."""
+    """One field of a ROW.
+
+    Attributes:
+        id: table-wide id of the field.
+        name: its name.
+        type: its type.
+        description: its comment, or None.
+        default: its default value as text, or None.
+    """
 
     id: int
     name: str
@@ -70,11 +78,22 @@ class RowField:
 
 @dataclass(frozen=True)
 class DataType:
-    """A logical type. Raises InvalidSchema for a length, precision or scale that Paimon does not allow.
+    """A logical type.
 
-    ``length``: characters or bytes of CHAR.. VARBINARY, elements of VECTOR; ``precision``: digits of DECIMAL, fraction digits
-    of TIME and timestamps; ``element`` of ARRAY, MULTISET, VECTOR; ``key`` and ``value`` of MAP; ``fields`` of ROW;
-    ``detail``: what stands in the brackets of GEOMETRY and GEOGRAPHY; the whole text of UNKNOWN, of an object its JSON.
+    Attributes:
+        root: family of the type.
+        nullable: whether null is allowed.
+        length: characters or bytes of CHAR to VARBINARY, elements of VECTOR.
+        precision: digits of DECIMAL, fraction digits of TIME and timestamps.
+        scale: fraction digits of DECIMAL.
+        element: element type of ARRAY, MULTISET, VECTOR.
+        key: key type of MAP.
+        value: value type of MAP.
+        fields: fields of ROW.
+        detail: text in the brackets of GEOMETRY and GEOGRAPHY; the whole text of UNKNOWN, or its JSON object.
+
+    Raises:
+        InvalidSchema: Paimon does not allow the length, precision or scale.
     """
 
     root: TypeRoot
@@ -89,7 +108,7 @@ class DataType:
     detail: str | None = None
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
+        """Check length, precision and scale."""
         if self.root in _LENGTHS and not 1 <= (self.length or 0) <= MAX_LENGTH:
             raise InvalidSchema(f"{self.root.value} needs a length from 1 to {MAX_LENGTH}, not {self.length}")
         if self.root in _PRECISIONS:
@@ -101,18 +120,18 @@ class DataType:
 
     @property
     def is_nested(self) -> bool:
-        """Tell whether the type holds other types."""
+        """Whether the type contains other types."""
         return self.root in NESTED
 
     def with_inner(self) -> Iterator[DataType]:
-        """Yield the type itself and, outermost first, all types inside it."""
+        """Yield the type itself and all types inside it, outermost first."""
         yield self
         for inner in (self.element, self.key, self.value, *(field.type for field in self.fields)):
             if inner is not None:
                 yield from inner.with_inner()
 
     def with_nullable(self, nullable: bool) -> DataType:
-        """Return the same type, nullable or not."""
+        """Return the same type with the given nullability."""
         return self if nullable == self.nullable else replace(self, nullable=nullable)
 
     def __str__(self) -> str:
@@ -121,7 +140,7 @@ class DataType:
 
 
 def to_sql(kind: DataType) -> str:
-    """Return the SQL text, as ``asSQLString`` writes it (``DECIMAL(10, 2) NOT NULL``)."""
+    """Return the SQL text of a type, as ``asSQLString`` writes it (``DECIMAL(10, 2) NOT NULL``)."""
     return _bare_sql(kind) + ("" if kind.nullable else " NOT NULL")
 
 
@@ -151,5 +170,5 @@ def _bare_sql(kind: DataType) -> str:
 
 def _field_sql(field: RowField) -> str:
     name = field.name.replace("`", "``")
-    said = "" if field.description is None else " '" + field.description.replace("'", "''") + "'"
-    return f"`{name}` {to_sql(field.type)}{said}"
+    comment = "" if field.description is None else " '" + field.description.replace("'", "''") + "'"
+    return f"`{name}` {to_sql(field.type)}{comment}"

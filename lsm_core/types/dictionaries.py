@@ -1,4 +1,4 @@
-"""Text columns whose values repeat, carried as Arrow dictionaries: decoded, gathered and written as small numbers, each value once."""
+"""Text columns with repeated values as Arrow dictionaries, which are decoded, combined and written as integer codes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,22 @@ import pyarrow.compute as pc
 
 from lsm_core.arrays import arrow_scalar, numpy_array, value_offsets
 
-_MOST_VALUES: Final = 1 << 16
-"""Values of a shared dictionary from which a new one is begun."""
-_LITTLE: Final = 16 << 20
-"""Decoded bytes of a column that nobody need count."""
+_MAX_VALUES: Final = 1 << 16
+"""Number of values from which a new shared dictionary is started."""
+_SMALL_COLUMN_BYTES: Final = 16 << 20
+"""Decoded size of a column (bytes) below which repeated values are not counted."""
 
 
 def as_dictionaries(schema: pa.Schema, names: Collection[str]) -> pa.Schema:
-    """``schema`` with the text columns ``names`` as dictionaries of int32 codes; other columns stay as they are."""
+    """Return a schema with some text columns as dictionaries of int32 codes.
+
+    Args:
+        schema: the schema.
+        names: columns to change; other types than text remain.
+
+    Returns:
+        The new schema.
+    """
     if not names:
         return schema
     return pa.schema(
@@ -33,53 +41,53 @@ def as_dictionaries(schema: pa.Schema, names: Collection[str]) -> pa.Schema:
 
 
 def is_dictionary_of(kind: pa.DataType, values: pa.DataType) -> bool:
-    """Whether ``kind`` is a dictionary of ``values``."""
+    """Return whether ``kind`` is a dictionary with values of type ``values``."""
     return bool(pa.types.is_dictionary(kind) and kind.value_type.equals(values))
 
 
 def plain(column: pa.Array) -> pa.Array:
-    """The values themselves, where ``column`` is a dictionary."""
+    """Return the column with its values in place of a dictionary."""
     if not pa.types.is_dictionary(column.type):
         return column
     return pc.take(column.dictionary, column.indices, boundscheck=False)
 
 
 def plain_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """``batch`` with the values themselves in place of dictionaries."""
+    """Return the batch with values in place of dictionaries."""
     if not any(pa.types.is_dictionary(field.type) for field in batch.schema):
         return batch
     return batch_of([plain(column) for column in batch.columns], batch.schema)
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """``schema`` with the type of the values in place of dictionaries."""
+    """Return the schema with value types in place of dictionaries."""
     return pa.schema(
         [field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field for field in schema],
         schema.metadata,
     )
 
 
-def plain_table(table: pa.Table, but: Collection[str] = ()) -> pa.Table:
-    """:func:`plain_batch` of a table; the columns ``but`` stay as they are."""
-    for place, field in enumerate(table.schema):
-        if pa.types.is_dictionary(field.type) and field.name not in but:
-            chunks = [plain(chunk) for chunk in table.column(place).chunks]
+def plain_table(table: pa.Table, excluded: Collection[str] = ()) -> pa.Table:
+    """Return the table with values in place of dictionaries, except in the columns ``excluded``."""
+    for index, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type) and field.name not in excluded:
+            chunks = [plain(chunk) for chunk in table.column(index).chunks]
             values = pa.chunked_array(chunks, field.type.value_type)
-            table = table.set_column(place, field.with_type(field.type.value_type), values)
+            table = table.set_column(index, field.with_type(field.type.value_type), values)
     return table
 
 
 def coded_table(table: pa.Table) -> pa.Table:
-    """``table`` with its text columns as dictionaries, chunk by chunk."""
-    for place, field in enumerate(table.schema):
+    """Return the table with its text columns as dictionaries, chunk by chunk."""
+    for index, field in enumerate(table.schema):
         if pa.types.is_string(field.type):
-            column = table.column(place).dictionary_encode()
-            table = table.set_column(place, field.with_type(column.type), column)
+            column = table.column(index).dictionary_encode()
+            table = table.set_column(index, field.with_type(column.type), column)
     return table
 
 
 def batch_of(columns: Sequence[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
-    """A batch of ``schema``, except that a column may be a dictionary where the schema has values, and the other way round."""
+    """Return a batch of ``schema``; a column may be a dictionary in place of plain values, and vice versa."""
     fields = [
         field if field.type.equals(column.type) else field.with_type(column.type)
         for field, column in zip(schema, columns, strict=True)
@@ -88,35 +96,38 @@ def batch_of(columns: Sequence[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
 
 
 def rows_bytes(batch: pa.RecordBatch) -> int:
-    """Bytes of the rows of ``batch`` without the values of dictionaries, which a batch of few rows has just as well."""
+    """Return the size of the rows in bytes, without the values of dictionaries, whose size does not depend on the
+    rows.
+    """
     return sum(
         column.indices.nbytes if pa.types.is_dictionary(column.type) else column.nbytes for column in batch.columns
     )
 
 
 def longest_value(column: pa.DictionaryArray) -> int:
-    """Bytes of the longest value in the dictionary of texts or bytes of ``column``."""
+    """Return the size in bytes of the longest value in a column's dictionary of texts or bytes."""
     return int(np.diff(value_offsets(column.dictionary)).max(initial=0))
 
 
 def decoded_bytes(batch: pa.RecordBatch) -> int:
-    """Bytes of ``batch``; with the values of each row where a dictionary has a long text once that many rows repeat."""
+    """Return the size of a batch in bytes, including the decoded rows of dictionaries with long texts."""
     total = int(batch.nbytes)
     for column in batch.columns:
-        if pa.types.is_dictionary(column.type) and len(column) * longest_value(column) > _LITTLE:
+        if pa.types.is_dictionary(column.type) and len(column) * longest_value(column) > _SMALL_COLUMN_BYTES:
             lengths = np.diff(value_offsets(column.dictionary))
             total += int(lengths[column.indices.drop_null().to_numpy()].sum())
     return total
 
 
 def table_of(batches: Sequence[pa.RecordBatch]) -> pa.Table:
-    """The batches as one table; a column that is a dictionary in some of them only comes as plain text."""
-    first = batches[0].schema
-    if not all(batch.schema.equals(first) for batch in batches):
-        mixed = [len({str(batch.schema.field(place).type) for batch in batches}) > 1 for place in range(len(first))]
+    """Return batches as one table; a column that is a dictionary in only some of them becomes plain text."""
+    schema = batches[0].schema
+    if not all(batch.schema.equals(schema) for batch in batches):
+        is_mixed = [len({str(batch.schema.field(index).type) for batch in batches}) > 1 for index in range(len(schema))]
         batches = [
             batch_of(
-                [plain(column) if flag else column for column, flag in zip(batch.columns, mixed, strict=True)], first
+                [plain(column) if flag else column for column, flag in zip(batch.columns, is_mixed, strict=True)],
+                schema,
             )
             for batch in batches
         ]
@@ -124,49 +135,54 @@ def table_of(batches: Sequence[pa.RecordBatch]) -> pa.Table:
 
 
 class SharedDictionaries:
-    """One dictionary a column for everything that is read together, so that joining and writing its batches look no value up again.
+    """One dictionary per column for all batches of one merge, so that joining and writing them needs no lookups of
+    values.
 
-    It grows with what the batches bring. One that would get too large is begun anew; batches then have different ones, which
-    :func:`joined` allows. One object serves the batches of one merge, from any number of files.
+    The dictionaries grow with the batches. A dictionary above the limit is replaced by a new one; batches then have
+    different dictionaries, which :func:`concat_columns` supports. One object serves the batches of one merge from any
+    number of files.
     """
 
-    def __init__(self, most_values: int = _MOST_VALUES) -> None:
-        self._most = most_values
+    def __init__(self, most_values: int = _MAX_VALUES) -> None:
+        self._max_values = most_values
         self._values: dict[str, pa.Array] = {}
 
     def reader(self) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-        """What gives the batches of one file, in their order, the shared dictionaries in place of their own."""
-        last: dict[str, tuple[pa.Array, pa.Array, pa.Array]] = {}
+        """Return a function that gives the batches of one file, in their order, the shared dictionaries."""
+        mappings: dict[str, tuple[pa.Array, pa.Array, pa.Array]] = {}
 
-        def shared(batch: pa.RecordBatch) -> pa.RecordBatch:
+        def share(batch: pa.RecordBatch) -> pa.RecordBatch:
             columns = list(batch.columns)
-            for place, (name, column) in enumerate(zip(batch.schema.names, columns, strict=True)):
+            for index, (name, column) in enumerate(zip(batch.schema.names, columns, strict=True)):
                 if pa.types.is_dictionary(column.type):
-                    own = column.dictionary
-                    if name not in last or not own.equals(last[name][0]):
-                        last[name] = (own, *self._places(name, own))
-                    _, places, values = last[name]
-                    codes = pc.take(places, column.indices, boundscheck=False)
-                    columns[place] = pa.DictionaryArray.from_arrays(codes, values, safe=False)
+                    file_dictionary = column.dictionary
+                    if name not in mappings or not file_dictionary.equals(mappings[name][0]):
+                        mappings[name] = (file_dictionary, *self._map_values(name, file_dictionary))
+                    _, new_codes, values = mappings[name]
+                    codes = pc.take(new_codes, column.indices, boundscheck=False)
+                    columns[index] = pa.DictionaryArray.from_arrays(codes, values, safe=False)
             return batch_of(columns, batch.schema)
 
-        return shared
+        return share
 
-    def _places(self, name: str, own: pa.Array) -> tuple[pa.Array, pa.Array]:
-        """The codes in the shared dictionary of the values of a file's; values that it lacks are added."""
-        values = self._values.get(name, own.slice(0, 0))
-        both = pa.concat_arrays([values, own]).dictionary_encode()
-        if len(both.dictionary) > self._most and len(values):
+    def _map_values(self, name: str, file_values: pa.Array) -> tuple[pa.Array, pa.Array]:
+        """Return the shared codes of a file's dictionary values; missing values are added."""
+        values = self._values.get(name, file_values.slice(0, 0))
+        combined = pa.concat_arrays([values, file_values]).dictionary_encode()
+        if len(combined.dictionary) > self._max_values and len(values):
             del self._values[name]
-            return self._places(name, own)
-        if len(both.dictionary) > len(values):
-            self._values[name] = values = both.dictionary
-        return both.indices.slice(len(both.indices) - len(own)), values
+            return self._map_values(name, file_values)
+        if len(combined.dictionary) > len(values):
+            self._values[name] = values = combined.dictionary
+        return combined.indices.slice(len(combined.indices) - len(file_values)), values
 
 
-def joined(columns: Sequence[pa.Array]) -> pa.Array:
-    """The columns end to end. Different dictionaries are laid end to end too, so that one value may be in the result's several times;
-    dictionaries beside plain text become text, and so do those with more values than rows."""
+def concat_columns(columns: Sequence[pa.Array]) -> pa.Array:
+    """Concatenate columns.
+
+    Different dictionaries are concatenated as well, so that the result may contain a value several times. Dictionaries
+    become plain text if another column is plain, or if they have more values than rows.
+    """
     if not any(pa.types.is_dictionary(column.type) for column in columns):
         return pa.concat_arrays(columns)
     if not all(pa.types.is_dictionary(column.type) for column in columns):
@@ -174,17 +190,19 @@ def joined(columns: Sequence[pa.Array]) -> pa.Array:
     dictionaries = [column.dictionary for column in columns]
     longest = max(dictionaries, key=len)
     codes = [column.indices for column in columns]
-    if not all(one.equals(longest.slice(0, len(one))) for one in dictionaries):
+    if not all(values.equals(longest.slice(0, len(values))) for values in dictionaries):
         if sum(map(len, dictionaries)) > sum(map(len, columns)):
             return pa.concat_arrays([plain(column) for column in columns])
         starts = np.cumsum([0, *map(len, dictionaries)]).tolist()
-        codes = [pc.add(one, arrow_scalar(start, pa.int32())) for one, start in zip(codes, starts, strict=False)]
+        codes = [pc.add(values, arrow_scalar(start, pa.int32())) for values, start in zip(codes, starts, strict=False)]
         longest = pa.concat_arrays(dictionaries)
     return pa.DictionaryArray.from_arrays(pa.concat_arrays(codes), longest, safe=False)
 
 
-def taken(column: pa.Array, rows: pa.Array) -> pa.Array:
-    """``column`` at ``rows``, which are not checked; of a dictionary the codes alone are taken, five times as fast as Arrow does it."""
+def take_rows(column: pa.Array, rows: pa.Array) -> pa.Array:
+    """Return ``column`` at the positions ``rows``, which are not checked; for a dictionary only codes are taken, which
+    is five times as fast as Arrow's take.
+    """
     if not pa.types.is_dictionary(column.type):
         return pc.take(column, rows, boundscheck=False)
     codes = pc.take(column.indices, rows, boundscheck=False)
@@ -192,25 +210,27 @@ def taken(column: pa.Array, rows: pa.Array) -> pa.Array:
 
 
 def unified(table: pa.Table) -> pa.Table:
-    """``table`` with one dictionary a column: a Parquet row group falls back to plain text where it finds a second one."""
-    for place, field in enumerate(table.schema):
+    """Return the table with one dictionary per column, because a Parquet row group falls back to plain text at a second
+    one.
+    """
+    for index, field in enumerate(table.schema):
         if pa.types.is_dictionary(field.type) and table.num_rows:
-            column = joined(table.column(place).chunks)
+            column = concat_columns(table.column(index).chunks)
             column = distinct(column) if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-            table = table.set_column(place, field, column)
+            table = table.set_column(index, field, column)
     return table
 
 
 def distinct(column: pa.DictionaryArray) -> pa.DictionaryArray:
-    """``column`` with a dictionary that holds each of its values once, and no other."""
+    """Return the column with a dictionary that contains each used value once, and no other value."""
     codes, dictionary = column.indices, column.dictionary
-    once = dictionary.dictionary_encode()
-    if len(once.dictionary) < len(dictionary):
-        codes, dictionary = pc.take(once.indices, codes, boundscheck=False), once.dictionary
-    used = np.bincount(numpy_array(codes.drop_null()), minlength=len(dictionary)) > 0
-    if not used.all():
-        places = pa.array(np.cumsum(used, dtype=np.int32) - np.int32(1))
-        codes, dictionary = pc.take(places, codes, boundscheck=False), dictionary.filter(pa.array(used))
+    encoded = dictionary.dictionary_encode()
+    if len(encoded.dictionary) < len(dictionary):
+        codes, dictionary = pc.take(encoded.indices, codes, boundscheck=False), encoded.dictionary
+    is_used = np.bincount(numpy_array(codes.drop_null()), minlength=len(dictionary)) > 0
+    if not is_used.all():
+        new_codes = pa.array(np.cumsum(is_used, dtype=np.int32) - np.int32(1))
+        codes, dictionary = pc.take(new_codes, codes, boundscheck=False), dictionary.filter(pa.array(is_used))
     return pa.DictionaryArray.from_arrays(codes, dictionary, safe=False)
 
 
@@ -219,10 +239,10 @@ __all__ = [
     "as_dictionaries",
     "batch_of",
     "coded_table",
+    "concat_columns",
     "decoded_bytes",
     "distinct",
     "is_dictionary_of",
-    "joined",
     "longest_value",
     "plain",
     "plain_batch",
@@ -230,6 +250,6 @@ __all__ = [
     "plain_table",
     "rows_bytes",
     "table_of",
-    "taken",
+    "take_rows",
     "unified",
 ]

@@ -1,4 +1,4 @@
-"""Rebuilds nested Arrow arrays around changed children: offsets and validity stay as they are, no value is copied."""
+"""Nested Arrow arrays with replaced children: offsets and validity remain, no value is copied."""
 
 from __future__ import annotations
 
@@ -14,24 +14,32 @@ from lsm_core.types.arrow import to_arrow
 from lsm_core.types.data_type import DataType, TypeRoot
 
 Leaf = Callable[[pa.Array, DataType, DataType], pa.Array]
-"""Turns values of one type that holds no others into another such type."""
+"""Conversion of atomic values from one type to another."""
 _LISTS: Final = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 
 
 def refit(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """``array`` as ``target``, at every depth without loss; ROW fields are found by name.
+    """Convert an array to another Arrow type at every depth without loss; ROW fields are matched by name.
 
-    Raises :class:`pyarrow.ArrowInvalid` for a value that does not fit, and :class:`pyarrow.ArrowException` for types that
-    do not go together.
+    Args:
+        array: the values.
+        target: the Arrow type.
+
+    Returns:
+        The converted array.
+
+    Raises:
+        ArrowInvalid: a value does not fit.
+        ArrowException: the types are incompatible.
     """
     if array.type.equals(target):
         return array
     kind = array.type
     if pa.types.is_struct(target) and pa.types.is_struct(kind):
-        places = [kind.get_field_index(field.name) for field in target]
-        if -1 in places:
-            raise pa.ArrowInvalid(f"no field '{target[places.index(-1)].name}' in {kind}")
-        fields = [refit(array.field(at), field.type) for at, field in zip(places, target, strict=True)]
+        positions = [kind.get_field_index(field.name) for field in target]
+        if -1 in positions:
+            raise pa.ArrowInvalid(f"no field '{target[positions.index(-1)].name}' in {kind}")
+        fields = [refit(array.field(position), field.type) for position, field in zip(positions, target, strict=True)]
         return struct_of(array, fields, target)
     if pa.types.is_map(target) and pa.types.is_map(kind):
         array = compact(array)
@@ -40,7 +48,7 @@ def refit(array: pa.Array, target: pa.DataType) -> pa.Array:
         plain = compact(array if pa.types.is_list(kind) else array.cast(pa.list_(kind.value_field)))
         return list_of(plain, refit(plain.values, target.value_type), target)
     if pa.types.is_map(target) and pa.types.is_list(kind) and pa.types.is_struct(kind.value_type):
-        # How files without maps of such keys hold them: a list of pairs.
+        # File formats that lack maps with these keys store a list of pairs.
         array = compact(array)
         pairs = array.values
         if pairs.type.num_fields == 2:
@@ -51,7 +59,9 @@ def refit(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def refit_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The columns of ``table``, in order, as the types of ``schema``: Arrow's own cast fails on a null ROW of NOT NULL fields."""
+    """Convert the columns of a table, in order, to the types of a schema; Arrow's cast fails for a null ROW of NOT NULL
+    fields.
+    """
     columns = []
     for column, field in zip(table.columns, schema, strict=True):
         chunks = [refit(chunk, field.type) for chunk in column.chunks]
@@ -60,14 +70,14 @@ def refit_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def without_hidden_nulls(array: pa.Array) -> pa.Array:
-    """``array`` where NOT NULL fields of ROWs have no nulls of their own below a null ROW: Parquet's writer refuses those."""
+    """Return the array without nulls in NOT NULL fields below a null ROW, because Parquet's writer refuses them."""
     kind = array.type
     if pa.types.is_struct(kind):
         fields = [without_hidden_nulls(array.field(at)) for at in range(kind.num_fields)]
         for at, field in enumerate(fields):
             if not kind.field(at).nullable and field.null_count:
-                shown = pc.any(pc.and_(field.is_null(), array.is_valid()), min_count=0).as_py()
-                fields[at] = field if shown else _all_valid(field)
+                is_visible = pc.any(pc.and_(field.is_null(), array.is_valid()), min_count=0).as_py()
+                fields[at] = field if is_visible else _all_valid(field)
         return struct_of(array, fields, kind)
     if pa.types.is_map(kind):
         return map_of(array, without_hidden_nulls(array.keys), without_hidden_nulls(array.items), kind)
@@ -77,7 +87,7 @@ def without_hidden_nulls(array: pa.Array) -> pa.Array:
 
 
 def _all_valid(array: pa.Array) -> pa.Array:
-    """The same slots without nulls: what a null slot holds is never looked at, since its ROW is null."""
+    """Return the same slots without nulls; the content of a null slot is never read, because its ROW is null."""
     kind, count = array.type, len(array)
     if pa.types.is_struct(kind):
         return pa.Array.from_buffers(kind, count, [None], 0, 0, [array.field(at) for at in range(kind.num_fields)])
@@ -88,9 +98,19 @@ def _all_valid(array: pa.Array) -> pa.Array:
 
 
 def reshape(array: pa.Array, source: DataType, target: DataType, leaf: Leaf) -> pa.Array:
-    """Values of ``source`` as ``target``: fields of ROWs by their id (missing ones null), everything else by ``leaf``.
+    """Convert values to another logical type: fields of ROWs by id (missing ones become null), atomic values by
+    ``leaf``.
 
-    Source class: ``SchemaEvolutionUtil.createCastExecutor``.
+    Args:
+        array: the values.
+        source: their logical type.
+        target: the new logical type.
+        leaf: conversion of atomic values.
+
+    Returns:
+        The converted array.
+
+    Source: ``SchemaEvolutionUtil.createCastExecutor``.
     """
     if same_values(source, target):
         return refit(array, to_arrow(target))
@@ -100,14 +120,14 @@ def reshape(array: pa.Array, source: DataType, target: DataType, leaf: Leaf) -> 
     if target.root is not TypeRoot.ROW and target.root is not TypeRoot.VECTOR:
         array = compact(array)
     if target.root is TypeRoot.ROW:
-        places = {field.id: at for at, field in enumerate(source.fields)}
+        positions = {field.id: position for position, field in enumerate(source.fields)}
         fields = []
         for field in target.fields:
-            at = places.get(field.id)
-            if at is None:
+            position = positions.get(field.id)
+            if position is None:
                 fields.append(pa.nulls(len(array), to_arrow(field.type)))
             else:
-                fields.append(reshape(array.field(at), source.fields[at].type, field.type, leaf))
+                fields.append(reshape(array.field(position), source.fields[position].type, field.type, leaf))
         return struct_of(array, fields, kind)
     if target.root is TypeRoot.MAP and source.key and source.value and target.key and target.value:
         keys = reshape(array.keys, source.key, target.key, leaf)
@@ -120,7 +140,7 @@ def reshape(array: pa.Array, source: DataType, target: DataType, leaf: Leaf) -> 
 
 
 def same_values(source: DataType, target: DataType) -> bool:
-    """Whether both hold the same values under the same names; nullability, ids of fields and descriptions aside."""
+    """Return whether both types have the same values and field names, regardless of nullability and descriptions."""
     if source.root is not target.root or source.is_nested != target.is_nested:
         return False
     if not source.is_nested:
@@ -135,42 +155,52 @@ def same_values(source: DataType, target: DataType) -> bool:
 
 
 def compact(array: pa.Array) -> pa.Array:
-    """A list or map array whose children hold only what its rows refer to: a slice otherwise drags its whole array along."""
+    """Return a list or map array whose children contain only referenced values; a slice would keep its whole array."""
     offsets = numpy_array(array.offsets)
     first, last = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
     is_map = pa.types.is_map(array.type)
     if not array.offset and not first and last == len(array.keys if is_map else array.values):
         return array
     validity = array.is_valid().buffers()[1] if array.null_count else None
-    begins = pa.py_buffer(np.ascontiguousarray(offsets - first))
+    new_offsets = pa.py_buffer(np.ascontiguousarray(offsets - first))
     if is_map:
         pairs = [array.keys.slice(first, last - first), array.items.slice(first, last - first)]
         entries = struct_of(pairs[0], pairs, pa.struct([array.type.key_field, array.type.item_field]), rows_only=True)
     else:
         entries = array.values.slice(first, last - first)
-    return pa.Array.from_buffers(array.type, len(array), [validity, begins], array.null_count, 0, [entries])
+    return pa.Array.from_buffers(array.type, len(array), [validity, new_offsets], array.null_count, 0, [entries])
 
 
-# -- arrays around other children --------------------------------------------------------------------------------------
+# -- arrays with other children ----------------------------------------------------------------------------------------
 
 
 def struct_of(array: pa.Array, children: Sequence[pa.Array], kind: pa.DataType, *, rows_only: bool = False) -> pa.Array:
-    """A struct array that is null where ``array`` is (never with ``rows_only``), around ``children`` of as many rows."""
+    """Return a struct array with other children, null where ``array`` is null (never with ``rows_only``).
+
+    Args:
+        array: the array with the validity.
+        children: arrays of the same length.
+        kind: the struct type.
+        rows_only: whether only the number of rows of ``array`` is used.
+
+    Returns:
+        The struct array.
+    """
     nulls = 0 if rows_only else array.null_count
     validity = None
     if nulls:
-        # The bits of a slice do not begin at zero, its children do.
+        # The validity bits of a slice do not start at zero, but its children do.
         validity = array.is_valid().buffers()[1] if array.offset else array.buffers()[0]
     return pa.Array.from_buffers(kind, len(array), [validity], nulls, 0, list(children))
 
 
 def list_of(array: pa.Array, values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """A list array with the lists of ``array``, around ``values`` (as many as ``array.values``)."""
+    """Return a list array with the offsets of ``array`` and other values (as many as ``array.values``)."""
     return pa.Array.from_buffers(kind, len(array), array.buffers()[:2], array.null_count, array.offset, [values])
 
 
 def map_of(array: pa.Array, keys: pa.Array, items: pa.Array, kind: pa.DataType) -> pa.Array:
-    """A map array with the entries of ``array`` (a map, or a list of pairs), around other keys and items."""
+    """Return a map array with the offsets of ``array`` (a map, or a list of pairs) and other keys and items."""
     pair = pa.struct([kind.key_field, kind.item_field])
     entries = struct_of(keys, [keys, items], pair, rows_only=True)
     return list_of(array, entries, kind)

@@ -1,4 +1,4 @@
-"""CHAR values of ORC files: the format fills them up with spaces, Arrow leaves these on, Paimon's reader takes them off."""
+"""CHAR values of ORC files: the format pads them with spaces, Arrow keeps these, and Paimon's reader removes them."""
 
 from __future__ import annotations
 
@@ -10,26 +10,35 @@ from lsm_core.types.nesting import list_of, map_of, struct_of
 
 
 def holds_char(kind: DataType) -> bool:
-    """Whether the type is CHAR, or holds one at any depth."""
+    """Return whether the type is CHAR or contains it at any depth."""
     inner = (kind.element, kind.key, kind.value, *(field.type for field in kind.fields))
-    return kind.root is TypeRoot.CHAR or any(one is not None and holds_char(one) for one in inner)
+    return kind.root is TypeRoot.CHAR or any(part is not None and holds_char(part) for part in inner)
 
 
 def unpadded(array: pa.Array, kind: DataType) -> pa.Array:
-    """``array`` of ``kind`` without the spaces behind CHAR values.
+    """Return an array without the trailing spaces of CHAR values.
 
-    Java writes ORC's own CHAR, in which all values have the full length; other writers use plain texts, which stay as they
-    are. Arrow does not tell which it is, the lengths do.
+    Java writes ORC's own CHAR, in which all values have the full length; other writers use plain text, which is not
+    changed. Arrow does not distinguish the two, but the lengths do.
+
+    Args:
+        array: the values.
+        kind: their logical type.
+
+    Returns:
+        The array with the same Arrow type.
     """
     if not holds_char(kind):
         return array
     if kind.root is TypeRoot.CHAR:
-        full = pc.all(pc.equal(pc.utf8_length(array), kind.length), min_count=0)
-        return pc.utf8_rtrim(array, characters=" ") if full.as_py() else array
+        has_full_length = pc.all(pc.equal(pc.utf8_length(array), kind.length), min_count=0)
+        return pc.utf8_rtrim(array, characters=" ") if has_full_length.as_py() else array
     if kind.root is TypeRoot.ROW:
-        places = [(array.type.get_field_index(field.name), field.type) for field in kind.fields]
-        parts = {at: unpadded(array.field(at), inner) for at, inner in places if at >= 0}
-        return struct_of(array, [parts.get(at, array.field(at)) for at in range(array.type.num_fields)], array.type)
+        positions = [(array.type.get_field_index(field.name), field.type) for field in kind.fields]
+        parts = {position: unpadded(array.field(position), inner) for position, inner in positions if position >= 0}
+        return struct_of(
+            array, [parts.get(position, array.field(position)) for position in range(array.type.num_fields)], array.type
+        )
     if pa.types.is_map(array.type):
         key, value = (kind.element, None) if kind.root is TypeRoot.MULTISET else (kind.key, kind.value)
         keys = array.keys if key is None else unpadded(array.keys, key)

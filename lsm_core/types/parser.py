@@ -1,4 +1,7 @@
-"""Types from text and to JSON: the SQL strings and JSON objects of schema files. Source: ``DataTypeJsonParser``."""
+"""Conversion of types from text and to JSON: the SQL strings and JSON objects of schema files.
+
+Source: ``DataTypeJsonParser``.
+"""
 
 from __future__ import annotations
 
@@ -39,29 +42,30 @@ _KNOWN = frozenset(
     | {"ARRAY", "MULTISET", "MAP", "ROW", "VECTOR"}
 )
 _UNKNOWN = re.compile(r"([A-Z_][A-Z0-9_]*)\b(.*?)(\s+NOT\s+NULL|\s+NULL)?\s*", re.IGNORECASE | re.DOTALL)
-_LONGEST = 1024
+_MAX_NAME_LENGTH = 1024
 
 
 def parse_stored(source: Any) -> DataType:
     """Return the type of a column in a schema file, which a newer version may have written.
 
     Args:
-        source: The text or object.
+        source: the text or object.
 
     Returns:
-        As :func:`parse`; a type with a name that is not known here, also inside another one, is of root UNKNOWN and keeps its text.
+        The type as in :func:`parse`; a type with an unknown name, even inside another one, has root UNKNOWN and keeps
+        its text.
 
     Raises:
-        InvalidSchema: The type has a known name and cannot be read, or it is no type.
+        InvalidSchema: the type has a known name but is invalid, or the source is not a type.
     """
     return _from_json(source, 0, lenient=True)
 
 
-def _unknown(source: str | Mapping[str, Any]) -> DataType | None:
-    """A type of a newer version, None where the text cannot be one."""
+def _parse_unknown(source: str | Mapping[str, Any]) -> DataType | None:
+    """Return a type of a newer version, or None if the text cannot be one."""
     name = source if isinstance(source, str) else str(source["type"])
     match = _UNKNOWN.fullmatch(name.strip())
-    if match is None or match[1].upper() in _KNOWN or len(name) > _LONGEST or not name.isprintable():
+    if match is None or match[1].upper() in _KNOWN or len(name) > _MAX_NAME_LENGTH or not name.isprintable():
         return None
     nullable = (match[3] or "").upper().split() != ["NOT", "NULL"]
     detail = f"{match[1]}{match[2]}"
@@ -71,10 +75,19 @@ def _unknown(source: str | Mapping[str, Any]) -> DataType | None:
 
 
 def parse(source: str | Mapping[str, Any]) -> DataType:
-    """Return the type of a JSON string or object as schema files hold it. Raises InvalidSchema naming the text.
+    """Return the type of a JSON string or object in a schema file.
 
-    Also understands SQL for nested types (``ARRAY<INT>``, ``MAP<..>``, ``MULTISET<..>``, ``ROW<`a` INT>``); fields of such a
-    ROW get the ids 0, 1, 2 ...
+    SQL for nested types (``ARRAY<INT>``, ``MAP<..>``, ``MULTISET<..>``, ``ROW<`a` INT>``) is accepted too; fields of
+    this ROW get the ids 0, 1, 2 ...
+
+    Args:
+        source: the text or object.
+
+    Returns:
+        The type.
+
+    Raises:
+        InvalidSchema: the source is not a type; the message contains it.
     """
     return _from_json(source, 0)
 
@@ -86,14 +99,14 @@ def _from_json(source: Any, depth: int, *, lenient: bool = False) -> DataType:
         try:
             return _Parser(source).whole()
         except InvalidSchema:
-            unknown = _unknown(source) if lenient else None
-            if unknown is None:
+            unknown_type = _parse_unknown(source) if lenient else None
+            if unknown_type is None:
                 raise
-            return unknown
+            return unknown_type
     if not isinstance(source, Mapping) or not isinstance(source.get("type"), str):
         raise InvalidSchema(f"not a type: {_short(source)}")
-    if lenient and (unknown := _unknown(source)) is not None:
-        return unknown
+    if lenient and (unknown_type := _parse_unknown(source)) is not None:
+        return unknown_type
     words = source["type"].upper().split()
     name, nullable = (words[0] if words else ""), words[1:] != ["NOT", "NULL"]
     if words[1:] not in ([], ["NULL"], ["NOT", "NULL"]):
@@ -122,7 +135,7 @@ def _from_json(source: Any, depth: int, *, lenient: bool = False) -> DataType:
 def _field(source: Mapping[str, Any], depth: int, *, lenient: bool = False) -> RowField:
     kind = _from_json(source["type"], depth + 1, lenient=lenient)
     if isinstance(source["id"], bool) or not isinstance(source["id"], int):
-        raise TypeError("a field's id is no whole number")
+        raise TypeError("a field's id is not an integer")
     return RowField(source["id"], str(source["name"]), kind, source.get("description"), source.get("defaultValue"))
 
 
@@ -132,19 +145,19 @@ def _short(source: object) -> str:
 
 
 class _Parser:
-    """Recursive descent over the tokens of one SQL type string."""
+    """Recursive-descent parser for one SQL type string."""
 
     def __init__(self, text: str) -> None:
         self.text, self.at, self.depth = text, 0, 0
         self.tokens: list[str] = []
         end = len(text.rstrip())
-        place = 0
-        while place < end:
-            match = _TOKEN.match(text, place)
+        position = 0
+        while position < end:
+            match = _TOKEN.match(text, position)
             if match is None:
                 raise self.fail()
             self.tokens.append(match.group().strip())
-            place = match.end()
+            position = match.end()
 
     def fail(self) -> InvalidSchema:
         return InvalidSchema(f"cannot read type '{_short(self.text)[1:-1]}'")
@@ -153,10 +166,10 @@ class _Parser:
         return self.tokens[self.at].upper() if self.at < len(self.tokens) else ""
 
     def take(self, *words: str) -> bool:
-        """Consume ``words`` if they come next."""
-        found = [t.upper() for t in self.tokens[self.at : self.at + len(words)]] == list(words)
-        self.at += len(words) if found else 0
-        return found
+        """Consume ``words`` if they are next, and return whether they were."""
+        matches = [t.upper() for t in self.tokens[self.at : self.at + len(words)]] == list(words)
+        self.at += len(words) if matches else 0
+        return matches
 
     def need(self, word: str) -> None:
         if not self.take(word):
@@ -260,9 +273,9 @@ class _Parser:
         return result
 
     def row_fields(self) -> tuple[RowField, ...]:
-        found: list[RowField] = []
+        fields: list[RowField] = []
         while self.peek() not in (">", ""):
-            if found:
+            if fields:
                 self.need(",")
             name = self.tokens[self.at] if self.at < len(self.tokens) else ""
             self.at += 1
@@ -272,12 +285,12 @@ class _Parser:
             if text.startswith("'"):
                 description = self.tokens[self.at][1:-1].replace("''", "'")
                 self.at += 1
-            found.append(RowField(len(found), name, kind, description))
-        return tuple(found)
+            fields.append(RowField(len(fields), name, kind, description))
+        return tuple(fields)
 
 
 def to_json(kind: DataType) -> str | dict[str, Any]:
-    """Return the JSON form of schema files: text for atomic types, an object for nested ones."""
+    """Return the JSON form of a type in schema files: text for atomic types, an object for nested ones."""
     if kind.root is TypeRoot.UNKNOWN and (kind.detail or "").startswith("{"):
         members = parse_json(str(kind.detail))
         assert isinstance(members, dict)

@@ -1,4 +1,4 @@
-"""Row kinds: whether a row adds, changes or takes back. Numbers as files store them in ``_VALUE_KIND``."""
+"""Row kinds: whether a row is an insertion, an update or a deletion; numbers as stored in ``_VALUE_KIND``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lsm_core.errors import InvalidData
 
 
 class RowKind(IntEnum):
-    """Source class: ``RowKind``."""
+    """Kind of a row (Java ``RowKind``)."""
 
     INSERT = 0
     UPDATE_BEFORE = 1
@@ -24,7 +24,7 @@ class RowKind(IntEnum):
 
     @property
     def text(self) -> str:
-        """Return ``+I``, ``-U``, ``+U`` or ``-D``."""
+        """The text ``+I``, ``-U``, ``+U`` or ``-D``."""
         return _TEXTS[self]
 
 
@@ -39,45 +39,56 @@ def kinds_from_text(
     row_name: Callable[[int], str] = "row {}".format,
     any_case: bool = False,
 ) -> pa.Array:
-    """Return int8 kinds for an array of ``+I -U +U -D`` (also ``+i`` and so on with ``any_case``), or of their numbers.
+    """Return row kinds for an array of texts or numbers.
 
-    Raises InvalidData naming ``column``, the first bad value and its row as ``row_name`` calls it.
+    Args:
+        texts: ``+I``, ``-U``, ``+U``, ``-D``, or numbers 0 to 3.
+        table: the table's name, for messages.
+        column: the column's name, for messages.
+        row_name: formats the index of a row, for messages.
+        any_case: whether to accept ``+i`` and so on.
+
+    Returns:
+        The kinds as int8.
+
+    Raises:
+        InvalidData: a value is not a row kind; the message names the column, the first bad value and its row.
     """
-    flat = one_array(texts)
-    if pa.types.is_integer(flat.type):
-        good = pc.fill_null(
-            pc.and_(pc.greater_equal(flat, arrow_scalar(0)), pc.less_equal(flat, arrow_scalar(3))),
+    values = one_array(texts)
+    if pa.types.is_integer(values.type):
+        is_valid = pc.fill_null(
+            pc.and_(pc.greater_equal(values, arrow_scalar(0)), pc.less_equal(values, arrow_scalar(3))),
             arrow_scalar(value=False),
         )
-        _require(good, flat, f"0 to 3 or {', '.join(_TEXTS)}", table, column, row_name)
-        return flat.cast(pa.int8())
+        _require(is_valid, values, f"0 to 3 or {', '.join(_TEXTS)}", table, column, row_name)
+        return values.cast(pa.int8())
     try:
-        if pa.types.is_dictionary(flat.type):
-            flat = flat.dictionary_decode()
-        texts = flat.cast(pa.string())
+        if pa.types.is_dictionary(values.type):
+            values = values.dictionary_decode()
+        texts = values.cast(pa.string())
     except pa.ArrowException as error:
         raise InvalidData(table, column, f"no column of row kinds: {error}") from error
-    found = pc.index_in(pc.ascii_upper(texts) if any_case else texts, value_set=_TEXT_ARRAY)
-    _require(pc.is_valid(found), flat, ", ".join(_TEXTS), table, column, row_name)
-    return found.cast(pa.int8())
+    kinds = pc.index_in(pc.ascii_upper(texts) if any_case else texts, value_set=_TEXT_ARRAY)
+    _require(pc.is_valid(kinds), values, ", ".join(_TEXTS), table, column, row_name)
+    return kinds.cast(pa.int8())
 
 
 def _require(
-    good: pa.Array, given: pa.Array, accepted: str, table: str, column: str, row_name: Callable[[int], str]
+    is_valid: pa.Array, values: pa.Array, accepted: str, table: str, column: str, row_name: Callable[[int], str]
 ) -> None:
-    row = pc.index(good, arrow_scalar(value=False)).as_py()
+    row = pc.index(is_valid, arrow_scalar(value=False)).as_py()
     if row >= 0:
-        said = f"{row_name(row)}: {given[row].as_py()!r} is no row kind; accepted: {accepted}"
-        raise InvalidData(table, column, said)
+        message = f"{row_name(row)}: {values[row].as_py()!r} is no row kind; accepted: {accepted}"
+        raise InvalidData(table, column, message)
 
 
 def kinds_to_text(kinds: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return the text of int8 kinds."""
+    """Return the texts of int8 kinds."""
     return _TEXT_ARRAY.take(one_array(kinds))
 
 
 def is_retract(kinds: pa.Array | pa.ChunkedArray | npt.NDArray[np.int8]) -> npt.NDArray[np.bool_]:
-    """Tell for each kind whether it takes back (-U or -D): the odd numbers."""
+    """Return for each kind whether it is a retraction (-U or -D), which are the odd numbers."""
     if isinstance(kinds, pa.ChunkedArray):
         kinds = one_array(kinds)
     numbers = numpy_array(kinds) if isinstance(kinds, pa.Array) else np.asarray(kinds)

@@ -21,8 +21,8 @@ class _Heard:
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def begins(self, what: str, total: int | None, unit: str) -> None:
-        self.lines.append(f"{what}: {total} {unit}")
+    def begins(self, label: str, total: int | None, unit: str) -> None:
+        self.lines.append(f"{label}: {total} {unit}")
 
     def advanced(self, amount: int) -> None:
         self.lines.append(f"+{amount}")
@@ -55,7 +55,7 @@ def test_a_terminal_sees_how_far_a_compaction_is_and_nobody_else_does(
 
 def test_work_tells_whoever_listens_and_only_while_they_do(shell: Shell) -> None:
     heard = _Heard()
-    with progress.heard_by(heard):
+    with progress.report_progress_to(heard):
         assert shell("compact", "db.t", "--full").code == 0
         assert shell("verify", "db.t").code == 0
     assert heard.lines[0] == "compacting db.t: 100 rows" and "+20" in heard.lines

@@ -148,9 +148,9 @@ def test_a_failure_at_any_step_of_the_lock_leaves_the_table_as_before_or_after(t
 def test_a_store_that_creates_nothing_exclusively_is_refused_without_a_lock(tmp_path: Path) -> None:
     make_store(tmp_path / "t")
     store = reopen(tmp_path / "t", CarelessStore())
-    with pytest.raises(LockRequired, match=r"table db\.t lies on a store .* set dredge.lock"):
+    with pytest.raises(LockRequired, match=r"table db\.t is on a storage .* set dredge.lock"):
         Committer(store, "me").commit([])
-    with pytest.raises(InvalidOption, match=r"dredge.lock.uri.*a folder on a store that creates files exclusively"):
+    with pytest.raises(InvalidOption, match=r"dredge.lock.uri.*a folder on a storage that creates files exclusively"):
         Committer(store.copy({"dredge.lock": "file"}), "me").commit([])
     assert "refused" in guarantee_text(store.file_io, store.root, store.name, store.options)
     assert not (tmp_path / "t" / "snapshot").exists()

@@ -27,13 +27,13 @@ from lsm_core.read.answers import answer_table
 from lsm_core.storage import LocalFileIO
 from lsm_core.types.dictionaries import (
     SharedDictionaries,
+    concat_columns,
     distinct,
-    joined,
     plain,
     plain_batch,
     plain_table,
     table_of,
-    taken,
+    take_rows,
     unified,
 )
 from tests.support.stores import full_tasks, live_files, make_store, read, write
@@ -55,12 +55,12 @@ def test_joining_taking_and_reducing_keep_every_value(parts: list[list[Any]], mi
     if mixed:
         columns[0] = plain(columns[0])
     expected = [value for values in parts for value in values]
-    whole = joined(columns)
+    whole = concat_columns(columns)
     assert plain(whole).to_pylist() == expected
     if not expected:
         return
     rows = [chance.randrange(len(expected)) for _ in range(5)]
-    assert plain(taken(whole, pa.array(rows, pa.uint32()))).to_pylist() == [expected[row] for row in rows]
+    assert plain(take_rows(whole, pa.array(rows, pa.uint32()))).to_pylist() == [expected[row] for row in rows]
     if pa.types.is_dictionary(whole.type):
         least = distinct(whole)
         assert plain(least).to_pylist() == expected
@@ -336,4 +336,6 @@ def test_dictionaries_shared_by_files_are_begun_anew_when_they_get_large() -> No
         found[0].column("s").dictionary.to_pylist()
     )
     assert max(len(batch.column("s").dictionary) for batch in found) <= 4
-    assert plain(joined([batch.column("s") for batch in found])).to_pylist() == [v for part in parts for v in part]
+    assert plain(concat_columns([batch.column("s") for batch in found])).to_pylist() == [
+        v for part in parts for v in part
+    ]

@@ -28,7 +28,7 @@ from lsm_core.format.manifest import (
     manifest_meta,
     merge_entries,
 )
-from lsm_core.format.manifest.manifest_entries import _encoded, _record
+from lsm_core.format.manifest.manifest_entries import _encode_slice, _record
 from lsm_core.format.manifest.manifest_schemas import MANIFEST_ENTRY
 from lsm_core.types import parse
 from tests.support.samples import examples
@@ -110,7 +110,9 @@ def test_a_null_in_a_required_field_is_never_written() -> None:
 
 def test_few_entries_have_the_bytes_that_many_have() -> None:
     few = entries_to_table([entry(f"data-{number}.parquet") for number in range(3)])
-    assert records_piece(MANIFEST_ENTRY, map(_record, few.to_pylist())).data.tobytes() == _encoded(few).data.tobytes()
+    assert (
+        records_piece(MANIFEST_ENTRY, map(_record, few.to_pylist())).data.tobytes() == _encode_slice(few).data.tobytes()
+    )
 
 
 def scalar_merge(entries: list[ManifestEntry]) -> list[ManifestEntry]:

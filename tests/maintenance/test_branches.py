@@ -114,7 +114,7 @@ def test_what_no_branch_can_be_called_or_begin_with(place: Path) -> None:
     for name in ("../x", "a/b", "x\x00"):
         with pytest.raises(InvalidData):
             table.create_branch(name)
-    with pytest.raises(TableExists, match=r"db\.t has a branch 'dev' already"):
+    with pytest.raises(TableExists, match=r"db\.t already has a branch 'dev'"):
         table.create_branch("dev")
     with pytest.raises(SnapshotNotFound):
         table.create_branch("x", from_tag="nothing")
@@ -168,7 +168,7 @@ def test_a_snapshot_that_expires_while_a_branch_is_made_from_it_makes_none(place
                 Path(table.store.snapshot_path(1)).unlink()
             return done
 
-    with pytest.raises(SnapshotNotFound, match="went while branch 'x'"):
+    with pytest.raises(SnapshotNotFound, match="was deleted while branch 'x'"):
         with_io(table, Expiring()).create_branch("x", from_snapshot=1)
     assert table.branches() == ["dev"]
 

@@ -215,7 +215,7 @@ def test_a_tag_is_renamed(tmp_path: Path) -> None:
         "tag/tag-success-file/b_SUCCESS",
         "tag/tag-success-file/c_SUCCESS",
     }
-    with pytest.raises(InvalidOption, match="the name of no other tag"):
+    with pytest.raises(InvalidOption, match="a name that no other tag has"):
         table.rename_tag("c", "b")
     with pytest.raises(SnapshotNotFound, match="no tag 'a'"):
         table.rename_tag("a", "d")

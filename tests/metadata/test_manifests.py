@@ -262,7 +262,7 @@ def test_a_large_manifest_is_narrowed_as_it_is_decoded(tmp_path: Path, monkeypat
     assert max(seen) <= 700 and sum(seen) == 2500
     assert found.equals(narrow(entries)) and found.num_rows == 833
     assert manifests.read_manifest(store, meta, lambda part: part.slice(0, 0)).num_rows == 0
-    with pytest.raises(CorruptFile, match="holds 2500 entries, its manifest list says 2501"):
+    with pytest.raises(CorruptFile, match="holds 2500 entries, but its manifest list records 2501"):
         manifests.read_manifest(store, replace(meta, num_added_files=2501), narrow)
 
 
@@ -288,7 +288,7 @@ def test_manifests_whose_root_is_a_union_are_read_as_paimon_rust_writes_them(
     list_path.write_bytes(with_union_root(encode_manifest_list([changed])))
     snapshot = replace(snapshot, delta_manifest_list_size=None)
     if count > 500:  # quick as ever: not a record by record
-        monkeypatch.setattr(manifests, "_decoded", None)
+        monkeypatch.setattr(manifests, "_decode_cached", None)
         monkeypatch.setattr(manifests, "decode_manifest", None)
     assert manifests.delta_list(store, snapshot) == [changed]
     assert manifests.live_entries(store, snapshot).equals(expected)

@@ -155,7 +155,7 @@ def test_tables_without_keys_follow_nobody(tmp_path: Path) -> None:
 
 def test_only_the_newest_snapshots_are_read_and_an_unreadable_one_ends_the_look(tmp_path: Path) -> None:
     store = make_store(tmp_path)
-    many = ["java-2.1.0", *[None] * paimon_version.LOOKED_AT]
+    many = ["java-2.1.0", *[None] * paimon_version.EXAMINED_SNAPSHOTS]
     assert written_by(store, many).options.paimon_version is PaimonVersion.V1_4
     Path(store.snapshot_path(len(many))).unlink()
     assert store.refresh().options.paimon_version is PaimonVersion.V2_1

@@ -25,7 +25,7 @@ RIGHT = {
     "sort-compaction": "'clustering.columns'",
     "sort-compaction.order-by": "'clustering.columns'",
     "sort-compaction.range_strategy": "'sort-compaction.range-strategy'",
-    "scan.remove-normalize": "Flink's alone",
+    "scan.remove-normalize": "only Flink uses it",
     "log.scan.remove-normalize": "'scan.remove-normalize'",
     "lock.timeout": "'lock-acquire-timeout'",
     "snapshot.num-retained.minimum": "'snapshot.num-retained.min'",

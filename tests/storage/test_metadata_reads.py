@@ -19,7 +19,7 @@ def test_a_fifo_is_refused_and_blocks_nobody(tmp_path: Path, name: str) -> None:
     path = str(tmp_path / name)
     os.mkfifo(path)
     for read in (LocalFileIO().read_bytes, LocalFileIO().open_input):
-        with pytest.raises(CorruptFile, match="no regular file") as caught:
+        with pytest.raises(CorruptFile, match="not a regular file") as caught:
             read(path)
         assert caught.value.path == path
 

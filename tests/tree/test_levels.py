@@ -66,7 +66,7 @@ def test_level_zero_may_overlap_and_other_levels_do_not_meet() -> None:
     ("broken", "message"),
     [
         (DataFile("f", 0, 1, 9, 1), "largest key below"),
-        (DataFile("f", 0, 1, 1, 9, min_sequence=3, max_sequence=2), "3..2 turned around"),
+        (DataFile("f", 0, 1, 1, 9, min_sequence=3, max_sequence=2), "reversed sequence range 3..2"),
         (DataFile("f", -1, 1, 1, 9), "level -1"),
         (DataFile("f", 0, 1, 1, 9, row_count=2, delete_row_count=3), "counts 2 rows, 3"),
     ],

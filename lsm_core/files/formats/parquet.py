@@ -48,7 +48,7 @@ from lsm_core.format.stats import ColumnValues
 from lsm_core.options import TableOptions
 from lsm_core.storage import FileIO, Kept, ahead
 from lsm_core.storage.remote_input import END_BYTES, RemoteFile
-from lsm_core.types.dictionaries import as_dictionaries, distinct, joined, plain_schema, plain_table, unified
+from lsm_core.types.dictionaries import as_dictionaries, concat_columns, distinct, plain_schema, plain_table, unified
 from lsm_core.types.nesting import refit_table, without_hidden_nulls
 
 EXTENSION: Final = "parquet"
@@ -116,7 +116,7 @@ def repeating_columns(rows: pa.Table, always: Sequence[str], never: Sequence[str
         if _has_wide_values(column):  # none of these fits into a dictionary page
             continue
         if pa.types.is_dictionary(column.type):
-            whole = joined(column.chunks)
+            whole = concat_columns(column.chunks)
             column = distinct(whole).indices if pa.types.is_dictionary(whole.type) else whole
         if len(pc.unique(column.take(spread))) <= count * _DISTINCT_SHARE:
             chosen.append(name)
@@ -211,7 +211,7 @@ class ParquetSink:
             StorageFull: the disk is full.
         """
         with disk_full_errors(self.path):
-            stored = plain_table(rows, but=self._coded)
+            stored = plain_table(rows, excluded=self._coded)
             if not stored.schema.equals(self._stored):
                 stored = refit_table(stored, self._stored)
             stored = unified(stored)

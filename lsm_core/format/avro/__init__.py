@@ -1,6 +1,7 @@
-"""Avro, for manifests and for data files alike: blocks, codecs, schemas by Paimon's conventions, columns to records and back.
+"""Avro for manifests and data files: blocks, codecs, schemas by Paimon's conventions, conversion between columns and
+records.
 
-Columns are encoded whole. No library decodes Avro into columns by Paimon's logical types, and a record's length is known only by
-reading it, so fastavro decodes record by record, in compiled code and in pieces of bounded size. (DataFusion reads large
-manifests faster still: `lsm_core.metadata.manifests`.)
+Columns are encoded as a whole. No library decodes Avro into columns by Paimon's logical types, and the length of a
+record is known only after reading it. So fastavro decodes record by record, in compiled code and in pieces of bounded
+size. (DataFusion reads large manifests even faster: `lsm_core.metadata.manifests`.)
 """

@@ -1,7 +1,8 @@
-"""Avro schemas and the Arrow types they stand for, by Paimon's conventions rather than Avro's (format.md 4.1).
+"""Conversion between Avro schemas and Arrow types, by Paimon's conventions instead of Avro's (format.md 4.1).
 
-`timestamp-*` is a timestamp without zone and `local-timestamp-*` one with (Avro means it the other way round), and a map
-whose key is no string is an array of records {key, value}. A map and such an array have the same bytes, so both are read as one.
+`timestamp-*` is a timestamp without time zone and `local-timestamp-*` one with a time zone, the reverse of Avro's
+meaning. A map with keys other than strings is an array of records {key, value}. A map and that array have the same
+bytes, so both are read in the same way.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import pyarrow as pa
 from lsm_core.errors import CorruptFile, UnsupportedFeature
 
 _NAMESPACE, _ROOT = "org.apache.paimon.avro.generated", "record"
-_MOST_DEPTH: Final = 64
-_MOST_FIELDS: Final = 50_000
+_MAX_DEPTH: Final = 64
+_MAX_FIELDS: Final = 50_000
 _PLAIN: Final[Mapping[str, pa.DataType]] = {
     "boolean": pa.bool_(),
     "int": pa.int32(),
@@ -34,7 +35,7 @@ _LOGICAL: Final[Mapping[tuple[str, str], pa.DataType]] = {
     ("long", "local-timestamp-millis"): pa.timestamp("ms", "UTC"),
     ("long", "local-timestamp-micros"): pa.timestamp("us", "UTC"),
 }
-_WRITTEN: Final[Mapping[pa.DataType, Any]] = {
+_AVRO_TYPES: Final[Mapping[pa.DataType, Any]] = {
     **{arrow: name for name, arrow in _PLAIN.items()},
     pa.int8(): "int",
     pa.int16(): "int",
@@ -44,8 +45,14 @@ _WRITTEN: Final[Mapping[pa.DataType, Any]] = {
 
 @dataclass(frozen=True)
 class AvroField:
-    """One value of a record: how to ask fastavro for it (``avro``, bare of names and logical types), as which Arrow type
-    it comes (``raw``), and what that is (``arrow``)."""
+    """Type of one value of a record.
+
+    Attributes:
+        avro: its Avro type for fastavro, without names and logical types.
+        raw: Arrow type of fastavro's result.
+        arrow: Arrow type of the value.
+        nullable: whether it may be null.
+    """
 
     avro: Any
     raw: pa.DataType
@@ -54,28 +61,45 @@ class AvroField:
 
 
 def record_of(schema: Any, path: str) -> tuple[Mapping[str, Any], bool]:
-    """The record at the root of a file's schema, and whether the root is a union of null and it, as paimon-rust declares it.
+    """Return the record at the root of a file's schema.
 
-    Raises :class:`CorruptFile` naming ``path`` for any other root.
+    Args:
+        schema: the parsed schema.
+        path: path of the file, for messages.
+
+    Returns:
+        The record, and whether the root is a union of null and the record, as in paimon-rust.
+
+    Raises:
+        CorruptFile: the root is something else; the message names ``path``.
     """
     in_union = isinstance(schema, list) and len(schema) == 2 and schema[0] == "null"
-    found = schema[1] if in_union else schema
-    if not isinstance(found, dict) or found.get("type") != "record":
+    record = schema[1] if in_union else schema
+    if not isinstance(record, dict) or record.get("type") != "record":
         raise CorruptFile(path, "its Avro schema is not a record")
-    return found, in_union
+    return record, in_union
 
 
 def fields_of(schema: Any, path: str, *, logical: bool = True) -> dict[str, AvroField]:
-    """The top-level columns of a file's schema; with ``logical`` False, dates, times and decimals are their plain numbers and bytes.
+    """Return the top-level columns of a file's schema.
 
-    Raises :class:`CorruptFile` for anything no Paimon writer produces.
+    Args:
+        schema: the parsed schema.
+        path: path of the file, for messages.
+        logical: whether to apply logical types; otherwise dates, times and decimals are plain numbers and bytes.
+
+    Returns:
+        The fields by name.
+
+    Raises:
+        CorruptFile: no Paimon writer produces the schema.
     """
     record, _ = record_of(schema, path)
     return dict(_Parser(path, logical).record_fields(record, 0))
 
 
 class _Parser:
-    """Turns Avro types into :class:`AvroField`, knowing the names defined so far."""
+    """Parser from Avro types to :class:`AvroField`, which remembers the named types."""
 
     def __init__(self, path: str, logical: bool) -> None:
         self._path, self._logical = path, logical
@@ -89,25 +113,25 @@ class _Parser:
         members = schema.get("fields")
         if not isinstance(members, list) or not members:
             raise self._bad("a record has no fields")
-        found = []
+        fields = []
         for member in members:
             if not isinstance(member, dict) or not isinstance(member.get("name"), str) or "type" not in member:
                 raise self._bad("a field has no name or type")
-            found.append((member["name"], self.field(member["type"], depth + 1)))
-        if len({name for name, _ in found}) != len(found):
+            fields.append((member["name"], self.field(member["type"], depth + 1)))
+        if len({name for name, _ in fields}) != len(fields):
             raise self._bad("two fields have one name")
-        return found
+        return fields
 
     def field(self, kind: Any, depth: int) -> AvroField:
         self._count += 1
-        # Names can stand for themselves: without these bounds a schema of a few bytes would unfold for ever.
-        if depth > _MOST_DEPTH or self._count > _MOST_FIELDS:
+        # Named types can contain themselves: without these limits a schema of a few bytes would expand forever.
+        if depth > _MAX_DEPTH or self._count > _MAX_FIELDS:
             raise self._bad("it is nested too deeply")
         if isinstance(kind, list):
-            others = [one for one in kind if one != "null"]
-            if len(others) != 1 or len(kind) != 2:
+            types = [branch for branch in kind if branch != "null"]
+            if len(types) != 1 or len(kind) != 2:
                 raise self._bad("a union is not one of null and a type")
-            inner = self.field(others[0], depth)
+            inner = self.field(types[0], depth)
             avro = ["null", inner.avro] if kind[0] == "null" else [inner.avro, "null"]
             return AvroField(avro, inner.raw, inner.arrow, nullable=True)
         if isinstance(kind, str):
@@ -126,7 +150,9 @@ class _Parser:
             return self._map(self.field(kind.get("items"), depth + 1))
         if root == "array":
             item = self.field(kind.get("items"), depth + 1)
-            raw, arrow = (pa.list_(pa.field("element", one, item.nullable)) for one in (item.raw, item.arrow))
+            raw, arrow = (
+                pa.list_(pa.field("element", element_type, item.nullable)) for element_type in (item.raw, item.arrow)
+            )
             return AvroField({"type": "array", "items": item.avro}, raw, arrow, nullable=False)
         if root == "map":
             key = AvroField("string", pa.string(), pa.string(), nullable=False)
@@ -146,13 +172,13 @@ class _Parser:
                 or not 0 <= scale <= digits
                 or not 1 <= digits <= 38
             ):
-                raise self._bad(f"there is no DECIMAL({digits}, {scale})")
+                raise self._bad(f"DECIMAL({digits}, {scale}) does not exist")
             return AvroField(root, pa.binary(), pa.decimal128(digits, scale), nullable=False)
         arrow = _LOGICAL.get((root, str(logical)), _PLAIN[root])
         return AvroField(root, _PLAIN[root], arrow, nullable=False)
 
     def _record(self, members: list[tuple[str, AvroField]]) -> AvroField:
-        # Names of Paimon's columns may be none in Avro's eyes, so fields go by their position.
+        # Names of Paimon's columns may be invalid in Avro, so fields are identified by their position.
         self._count += 1
         avro = {
             "type": "record",
@@ -176,11 +202,15 @@ class _Parser:
         )
 
     def _bad(self, reason: str) -> CorruptFile:
-        return CorruptFile(self._path, f"its Avro schema is no table's: {reason}")
+        return CorruptFile(self._path, f"its Avro schema is not that of a table: {reason}")
 
 
 def avro_schema(schema: pa.Schema, table: str = "") -> dict[str, Any]:
-    """The Avro schema that Java's writer gives a file of these columns; raises :class:`UnsupportedFeature` for types it refuses."""
+    """Return the Avro schema that Java's writer uses for these columns.
+
+    Raises:
+        UnsupportedFeature: Java refuses a type.
+    """
     return {**_record_schema(list(schema), _ROOT, table), "namespace": _NAMESPACE}
 
 
@@ -203,8 +233,8 @@ def _field_schema(field: pa.Field, name: str, table: str) -> Any:
 
 def _type_schema(field: pa.Field, name: str, table: str) -> Any:
     kind = field.type
-    if kind in _WRITTEN:
-        return _WRITTEN[kind]
+    if kind in _AVRO_TYPES:
+        return _AVRO_TYPES[kind]
     if pa.types.is_decimal(kind):
         return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
     if pa.types.is_struct(kind):

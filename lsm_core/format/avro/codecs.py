@@ -1,4 +1,4 @@
-"""Blocks of Avro files, packed, and unpacked within limits, by every codec that Java writes."""
+"""Compression of Avro blocks, and decompression within limits, for every codec that Java writes."""
 
 from __future__ import annotations
 
@@ -15,38 +15,44 @@ from lsm_core.errors import CorruptFile
 
 CODECS: Final = frozenset({"null", "zstandard", "deflate", "snappy", "bzip2", "xz"})
 _CHECKSUM_BYTES: Final = 4
-_MOST_BLOCK: Final = 1 << 28
-"""Plain bytes of a block: writers cut at some ten thousand, but a block holds at least one row."""
-_ALLOWANCE, _MOST_EXPANSION = 1 << 24, 200
-"""A block may be this large whatever its size in the file, or this many times as large."""
-_UNPACKERS: Final[dict[str, Callable[[], Any]]] = {
+_MAX_BLOCK_BYTES: Final = 1 << 28
+"""Limit of decompressed bytes per block: writers start a new one after some ten thousand, but a block has at least one
+row.
+"""
+_ALLOWANCE, _MAX_EXPANSION = 1 << 24, 200
+"""A block may have this many bytes plus this multiple of its compressed size."""
+_DECOMPRESSORS: Final[dict[str, Callable[[], Any]]] = {
     "zstandard": zstd.ZstdDecompressor,
     "deflate": lambda: zlib.decompressobj(wbits=-zlib.MAX_WBITS),
     "bzip2": bz2.BZ2Decompressor,
-    "xz": lambda: lzma.LZMADecompressor(memlimit=_MOST_BLOCK),
+    "xz": lambda: lzma.LZMADecompressor(memlimit=_MAX_BLOCK_BYTES),
 }
 
 
 def decompress(data: bytes, codec: str, path: str) -> bytes:
-    """The plain bytes of a block, never more than what a block may have; raises :class:`CorruptFile`."""
+    """Return the decompressed bytes of a block.
+
+    Raises:
+        CorruptFile: the codec is unknown, the data is damaged, or the result exceeds the limit.
+    """
     if codec not in CODECS:
         raise CorruptFile(path, f'its Avro codec is "{codec}"')
-    most = min(_MOST_BLOCK, _ALLOWANCE + _MOST_EXPANSION * len(data))
+    limit = min(_MAX_BLOCK_BYTES, _ALLOWANCE + _MAX_EXPANSION * len(data))
     try:
         if codec == "null":
             return data
         if codec == "snappy":
-            return _unsnap(data, most, path)
-        unpacker = _UNPACKERS[codec]()
-        plain: bytes = unpacker.decompress(data, most)
+            return _decompress_snappy(data, limit, path)
+        decompressor = _DECOMPRESSORS[codec]()
+        plain: bytes = decompressor.decompress(data, limit)
     except (zlib.error, lzma.LZMAError, zstd.ZstdError, pa.ArrowException, OSError, EOFError, ValueError) as error:
         raise CorruptFile(path, f"an Avro block does not unpack: {error}") from error
-    if not unpacker.eof or unpacker.unused_data:
-        raise CorruptFile(path, f"an Avro block is cut short or unpacks to more than {most} bytes")
+    if not decompressor.eof or decompressor.unused_data:
+        raise CorruptFile(path, f"an Avro block is cut short or unpacks to more than {limit} bytes")
     return plain
 
 
-def _unsnap(data: bytes, most: int, path: str) -> bytes:
+def _decompress_snappy(data: bytes, limit: int, path: str) -> bytes:
     body, checksum = data[:-_CHECKSUM_BYTES], data[-_CHECKSUM_BYTES:]
     size = shift = 0
     for byte in body[:5]:
@@ -54,8 +60,8 @@ def _unsnap(data: bytes, most: int, path: str) -> bytes:
         shift += 7
         if byte < 0x80:
             break
-    if size > most:
-        raise CorruptFile(path, f"an Avro block unpacks to more than {most} bytes")
+    if size > limit:
+        raise CorruptFile(path, f"an Avro block unpacks to more than {limit} bytes")
     plain = bytes(pa.Codec("snappy").decompress(body, decompressed_size=size, asbytes=True))
     if zlib.crc32(plain).to_bytes(_CHECKSUM_BYTES, "big") != checksum:
         raise CorruptFile(path, "an Avro block has another checksum")
@@ -63,9 +69,9 @@ def _unsnap(data: bytes, most: int, path: str) -> bytes:
 
 
 def compress(data: bytes, codec: str, level: int) -> bytes:
-    """A block's bytes as ``codec`` stores them; ``level`` is zstandard's."""
+    """Return a compressed block; ``level`` applies to zstandard."""
     if codec == "zstandard":
-        # A checksum of the block's bytes, which every zstd decoder compares: Avro itself has none.
+        # Every zstd decoder verifies this checksum of the block; Avro itself has none.
         parameters = zstd.CompressionParameter
         settings = {int(parameters.compression_level): level, int(parameters.checksum_flag): 1}
         return bytes(zstd.compress(data, options=settings))

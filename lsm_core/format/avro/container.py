@@ -1,4 +1,4 @@
-"""Avro container files as a stream of blocks: every length in the file is checked against its size before it is used."""
+"""Avro container files as streams of blocks; every length in the file is checked against its size before use."""
 
 from __future__ import annotations
 
@@ -18,13 +18,19 @@ from lsm_core.json_reader import parse_json
 
 MAGIC: Final = b"Obj\x01"
 SYNC_BYTES: Final = 16
-_MOST_HEADER: Final = 1 << 24
+_MAX_HEADER_BYTES: Final = 1 << 24
 _VARINT_BYTES: Final = 10
 
 
 @dataclass(frozen=True)
 class Block:
-    """One block: ``rows`` records in ``size`` bytes of the file from ``start`` on."""
+    """One block of an Avro file.
+
+    Attributes:
+        rows: number of records.
+        start: position in the file (bytes).
+        size: compressed size (bytes).
+    """
 
     rows: int
     start: int
@@ -32,10 +38,24 @@ class Block:
 
 
 class Container:
-    """An open Avro file: its schema (parsed JSON), codec, sync marker, bytes of its header, and where its blocks lie."""
+    """An open Avro file.
+
+    Attributes:
+        schema_text: schema as JSON text.
+        schema: parsed schema.
+        codec: name of the codec.
+        sync: sync marker.
+        header_bytes: size of the header (bytes).
+        blocks: its blocks in order.
+        rows: number of records.
+    """
 
     def __init__(self, source: pa.NativeFile, path: str) -> None:
-        """Read the header and the frame of every block; raises :class:`CorruptFile`."""
+        """Read the header and the frame of every block.
+
+        Raises:
+            CorruptFile: the file is damaged.
+        """
         self._source, self._path = source, path
         self._end = int(source.size())
         if self._take(len(MAGIC)) != MAGIC:
@@ -64,32 +84,32 @@ class Container:
         self.rows = sum(block.rows for block in self.blocks)
 
     def plain(self, block: Block) -> bytes:
-        """The block's records, decompressed."""
+        """Return the decompressed records of a block."""
         self._source.seek(block.start)
-        found = decompress(self._take(block.size), self.codec, self._path)
-        if block.rows > len(found):
-            raise CorruptFile(self._path, f"an Avro block claims {block.rows} records in {len(found)} bytes")
-        return found
+        records = decompress(self._take(block.size), self.codec, self._path)
+        if block.rows > len(records):
+            raise CorruptFile(self._path, f"an Avro block claims {block.rows} records in {len(records)} bytes")
+        return records
 
     def _members(self) -> dict[str, bytes]:
         members: dict[str, bytes] = {}
         while count := self._long():
             if count < 0:
-                self._long()  # byte size of the block, which a negative count announces
+                self._long()  # a negative count is followed by the block's size in bytes
             for _ in range(abs(count)):
                 key = self._take(self._long()).decode(errors="replace")
                 members[key] = self._take(self._long())
-                if self._source.tell() > _MOST_HEADER:
+                if self._source.tell() > _MAX_HEADER_BYTES:
                     raise CorruptFile(self._path, "its Avro header is too large")
         return members
 
     def _take(self, count: int) -> bytes:
         if count < 0 or self._source.tell() + count > self._end:
             raise CorruptFile(self._path, f"the Avro file ends at byte {self._end}, inside a value")
-        found = bytes(self._source.read(count))
-        if len(found) != count:
-            raise CorruptFile(self._path, "the Avro file was cut while it was read")
-        return found
+        data = bytes(self._source.read(count))
+        if len(data) != count:
+            raise CorruptFile(self._path, "the Avro file was truncated during the read")
+        return data
 
     def _long(self) -> int:
         value = 0
@@ -102,7 +122,7 @@ class Container:
 
 
 def header(schema: Any, codec: str, sync: bytes) -> bytes:
-    """The file's header, up to its first block."""
+    """Return a file's header, up to its first block."""
     text = json.dumps(schema, separators=(",", ":"), ensure_ascii=False).encode()
     out = io.BytesIO()
     out.write(MAGIC + varint(2))
@@ -113,7 +133,7 @@ def header(schema: Any, codec: str, sync: bytes) -> bytes:
 
 
 def varint(value: int) -> bytes:
-    """Avro's int and long of a value from 0 on."""
+    """Return the Avro encoding of a non-negative int or long."""
     value <<= 1
     encoded = bytearray()
     while value >= 0x80:
@@ -124,7 +144,7 @@ def varint(value: int) -> bytes:
 
 
 def blocks(records: Piece, codec: str, level: int, sync: bytes, block_bytes: int) -> Iterator[bytes]:
-    """Encoded records as the blocks of a file, as many in each as fit ``block_bytes`` (one at least)."""
+    """Yield encoded records as blocks of a file, each with as many records as fit ``block_bytes`` (at least one)."""
     ends = np.cumsum(records.lengths)
     first = start = 0
     while first < len(ends):

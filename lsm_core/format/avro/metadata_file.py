@@ -1,4 +1,6 @@
-"""Avro files of metadata, whole in memory: written with zstd, read within limits, since a manifest may be cut short or forged."""
+"""Avro files of metadata in memory: written with zstd, read within limits, because a manifest may be truncated or
+forged.
+"""
 
 from __future__ import annotations
 
@@ -29,45 +31,47 @@ _BLOCK_BYTES: Final = 1 << 16
 _MAX_EXPANSION: Final = 200
 _MIN_ALLOWANCE: Final = 1 << 21
 _RECORD_BYTES: Final = 1 << 20
-"""What a record may add: a file index kept in a manifest takes 600 KB by default, nearly all of them zeros for a small file."""
-_MOST_BYTES: Final = 1 << 30
-_REMEMBERED_BYTES: Final = 1 << 16
-"""Of a schema's text: no larger one is kept."""
+"""Allowance per record: an index embedded in a manifest has 600 KB by default, mostly zeros for a small file."""
+_MAX_TOTAL_BYTES: Final = 1 << 30
+_MAX_CACHED_SCHEMA: Final = 1 << 16
+"""Largest schema text that is cached (bytes)."""
 
 
 def write_records(schema: Mapping[str, Any], records: Iterable[Record]) -> bytes:
-    """An Avro file of ``records`` (codec zstandard, level 1). The same records give the same bytes."""
+    """Return an Avro file of records (codec zstandard, level 1); equal records give equal bytes."""
     out, rows = io.BytesIO(), list(records)
     marker = blake2b(json.dumps([len(rows), schema], sort_keys=True).encode(), digest_size=SYNC_BYTES).digest()
-    # A manifest list has a few records: encoding them column by column takes five times as long.
+    # A manifest list has few records; encoding them by column would take five times as long.
     fastavro.writer(out, dict(schema), rows, codec=_CODEC, codec_compression_level=_ZSTD_LEVEL, sync_marker=marker)
     return out.getvalue()
 
 
 @lru_cache(maxsize=16)
-def _writable(text: str) -> Any:
-    """A schema as fastavro writes by it: checked once."""
+def _prepare_schema(text: str) -> Any:
+    """Return a schema in the form that fastavro writes with; cached because it is validated."""
     return fastavro.parse_schema(parse_json(text))
 
 
 def records_piece(schema: Mapping[str, Any], records: Iterable[Record]) -> Piece:
-    """The bytes of ``records`` one by one: the same as `record_encoder.encode_columns` makes of columns, and quicker for a few.
+    """Encode records one by one, which is faster for a few records than `record_encoder.encode_columns`; the bytes are
+    equal.
 
-    Raises ValueError for a null in a required field.
+    Raises:
+        ValueError: a required field is null.
     """
-    out, ends, writable = io.BytesIO(), [0], _writable(json.dumps(schema))
+    out, ends, prepared = io.BytesIO(), [0], _prepare_schema(json.dumps(schema))
     try:
         for record in records:
-            fastavro.schemaless_writer(out, writable, record)
+            fastavro.schemaless_writer(out, prepared, record)
             ends.append(out.tell())
     except TypeError as error:
-        raise ValueError(f"a required Avro field does not hold what it should: {error}") from error
-    places = np.array(ends, np.int64)
-    return Piece(places[1:] - places[:-1], np.frombuffer(out.getvalue(), np.uint8))
+        raise ValueError(f"a required Avro field has an invalid value: {error}") from error
+    offsets = np.array(ends, np.int64)
+    return Piece(offsets[1:] - offsets[:-1], np.frombuffer(out.getvalue(), np.uint8))
 
 
 def write_pieces(schema: Mapping[str, Any], pieces: Iterable[Piece]) -> bytes:
-    """An Avro file of records already encoded, those of one piece after those of another."""
+    """Return an Avro file of encoded records, piece after piece."""
     pieces = list(pieces)
     digest = blake2b(digest_size=SYNC_BYTES)
     for piece in pieces:
@@ -78,69 +82,92 @@ def write_pieces(schema: Mapping[str, Any], pieces: Iterable[Piece]) -> bytes:
 
 
 @dataclass(frozen=True)
-class _Parsed:
-    """A schema's Arrow columns, and the decoder of its records."""
+class _ParsedSchema:
+    """A parsed schema.
+
+    Attributes:
+        arrow: its Arrow columns.
+        decoder: decoder of its records.
+    """
 
     arrow: pa.Schema
     decoder: RecordDecoder
 
 
 @lru_cache(maxsize=64)
-def _parsed(text: bytes) -> _Parsed:
-    """The manifests of a table share one schema, and small ones are mostly schema. Raises :class:`CorruptFile` without a path."""
+def _parse_schema(text: bytes) -> _ParsedSchema:
+    """Parse a schema; cached because all manifests of a table share one, and small ones consist mostly of it.
+
+    Raises:
+        CorruptFile: the schema is invalid; the error has no path.
+    """
     schema = parse_json(text)
     fields = fields_of(schema, "", logical=False)
     arrow = pa.schema([pa.field(name, field.arrow, field.nullable) for name, field in fields.items()])
-    return _Parsed(arrow, RecordDecoder(fields, list(fields), "", in_union=record_of(schema, "")[1]))
+    return _ParsedSchema(arrow, RecordDecoder(fields, list(fields), "", in_union=record_of(schema, "")[1]))
 
 
 def arrow_schema(schema: Mapping[str, Any]) -> pa.Schema:
-    """The Arrow columns of a schema's fields, logical types left as their plain numbers."""
-    return _parsed(json.dumps(schema).encode()).arrow
+    """Return the Arrow columns of a schema's fields, with logical types as plain numbers."""
+    return _parse_schema(json.dumps(schema).encode()).arrow
 
 
 def read_table(data: bytes, path: str, rows: int | None = None) -> pa.Table:
-    """The records of an Avro file as columns of the writer's schema, logical types left as their plain numbers.
+    """Return the records of an Avro file as columns of the writer's schema, with logical types as plain numbers.
 
-    ``rows`` is how many records there must be, where that is known. Raises :class:`CorruptFile` naming ``path`` for anything
-    malformed, and for more bytes than a manifest can unfold to.
+    Args:
+        data: the file.
+        path: its path, for messages.
+        rows: the expected number of records, or None if unknown.
+
+    Returns:
+        The table.
+
+    Raises:
+        CorruptFile: the file is damaged, or expands beyond the limits of a manifest; the message names ``path``.
     """
     container = Container(pa.BufferReader(data), path)
-    # What a manifest may unfold to: real ones shrink by factors of tens, a bomb by many thousands.
+    # Real manifests are compressed by factors of tens, a decompression bomb by many thousands.
     allowance = _MIN_ALLOWANCE + _MAX_EXPANSION * len(data)
     if container.rows > allowance:
         raise CorruptFile(path, f"it claims {container.rows} records in {len(data)} bytes")
-    if rows is not None and container.rows != rows:  # said before millions of records are made of a page of zeros
-        raise CorruptFile(path, f"holds {container.rows} entries, its manifest list says {rows}")
+    if rows is not None and container.rows != rows:  # checked before a page of zeros becomes millions of records
+        raise CorruptFile(path, f"holds {container.rows} entries, but its manifest list records {rows}")
     try:
         text = container.schema_text
-        parsed = _parsed(text) if len(text) <= _REMEMBERED_BYTES else _parsed.__wrapped__(text)
+        parsed = _parse_schema(text) if len(text) <= _MAX_CACHED_SCHEMA else _parse_schema.__wrapped__(text)
         batches = []
-        found = size = 0
+        total_rows = size = 0
         for block in container.blocks:
             plain = container.plain(block)
-            found, size = found + block.rows, size + len(plain)
-            if size > min(allowance + _RECORD_BYTES * found, max(allowance, _MOST_BYTES)):
-                raise CorruptFile(path, f"its {len(data)} bytes unpack to {size} and more for {found} records")
+            total_rows, size = total_rows + block.rows, size + len(plain)
+            if size > min(allowance + _RECORD_BYTES * total_rows, max(allowance, _MAX_TOTAL_BYTES)):
+                raise CorruptFile(path, f"its {len(data)} bytes unpack to {size} and more for {total_rows} records")
             records = parsed.decoder.take(parsed.decoder.records(plain, block.rows), block.rows)
             if len(records) != block.rows:
                 raise CorruptFile(path, f"an Avro block has {block.rows - len(records)} records fewer than it claims")
             batches.append(parsed.decoder.batch(records))
-    except CorruptFile as error:  # the decoder, kept for many files, knows no path
+    except CorruptFile as error:  # the cached decoder has no path
         raise CorruptFile(path, error.reason) from error
     return pa.Table.from_batches(batches, parsed.arrow)
 
 
 def read_records(data: bytes, path: str) -> tuple[Mapping[str, Any], list[Record]]:
-    """The writer's schema (of the record) and all records of an Avro file, as :func:`read_table` has them."""
+    """Return the writer's schema (of the record) and all records of an Avro file; see :func:`read_table`."""
     return record_of(Container(pa.BufferReader(data), path).schema, path)[0], read_table(data, path).to_pylist()
 
 
 def with_record_root(data: bytes, path: str) -> tuple[bytes, bool]:
-    """The same Avro file for readers that know no root but a record, and whether it had to be changed.
+    """Return the file for readers that accept only a record as root.
 
-    Where the root is a union of null and the record (paimon-rust), only the header changes: entries are in the field ``entry``
-    of a record then. Raises :class:`CorruptFile` naming ``path``.
+    If the root is a union of null and the record (paimon-rust), only the header changes, and entries are in the field
+    ``entry`` of a new record.
+
+    Returns:
+        The file, and whether it was changed.
+
+    Raises:
+        CorruptFile: the header is damaged; the message names ``path``.
     """
     container = Container(pa.BufferReader(data), path)
     if not record_of(container.schema, path)[1]:

@@ -1,4 +1,4 @@
-"""Decodes Avro records with fastavro, and turns its plain numbers and bytes into Arrow columns of the types that they stand for."""
+"""Decoding of Avro records with fastavro, and conversion of its plain numbers and bytes to Arrow columns."""
 
 from __future__ import annotations
 
@@ -18,17 +18,26 @@ from lsm_core.format.avro.container import SYNC_BYTES, header, varint
 
 _SYNC = bytes(SYNC_BYTES)
 _DECIMAL_BYTES = 16
-_FEW = 4096
-"""Records of one call that are worth keeping pandas unloaded for; of more, Arrow itself makes columns up to three times as fast."""
+_MAX_PURE_RECORDS = 4096
+"""Largest number of records that are converted without loading pandas; for more, Arrow itself is up to three times as
+fast.
+"""
 
 
 class RecordDecoder:
-    """Decodes chosen columns of decompressed blocks; the other columns are skipped in compiled code."""
+    """Decoder for some columns of decompressed blocks; other columns are skipped in compiled code."""
 
     def __init__(
         self, fields: Mapping[str, AvroField], columns: Sequence[str], path: str, *, in_union: bool = False
     ) -> None:
-        """``fields`` are all of the file in order, ``columns`` those that are wanted; ``in_union``: see `schema.record_of`."""
+        """Prepare the decoder.
+
+        Args:
+            fields: all fields of the file, in order.
+            columns: columns to decode.
+            path: path of the file, for messages.
+            in_union: whether the root is a union; see `avro_schema.record_of`.
+        """
         self._path = path
         self._names = list(columns)
         self._fields = [fields[name] for name in columns]
@@ -42,33 +51,35 @@ class RecordDecoder:
 
     def _root(self, members: Sequence[tuple[str, AvroField]]) -> dict[str, Any]:
         record = {"type": "record", "name": "r", "fields": [{"name": n, "type": f.avro} for n, f in members]}
-        # A record of one field has that field's bytes: how a union at the root becomes a record.
+        # A record with one field has the bytes of that field, so a union at the root can become a record.
         return in_record(["null", record]) if self._in_union else record
 
     def records(self, plain: bytes, rows: int) -> Any:
-        """An iterator over the records of a block, to be read with :meth:`take`: what it raises tells of a damaged file."""
+        """Return an iterator over the records of a block, for :meth:`take`, which converts its errors."""
         frame = self._prefix + varint(rows) + varint(len(plain)) + plain + _SYNC
         return fastavro.reader(io.BytesIO(frame), self._reader_schema)
 
     def take(self, records: Any, count: int) -> list[Any]:
-        """At most ``count`` more records, as fastavro's objects; :meth:`batch` makes columns of them."""
+        """Return at most ``count`` more records as fastavro's objects, for :meth:`batch`."""
         try:
             return list(islice(records, count))
-        except Exception as error:  # fastavro raises whatever its parser met: IndexError, struct.error, EOFError ...
+        except (
+            Exception
+        ) as error:  # fastavro raises various errors of its parser: IndexError, struct.error, EOFError ...
             raise CorruptFile(self._path, f"an Avro record is broken: {type(error).__name__}: {error}") from error
 
     def batch(self, records: list[Any]) -> pa.RecordBatch:
-        """Columns of ``records``, in the order asked for."""
-        made = arrow_array if len(records) <= _FEW else pa.array
+        """Return records as columns, in the order of the constructor's ``columns``."""
+        to_array = arrow_array if len(records) <= _MAX_PURE_RECORDS else pa.array
         try:
             if self._in_union:
-                (raw,) = made(records, pa.struct([pa.field("entry", self._raw)])).flatten()
+                (raw,) = to_array(records, pa.struct([pa.field("entry", self._raw)])).flatten()
                 if raw.null_count:
                     raise CorruptFile(self._path, "an Avro record is null")
             else:
-                raw = made(records, self._raw)
+                raw = to_array(records, self._raw)
             pairs = zip(raw.flatten(), self._fields, strict=True)
-            columns = [_converted(child, field.arrow, self._path) for child, field in pairs]
+            columns = [_convert(child, field.arrow, self._path) for child, field in pairs]
         except (pa.ArrowException, ValueError, OverflowError) as error:
             raise CorruptFile(self._path, f"an Avro record is broken: {error}") from error
         if not columns:
@@ -78,23 +89,27 @@ class RecordDecoder:
 
 
 def in_record(schema: Any) -> dict[str, Any]:
-    """The schema of a record whose one field ``entry`` is of type ``schema``: its values have the same bytes."""
+    """Return the schema of a record with one field ``entry`` of type ``schema``, whose values have the same bytes."""
     return {"type": "record", "name": "root", "fields": [{"name": "entry", "type": schema}]}
 
 
-def _converted(array: pa.Array, wanted: pa.DataType, path: str) -> pa.Array:
-    """Fastavro's plain numbers and bytes as values of ``wanted``, at every depth. Raises :class:`CorruptFile` naming ``path``."""
-    if array.type.equals(wanted):
+def _convert(array: pa.Array, target: pa.DataType, path: str) -> pa.Array:
+    """Convert fastavro's plain numbers and bytes to ``target``, at every depth.
+
+    Raises:
+        CorruptFile: a value is invalid; the message names ``path``.
+    """
+    if array.type.equals(target):
         return array
-    if pa.types.is_decimal(wanted):
-        return _decimals(array, wanted, path)
-    if pa.types.is_struct(wanted):
-        children = [_converted(child, wanted.field(i).type, path) for i, child in enumerate(array.flatten())]
+    if pa.types.is_decimal(target):
+        return _decimals(array, target, path)
+    if pa.types.is_struct(target):
+        children = [_convert(child, target.field(i).type, path) for i, child in enumerate(array.flatten())]
         mask = array.is_null() if array.null_count else None
         return pa.StructArray.from_arrays(
-            children, fields=[wanted.field(i) for i in range(wanted.num_fields)], mask=mask
+            children, fields=[target.field(i) for i in range(target.num_fields)], mask=mask
         )
-    if pa.types.is_map(wanted):
+    if pa.types.is_map(target):
         entries = array.values
         keys, items = entries.field(0), entries.field(1)
         if keys.null_count:
@@ -102,21 +117,21 @@ def _converted(array: pa.Array, wanted: pa.DataType, path: str) -> pa.Array:
         mask = array.is_null() if array.null_count else None
         return pa.MapArray.from_arrays(
             array.offsets,
-            _converted(keys, wanted.key_type, path),
-            _converted(items, wanted.item_type, path),
-            wanted,
+            _convert(keys, target.key_type, path),
+            _convert(items, target.item_type, path),
+            target,
             mask=mask,
         )
-    if pa.types.is_list(wanted):
+    if pa.types.is_list(target):
         mask = array.is_null() if array.null_count else None
         return pa.ListArray.from_arrays(
-            array.offsets, _converted(array.values, wanted.value_type, path), wanted, mask=mask
+            array.offsets, _convert(array.values, target.value_type, path), target, mask=mask
         )
-    return array.view(wanted)
+    return array.view(target)
 
 
-def _decimals(array: pa.Array, wanted: pa.DataType, path: str) -> pa.Array:
-    """Big-endian two's complement of 1 to 16 bytes as decimals."""
+def _decimals(array: pa.Array, target: pa.DataType, path: str) -> pa.Array:
+    """Return decimals from big-endian two's complement of 1 to 16 bytes."""
     count = len(array)
     valid = np.ones(count, bool) if not array.null_count else numpy_array(array.is_valid())
     offsets = value_offsets(array)
@@ -125,9 +140,9 @@ def _decimals(array: pa.Array, wanted: pa.DataType, path: str) -> pa.Array:
         raise CorruptFile(path, "a decimal has no or over 16 bytes")
     little = limbs_from_big_endian(value_bytes(array), offsets[:-1], lengths)
     validity = arrow_array(valid).buffers()[1] if array.null_count else None
-    found = pa.Array.from_buffers(wanted, count, [validity, pa.py_buffer(little)])
-    found.validate(full=True)
-    return found
+    decimals = pa.Array.from_buffers(target, count, [validity, pa.py_buffer(little)])
+    decimals.validate(full=True)
+    return decimals
 
 
 __all__ = ["RecordDecoder", "in_record"]

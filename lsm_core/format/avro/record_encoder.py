@@ -1,4 +1,4 @@
-"""Arrow columns to the bytes of Avro records, a column at a time and never a row at a time: 100,000 records take a moment."""
+"""Encoding of Arrow columns as bytes of Avro records, by column instead of by row."""
 
 from __future__ import annotations
 
@@ -29,44 +29,64 @@ _VARINT_BYTES = 10
 
 @dataclass(frozen=True)
 class Piece:
-    """Bytes of one field of all records: ``lengths[i]`` bytes for record i, one record's after another's in ``data``."""
+    """Encoded bytes of one field for all records.
+
+    Attributes:
+        lengths: number of bytes of each record.
+        data: bytes of all records, concatenated.
+    """
 
     lengths: I64
     data: U8
 
 
 def join(pieces: Sequence[Piece]) -> Piece:
-    """Fields side by side: each record's bytes of the first piece, then of the second, and so on."""
+    """Combine fields: for each record, the bytes of the first piece, then of the second, and so on."""
     lengths: I64 = np.sum([piece.lengths for piece in pieces], axis=0, dtype=np.int64)
     starts = offsets_from(lengths)
     data = np.empty(int(starts[-1]), np.uint8)
-    at = starts[:-1].copy()
+    positions = starts[:-1].copy()
     for piece in pieces:
         # Most fields are small numbers of one byte each.
-        single = len(piece.data) == len(at) and bool((piece.lengths == 1).all())
-        data[at if single else slice_places(at, piece.lengths)] = piece.data
-        at += piece.lengths
+        single = len(piece.data) == len(positions) and bool((piece.lengths == 1).all())
+        data[positions if single else slice_places(positions, piece.lengths)] = piece.data
+        positions += piece.lengths
     return Piece(lengths, data)
 
 
 def encode_rows(rows: pa.RecordBatch) -> Piece:
-    """The records of ``rows``, one after another. The schema is :func:`lsm_core.format.avro.avro_schema.avro_schema` of theirs."""
+    """Return the encoded records of a batch, with the schema :func:`lsm_core.format.avro.avro_schema.avro_schema` of
+    its columns.
+    """
     return encode_columns(rows.columns, rows.schema)
 
 
 def encode_columns(columns: Sequence[pa.Array], schema: pa.Schema) -> Piece:
-    """The records of ``columns``. What is nullable in Avro (a union of null and the value) is said by ``schema``, inside lists, maps
-    and structs too, not by the arrays' own types. Raises ValueError for a null anywhere else."""
+    """Return the encoded records of columns.
+
+    ``schema`` decides which values are nullable in Avro (a union of null and the value), even inside lists, maps and
+    structs; the arrays' own types do not.
+
+    Args:
+        columns: the columns.
+        schema: their schema.
+
+    Returns:
+        The records.
+
+    Raises:
+        ValueError: a required value is null.
+    """
     return join([piece for column, field in zip(columns, schema, strict=True) for piece in _field(column, field)])
 
 
 def _field(array: pa.Array, field: pa.Field) -> list[Piece]:
-    """The bytes of a column as pieces side by side."""
+    """Return the bytes of a column as pieces to be joined."""
     if not field.nullable:
         if array.null_count:
             raise ValueError(f"{array.null_count} nulls in the required Avro field '{field.name}'")
         return _values(array, field.type)
-    # The branch of the union: 0 null, 1 (in zig-zag 2) the value.
+    # The branch of the union: 0 for null, 1 (zig-zag 2) for the value.
     nulls = null_mask(array)
     if nulls is None:
         return [Piece(np.ones(len(array), np.int64), np.full(len(array), 2, np.uint8)), *_values(array, field.type)]
@@ -78,10 +98,10 @@ def _field(array: pa.Array, field: pa.Field) -> list[Piece]:
 
 
 def _values(array: pa.Array, declared: pa.DataType) -> list[Piece]:
-    """Values without nulls; ``declared`` says which of their parts are nullable."""
+    """Return the bytes of values without nulls; ``declared`` decides which nested parts are nullable."""
     kind = array.type
     if pa.types.is_struct(kind):
-        if not kind.num_fields:  # a record of nothing takes no bytes
+        if not kind.num_fields:  # a record without fields has no bytes
             return [Piece(np.zeros(len(array), np.int64), np.zeros(0, np.uint8))]
         return [piece for i, child in enumerate(array.flatten()) for piece in _field(child, declared.field(i))]
     if pa.types.is_list(kind):
@@ -89,7 +109,7 @@ def _values(array: pa.Array, declared: pa.DataType) -> list[Piece]:
         child = array.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
         return _blocks(offsets, join(_field(child, declared.value_field)))
     if pa.types.is_map(kind):
-        # A map is as an array of its entries; keys are texts, or may be null in Avro's eyes.
+        # A map is encoded as an array of its entries; keys that are not texts are nullable in Avro.
         offsets = value_offsets(array)
         count = int(offsets[-1] - offsets[0])
         keys, items = array.keys.slice(int(offsets[0]), count), array.items.slice(int(offsets[0]), count)
@@ -102,7 +122,7 @@ def _values(array: pa.Array, declared: pa.DataType) -> list[Piece]:
     if pa.types.is_floating(kind):
         return [_fixed(np.ascontiguousarray(numpy_array(array)).view(np.uint8), kind.bit_width // 8)]
     if pa.types.is_decimal(kind):
-        # The shortest big-endian two's complement of the unscaled value, after its length (Java `BigInteger.toByteArray`).
+        # Length, then shortest big-endian two's complement of the unscaled value (Java `BigInteger.toByteArray`).
         digits, sizes = big_endian_digits(*decimal_limbs(array))
         last = _DECIMAL_BYTES * np.arange(1, len(array) + 1, dtype=np.int64)
         return [long_values(sizes), Piece(sizes, digits[slice_places(last - sizes, sizes)])]
@@ -116,7 +136,7 @@ def _values(array: pa.Array, declared: pa.DataType) -> list[Piece]:
 
 
 def _blocks(offsets: I64, items: Piece) -> list[Piece]:
-    """An array is one block (count, items) and an end mark; an empty one is the end mark alone."""
+    """Return arrays as one block (count, items) and an end mark; an empty array is only the end mark."""
     counts = np.diff(offsets)
     ends = offsets_from(items.lengths)[offsets - offsets[0]]
     mark = Piece((counts > 0).astype(np.int64), np.zeros(int((counts > 0).sum()), np.uint8))
@@ -128,20 +148,20 @@ def _fixed(data: U8, width: int) -> Piece:
 
 
 def long_values(values: I64) -> Piece:
-    """Zig-zag variable-length integers (Avro int and long are written alike)."""
+    """Return zig-zag variable-length integers (Avro's int and long have the same encoding)."""
     zigzag: U64 = ((values << 1) ^ (values >> 63)).view(np.uint64)
-    widest = zigzag.max() if len(zigzag) else np.uint64(0)
+    largest = zigzag.max() if len(zigzag) else np.uint64(0)
     lengths = np.ones(len(values), np.int64)
     width = 1
-    while width < _VARINT_BYTES and int(widest) >> (7 * width):
+    while width < _VARINT_BYTES and int(largest) >> (7 * width):
         lengths += zigzag >= np.uint64(1 << (7 * width))
         width += 1
     if width == 1:
         return Piece(lengths, zigzag.astype(np.uint8))
-    places = np.arange(width)
-    groups = (zigzag[:, None] >> (7 * places).astype(np.uint64)).astype(np.uint8) & np.uint8(0x7F)
-    groups |= np.where(places < lengths[:, None] - 1, np.uint8(0x80), np.uint8(0))
-    return Piece(lengths, groups[places < lengths[:, None]])
+    group_index = np.arange(width)
+    groups = (zigzag[:, None] >> (7 * group_index).astype(np.uint64)).astype(np.uint8) & np.uint8(0x7F)
+    groups |= np.where(group_index < lengths[:, None] - 1, np.uint8(0x80), np.uint8(0))
+    return Piece(lengths, groups[group_index < lengths[:, None]])
 
 
 __all__ = ["Piece", "encode_columns", "encode_rows"]

@@ -1,4 +1,4 @@
-"""BinaryRow, Paimon's row as bytes: encoded and decoded a whole column at a time (format.md 6)."""
+"""BinaryRow, Paimon's serialised row, encoded and decoded by column (format.md 6)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 
 
 def encode_row(values: Sequence[Any], types: Sequence[DataType]) -> bytes:
-    """One serialised BinaryRow (with arity) of Python values, such as Arrow's `pa.array` accepts for `to_arrow(type)`.
+    """Return one serialised BinaryRow (with arity) of Python values, in any form that `pa.array` accepts for
+    `to_arrow(type)`.
 
-    Raises ValueError when counts differ, pa.ArrowInvalid or TypeError for a value of the wrong type.
+    Raises:
+        ValueError: the numbers of values and types differ.
+        ArrowInvalid: a value does not fit its type; TypeError is possible too.
     """
     if len(values) != len(types):
         raise ValueError(f"{len(values)} values for {len(types)} types")
@@ -33,28 +36,36 @@ def encode_row(values: Sequence[Any], types: Sequence[DataType]) -> bytes:
 
 
 def one_value(value: Any, arrow: pa.DataType) -> pa.Array:
-    """An Arrow array of one Python value; raises pa.ArrowInvalid, TypeError or their kin when it does not fit."""
+    """Return an Arrow array of one Python value.
+
+    Raises:
+        ArrowInvalid: the value does not fit; TypeError and other errors of Arrow are possible too.
+    """
     if isinstance(value, np.datetime64) and pa.types.is_timestamp(arrow) and arrow.tz is not None:
-        # Arrow takes NumPy's moments for local times only; ours are in UTC already.
+        # Arrow accepts NumPy's timestamps for local times only, but these are already in UTC.
         return arrow_array([value], pa.timestamp(arrow.unit)).cast(pa.int64()).cast(arrow)
     return arrow_array([value], arrow)
 
 
 def decode_row(data: bytes, types: Sequence[DataType], path: str = "(binary row)") -> tuple[Any, ...]:
-    """Python values of one serialised BinaryRow; raises CorruptFile naming ``path``. Nanosecond timestamps are np.datetime64."""
-    found = []
+    """Return the Python values of one serialised BinaryRow; nanosecond timestamps are np.datetime64.
+
+    Raises:
+        CorruptFile: the bytes are invalid; the message names ``path``.
+    """
+    values = []
     for column in decode_rows(arrow_array([data], pa.binary()), types, path):
         if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
-            # datetime has no nanoseconds, and pandas may not be there.
+            # datetime has no nanoseconds, and pandas may not be installed.
             value = column.cast(pa.int64())[0].as_py()
-            found.append(None if value is None else np.datetime64(value, "ns"))
+            values.append(None if value is None else np.datetime64(value, "ns"))
         else:
-            found.append(column[0].as_py())
-    return tuple(found)
+            values.append(column[0].as_py())
+    return tuple(values)
 
 
 def binary_row(schema: TableSchema, batch: pa.RecordBatch | pa.Table) -> pa.BinaryArray:
-    """Serialised BinaryRows of the batch's columns, each taken by the type that ``schema`` gives its name."""
+    """Return serialised BinaryRows of a batch's columns, with the types that ``schema`` has for their names."""
     types = [schema.field(name).type for name in batch.schema.names]
     if not types:
         return arrow_array([EMPTY_ROW] * batch.num_rows, pa.binary())

@@ -1,4 +1,4 @@
-"""Where each type's bytes live in a BinaryRow: slot widths, header sizes, what goes to the variable part (format.md 6)."""
+"""Layout of types in a BinaryRow: slot widths, header sizes, use of the variable-length part (format.md 6)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pyarrow as pa
 from lsm_core.types import DataType, TypeRoot, to_arrow
 
 EMPTY_ROW: Final = bytes(12)
-"""Serialised row of arity 0: partition of unpartitioned tables, keys of append files."""
+"""Serialised row of arity 0: the partition of unpartitioned tables, and keys of append files."""
 
 ARITY_BYTES: Final = 4
 COMPACT_DECIMAL: Final = 18
 
 
 class Kind(Enum):
-    """How a value is stored; everything but FIXED may use the variable part."""
+    """Storage of a value; all kinds except FIXED may use the variable-length part."""
 
     FIXED = auto()
     BYTES = auto()
@@ -33,7 +33,14 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Layout:
-    """Storage of one type. ``width`` is its size in bytes as an array element; ``children`` are element, key and value, or fields."""
+    """Storage of one type.
+
+    Attributes:
+        kind: kind of storage.
+        arrow: Arrow type of the values.
+        width: size as an array element (bytes).
+        children: layouts of the element, of key and value, or of the fields.
+    """
 
     kind: Kind
     arrow: pa.DataType
@@ -42,12 +49,12 @@ class Layout:
 
 
 def header_bytes(arity: int) -> int:
-    """Bytes of the row kind and null bits in front of the slots (Java `BinaryRow.calculateBitSetWidthInBytes`)."""
+    """Return the bytes of row kind and null bits before the slots (Java `BinaryRow.calculateBitSetWidthInBytes`)."""
     return (arity + 63 + 8) // 64 * 8
 
 
 def layout_of(data_type: DataType) -> Layout:
-    """Layout of a Paimon type."""
+    """Return the layout of a Paimon type."""
     arrow = to_arrow(data_type)
     root = data_type.root
     if root is TypeRoot.VARIANT:
@@ -71,5 +78,5 @@ def layout_of(data_type: DataType) -> Layout:
 
 
 def layouts_of(types: Sequence[DataType]) -> list[Layout]:
-    """Layouts of a row's column types."""
+    """Return the layouts of a row's column types."""
     return [layout_of(data_type) for data_type in types]

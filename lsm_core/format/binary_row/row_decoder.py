@@ -1,4 +1,4 @@
-"""Serialised rows back to Arrow columns; every offset is checked before it is followed, since the bytes may be hostile."""
+"""Decoding of serialised rows to Arrow columns; every offset is validated before use, as the bytes are untrusted."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from lsm_core.types import DataType
 _UNKNOWN_PATH = "(binary row)"
 _PADDING = 16
 _COUNT_BYTES = 4
-# Largest distance from the epoch, in milliseconds, that Arrow's unit reaches with every fraction behind it.
+# Largest distance from the epoch (ms) that Arrow's unit can represent with any fraction.
 _MAX_MILLIS = {"us": (2**63 - 1) // 1000 - 1, "ns": (2**63 - 1) // 1_000_000 - 1}
 _NANOS_PER_MILLI = 1_000_000
 _MAX_NANOS = 999_999
@@ -39,7 +39,12 @@ _MAX_NANOS = 999_999
 
 @dataclass
 class Source:
-    """The bytes under decoding (padded, so that a word may be read at any valid position) and the file they came from."""
+    """The bytes to decode and their file.
+
+    Attributes:
+        data: the bytes, padded so that a word can be read at any valid position.
+        path: path of the file, for messages.
+    """
 
     data: U8
     path: str
@@ -50,17 +55,25 @@ class Source:
             raise CorruptFile(self.path, f"binary row: {reason}")
 
     def load(self, at: I64, width: int = 8) -> Any:
-        """Little-endian unsigned integers of ``width`` bytes at byte positions ``at`` (any alignment)."""
+        """Return little-endian unsigned integers of ``width`` bytes at byte positions ``at`` (any alignment)."""
         view = np.ndarray((len(self.data) - width + 1,), f"<u{width}", self.data.data, strides=(1,))
         return view[at]
 
 
 @dataclass
 class Slots:
-    """Where the slots of one column are: byte position, the container each offset counts from, and what is null.
+    """Positions of the slots of one column.
 
-    ``room`` is what is left of each container's length for variable parts: regions of a true writer never overlap, so a
-    sum beyond the container is a forgery, refused before it can multiply memory.
+    Regions of a correct writer never overlap, so lengths that exceed ``room`` are a forgery. They are refused before
+    they can multiply memory.
+
+    Attributes:
+        at: byte position of each slot.
+        base: start of the container, from which offsets are counted.
+        limit: length of the container (bytes).
+        nulls: mask of null values, or None.
+        room: bytes of the container that are left for variable-length parts.
+        offsets: first slot of each container if it has several, or None.
     """
 
     at: I64
@@ -71,14 +84,14 @@ class Slots:
     offsets: I64 | None = None
 
     def regions(self, source: Source) -> tuple[I64, I64]:
-        """Start and byte length of each variable part, checked; 0 and 0 where null."""
+        """Return validated start and length of each variable-length part (bytes); 0 and 0 for null."""
         slots = source.load(self.at)
         lengths = (slots & np.uint64(0xFFFFFFFF)).astype(np.int64)
         offsets = (slots >> np.uint64(32)).astype(np.int64)
-        return self.checked(source, offsets, lengths)
+        return self.check_regions(source, offsets, lengths)
 
-    def checked(self, source: Source, offsets: I64, lengths: I64) -> tuple[I64, I64]:
-        """As :meth:`regions`, for offsets and lengths already split."""
+    def check_regions(self, source: Source, offsets: I64, lengths: I64) -> tuple[I64, I64]:
+        """Validate offsets and lengths that are already split; see :meth:`regions`."""
         if self.nulls is not None:
             offsets, lengths = np.where(self.nulls, 0, offsets), np.where(self.nulls, 0, lengths)
         source.check(not (offsets + lengths > self.limit).any(), "a value reaches beyond its row")
@@ -94,12 +107,25 @@ class Slots:
 def decode_rows(
     blobs: Any, types: Sequence[DataType], path: str = _UNKNOWN_PATH, with_arity: bool = True
 ) -> list[pa.Array]:
-    """Arrow columns (types of `to_arrow`) of serialised BinaryRows (pa.BinaryArray or chunked, without nulls).
+    """Return the Arrow columns (types of `to_arrow`) of serialised BinaryRows.
 
-    Raises :class:`CorruptFile` naming ``path`` for a wrong arity, an offset outside its row, overlapping values, invalid
-    UTF-8, a decimal beyond its precision, and
-    :class:`UnsupportedFeature` for nanosecond timestamps outside 1677 to 2262; work is bounded by rows x columns + bytes.
-    Java: `SerializationUtils.deserializeBinaryRow`, `BinaryRow`.
+    The work is bounded by rows x columns + bytes.
+
+    Args:
+        blobs: rows as a binary array or chunked array, without nulls.
+        types: types of the columns.
+        path: path of the file, for messages.
+        with_arity: whether each row starts with its arity.
+
+    Returns:
+        One array per column.
+
+    Raises:
+        CorruptFile: wrong arity, an offset outside the row, overlapping values, invalid UTF-8, or a decimal beyond its
+            precision; the message names ``path``.
+        UnsupportedFeature: a nanosecond timestamp is outside 1677 to 2262.
+
+    Source: `SerializationUtils.deserializeBinaryRow`, `BinaryRow`.
     """
     array = one_array(blobs, pa.binary())
     if array.null_count:
@@ -119,7 +145,7 @@ def decode_rows(
 
 
 def decode_region(source: Source, starts: I64, lengths: I64, layouts: Sequence[Layout]) -> list[pa.Array]:
-    """Columns of rows (without arity) that lie at ``starts`` with ``lengths`` bytes."""
+    """Return the columns of rows (without arity) at positions ``starts`` with ``lengths`` bytes."""
     header = header_bytes(len(layouts))
     source.check(not (lengths < header + 8 * len(layouts)).any(), "too short for its columns")
     room = lengths - header - 8 * len(layouts)
@@ -134,7 +160,7 @@ def decode_region(source: Source, starts: I64, lengths: I64, layouts: Sequence[L
 
 
 def decode_values(source: Source, slots: Slots, layout: Layout) -> pa.Array:
-    """One column from its slots."""
+    """Return one column from its slots."""
     if layout.kind is Kind.FIXED:
         return _fixed(source, slots, layout)
     if layout.kind is Kind.BYTES:
@@ -149,19 +175,19 @@ def decode_values(source: Source, slots: Slots, layout: Layout) -> pa.Array:
 def build(
     arrow: pa.DataType, nulls: Bools | None, count: int, buffers: Sequence[Any], children: Sequence[pa.Array] = ()
 ) -> pa.Array:
-    """An Arrow array from its buffers behind the validity bits of ``nulls``."""
+    """Return an Arrow array from its buffers, with the validity bits of ``nulls``."""
     validity = None if nulls is None else arrow_array(~nulls).buffers()[1]
-    wrapped = [None if item is None else pa.py_buffer(item) for item in buffers]
-    return pa.Array.from_buffers(arrow, count, [validity, *wrapped], children=list(children))
+    arrow_buffers = [None if item is None else pa.py_buffer(item) for item in buffers]
+    return pa.Array.from_buffers(arrow, count, [validity, *arrow_buffers], children=list(children))
 
 
-def _zeroed(values: Any, nulls: Bools | None) -> Any:
+def _zero_nulls(values: Any, nulls: Bools | None) -> Any:
     return values if nulls is None else np.where(nulls, values.dtype.type(0), values)
 
 
 def _fixed(source: Source, slots: Slots, layout: Layout) -> pa.Array:
     arrow, count = layout.arrow, len(slots.at)
-    values = _zeroed(source.load(slots.at, layout.width), slots.nulls)
+    values = _zero_nulls(source.load(slots.at, layout.width), slots.nulls)
     if pa.types.is_boolean(arrow):
         bits = arrow_array(values != 0).buffers()[1] if count else pa.py_buffer(b"")
         return build(arrow, slots.nulls, count, [bits])
@@ -169,15 +195,15 @@ def _fixed(source: Source, slots: Slots, layout: Layout) -> pa.Array:
         limbs = np.empty((count, 2), np.int64)
         limbs[:, 0] = values.view(np.int64)
         limbs[:, 1] = limbs[:, 0] >> 63
-        return _validated(source, build(arrow, slots.nulls, count, [limbs]), "decimal")
+        return _validate(source, build(arrow, slots.nulls, count, [limbs]), "decimal")
     return build(arrow, slots.nulls, count, [values])
 
 
-def _validated(source: Source, array: pa.Array, what: str) -> pa.Array:
+def _validate(source: Source, array: pa.Array, type_name: str) -> pa.Array:
     try:
         array.validate(full=True)
     except pa.ArrowInvalid as error:
-        raise CorruptFile(source.path, f"binary row: {what} value: {error}") from error
+        raise CorruptFile(source.path, f"binary row: {type_name} value: {error}") from error
     return array
 
 
@@ -189,11 +215,11 @@ def _bytes(source: Source, slots: Slots, layout: Layout) -> pa.Array:
     offsets = np.where(inline, 0, (words >> np.uint64(32)).astype(np.int64))
     not_null = True if slots.nulls is None else ~slots.nulls
     source.check(not (inline & (lengths > 7) & not_null).any(), "an inline value is longer than 7 bytes")
-    starts, _ = slots.checked(source, offsets, np.where(inline, 0, lengths))
+    starts, _ = slots.check_regions(source, offsets, np.where(inline, 0, lengths))
     if slots.nulls is not None:
         lengths = np.where(slots.nulls, 0, lengths)
     starts = np.where(inline, slots.at, starts)
-    return _validated(source, _gather(source, starts, lengths, slots.nulls, layout.arrow), "text")
+    return _validate(source, _gather(source, starts, lengths, slots.nulls, layout.arrow), "text")
 
 
 def _gather(source: Source, starts: I64, lengths: I64, nulls: Bools | None, arrow: pa.DataType) -> pa.Array:
@@ -208,20 +234,22 @@ def _wide_timestamp(source: Source, slots: Slots, layout: Layout) -> pa.Array:
     words = source.load(slots.at)
     nanos = (words & np.uint64(0xFFFFFFFF)).astype(np.int64)
     offsets = (words >> np.uint64(32)).astype(np.int64)
-    starts, _ = slots.checked(source, offsets, np.full(len(words), 8, np.int64))
-    millis = _zeroed(source.load(starts).view(np.int64), slots.nulls)
-    nanos = _zeroed(nanos, slots.nulls)
+    starts, _ = slots.check_regions(source, offsets, np.full(len(words), 8, np.int64))
+    millis = _zero_nulls(source.load(starts).view(np.int64), slots.nulls)
+    nanos = _zero_nulls(nanos, slots.nulls)
     source.check(not (nanos > _MAX_NANOS).any(), "more than 999999 nanoseconds in a millisecond")
-    beyond = (millis > _MAX_MILLIS[unit]) | (millis < -_MAX_MILLIS[unit])
-    if unit == "ns" and beyond.any():
-        # Not the moments of the first and the last millisecond that 64 bits of nanoseconds reach into.
-        (first, low), (last, high) = (divmod(end, _NANOS_PER_MILLI) for end in (-(2**63), 2**63 - 1))
-        after = (millis > first) | ((millis == first) & (nanos >= low))
-        beyond &= ~(after & ((millis < last) | ((millis == last) & (nanos <= high))))
-    if unit == "ns" and beyond.any():
-        # True Paimon data: Arrow's nanoseconds reach from 1677 to 2262 only.
+    out_of_range = (millis > _MAX_MILLIS[unit]) | (millis < -_MAX_MILLIS[unit])
+    if unit == "ns" and out_of_range.any():
+        # The first and the last millisecond are partly within the range of 64-bit nanoseconds.
+        (first_milli, first_nanos), (last_milli, last_nanos) = (
+            divmod(end, _NANOS_PER_MILLI) for end in (-(2**63), 2**63 - 1)
+        )
+        is_after_first = (millis > first_milli) | ((millis == first_milli) & (nanos >= first_nanos))
+        out_of_range &= ~(is_after_first & ((millis < last_milli) | ((millis == last_milli) & (nanos <= last_nanos))))
+    if unit == "ns" and out_of_range.any():
+        # Valid Paimon data, but Arrow's nanoseconds cover only 1677 to 2262.
         raise UnsupportedFeature(f"timestamps of more than 6 digits outside 1677 to 2262 ({source.path})")
-    source.check(not beyond.any(), f"a timestamp is outside the range of {layout.arrow}")
+    source.check(not out_of_range.any(), f"a timestamp is outside the range of {layout.arrow}")
     per_milli, step = (1000, 1000) if unit == "us" else (1_000_000, 1)
     return build(layout.arrow, slots.nulls, len(words), [millis * per_milli + nanos // step])
 
@@ -232,14 +260,14 @@ def _wide_decimal(source: Source, slots: Slots, layout: Layout) -> pa.Array:
     bad = (lengths > 16) | (lengths < 1)
     source.check(not (bad if slots.nulls is None else bad & ~slots.nulls).any(), "a decimal has no or over 16 bytes")
     limbs = limbs_from_big_endian(source.data, starts, lengths)
-    return _validated(source, build(layout.arrow, slots.nulls, count, [limbs]), "decimal")
+    return _validate(source, build(layout.arrow, slots.nulls, count, [limbs]), "decimal")
 
 
-# -- nested values: every count and offset is checked against its container ----------------------------------------------
+# -- nested values: every count and offset is validated against its container ------------------------------------------
 
 
 def decode_nested(source: Source, slots: Slots, layout: Layout) -> pa.Array:
-    """One nested column from its slots."""
+    """Return one nested column from its slots."""
     starts, lengths = slots.regions(source)
     present = np.arange(len(starts)) if slots.nulls is None else np.flatnonzero(~slots.nulls)
     starts, lengths = starts[present], lengths[present]
@@ -268,9 +296,9 @@ def _list_ends(counts: I64, present: I64, slots: Slots) -> I64:
 
 
 def _arrays(source: Source, starts: I64, lengths: I64, layout: Layout) -> tuple[I64, pa.Array]:
-    """Element counts and all elements of the BinaryArrays at ``starts``."""
+    """Return the element counts and all elements of the BinaryArrays at ``starts``."""
     counts = source.load(starts, 4).astype(np.int64)
-    # Compared before any product, so that a huge count cannot overflow or allocate.
+    # Checked before any multiplication, so that a huge count cannot overflow or allocate memory.
     source.check(not (counts > lengths).any() or layout.width == 0, "an array claims more elements than bytes")
     headers = array_header(counts)
     source.check(not (headers + counts * layout.width > lengths).any(), "an array claims more elements than bytes")
@@ -300,13 +328,13 @@ def _maps(source: Source, starts: I64, lengths: I64, present: I64, slots: Slots,
 
 
 def _struct(columns: list[pa.Array], nulls: Bools | None, count: int, arrow: pa.DataType) -> pa.Array:
-    """A struct array of the columns of its present rows, null rows put back between them."""
+    """Return a struct array of the columns of its present rows, with the null rows inserted."""
     if nulls is None:
         return pa.Array.from_buffers(arrow, count, [None], children=columns)
     index = np.cumsum(~nulls) - 1
-    where = arrow_array(np.maximum(index, 0), mask=nulls)
-    spread = [column.take(where) for column in columns]
-    return build(arrow, nulls, len(nulls), [], spread)
+    row_index = arrow_array(np.maximum(index, 0), mask=nulls)
+    expanded = [column.take(row_index) for column in columns]
+    return build(arrow, nulls, len(nulls), [], expanded)
 
 
 __all__ = ["decode_rows"]

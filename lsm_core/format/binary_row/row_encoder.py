@@ -1,4 +1,7 @@
-"""Arrow columns to serialised rows, all columns laid out at once and no row looked at (Java `BinaryRowWriter`, `BinaryArrayWriter`, `BinaryMap`)."""
+"""Encoding of Arrow columns as serialised rows, for all rows at once.
+
+Source: ``BinaryRowWriter``, ``BinaryArrayWriter``, ``BinaryMap``.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +33,9 @@ from lsm_core.errors import ValueTooLarge
 from lsm_core.format.binary_row.layout import Kind, Layout, header_bytes, layouts_of
 from lsm_core.types import DataType
 
-_ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
-# Mask and tag by length modulo 8; index 0 of the mask keeps a whole word.
-_TAIL_MASK = np.array([_ONES] + [np.uint64((1 << (8 * n)) - 1) for n in range(1, 8)], dtype=np.uint64)
+_ALL_BITS = np.uint64(0xFFFFFFFFFFFFFFFF)
+# Masks and tags by length modulo 8; mask 0 keeps the whole word.
+_TAIL_MASK = np.array([_ALL_BITS] + [np.uint64((1 << (8 * n)) - 1) for n in range(1, 8)], dtype=np.uint64)
 _INLINE_MASK = np.array([(1 << (8 * n)) - 1 for n in range(8)], dtype=np.uint64)
 _INLINE_TAG = np.array([(0x80 | n) << 56 for n in range(8)], dtype=np.uint64)
 _SLOT_BYTES = 8
@@ -43,11 +46,15 @@ _MAX_BYTES = 2**31 - 1
 _COUNT_BYTES = 4
 
 
-# -- rows ---------------------------------------------------------------------------------------------------------------
+# -- rows --------------------------------------------------------------------------------------------------------------
 
 
 def parts_of(columns: Sequence[Any], layouts: Sequence[Layout]) -> tuple[list[Parts], int]:
-    """Encoded columns and the number of rows; raises ValueError when columns and layouts do not match."""
+    """Return encoded columns and the number of rows.
+
+    Raises:
+        ValueError: the columns do not match the layouts, or have unequal lengths.
+    """
     if len(columns) != len(layouts):
         raise ValueError(f"{len(columns)} columns for {len(layouts)} types")
     arrays = [one_array(column, layout.arrow) for column, layout in zip(columns, layouts, strict=True)]
@@ -58,20 +65,24 @@ def parts_of(columns: Sequence[Any], layouts: Sequence[Layout]) -> tuple[list[Pa
 
 
 def header_words(parts: Sequence[Parts]) -> list[U64 | None]:
-    """Words of row kind and null bits in front of the slots; None where a word is 0 in every row."""
+    """Return the words of row kind and null bits before the slots; None for a word that is 0 in every row."""
     words: list[U64 | None] = [None] * (header_bytes(len(parts)) // 8)
     for index, part in enumerate(parts):
         if part.nulls is None:
             continue
         word, bit = divmod(index + 8, 64)
         bits = part.nulls.astype(np.uint64) << np.uint64(bit)
-        known = words[word]
-        words[word] = bits if known is None else known | bits
+        previous = words[word]
+        words[word] = bits if previous is None else previous | bits
     return words
 
 
 def assemble(parts: Sequence[Parts], count: int) -> tuple[U64, I64]:
-    """All rows as 8-byte words without arity, and the word offset of each row (``count + 1`` of them)."""
+    """Return all rows as 8-byte words without arity, and the word offset of each row (``count + 1`` values).
+
+    Raises:
+        ValueTooLarge: the rows exceed 2 GiB.
+    """
     headers = header_words(parts)
     fixed = len(headers) + len(parts)
     sizes = np.full(count, fixed, np.int64)
@@ -107,7 +118,11 @@ def assemble(parts: Sequence[Parts], count: int) -> tuple[U64, I64]:
 
 
 def serialise(words: U64, offsets: I64, arity: int | None) -> pa.BinaryArray:
-    """Rows of words as Arrow binary values, each behind its big-endian arity unless that is None."""
+    """Return rows of words as Arrow binary values, each after its big-endian arity unless that is None.
+
+    Raises:
+        ValueTooLarge: the rows exceed 2 GiB.
+    """
     count = len(offsets) - 1
     if arity is None:
         ends = offsets * 8
@@ -128,27 +143,42 @@ def serialise(words: U64, offsets: I64, arity: int | None) -> pa.BinaryArray:
 
 
 def encode_rows(columns: Sequence[Any], types: Sequence[DataType], with_arity: bool = True) -> pa.BinaryArray:
-    """Serialised BinaryRows of Arrow columns (arrays or chunked arrays; other Arrow types are cast safely).
+    """Return the serialised BinaryRows of Arrow columns.
 
-    With ``with_arity`` each row has its 4-byte big-endian column count in front, as manifests store it; without, it is
-    what bucket hashes are computed over. Raises ValueError for unequal columns, pa.ArrowInvalid for a value that does not
-    fit its type, :class:`ValueTooLarge` over 2 GiB. A row of no columns has no length here: use `EMPTY_ROW`.
-    Java: `BinaryRowWriter`, `SerializationUtils.serializeBinaryRow`.
+    Args:
+        columns: arrays or chunked arrays; other Arrow types than the layout's are cast safely.
+        types: types of the columns.
+        with_arity: whether each row starts with its 4-byte big-endian column count, as in manifests. Bucket hashes use
+            rows without it.
+
+    Returns:
+        The rows. A row without columns has no length here; use `EMPTY_ROW`.
+
+    Raises:
+        ValueError: the columns have unequal lengths.
+        ArrowInvalid: a value does not fit its type.
+        ValueTooLarge: the rows exceed 2 GiB.
+
+    Source: `BinaryRowWriter`, `SerializationUtils.serializeBinaryRow`.
     """
     parts, count = parts_of(columns, layouts_of(types))
     words, offsets = assemble(parts, count)
     return serialise(words, offsets, len(types) if with_arity else None)
 
 
-# -- columns ------------------------------------------------------------------------------------------------------------
+# -- columns -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class Parts:
-    """One encoded column: ``slots`` (uint64, without offsets), ``nulls`` (None: none), and what goes to the variable part.
+    """One encoded column.
 
-    ``words[i]`` 8-byte words of value i lie one after another in ``payload``; a value with words gets its offset added
-    to the upper half of its slot. ``words`` is None when the column never uses the variable part.
+    Attributes:
+        slots: slots of the values (uint64), without offsets.
+        nulls: mask of null values, or None.
+        words: number of 8-byte words of each value in the variable-length part, or None if the column never uses it.
+            The offset of a value with words is added to the upper half of its slot.
+        payload: words of all values, concatenated.
     """
 
     slots: U64
@@ -185,7 +215,9 @@ def _fixed(array: pa.Array, layout: Layout) -> Parts:
 
 
 def byte_ranges(array: pa.Array) -> tuple[U8, I64, I64]:
-    """Bytes of a string or binary array (padded by 8 zeros), start and length of each value; null values have length 0."""
+    """Return the bytes of a string or binary array (padded by 8 zeros), and start and length of each value (0 for
+    null).
+    """
     offsets = value_offsets(array)
     first, last = int(offsets[0]), int(offsets[-1])
     data = np.zeros(last - first + _SLOT_BYTES, np.uint8)
@@ -198,21 +230,21 @@ def byte_ranges(array: pa.Array) -> tuple[U8, I64, I64]:
 
 
 def word_view(data: U8) -> U64:
-    """All 8-byte little-endian words of ``data`` at every byte position (unaligned view)."""
+    """Return a view of the 8-byte little-endian words at every byte position of ``data`` (unaligned)."""
     view: U64 = np.ndarray((max(len(data) - 7, 0),), "<u8", data.data, strides=(1,))
     return view
 
 
 def pack_words(data: U8, starts: I64, lengths: I64) -> tuple[I64, U64]:
-    """Copy byte ranges into whole zero-padded words: (words of each, words of all)."""
+    """Copy byte ranges into zero-padded words, and return the number of words of each range and all words."""
     counts = (lengths + 7) >> 3
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
     source = np.repeat(starts - 8 * (ends - counts), counts)
     source += 8 * np.arange(total, dtype=np.int64)
     words = word_view(data)[source]
-    some = counts > 0
-    words[ends[some] - 1] &= _TAIL_MASK[lengths[some] & 7]
+    has_words = counts > 0
+    words[ends[has_words] - 1] &= _TAIL_MASK[lengths[has_words] & 7]
     return counts, words
 
 
@@ -229,11 +261,11 @@ def _bytes(array: pa.Array) -> Parts:
     words: I64 | None = None
     payload: U64 | None = None
     if long.any():
-        where = np.flatnonzero(long)
-        slots[where] = lengths[where].view(np.uint64)
-        counts, payload = pack_words(data, starts[where], lengths[where])
+        long_rows = np.flatnonzero(long)
+        slots[long_rows] = lengths[long_rows].view(np.uint64)
+        counts, payload = pack_words(data, starts[long_rows], lengths[long_rows])
         words = np.zeros(len(array), np.int64)
-        words[where] = counts
+        words[long_rows] = counts
     if nulls is not None:
         slots[nulls] = 0
     return Parts(slots, nulls, words, payload)
@@ -247,7 +279,7 @@ def _wide_timestamp(array: pa.Array) -> Parts:
         values = np.where(nulls, 0, values)
     millis = values // per_milli
     nanos = (values - millis * per_milli) * (1_000_000 // per_milli)
-    # A null keeps its 8 bytes and its offset: Java's writer reserves the room before it knows (format.md 6).
+    # A null keeps its 8 bytes and its offset, because Java's writer reserves the space first (format.md 6).
     return Parts(nanos.view(np.uint64), nulls, np.ones(len(array), np.int64), millis.view(np.uint64))
 
 
@@ -272,10 +304,10 @@ def _wide_decimal(array: pa.Array) -> Parts:
 
 
 def encode_nested(array: pa.Array, layout: Layout) -> Parts:
-    """Encode an array, map, row or variant column: all its values lie in the variable part, nulls take no room."""
+    """Encode an array, map, row or variant column; its values are in the variable-length part, nulls use no space."""
     nulls = null_mask(array)
-    keep = array if nulls is None else array.filter(pa.array(~nulls))
-    sizes, payload = _ENCODERS[layout.kind](keep, layout)
+    present = array if nulls is None else array.filter(pa.array(~nulls))
+    sizes, payload = _ENCODERS[layout.kind](present, layout)
     counts = (sizes + 7) >> 3
     if nulls is None:
         return Parts(sizes.view(np.uint64), None, counts, payload)
@@ -293,7 +325,7 @@ def _array(array: Any, layout: Layout) -> tuple[I64, U64]:
 
 
 def binary_arrays(offsets: I64, child: pa.Array, layout: Layout) -> tuple[I64, U64]:
-    """BinaryArrays of a list column: (bytes of each, a multiple of 8; words of all)."""
+    """Return the BinaryArrays of a list column: bytes of each (a multiple of 8), and words of all."""
     child = child if child.type == layout.arrow else child.cast(layout.arrow)
     part = _without_reserved_nulls(encode_values(child, layout))
     counts = np.diff(offsets)
@@ -317,7 +349,7 @@ def binary_arrays(offsets: I64, child: pa.Array, layout: Layout) -> tuple[I64, U
     if part.payload is not None:
         slots = slots | (np.where(child_words > 0, 8 * tail_start, 0).view(np.uint64) << np.uint64(32))
         out[slice_places(starts[:-1] + fixed, tails)] = part.payload
-    # The low bytes of each slot, at byte positions that are multiples of min(width, 4).
+    # Write the low bytes of each slot; their positions are multiples of min(width, 4).
     at = (8 * starts[:-1] + headers)[owner] + position * layout.width
     if layout.width == 8:
         halves = out.view("<u4")
@@ -329,12 +361,12 @@ def binary_arrays(offsets: I64, child: pa.Array, layout: Layout) -> tuple[I64, U
 
 
 def array_header(counts: I64) -> I64:
-    """Bytes of the element count and null bits of a BinaryArray."""
+    """Return the bytes of element count and null bits of BinaryArrays."""
     return _COUNT_BYTES + ((counts + 31) >> 5) * 4
 
 
 def _without_reserved_nulls(part: Parts) -> Parts:
-    """Null decimals and timestamps reserve room in rows, but not in arrays."""
+    """Remove the space of null decimals and timestamps, which is reserved in rows but not in arrays."""
     if part.nulls is None or part.words is None or part.payload is None or not part.words[part.nulls].any():
         return part
     keep = np.repeat(~part.nulls, part.words)
@@ -368,7 +400,7 @@ def _row(array: Any, layout: Layout) -> tuple[I64, U64]:
 
 
 def _variant(array: Any, _layout: Layout) -> tuple[I64, U64]:
-    """VARIANT: int32 length of the value, the value, the metadata."""
+    """Encode VARIANT as the int32 length of the value, the value, and the metadata."""
     (value, value_at, value_sizes), (meta, meta_at, meta_sizes) = (
         byte_ranges(array.field(index)) for index in range(2)
     )

@@ -1,4 +1,4 @@
-"""Bytes of the indexes of single data files, both ways: the container, bloom filters, and the indexes that know rows."""
+"""Encoding and decoding of the indexes of single data files: the container, bloom filters, and row indexes."""
 
 from __future__ import annotations
 

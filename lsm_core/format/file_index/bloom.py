@@ -1,4 +1,4 @@
-"""Bloom filters of data files: the bits that Java would set for the same values (format.md 9)."""
+"""Bloom filters of data files, bit-compatible with Java (format.md 9)."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ _NUMBERS: Final = frozenset(
 )
 _HEAD: Final = 4
 _DENSE: Final = 64
-_MOST_BITS: Final = (1 << 31) - 9
-_MOST_FUNCTIONS: Final = 1_024
-"""A probability of false hits near zero asks for about 1,000 functions; more in a file is damage."""
+_MAX_BITS: Final = (1 << 31) - 9
+_MAX_FUNCTIONS: Final = 1_024
+"""Largest number of functions: a false-positive probability near zero needs about 1,000, so more means damage."""
 I64 = npt.NDArray[np.int64]
 U32 = npt.NDArray[np.uint32]
 
 
 def hashable(data_type: DataType) -> bool:
-    """Whether Paimon builds bloom filters for the type (not for BOOLEAN, DECIMAL and nested types)."""
+    """Return whether Paimon builds bloom filters for the type (not for BOOLEAN, DECIMAL and nested types)."""
     return data_type.root in _TEXTS or data_type.root in _NUMBERS
 
 
 def hashes_of(array: pa.Array, data_type: DataType) -> I64:
-    """The 64-bit hash of each value (Java `FastHash`), nulls left out; ``array`` has the type's own Arrow type."""
+    """Return the 64-bit hash of each value (Java `FastHash`) without nulls; ``array`` has the type's own Arrow type."""
     if array.null_count:
         array = array.drop_null()
     if data_type.root in _TEXTS:
@@ -64,69 +64,85 @@ def hashes_of(array: pa.Array, data_type: DataType) -> I64:
 
 
 class BloomFilter:
-    """A filter of ``bits`` and ``functions``; grows by :meth:`add`, answers by :meth:`may_contain`."""
+    """A bloom filter; :meth:`add` adds values, :meth:`may_contain` tests them."""
 
     def __init__(self, bits: npt.NDArray[np.uint8], functions: int) -> None:
         self._bits, self._functions = bits, functions
 
     @staticmethod
     def sized(items: int = DEFAULT_ITEMS, fpp: float = DEFAULT_FPP) -> BloomFilter:
-        """An empty filter for ``items`` distinct values and the share ``fpp`` of false hits, as large as Java's.
+        """Return an empty filter with Java's size.
 
-        Raises ValueError for numbers that no filter can have.
+        Args:
+            items: expected number of distinct values.
+            fpp: probability of false positives.
+
+        Returns:
+            The filter.
+
+        Raises:
+            ValueError: no filter can have these properties.
         """
         if items < 1 or not 0 < fpp < 1:
             raise ValueError(f"a bloom filter needs items above 0 and fpp between 0 and 1, not {items} and {fpp}")
-        wanted = -items * math.log(fpp) / (math.log(2) * math.log(2))
-        if wanted > _MOST_BITS:
-            raise ValueError(f"a bloom filter of {items} items with fpp {fpp} would have {wanted:.3g} bits")
-        size = int(wanted) + 8 - int(wanted) % 8
+        ideal_bits = -items * math.log(fpp) / (math.log(2) * math.log(2))
+        if ideal_bits > _MAX_BITS:
+            raise ValueError(f"a bloom filter of {items} items with fpp {fpp} would have {ideal_bits:.3g} bits")
+        bit_count = int(ideal_bits) + 8 - int(ideal_bits) % 8
         # Java's Math.round: half up.
-        functions = max(1, math.floor(size / items * math.log(2) + 0.5))
-        return BloomFilter(np.zeros(size // 8, np.uint8), functions)
+        functions = max(1, math.floor(bit_count / items * math.log(2) + 0.5))
+        return BloomFilter(np.zeros(bit_count // 8, np.uint8), functions)
 
     @staticmethod
     def from_bytes(data: bytes | memoryview, path: str) -> BloomFilter:
-        """Read one; raises :class:`CorruptFile` naming ``path``."""
+        """Decode a filter.
+
+        Raises:
+            CorruptFile: the filter is damaged; the message names ``path``.
+        """
         functions = int.from_bytes(data[:_HEAD], "big", signed=True)
-        if len(data) <= _HEAD or not 1 <= functions <= _MOST_FUNCTIONS:
+        if len(data) <= _HEAD or not 1 <= functions <= _MAX_FUNCTIONS:
             raise CorruptFile(path, f"bloom filter of {len(data)} bytes with {functions} hash functions")
         return BloomFilter(np.frombuffer(data, np.uint8, offset=_HEAD), functions)
 
     @staticmethod
     def build(array: pa.Array, data_type: DataType, items: int = DEFAULT_ITEMS, fpp: float = DEFAULT_FPP) -> bytes:
-        """The stored filter of one column's values."""
-        made = BloomFilter.sized(items, fpp)
-        made.add(hashes_of(array, data_type))
-        return made.to_bytes()
+        """Return the encoded filter of one column's values."""
+        bloom_filter = BloomFilter.sized(items, fpp)
+        bloom_filter.add(hashes_of(array, data_type))
+        return bloom_filter.to_bytes()
 
     def to_bytes(self) -> bytes:
-        """As files store it."""
+        """Return the encoded filter."""
         return self._functions.to_bytes(_HEAD, "big") + self._bits.tobytes()
 
     def add(self, hashes: I64) -> None:
         """Add values by their hashes."""
-        # One byte a bit is written several times faster than bits, where so many bytes are worth the trouble.
+        # Writing one byte per bit is several times faster, if the number of hashes justifies that many bytes.
         flags = np.zeros(8 * len(self._bits), np.bool_) if 8 * len(self._bits) <= _DENSE * len(hashes) else None
         for index in range(1, self._functions + 1):
-            at = self._positions(hashes, index)
+            positions = self._positions(hashes, index)
             if flags is None:
-                np.bitwise_or.at(self._bits, at >> 3, np.left_shift(np.uint8(1), (at & 7).astype(np.uint8)))
+                np.bitwise_or.at(
+                    self._bits, positions >> 3, np.left_shift(np.uint8(1), (positions & 7).astype(np.uint8))
+                )
             else:
-                flags[at] = True
+                flags[positions] = True
         if flags is not None:
             self._bits |= np.packbits(flags, bitorder="little")
 
     def may_contain(self, hashes: I64) -> npt.NDArray[np.bool_]:
-        """False where a value was certainly never added."""
-        found = np.ones(len(hashes), np.bool_)
+        """Return for each value False if it was certainly never added."""
+        matches = np.ones(len(hashes), np.bool_)
         for index in range(1, self._functions + 1):
-            at = self._positions(hashes, index)
-            found &= (self._bits[at >> 3] >> (at & 7).astype(np.uint8)) & 1 == 1
-        return found
+            positions = self._positions(hashes, index)
+            matches &= (self._bits[positions >> 3] >> (positions & 7).astype(np.uint8)) & 1 == 1
+        return matches
 
     def _positions(self, hashes: I64, index: int) -> U32:
-        """Bit of the ``index``-th function, in Java's 32-bit arithmetic: low half + index * high half, never negative."""
+        """Return the bits of the ``index``-th function in Java's 32-bit arithmetic: low half + index * high half, never
+        negative.
+        """
         halves = np.ascontiguousarray(hashes).view("<i4")
         combined = halves[0::2] + np.int32(index) * halves[1::2]
         combined ^= combined >> np.int32(31)

@@ -1,4 +1,7 @@
-"""The container of a data file's indexes: which column has which index where (format.md 9, Java `FileIndexFormat`)."""
+"""Container of a data file's indexes, with their positions by column (format.md 9).
+
+Source: ``FileIndexFormat``.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,20 @@ _VERSION: Final = 1
 _FIXED: Final = 16
 """Bytes of magic, version and head length."""
 _WORD, _HALF = 4, 2
-_LONGEST_NAME: Final = 0xFFFF
-_SMALLEST_COLUMN: Final = _HALF + _WORD
-_SMALLEST_INDEX: Final = _HALF + 2 * _WORD
+_MAX_NAME_BYTES: Final = 0xFFFF
+_MIN_COLUMN_BYTES: Final = _HALF + _WORD
+_MIN_INDEX_BYTES: Final = _HALF + 2 * _WORD
 EMPTY: Final = -1
-"""Start of an index that says only that every value is null."""
+"""Start of an index that only states that every value is null."""
 Places = dict[str, dict[str, tuple[int, int]]]
 
 
 def head_length(data: bytes | memoryview, path: str) -> int:
-    """Bytes of the head, from the first 16 of the container; raises :class:`CorruptFile` naming ``path``."""
+    """Return the length of the head in bytes, from the first 16 bytes of the container.
+
+    Raises:
+        CorruptFile: magic or version is wrong; the message names ``path``.
+    """
     view = memoryview(data)
     if len(view) < _FIXED or bytes(view[:8]) != _MAGIC:
         raise CorruptFile(path, "not a file index (wrong magic)")
@@ -35,31 +42,44 @@ def head_length(data: bytes | memoryview, path: str) -> int:
 
 
 def read_head(data: bytes | memoryview, size: int, path: str) -> Places:
-    """Column -> index type -> (start, length) in a container of ``size`` bytes whose head is ``data``.
+    """Return start and length of each index by column and index type.
 
-    A start of :data:`EMPTY` means an index of nulls only. Raises :class:`CorruptFile` for a place outside the container.
+    Args:
+        data: the head.
+        size: size of the container in bytes.
+        path: its path, for messages.
+
+    Returns:
+        The positions; a start of :data:`EMPTY` means an index of nulls only.
+
+    Raises:
+        CorruptFile: a position is outside the container.
     """
     length = head_length(data, path)
     if length > len(data):
         raise CorruptFile(path, f"a head of {length} bytes in a file index of {size} bytes")
     view = memoryview(data)[:length]
-    found: Places = {}
-    columns, at = _count(view, _FIXED, _SMALLEST_COLUMN, path), _FIXED + _WORD
+    places: Places = {}
+    columns, at = _count(view, _FIXED, _MIN_COLUMN_BYTES, path), _FIXED + _WORD
     for _ in range(columns):
         name, at = _read_utf(view, at, path)
-        indexes, at = _count(view, at, _SMALLEST_INDEX, path), at + _WORD
-        known = found.setdefault(name, {})
+        indexes, at = _count(view, at, _MIN_INDEX_BYTES, path), at + _WORD
+        column_places = places.setdefault(name, {})
         for _ in range(indexes):
             kind, at = _read_utf(view, at, path)
             start, extent, at = number(view, at, path), number(view, at + _WORD, path), at + 2 * _WORD
             if start != EMPTY and (start < length or extent < 0 or start + extent > size):
-                raise CorruptFile(path, f"index '{kind}' of column '{name}' lies at {start}, {extent} bytes of {size}")
-            known[kind] = (start, extent)
-    return found
+                raise CorruptFile(path, f"index '{kind}' of column '{name}' is at {start}, {extent} bytes of {size}")
+            column_places[kind] = (start, extent)
+    return places
 
 
 def encode(indexes: Mapping[str, Mapping[str, bytes | None]]) -> bytes:
-    """A container of the bodies by column and type; None stands for an index of nulls only. Raises ValueError for a name too long."""
+    """Return a container of indexes by column and type; None is an index of nulls only.
+
+    Raises:
+        ValueError: a name is too long.
+    """
     names = {name: _utf(name) for name in indexes}
     kinds = {kind: _utf(kind) for of_column in indexes.values() for kind in of_column}
     length = _FIXED + 2 * _WORD + sum(len(name) + _WORD for name in names.values())
@@ -73,7 +93,7 @@ def encode(indexes: Mapping[str, Mapping[str, bytes | None]]) -> bytes:
             head += [kinds[kind], _int(EMPTY if body is None else at), _int(0 if body is None else len(body))]
             bodies.append(body or b"")
             at += len(bodies[-1])
-    head.append(_int(0))  # bytes that later versions may add to the head
+    head.append(_int(0))  # number of bytes that later versions may add to the head
     return b"".join([*head, *bodies])
 
 
@@ -89,7 +109,9 @@ def _int(value: int) -> bytes:
 
 
 def _utf(text: str) -> bytes:
-    """Java's modified UTF-8: NUL takes two bytes, what lies beyond the basic plane two surrogates of three bytes each."""
+    """Return Java's modified UTF-8: NUL has two bytes, characters beyond the basic plane are two surrogates of three
+    bytes.
+    """
     wide = text.encode("utf-16-be", "surrogatepass")
     data = b""
     for at in range(0, len(wide), _HALF):
@@ -100,8 +122,8 @@ def _utf(text: str) -> bytes:
             data += bytes([0xC0 | unit >> 6, 0x80 | unit & 0x3F])
         else:
             data += bytes([0xE0 | unit >> 12, 0x80 | unit >> 6 & 0x3F, 0x80 | unit & 0x3F])
-    if len(data) > _LONGEST_NAME:
-        raise ValueError(f"name {text[:40]!r}... is longer than {_LONGEST_NAME} bytes")
+    if len(data) > _MAX_NAME_BYTES:
+        raise ValueError(f"name {text[:40]!r}... is longer than {_MAX_NAME_BYTES} bytes")
     return len(data).to_bytes(_HALF, "big") + data
 
 
@@ -109,11 +131,11 @@ def _read_utf(view: memoryview, at: int, path: str) -> tuple[str, int]:
     length = int.from_bytes(take(view, at, _HALF, path), "big")
     data = bytes(take(view, at + _HALF, length, path))
     try:
-        # Surrogates written one by one come together in UTF-16; what is left alone is damage.
+        # Separately written surrogates form pairs in UTF-16; a lone surrogate is damage.
         loose = data.replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
         text = loose.encode("utf-16-be", "surrogatepass").decode("utf-16-be")
     except UnicodeDecodeError as error:
-        raise CorruptFile(path, f"file index: a name that is no text: {error}") from error
+        raise CorruptFile(path, f"file index: a name that is not text: {error}") from error
     return text, at + _HALF + length
 
 

@@ -1,4 +1,7 @@
-"""Evaluates one comparison of a filter on the indexes of one data file: which rows can pass, or whether any can (Java `FileIndexEvaluator`)."""
+"""Evaluation of one comparison of a filter with the indexes of one data file: the matching rows, or whether any exist.
+
+Source: ``FileIndexEvaluator``.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +27,10 @@ from lsm_core.types import DataType
 Fetch = Callable[[int, int], bytes]
 BLOOM: Final = "bloom-filter"
 _SAME: Final = {"==": "=", "<>": "!="}
-_MOST_LITERALS: Final = 1_000
-"""Longer lists are not looked up one by one: their rows are tested anyway."""
-_LARGEST: Final = 1 << 28
-"""An index above this many bytes is not worth its memory: the file's rows are tested."""
+_MAX_LITERALS: Final = 1_000
+"""Longest list of literals to look up; rows are tested anyway."""
+_MAX_INDEX_BYTES: Final = 1 << 28
+"""Largest index to load (bytes); above it the rows of the file are tested instead."""
 
 
 class _Rows(Protocol):
@@ -51,19 +54,19 @@ _ROW_INDEXES: Final[dict[str, type[BitmapIndex | SliceIndex | RangeIndex]]] = {
 
 
 class FileIndex:
-    """Indexes of one data file, decoded as far as they are asked. Kinds of index it does not know prove nothing.
+    """Indexes of one data file, decoded on demand; unknown kinds of index exclude nothing.
 
-    Column names and types are those of the schema that the file was written with; the value `k` of a map column `c`
-    is named by :func:`map_key`. Damage raises :class:`CorruptFile` naming ``path``, when it is met.
+    Columns have the names and types of the file's schema; the value `k` of a map column `c` is named by
+    :func:`map_key`. A damaged index raises :class:`CorruptFile` with ``path`` when it is used.
     """
 
     def __init__(self, places: Places, fetch: Fetch, path: str) -> None:
         self.path, self._places, self._fetch = path, places, fetch
-        self._known: dict[tuple[str, str], Any] = {}
+        self._indexes: dict[tuple[str, str], Any] = {}
 
     @staticmethod
     def decode(data: bytes, path: str) -> FileIndex:
-        """A whole container (an embedded index, or a side file already read)."""
+        """Return the indexes of a whole container (embedded, or a side file that is already read)."""
         return FileIndex(read_head(data, len(data), path), lambda start, length: data[start : start + length], path)
 
     @property
@@ -72,134 +75,181 @@ class FileIndex:
         return {name: tuple(kinds) for name, kinds in self._places.items()}
 
     def may_match(self, column: str, data_type: DataType, op: str, values: pa.Array | pa.Scalar | None = None) -> bool:
-        """Whether any row of the file can pass ``column op values``; True when no index knows.
+        """Return whether any row of the file can satisfy ``column op values``; True if no index knows.
 
-        ``op``: `= == != <> < <= > >= in`, `not in`, `is null`, `is not null`, `starts with`; ``values``: a scalar or the
-        array of a list. Values that the column's type cannot hold exactly prove nothing.
+        Args:
+            column: name of the column.
+            data_type: its type in the file.
+            op: one of `= == != <> < <= > >= in`, `not in`, `is null`, `is not null`, `starts with`.
+            values: a scalar, or the array of a list. Values that the type cannot represent exactly exclude nothing.
+
+        Returns:
+            False if no row matches.
+
+        Raises:
+            CorruptFile: an index is damaged.
         """
         op = _SAME.get(op, op)
         kinds = self._places.get(column, {})
         if any(start == EMPTY for start, _ in kinds.values()) and op != "is null":
             return False
-        given = _given(values, data_type)
+        literal_values = _convert_literals(values, data_type)
         if (
             BLOOM in kinds
             and op in ("=", "in")
-            and given is not None
+            and literal_values is not None
             and hashable(data_type)
-            and len(given) <= _MOST_LITERALS
-            and kinds[BLOOM][1] <= _LARGEST
+            and len(literal_values) <= _MAX_LITERALS
+            and kinds[BLOOM][1] <= _MAX_INDEX_BYTES
         ):
-            wanted = given
-            if pa.types.is_floating(given.type) and pc.any(pc.equal(given, 0)).as_py():
-                wanted = pa.concat_arrays([given, pa.array([0.0, -0.0]).cast(given.type)])  # equal, with different bits
+            lookup_values = literal_values
+            if pa.types.is_floating(literal_values.type) and pc.any(pc.equal(literal_values, 0)).as_py():
+                lookup_values = pa.concat_arrays(
+                    [literal_values, pa.array([0.0, -0.0]).cast(literal_values.type)]
+                )  # equal, with different bits
             bloom = self._load(column, BLOOM, lambda data: BloomFilter.from_bytes(data, self.path))
-            if not bloom.may_contain(hashes_of(wanted, data_type)).any():
+            if not bloom.may_contain(hashes_of(lookup_values, data_type)).any():
                 return False
-        found = self._passing(column, data_type, op, given)
-        return found is None or len(found[1]) > 0
+        matching = self._matching_rows(column, data_type, op, literal_values)
+        return matching is None or len(matching[1]) > 0
 
     def may_contain(self, column: str, data_type: DataType, values: pa.Array) -> npt.NDArray[np.bool_]:
-        """Per value (of the type's Arrow type, without nulls): False where a bloom filter says that no row has it.
+        """Return for each value False if a bloom filter excludes it.
 
-        Values are the same as Java compares them: the two zeros differ, all NaN are one.
+        Values are compared as in Java: the two zeros differ, all NaN are equal.
+
+        Args:
+            column: name of the column.
+            data_type: its type in the file.
+            values: values of the type's Arrow type, without nulls.
+
+        Returns:
+            The mask.
+
+        Raises:
+            CorruptFile: the filter is damaged.
         """
         place = self._places.get(column, {}).get(BLOOM)
-        if place is None or not hashable(data_type) or place[1] > _LARGEST:
+        if place is None or not hashable(data_type) or place[1] > _MAX_INDEX_BYTES:
             return np.ones(len(values), np.bool_)
         if place[0] == EMPTY:
             return np.zeros(len(values), np.bool_)
-        found = self._load(column, BLOOM, lambda data: BloomFilter.from_bytes(data, self.path))
-        return found.may_contain(hashes_of(values, data_type))  # type: ignore[no-any-return]
+        bloom = self._load(column, BLOOM, lambda data: BloomFilter.from_bytes(data, self.path))
+        return bloom.may_contain(hashes_of(values, data_type))  # type: ignore[no-any-return]
 
     def row_mask(
         self, column: str, data_type: DataType, op: str, values: pa.Array | pa.Scalar | None, rows: int
     ) -> npt.NDArray[np.bool_] | None:
-        """False at the rows (of ``rows`` in the file) that cannot pass; None when no index knows rows.
+        """Return a mask that is False for rows that cannot match; True does not guarantee a match.
 
-        True is no promise: test the rows still. Raises :class:`CorruptFile` when an index is about another number of rows.
+        Args:
+            column: name of the column.
+            data_type: its type in the file.
+            op: the comparison; see :meth:`may_match`.
+            values: a scalar, the array of a list, or None.
+            rows: number of rows of the file.
+
+        Returns:
+            The mask, or None if no index knows rows.
+
+        Raises:
+            CorruptFile: an index is damaged, or has another number of rows.
         """
-        found = self._passing(column, data_type, _SAME.get(op, op), _given(values, data_type))
-        if found is None:
+        matching = self._matching_rows(column, data_type, _SAME.get(op, op), _convert_literals(values, data_type))
+        if matching is None:
             return None
-        if found[0] != rows:
-            raise CorruptFile(self.path, f"index of column '{column}' is about {found[0]} rows, the file has {rows}")
+        if matching[0] != rows:
+            raise CorruptFile(self.path, f"index of column '{column}' has {matching[0]} rows, but the file has {rows}")
         mask = np.zeros(rows, np.bool_)
-        mask[np.asarray(found[1].to_array(), np.int64)] = True
+        mask[np.asarray(matching[1].to_array(), np.int64)] = True
         return mask
 
-    def _passing(self, column: str, data_type: DataType, op: str, given: pa.Array | None) -> tuple[int, BitMap] | None:
-        """(rows of the file, those that can pass) by all indexes that know rows; None without one."""
+    def _matching_rows(
+        self, column: str, data_type: DataType, op: str, literal_values: pa.Array | None
+    ) -> tuple[int, BitMap] | None:
+        """Return the number of rows, and the rows that can match by all row indexes; None without an index."""
         kind = kind_of(data_type)
-        found: tuple[int, BitMap] | None = None
+        matching: tuple[int, BitMap] | None = None
         for name, (start, length) in self._places.get(column, {}).items():
             make = _ROW_INDEXES.get(name)
-            if make is None or kind is None or start == EMPTY or length > _LARGEST:
+            if make is None or kind is None or start == EMPTY or length > _MAX_INDEX_BYTES:
                 continue
-            known: _Rows = self._load(column, name, partial(make, kind=kind, path=self.path))
-            passing = evaluate(known, op, None if given is None else keys_of(given, data_type), given)
+            index: _Rows = self._load(column, name, partial(make, kind=kind, path=self.path))
+            passing = evaluate(
+                index, op, None if literal_values is None else keys_of(literal_values, data_type), literal_values
+            )
             if passing is not None:
-                found = (known.rows, passing if found is None else found[1] & passing)
-        return found
+                matching = (index.rows, passing if matching is None else matching[1] & passing)
+        return matching
 
     def _load(self, column: str, name: str, make: Callable[[bytes], Any]) -> Any:
-        if (column, name) not in self._known:
-            self._known[column, name] = make(self._fetch(*self._places[column][name]))
-        return self._known[column, name]
+        if (column, name) not in self._indexes:
+            self._indexes[column, name] = make(self._fetch(*self._places[column][name]))
+        return self._indexes[column, name]
 
 
-def evaluate(index: _Rows, op: str, keys: list[Key] | None, given: pa.Array | None) -> BitMap | None:
-    """Rows that can pass a test, None when the index cannot tell; ``given``: the literals that ``keys`` came from."""
+def evaluate(index: _Rows, op: str, keys: list[Key] | None, literal_values: pa.Array | None) -> BitMap | None:
+    """Return the rows that can match, or None if the index cannot decide.
+
+    Args:
+        index: the index.
+        op: the comparison.
+        keys: literals as keys, or None.
+        literal_values: literals as an Arrow array, or None.
+
+    Returns:
+        The rows.
+    """
     if op in ("is null", "is not null"):
         return index.filled() if op == "is not null" else BitMap(range(index.rows)) - index.filled()
-    if keys is None or given is None or len(keys) > _MOST_LITERALS:
+    if keys is None or literal_values is None or len(keys) > _MAX_LITERALS:
         return None
-    if index.kind.is_float and pc.any(pc.is_nan(given)).as_py():
+    if index.kind.is_float and pc.any(pc.is_nan(literal_values)).as_py():
         return None
     if op in ("=", "in"):
-        return _any_of(index, keys)
+        return _find_any(index, keys)
     if not index.kind.is_exact:
         return None
     if op in ("!=", "not in"):
-        return index.filled() - _any_of(index, keys)
-    return _ordered(index, op, keys[0]) if op in ("<", "<=", ">", ">=") and len(keys) == 1 else None
+        return index.filled() - _find_any(index, keys)
+    return _find_ordered(index, op, keys[0]) if op in ("<", "<=", ">", ">=") and len(keys) == 1 else None
 
 
-def _any_of(index: _Rows, keys: list[Key]) -> BitMap:
-    """Rows of any of the values; the two zeros of floats (numbered -1 and 0) are equal."""
-    wanted = set(keys)
-    if index.kind.is_float and wanted & {-1, 0}:
-        wanted |= {-1, 0}
-    return BitMap().union(*(index.equal(key) for key in wanted))
+def _find_any(index: _Rows, keys: list[Key]) -> BitMap:
+    """Return the rows of any of the values; the two zeros of floats (keys -1 and 0) are equal."""
+    lookup_keys = set(keys)
+    if index.kind.is_float and lookup_keys & {-1, 0}:
+        lookup_keys |= {-1, 0}
+    return BitMap().union(*(index.equal(key) for key in lookup_keys))
 
 
-def _ordered(index: _Rows, op: str, key: Key) -> BitMap | None:
+def _find_ordered(index: _Rows, op: str, key: Key) -> BitMap | None:
     zero = index.kind.is_float and key in (-1, 0)
     low, high = (-1, 0) if zero else (key, key)
     if op in ("<", ">="):
-        found = index.below(low)
+        rows = index.below(low)
     else:
         smaller = index.below(high)
-        found = None if smaller is None else smaller | index.equal(high)
-    if found is None or op in ("<", "<="):
-        return found
-    return index.filled() - found
+        rows = None if smaller is None else smaller | index.equal(high)
+    if rows is None or op in ("<", "<="):
+        return rows
+    return index.filled() - rows
 
 
-def _given(values: pa.Array | pa.Scalar | None, data_type: DataType) -> pa.Array | None:
-    """The literals as an array of the column's own type without nulls; None when they cannot be had so."""
+def _convert_literals(values: pa.Array | pa.Scalar | None, data_type: DataType) -> pa.Array | None:
+    """Return the literals as an array of the column's own type without nulls, or None if they cannot be converted."""
     if values is None or (kind_of(data_type) is None and not hashable(data_type)):
         return None
     if isinstance(values, pa.Scalar):
         if not values.is_valid:
             return None
         values = pa.repeat(values, 1)
-    found = literals(values, data_type)
-    return None if found is None else found.drop_null()
+    converted = literals(values, data_type)
+    return None if converted is None else converted.drop_null()
 
 
 def map_key(column: str, key: str) -> str:
-    """Name under which the index of a map column's value is kept."""
+    """Return the name of the index of a map column's value."""
     return f"{column}##{key}"
 
 

@@ -1,4 +1,6 @@
-"""The index `range-bitmap`: a sorted dictionary in chunks numbers the values, bit slices hold each row's number."""
+"""The index `range-bitmap`: a sorted dictionary in chunks numbers the values, and bit slices contain each row's
+number.
+"""
 
 from __future__ import annotations
 
@@ -32,61 +34,73 @@ _LONG_DIGITS: Final = 64
 
 
 def default_chunk(kind: Kind) -> int:
-    """Bytes of one chunk of the dictionary where no option says; one value a chunk for types of one or two bytes, as in Java."""
+    """Return the default size of a dictionary chunk (bytes); as in Java, types of one or two bytes have one value per
+    chunk.
+    """
     return 0 if kind.stored is not None and kind.stored.itemsize <= _WORD // 2 else 16 * 1024
 
 
-def encode_range(found: Distinct, chunk_bytes: int) -> bytes:
-    """The index of a file's values (Java `RangeBitmap.Appender`): head, dictionary in chunks, slices of the values' ranks."""
-    count = len(found.keys)
-    rows = np.flatnonzero(found.codes >= 0).astype(np.uint32)
-    # Without a value Java counts the digits of -1.
+def encode_range(distinct: Distinct, chunk_bytes: int) -> bytes:
+    """Return the index of a file's values: head, dictionary in chunks, slices of the values' ranks.
+
+    Source: ``RangeBitmap.Appender``.
+    """
+    count = len(distinct.keys)
+    rows = np.flatnonzero(distinct.codes >= 0).astype(np.uint32)
+    # Without values Java uses the digits of -1.
     digits = max((count - 1).bit_length(), 1) if count else _LONG_DIGITS
-    slices = encode_digits(rows, found.codes[rows], digits)
+    slices = encode_digits(rows, distinct.codes[rows], digits)
     filled = roaring.encode(BitMap(rows), runs=True)
     ends = np.cumsum([0, *map(len, slices)])
     places = np.stack([ends[:-1], np.diff(ends)], axis=1).astype(">i4").tobytes()
-    bits = _framed(struct.pack(">BBii", _VERSION, digits, len(filled), len(places)) + places)
-    dictionary = _dictionary(found, chunk_bytes)
-    bounds = found.keys.take(pa.array([0, count - 1])) if count else found.keys
-    shown, _ = write_keys(found.kind, bounds, np.empty((len(bounds), 0), np.int64))
-    head = struct.pack(">Bii", _VERSION, found.rows, count) + shown.tobytes() + struct.pack(">i", len(dictionary))
-    return b"".join([_framed(head), dictionary, bits, filled, *slices])
+    bits = _frame(struct.pack(">BBii", _VERSION, digits, len(filled), len(places)) + places)
+    dictionary = _encode_dictionary(distinct, chunk_bytes)
+    bounds = distinct.keys.take(pa.array([0, count - 1])) if count else distinct.keys
+    bound_bytes, _ = write_keys(distinct.kind, bounds, np.empty((len(bounds), 0), np.int64))
+    head = (
+        struct.pack(">Bii", _VERSION, distinct.rows, count) + bound_bytes.tobytes() + struct.pack(">i", len(dictionary))
+    )
+    return b"".join([_frame(head), dictionary, bits, filled, *slices])
 
 
-def _dictionary(found: Distinct, chunk_bytes: int) -> bytes:
-    """Chunks: a first value in the head, and those behind it that fit into ``chunk_bytes``, which lie in the body."""
-    count = len(found.keys)
-    keys, begins = write_keys(found.kind, found.keys, np.empty((count, 0), np.int64))
+def _encode_dictionary(distinct: Distinct, chunk_bytes: int) -> bytes:
+    """Return chunks with their first value in the head, and the following values within ``chunk_bytes`` in the body."""
+    count = len(distinct.keys)
+    keys, begins = write_keys(distinct.kind, distinct.keys, np.empty((count, 0), np.int64))
     heads: list[bytes] = []
     bodies: list[bytes] = []
-    at = keys_at = 0
-    while at < count:
-        until = entries_until(begins, at + 1, chunk_bytes) if at + 1 < count else count
+    index = keys_at = 0
+    while index < count:
+        stop = entries_until(begins, index + 1, chunk_bytes) if index + 1 < count else count
         offsets = b""
-        if found.kind.stored is None:
-            # Where texts begin lies before them, in as much space again.
-            until = min(until, at + 1 + chunk_bytes // _WORD)
-            offsets = (begins[at + 1 : until] - begins[at + 1]).astype(">i4").tobytes()
-        body = keys[begins[at + 1] : begins[until]].tobytes()
-        lengths = (len(body), found.kind.stored.itemsize) if found.kind.stored else (len(offsets), len(body))
-        first = keys[begins[at] : begins[at + 1]].tobytes()
-        heads.append(struct.pack(">B", _VERSION) + first + struct.pack(">5i", at, keys_at, until - at - 1, *lengths))
+        if distinct.kind.stored is None:
+            # Offsets of texts are stored before them, in additional space.
+            stop = min(stop, index + 1 + chunk_bytes // _WORD)
+            offsets = (begins[index + 1 : stop] - begins[index + 1]).astype(">i4").tobytes()
+        body = keys[begins[index + 1] : begins[stop]].tobytes()
+        lengths = (len(body), distinct.kind.stored.itemsize) if distinct.kind.stored else (len(offsets), len(body))
+        first = keys[begins[index] : begins[index + 1]].tobytes()
+        heads.append(
+            struct.pack(">B", _VERSION) + first + struct.pack(">5i", index, keys_at, stop - index - 1, *lengths)
+        )
         bodies += [offsets, body]
         keys_at += len(offsets) + len(body)
-        at = until
+        index = stop
     places = np.cumsum([0, *map(len, heads)])
-    listed = places[:-1].astype(">i4").tobytes()
-    head = struct.pack(">Biii", _VERSION, len(heads), len(listed), int(places[-1]))
-    return b"".join([_framed(head), listed, *heads, *bodies])
+    head_offsets = places[:-1].astype(">i4").tobytes()
+    head = struct.pack(">Biii", _VERSION, len(heads), len(head_offsets), int(places[-1]))
+    return b"".join([_frame(head), head_offsets, *heads, *bodies])
 
 
-def _framed(head: bytes) -> bytes:
+def _frame(head: bytes) -> bytes:
     return struct.pack(">i", len(head)) + head
 
 
 class RangeIndex:
-    """Rows by the rank of their value (Java `RangeBitmap`, `ChunkedDictionary`, `BitSliceIndexBitmap`)."""
+    """Rows by the rank of their value.
+
+    Source: ``RangeBitmap``, ``ChunkedDictionary``, ``BitSliceIndexBitmap``.
+    """
 
     def __init__(self, data: bytes | memoryview, kind: Kind, path: str) -> None:
         self._view, self._path, self.kind = memoryview(data), path, kind
@@ -94,27 +108,27 @@ class RangeIndex:
         self.rows, self._count = number(self._view, at, path), number(self._view, at + _WORD, path)
         if self.rows < 0 or self._count < 0:
             raise CorruptFile(path, f"range index of {self.rows} rows and {self._count} values")
-        # Behind them lie the smallest and the largest value, which the dictionary has too.
+        # The smallest and largest value follow, which the dictionary contains too.
         dictionary = number(self._view, head_end - _WORD, path)
         self._dictionary_at, self._slices_at = head_end, head_end + dictionary
         self._chunks: tuple[list[Key], I64, int] | None = None
         self._slices: Slices | None = None
 
     def filled(self) -> BitMap:
-        """Rows that are not null."""
+        """Return the rows that are not null."""
         return BitMap(self._read_slices().filled) if self._count else BitMap()
 
     def equal(self, key: Key) -> BitMap:
-        """Rows of this value."""
-        rank, found = self._rank(key)
-        return self._read_slices().equal(rank) if found else BitMap()
+        """Return the rows of a value."""
+        rank, exists = self._rank(key)
+        return self._read_slices().equal(rank) if exists else BitMap()
 
     def below(self, key: Key) -> BitMap:
-        """Rows of smaller values."""
+        """Return the rows of smaller values."""
         return self._read_slices().below(self._rank(key)[0]) if self._count else BitMap()
 
     def _rank(self, key: Key) -> tuple[int, bool]:
-        """How many distinct values are smaller, and whether there is this one."""
+        """Return the number of smaller distinct values, and whether the value exists."""
         if not self._count:
             return 0, False
         firsts, numbers, keys_at = self._read_chunks()
@@ -124,14 +138,16 @@ class RangeIndex:
         code, offset, count, head, _ = (int(n) for n in numbers[chunk])
         if firsts[chunk] == key:
             return code, True
-        # A chunk's own first value stands in its head; fixed values follow each other, texts come behind their offsets.
+        # The first value of a chunk is in its head. Fixed-length values follow directly, texts after their offsets.
         at = keys_at + offset + (0 if self.kind.stored is not None else head)
         others, _, _ = read_keys(self._view, at, count, self.kind, 0, self._path)
         place = bisect.bisect_left(others, key)
         return code + 1 + place, place < count and others[place] == key
 
     def _read_chunks(self) -> tuple[list[Key], I64, int]:
-        """First value of each chunk; its code, offset, number of further values and two lengths; where those values begin."""
+        """Return the chunks' first values, their numbers (code, offset, further values, two lengths), and the start of
+        the bodies.
+        """
         if self._chunks is None:
             view, path = self._view, self._path
             at, body = _head(view, self._dictionary_at, path)
@@ -145,9 +161,9 @@ class RangeIndex:
                 start = body + offsets + place
                 if int(take(view, start, 1, path)[0]) != _VERSION:
                     raise CorruptFile(path, f"a chunk of version {view[start]} in a range index; known: {_VERSION}")
-                key, found, _ = read_keys(view, start + 1, 1, self.kind, _CHUNK_NUMBERS, path)
+                key, chunk_numbers, _ = read_keys(view, start + 1, 1, self.kind, _CHUNK_NUMBERS, path)
                 keys += key
-                numbers[index] = found[0]
+                numbers[index] = chunk_numbers[0]
             if (numbers < 0).any():
                 raise CorruptFile(path, "a negative length in a range index's dictionary")
             self._chunks = (keys, numbers, body + offsets + chunks)
@@ -167,7 +183,7 @@ class RangeIndex:
 
 
 def _head(view: memoryview, at: int, path: str) -> tuple[int, int]:
-    """The offsets at which a head's members begin (behind its length and version) and at which it ends."""
+    """Return the offset of a head's members (after its length and version) and of its end."""
     length = number(view, at, path)
     head = take(view, at + _WORD, length, path)
     if length < 1 + 2 * _WORD or head[0] != _VERSION:

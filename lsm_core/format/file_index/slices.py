@@ -1,4 +1,4 @@
-"""Bit-sliced numbers: one bitmap of rows for every binary digit; and the index `bsi`, two of them for both signs."""
+"""Bit-sliced numbers: one bitmap of rows per binary digit; and the index `bsi`, with slices for both signs."""
 
 from __future__ import annotations
 
@@ -15,20 +15,25 @@ from lsm_core.errors import CorruptFile
 from lsm_core.format import roaring
 from lsm_core.format.file_index.values import I64, Key, Kind, number, take
 
-_MOST_DIGITS: Final = 64
+_MAX_DIGITS: Final = 64
 _WORD, _LONG = 4, 8
 _VERSION: Final = 1
 
 
 @dataclass(frozen=True)
 class Slices:
-    """Rows that have a number (``filled``), and per binary digit those whose number has it set."""
+    """Bit slices of numbers.
+
+    Attributes:
+        filled: rows that have a number.
+        digits: for each binary digit, the rows whose number has it set.
+    """
 
     filled: BitMap
     digits: Sequence[BitMap]
 
     def equal(self, value: int) -> BitMap:
-        """Rows of exactly this number."""
+        """Return the rows of exactly this number."""
         if value < 0 or value >> len(self.digits):
             return BitMap()
         rows = self.filled
@@ -37,33 +42,50 @@ class Slices:
         return BitMap(rows)
 
     def below(self, value: int) -> BitMap:
-        """Rows of smaller numbers."""
+        """Return the rows of smaller numbers."""
         if value <= 0:
             return BitMap()
         if value >> len(self.digits):
             return BitMap(self.filled)
-        same, smaller = self.filled, BitMap()
+        equal_prefix, smaller = self.filled, BitMap()
         for place in reversed(range(len(self.digits))):
             digit = self.digits[place]
             if value >> place & 1:
-                smaller |= same - digit
-                same = same & digit
+                smaller |= equal_prefix - digit
+                equal_prefix = equal_prefix & digit
             else:
-                same = same - digit
+                equal_prefix = equal_prefix - digit
         return smaller
 
 
 def read_bitmap(view: memoryview, at: int, rows: int, path: str, length: int | None = None) -> tuple[BitMap, int]:
-    """A bitmap at ``at`` (of ``length`` bytes when known) and its end; raises :class:`CorruptFile` for rows beyond ``rows``."""
+    """Read a bitmap, and return it with its end.
+
+    Args:
+        view: bytes of the index.
+        at: start of the bitmap.
+        rows: number of rows of the file.
+        path: path of the index, for messages.
+        length: size of the bitmap in bytes, or None if unknown.
+
+    Returns:
+        The bitmap and the position after it.
+
+    Raises:
+        CorruptFile: the bitmap is damaged, or has rows beyond ``rows``.
+    """
     part = take(view, at, len(view) - at if length is None else length, path)
-    bitmap, taken = roaring.decode(part, path)
+    bitmap, bitmap_bytes = roaring.decode(part, path)
     if len(bitmap) and bitmap.max() >= rows:
         raise CorruptFile(path, f"file index: row {bitmap.max()} of {rows}")
-    return bitmap, at + taken
+    return bitmap, at + bitmap_bytes
 
 
 class SliceIndex:
-    """The index `bsi`: numbers from 0 up and, by their magnitude, those below (Java `BitSliceIndexBitmapFileIndex`)."""
+    """The index `bsi`: slices of non-negative numbers, and slices of the magnitudes of negative numbers.
+
+    Source: ``BitSliceIndexBitmapFileIndex``.
+    """
 
     def __init__(self, data: bytes | memoryview, kind: Kind, path: str) -> None:
         view = memoryview(data)
@@ -72,39 +94,44 @@ class SliceIndex:
             raise CorruptFile(path, f"bsi index of version {view[0]}; known: {_VERSION}")
         self.rows = number(view, 1, path)
         at = 1 + _WORD
-        self._least = [0, 0]
+        self._minimums = [0, 0]
         self._signs: list[Slices] = []
         for sign in range(2):
             present = int(take(view, at, 1, path)[0])
             at += 1
-            found = Slices(BitMap(), ())
+            slices = Slices(BitMap(), ())
             if present:
-                self._least[sign], found, at = _read_slices(view, at, self.rows, path)
-            self._signs.append(found)
+                self._minimums[sign], slices, at = _read_slices(view, at, self.rows, path)
+            self._signs.append(slices)
 
     def filled(self) -> BitMap:
-        """Rows that are not null."""
+        """Return the rows that are not null."""
         return BitMap(self._signs[0].filled | self._signs[1].filled)
 
     def equal(self, key: Key) -> BitMap:
-        """Rows of this number."""
+        """Return the rows of a number."""
         value = int(key)
         sign = int(value < 0)
-        return self._signs[sign].equal(abs(value) - self._least[sign])
+        return self._signs[sign].equal(abs(value) - self._minimums[sign])
 
     def below(self, key: Key) -> BitMap:
-        """Rows of smaller numbers."""
+        """Return the rows of smaller numbers."""
         value = int(key)
-        above, under = self._signs
+        positive, negative = self._signs
         if value >= 0:
-            return BitMap(under.filled | above.below(value - self._least[0]))
-        return BitMap(under.filled - under.below(-value + 1 - self._least[1]))
+            return BitMap(negative.filled | positive.below(value - self._minimums[0]))
+        return BitMap(negative.filled - negative.below(-value + 1 - self._minimums[1]))
 
 
 def encode_slices(numbers: I64, valid: npt.NDArray[np.bool_]) -> bytes | None:
-    """The index `bsi` of a file's numbers (what lies under nulls counts for nothing), None when one has no magnitude.
+    """Return the index `bsi` of a file's numbers.
 
-    That is the smallest number of 64 bits, at which Java's writer fails.
+    Args:
+        numbers: one number per row; numbers of null rows are ignored.
+        valid: mask of rows that are not null.
+
+    Returns:
+        The index, or None if a number is the smallest of 64 bits, which has no magnitude; Java's writer fails then.
     """
     parts = [struct.pack(">Bi", _VERSION, len(numbers))]
     for sign in (numbers >= 0, numbers < 0):
@@ -115,20 +142,20 @@ def encode_slices(numbers: I64, valid: npt.NDArray[np.bool_]) -> bytes | None:
         magnitudes = np.abs(numbers[rows])
         if (magnitudes < 0).any():
             return None
-        most = int(magnitudes.max())
-        digits = encode_digits(rows, magnitudes, most.bit_length())
-        parts.append(struct.pack(">Bqq", _VERSION, 0, most) + roaring.encode(BitMap(rows), runs=True))
+        largest = int(magnitudes.max())
+        digits = encode_digits(rows, magnitudes, largest.bit_length())
+        parts.append(struct.pack(">Bqq", _VERSION, 0, largest) + roaring.encode(BitMap(rows), runs=True))
         parts += [struct.pack(">i", len(digits)), *digits]
     return b"".join(parts)
 
 
 def encode_digits(rows: npt.NDArray[np.uint32], values: I64, digits: int) -> list[bytes]:
-    """Per binary digit, lowest first, the bitmap of the ``rows`` whose value has it set."""
-    found = []
+    """Return for each binary digit, lowest first, the bitmap of the ``rows`` whose value has it set."""
+    bitmaps = []
     for digit in range(digits):
         bits = (values >> np.int64(digit)) & 1 == 1
-        found.append(roaring.encode(BitMap(rows[bits]), runs=True))
-    return found
+        bitmaps.append(roaring.encode(BitMap(rows[bits]), runs=True))
+    return bitmaps
 
 
 def _read_slices(view: memoryview, at: int, rows: int, path: str) -> tuple[int, Slices, int]:
@@ -138,7 +165,7 @@ def _read_slices(view: memoryview, at: int, rows: int, path: str) -> tuple[int, 
     filled, at = read_bitmap(view, at + 1 + 2 * _LONG, rows, path)
     count = number(view, at, path)
     at += _WORD
-    if not 0 <= count <= _MOST_DIGITS:
+    if not 0 <= count <= _MAX_DIGITS:
         raise CorruptFile(path, f"{count} bit slices")
     digits = []
     for _ in range(count):

@@ -1,4 +1,4 @@
-"""Column values as file indexes know them: whole numbers in the type's order, or bytes; and how dictionaries store them."""
+"""Column values in file indexes: integers in the type's order, or bytes; and their encoding in dictionaries."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from lsm_core.types import DataType, TypeRoot, to_arrow
 I64 = npt.NDArray[np.int64]
 U32 = npt.NDArray[np.uint32]
 Key = int | bytes
-"""A value: bytes for texts, else a number. Floats are numbered in Java's order: -0.0 before 0.0, NaN last."""
+"""A value: bytes for texts, otherwise a number. Floats are numbered in Java's order: -0.0 before 0.0, NaN last."""
 
 _STORED: Final = {
     TypeRoot.BOOLEAN: ">i1",
@@ -52,24 +52,29 @@ _WORD: Final = 4
 
 @dataclass(frozen=True)
 class Kind:
-    """How values of one column type are numbered; ``stored``: NumPy type in a dictionary, None for texts."""
+    """Encoding of the values of one column type.
+
+    Attributes:
+        type: the column type.
+        stored: NumPy type in a dictionary, or None for texts.
+    """
 
     type: DataType
     stored: np.dtype[Any] | None
 
     @property
     def is_float(self) -> bool:
-        """Whether numbers stand for floating point values."""
+        """Whether the numbers represent floating-point values."""
         return self.type.root in (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 
     @property
     def is_exact(self) -> bool:
-        """Whether two values have one number only when they are equal (timestamps of nanoseconds are cut to micros)."""
+        """Whether equal numbers mean equal values (nanosecond timestamps are truncated to microseconds)."""
         return self.type.root not in _TIMESTAMPS or (self.type.precision or 0) <= _MICRO_DIGITS
 
 
 def kind_of(data_type: DataType) -> Kind | None:
-    """How ``data_type`` is indexed by bitmaps and ranges, None where Paimon does not."""
+    """Return the encoding of a type in bitmap and range indexes, or None if Paimon does not support it."""
     if data_type.root in (TypeRoot.CHAR, TypeRoot.VARCHAR):
         return Kind(data_type, None)
     stored = _STORED.get(data_type.root)
@@ -79,9 +84,9 @@ def kind_of(data_type: DataType) -> Kind | None:
 
 
 def numbers_of(array: pa.Array, data_type: DataType) -> I64:
-    """Raw numbers of a column (int64): bits of floats, days, ms of the day, ms or µs of timestamps, unscaled decimals.
+    """Return a column as int64: bits of floats, days, ms of the day, ms or µs of timestamps, unscaled decimals.
 
-    Null places hold anything. ``array`` has the type's own Arrow type.
+    Numbers at null positions are undefined. ``array`` has the type's own Arrow type.
     """
     root = data_type.root
     if root is TypeRoot.BOOLEAN:
@@ -90,7 +95,7 @@ def numbers_of(array: pa.Array, data_type: DataType) -> I64:
     if root is TypeRoot.DECIMAL:
         return decimal_limbs(array)[1].view(np.int64)  # the whole value where it fits
     if root in (TypeRoot.FLOAT, TypeRoot.DOUBLE):
-        # Java's floatToIntBits and doubleToLongBits: every NaN is the same one.
+        # As in Java's floatToIntBits and doubleToLongBits, all NaN are equal.
         wide = root is TypeRoot.DOUBLE
         values = values_of(array, "<f8" if wide else "<f4")
         bits: I64 = values.view("<i8" if wide else "<i4").astype(np.int64)
@@ -102,45 +107,59 @@ def numbers_of(array: pa.Array, data_type: DataType) -> I64:
     return raw
 
 
-def _ordered(bits: I64, *, wide: bool) -> I64:
-    """Bits of floats as numbers in the order of Float.compare and Double.compare."""
+def _to_ordered(bits: I64, *, wide: bool) -> I64:
+    """Convert bits of floats to numbers in the order of Float.compare and Double.compare."""
     flipped = bits ^ np.int64(0x7FFFFFFFFFFFFFFF if wide else 0x7FFFFFFF)
     ordered: I64 = np.where(bits < 0, flipped, bits)
     return ordered
 
 
 def keys_of(array: pa.Array, data_type: DataType) -> list[Key]:
-    """The values of a filter's literals as keys, nulls left out; ``array`` has the type's own Arrow type."""
+    """Return the literals of a filter as keys, without nulls; ``array`` has the type's own Arrow type."""
     array = array.drop_null()
     if data_type.root in (TypeRoot.CHAR, TypeRoot.VARCHAR, TypeRoot.BINARY, TypeRoot.VARBINARY):
         return list(array.cast(pa.binary()).to_pylist())
     numbers = numbers_of(array, data_type)
     if data_type.root in (TypeRoot.FLOAT, TypeRoot.DOUBLE):
-        numbers = _ordered(numbers, wide=data_type.root is TypeRoot.DOUBLE)
+        numbers = _to_ordered(numbers, wide=data_type.root is TypeRoot.DOUBLE)
     return list(numbers.tolist())
 
 
 def literals(values: pa.Array, data_type: DataType) -> pa.Array | None:
-    """``values`` in the Arrow type of ``data_type``, None when that type may not hold them or not compare as they do."""
-    wanted = to_arrow(data_type)
-    if values.type == wanted:
+    """Return ``values`` in the Arrow type of ``data_type``, or None if the conversion is not exact or changes
+    comparisons.
+    """
+    target = to_arrow(data_type)
+    if values.type == target:
         return values
     families = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_timestamp, pa.types.is_time)
-    if not any(family(values.type) and family(wanted) for family in families):
+    if not any(family(values.type) and family(target) for family in families):
         return None
-    if pa.types.is_timestamp(wanted) and (values.type.tz is None) is not (wanted.tz is None):
+    if pa.types.is_timestamp(target) and (values.type.tz is None) is not (target.tz is None):
         return None
     try:
-        cast = values.cast(wanted)
+        cast = values.cast(target)
         return cast if cast.cast(values.type).equals(values) else None
     except pa.ArrowException:
         return None
 
 
 def read_keys(view: memoryview, at: int, count: int, kind: Kind, extra: int, path: str) -> tuple[list[Key], I64, int]:
-    """``count`` dictionary entries from ``at`` on: their keys, the ``extra`` 4-byte numbers behind each, and the end.
+    """Read dictionary entries.
 
-    Raises :class:`CorruptFile` before memory is taken for more entries than the bytes can hold.
+    Args:
+        view: bytes of the index.
+        at: start of the entries.
+        count: number of entries.
+        kind: encoding of the values.
+        extra: number of 4-byte numbers after each key.
+        path: path of the index, for messages.
+
+    Returns:
+        The keys, their numbers, and the position after the last entry.
+
+    Raises:
+        CorruptFile: the bytes are too few; checked before memory is allocated.
     """
     if kind.stored is None:
         take(view, at, count * _WORD * (1 + extra), path)
@@ -156,41 +175,50 @@ def read_keys(view: memoryview, at: int, count: int, kind: Kind, extra: int, pat
     row = np.dtype([("key", kind.stored), ("extra", ">i4", (extra,))])
     part = np.frombuffer(take(view, at, count * row.itemsize, path), row)
     raw = part["key"].astype(np.int64)
-    keys = _ordered(raw, wide=kind.stored.itemsize == 8) if kind.is_float else raw
+    keys = _to_ordered(raw, wide=kind.stored.itemsize == 8) if kind.is_float else raw
     return list(keys.tolist()), part["extra"].astype(np.int64).reshape(count, extra), at + count * row.itemsize
 
 
 def write_keys(kind: Kind, keys: pa.Array, extra: I64) -> tuple[U8, I64]:
-    """Dictionary entries as :func:`read_keys` reads them: their bytes, and where each begins, with the end.
+    """Encode dictionary entries for :func:`read_keys`.
 
-    ``keys``: as :class:`Distinct` has them; ``extra``: the 4-byte numbers behind each, one row a key.
+    Args:
+        kind: encoding of the values.
+        keys: the keys in the form of :class:`Distinct`.
+        extra: the 4-byte numbers after each key, one row per key.
+
+    Returns:
+        The bytes, and the start of each entry, with the end.
     """
     count, width = extra.shape
     tail = np.ascontiguousarray(extra.astype(">i4"))
     if kind.stored is not None:
         numbers = values_of(keys, "<i8")
         rows = np.empty(count, np.dtype([("key", kind.stored), ("extra", ">i4", (width,))]))
-        rows["key"] = _ordered(numbers, wide=kind.stored.itemsize == 8) if kind.is_float else numbers
+        rows["key"] = _to_ordered(numbers, wide=kind.stored.itemsize == 8) if kind.is_float else numbers
         rows["extra"] = tail
         return np.frombuffer(rows.tobytes(), np.uint8), np.arange(count + 1, dtype=np.int64) * rows.itemsize
     lengths = np.diff(value_offsets(keys)).astype(">i4")
     parts = [_words(lengths, 1), keys, *([_words(tail, width)] if width else []), pa.scalar(b"", pa.large_binary())]
-    joined = pc.binary_join_element_wise(*parts)
-    offsets = value_offsets(joined)
-    return value_bytes(joined)[: offsets[-1]], offsets
+    entries = pc.binary_join_element_wise(*parts)
+    offsets = value_offsets(entries)
+    return value_bytes(entries)[: offsets[-1]], offsets
 
 
 def _words(numbers: npt.NDArray[Any], width: int) -> pa.Array:
-    """Rows of ``width`` 4-byte numbers as a binary array."""
+    """Return rows of ``width`` 4-byte numbers as a binary array."""
     fixed = pa.binary(_WORD * width)
     return pa.Array.from_buffers(fixed, len(numbers), [None, pa.py_buffer(numbers.tobytes())]).cast(pa.large_binary())
 
 
 @dataclass(frozen=True)
 class Distinct:
-    """The values of a file's column: ``keys`` (large_binary, or int64 in the type's order) ascending, and their rows.
+    """The values of a file's column.
 
-    ``codes`` (int64): per row the place of its value among ``keys``, -1 for null.
+    Attributes:
+        kind: encoding of the values.
+        keys: distinct values, ascending (large_binary, or int64 in the type's order).
+        codes: index of each row's value in ``keys``, -1 for null (int64).
     """
 
     kind: Kind
@@ -199,64 +227,77 @@ class Distinct:
 
     @property
     def rows(self) -> int:
-        """Rows of the file."""
+        """Number of rows of the file."""
         return len(self.codes)
 
     def rows_of_values(self) -> tuple[U32, I64]:
-        """The rows without nulls in the order of their values, and where the rows of each value begin, with the end."""
+        """Return the non-null rows in the order of their values, and the start of each value's rows, with the end."""
         order = np.argsort(self.codes, kind="stable")
         counts = np.bincount(self.codes + 1, minlength=len(self.keys) + 1)
         return order[counts[0] :].astype(np.uint32), offsets_from(counts[1:])
 
     def nulls(self) -> U32:
-        """Rows that are null."""
+        """Return the null rows."""
         return np.flatnonzero(self.codes < 0).astype(np.uint32)
 
 
 class ValueRows:
-    """Collects the values of one column of one file: 4 bytes a row, and the distinct values of every part."""
+    """Collector of the values of one column of one file: 4 bytes per row, and the distinct values of every part."""
 
     def __init__(self, kind: Kind) -> None:
         self._kind = kind
         self._parts: list[pa.DictionaryArray] = []
 
     def add(self, array: pa.Array) -> None:
-        """See the next rows; ``array`` has the type's own Arrow type."""
+        """Add the next rows; ``array`` has the type's own Arrow type."""
         if self._kind.stored is None:
             values = array.cast(pa.large_binary())
         else:
             numbers = numbers_of(array, self._kind.type)
             if self._kind.is_float:
-                numbers = _ordered(numbers, wide=self._kind.stored.itemsize == 8)
+                numbers = _to_ordered(numbers, wide=self._kind.stored.itemsize == 8)
             valid = valid_mask(array)
             values = pa.array(numbers, mask=None if valid is None else ~valid)
         self._parts.append(values.dictionary_encode())
 
     def finish(self) -> Distinct:
-        """What was seen; another file starts after."""
+        """Return the collected values, and start again for another file."""
         kind = pa.large_binary() if self._kind.stored is None else pa.int64()
         parts, self._parts = self._parts, []
-        joined = one_array(pa.chunked_array(parts, pa.dictionary(pa.int32(), kind)).unify_dictionaries())
-        order = pc.sort_indices(joined.dictionary).to_numpy().astype(np.int64)
+        unified = one_array(pa.chunked_array(parts, pa.dictionary(pa.int32(), kind)).unify_dictionaries())
+        order = pc.sort_indices(unified.dictionary).to_numpy().astype(np.int64)
         rank = np.empty(len(order) + 1, np.int64)
         rank[order] = np.arange(len(order))
         rank[-1] = -1
-        codes = joined.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-        return Distinct(self._kind, joined.dictionary.take(pa.array(order)), rank[codes])
+        codes = unified.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        return Distinct(self._kind, unified.dictionary.take(pa.array(order)), rank[codes])
 
 
 def entries_until(begins: I64, at: int, most: int) -> int:
-    """The first entry that does not fit any more into ``most`` bytes with those from ``at`` on; ``begins``: of entries, and the end."""
+    """Return the first entry that does not fit into ``most`` bytes together with those from ``at`` on.
+
+    Args:
+        begins: start of each entry, with the end.
+        at: index of the first entry.
+        most: available bytes.
+
+    Returns:
+        The index of the entry.
+    """
     return int(np.searchsorted(begins, begins[at] + most, "right")) - 1
 
 
 def number(view: memoryview, at: int, path: str) -> int:
-    """A big-endian 4-byte number."""
+    """Return a big-endian 4-byte number."""
     return int.from_bytes(take(view, at, _WORD, path), "big", signed=True)
 
 
 def take(view: memoryview, at: int, length: int, path: str) -> memoryview:
-    """Bytes of an index; raises :class:`CorruptFile` when there are fewer."""
+    """Return bytes of an index.
+
+    Raises:
+        CorruptFile: the index has fewer bytes.
+    """
     if at < 0 or length < 0 or at + length > len(view):
         raise CorruptFile(path, f"file index: bytes {at} to {at + length} of {len(view)}")
     return view[at : at + length]

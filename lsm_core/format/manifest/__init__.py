@@ -1,4 +1,4 @@
-"""Manifests, manifest lists and index manifests: the files that say which files a snapshot has (format.md 4, 10)."""
+"""Manifests, manifest lists and index manifests: the files that list a snapshot's files (format.md 4, 10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Index manifests: the complete set of a snapshot's index files (format.md 10, Java `IndexManifestEntry`)."""
+"""Index manifests: the complete set of a snapshot's index files (format.md 10).
+
+Source: ``IndexManifestEntry``.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,21 @@ from lsm_core.format.avro.metadata_file import Record, read_table, write_records
 from lsm_core.format.manifest.manifest_schemas import INDEX_MANIFEST, INDEX_VERSION
 
 HASH_INDEX: Final = "HASH"
-"""Type of index files that list the key hashes of a dynamic bucket."""
+"""Type of index files with the key hashes of a dynamic bucket."""
 VECTORS_INDEX: Final = "DELETION_VECTORS"
-"""Type of index files that hold deletion vectors of data files."""
+"""Type of index files with deletion vectors of data files."""
 
 
 @dataclass(frozen=True)
 class DeletionVectorRange:
-    """Where in an index file the deletion vector of one data file lies (bytes); ``cardinality`` None when not recorded."""
+    """Position of the deletion vector of one data file in an index file.
+
+    Attributes:
+        data_file: name of the data file.
+        offset: start of the vector (bytes).
+        length: size of the vector (bytes).
+        cardinality: number of deleted rows, or None if not recorded.
+    """
 
     data_file: str
     offset: int
@@ -34,9 +44,15 @@ class DeletionVectorRange:
 
 @dataclass(frozen=True)
 class IndexFileMeta:
-    """One index file without its place (Java `IndexFileMeta`): sizes in bytes.
+    """One index file without its partition and bucket (Java `IndexFileMeta`).
 
-    ``row_count``: hashes of a `HASH` file, vectors of a `DELETION_VECTORS` file, whose places ``deletion_vectors`` tells.
+    Attributes:
+        index_type: type of the index.
+        file_name: name of the file.
+        file_size: size in bytes.
+        row_count: number of hashes of a `HASH` file, or of vectors of a `DELETION_VECTORS` file.
+        deletion_vectors: positions of the vectors, or None.
+        external_path: path outside the table's folder, or None.
     """
 
     index_type: str
@@ -47,24 +63,43 @@ class IndexFileMeta:
     external_path: str | None = None
 
     def to_list(self) -> list[Any]:
-        """The members in their order as JSON has them, a vector's place as a list of its own."""
+        """Return the members as a JSON list, with each vector's position as a nested list."""
         ranges = self.deletion_vectors
         vectors = (
-            None if ranges is None else [[one.data_file, one.offset, one.length, one.cardinality] for one in ranges]
+            None
+            if ranges is None
+            else [[vector.data_file, vector.offset, vector.length, vector.cardinality] for vector in ranges]
         )
         return [self.index_type, self.file_name, self.file_size, self.row_count, vectors, self.external_path]
 
     @staticmethod
     def of_list(value: Any) -> IndexFileMeta:
-        """Inverse of :meth:`to_list`. Raises TypeError or ValueError for anything else."""
+        """Reverse :meth:`to_list`.
+
+        Raises:
+            TypeError: the value has another form; ValueError is possible too.
+        """
         kind, name, size, rows, vectors, external = value
-        ranges = None if vectors is None else tuple(DeletionVectorRange(*one) for one in vectors)
+        ranges = None if vectors is None else tuple(DeletionVectorRange(*vector) for vector in vectors)
         return IndexFileMeta(str(kind), str(name), int(size), int(rows), ranges, external)
 
 
 @dataclass(frozen=True)
 class IndexManifestEntry:
-    """One index file: `HASH`, `DELETION_VECTORS` or a global index (then ``is_global``); sizes in bytes."""
+    """One index file: `HASH`, `DELETION_VECTORS` or a global index.
+
+    Attributes:
+        kind: 0 adds the file, 1 deletes it.
+        partition: partition as a serialised BinaryRow.
+        bucket: bucket of the file.
+        index_type: type of the index.
+        file_name: name of the file.
+        file_size: size in bytes.
+        row_count: number of hashes or vectors.
+        deletion_vectors: positions of the vectors, or None.
+        external_path: path outside the table's folder, or None.
+        is_global: whether it is a global index.
+    """
 
     kind: int
     partition: bytes
@@ -79,15 +114,15 @@ class IndexManifestEntry:
 
     @staticmethod
     def of(kind: int, partition: bytes, bucket: int, file: IndexFileMeta) -> IndexManifestEntry:
-        """The entry of ``file`` in a bucket."""
-        known = (file.index_type, file.file_name, file.file_size, file.row_count)
-        return IndexManifestEntry(kind, partition, bucket, *known, file.deletion_vectors, file.external_path)
+        """Return the entry of ``file`` in a bucket."""
+        members = (file.index_type, file.file_name, file.file_size, file.row_count)
+        return IndexManifestEntry(kind, partition, bucket, *members, file.deletion_vectors, file.external_path)
 
     @property
     def file(self) -> IndexFileMeta:
-        """The index file without its place."""
-        known = (self.index_type, self.file_name, self.file_size, self.row_count)
-        return IndexFileMeta(*known, self.deletion_vectors, self.external_path)
+        """The index file without its partition and bucket."""
+        members = (self.index_type, self.file_name, self.file_size, self.row_count)
+        return IndexFileMeta(*members, self.deletion_vectors, self.external_path)
 
 
 _FIELDS = (
@@ -103,59 +138,82 @@ _RANGES: Final = "_DELETIONS_VECTORS_RANGES"
 
 
 def decode_index_manifest(data: bytes, path: str) -> list[IndexManifestEntry]:
-    """Entries of an index manifest file, in its order; raises :class:`CorruptFile` naming ``path``."""
+    """Return the entries of an index manifest, in file order.
+
+    Raises:
+        CorruptFile: the file is damaged; the message names ``path``.
+    """
     return [_entry(record, path) for record in read_table(data, path).to_pylist()]
 
 
 def encode_index_manifest(entries: Sequence[IndexManifestEntry]) -> bytes:
-    """Bytes of an index manifest: the complete set of index files that it shall list, as Java 1.3 writes it.
+    """Return an index manifest with the complete set of index files, as Java 1.3 writes it.
 
-    Raises :class:`UnsupportedFeature` for a global index, of which more would have to be kept than we read.
+    Raises:
+        UnsupportedFeature: an entry is a global index, which has members that are not read.
     """
     return write_records(INDEX_MANIFEST, [_record(entry) for entry in entries])
 
 
 def change_index_manifest(data: bytes, path: str, keep: Sequence[bool], added: Sequence[IndexManifestEntry]) -> bytes:
-    """The index manifest that follows the one in ``data`` (read from ``path``): its entries where ``keep``, then ``added``.
+    """Return the index manifest that follows another one.
 
-    What is kept is written again with every field that it has, also those that this version does not know (global indexes,
-    fields of later versions): the schema of ``data`` stays, and gets only what ``added`` needs beyond it. Raises
-    :class:`CorruptFile` naming ``path``, and :class:`UnsupportedFeature` where a field would not come out as it went in.
+    Kept entries are written with all their fields, including unknown ones (global indexes, fields of later versions).
+    The schema of ``data`` stays, extended by the fields that ``added`` needs.
+
+    Args:
+        data: the earlier index manifest.
+        path: its path, for messages.
+        keep: whether each of its entries stays.
+        added: new entries.
+
+    Returns:
+        The new index manifest.
+
+    Raises:
+        CorruptFile: the earlier index manifest is damaged.
+        UnsupportedFeature: a field cannot be written back unchanged.
     """
     container = Container(pa.BufferReader(data), path)
     records = read_table(data, path).to_pylist()
     if len(records) != len(keep):
-        raise CorruptFile(path, f"{len(records)} entries, {len(keep)} were read before")
-    theirs, _ = record_of(container.schema, path)
+        raise CorruptFile(path, f"{len(records)} entries, but {len(keep)} were read before")
+    earlier_schema, _ = record_of(container.schema, path)
     kept = [record for record, stays in zip(records, keep, strict=True) if stays]
     try:
-        again = io.BytesIO()
-        known = fastavro.parse_schema(container.schema)
+        rewritten = io.BytesIO()
+        parsed_schema = fastavro.parse_schema(container.schema)
         for record in records:
-            fastavro.schemaless_writer(again, known, record)
-        if again.getvalue() != b"".join(container.plain(block) for block in container.blocks):
+            fastavro.schemaless_writer(rewritten, parsed_schema, record)
+        if rewritten.getvalue() != b"".join(container.plain(block) for block in container.blocks):
             raise UnsupportedFeature(f"rewriting the index manifest {path}: its fields would not stay as they are")
-        return write_records(_with_fields(theirs, INDEX_MANIFEST), [*kept, *map(_record, added)])
+        return write_records(_with_fields(earlier_schema, INDEX_MANIFEST), [*kept, *map(_record, added)])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UnsupportedFeature(f"rewriting the index manifest {path}: {error!r}") from error
 
 
-def _with_fields(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
-    """The record ``theirs`` with the fields of ``ours`` that it lacks, those of the ranges inside included."""
-    wanted = {field["name"]: field for field in ours["fields"]}
+def _with_fields(earlier: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the record ``theirs`` with the missing fields of ``ours``, including those of the ranges inside."""
+    missing_fields = {field["name"]: field for field in current["fields"]}
     fields = []
-    for field in theirs["fields"]:
-        mine = wanted.pop(field["name"], None)
-        if field["name"] == _RANGES and mine is not None:
-            known, missing = _record_inside(field["type"]), _record_inside(mine["type"])
-            if known is not None and missing is not None:
-                field = {**field, "type": ["null", {"type": "array", "items": ["null", _with_fields(known, missing)]}]}
+    for field in earlier["fields"]:
+        current_field = missing_fields.pop(field["name"], None)
+        if field["name"] == _RANGES and current_field is not None:
+            earlier_record, current_record = _record_inside(field["type"]), _record_inside(current_field["type"])
+            if earlier_record is not None and current_record is not None:
+                field = {
+                    **field,
+                    "type": [
+                        "null",
+                        {"type": "array", "items": ["null", _with_fields(earlier_record, current_record)]},
+                    ],
+                }
         fields.append(field)
-    return {**theirs, "fields": [*fields, *wanted.values()]}
+    return {**earlier, "fields": [*fields, *missing_fields.values()]}
 
 
 def _record_inside(kind: Any) -> Mapping[str, Any] | None:
-    """The record somewhere in a union or an array."""
+    """Return the record inside a union or an array."""
     if isinstance(kind, list):
         return next(filter(None, map(_record_inside, kind)), None)
     if isinstance(kind, dict):
@@ -203,10 +261,14 @@ def _entry(record: Record, path: str) -> IndexManifestEntry:
 
 def _range(item: Record, path: str) -> DeletionVectorRange:
     try:
-        found = DeletionVectorRange(item["f0"], item["f1"], item["f2"], item.get("_CARDINALITY"))
+        vector_range = DeletionVectorRange(item["f0"], item["f1"], item["f2"], item.get("_CARDINALITY"))
     except (KeyError, TypeError, AttributeError) as error:
         raise CorruptFile(path, f"deletion vector range {item!r}") from error
-    numbers = (found.offset, found.length, 0 if found.cardinality is None else found.cardinality)
-    if not isinstance(found.data_file, str) or not all(type(number) is int for number in numbers):
+    numbers = (
+        vector_range.offset,
+        vector_range.length,
+        0 if vector_range.cardinality is None else vector_range.cardinality,
+    )
+    if not isinstance(vector_range.data_file, str) or not all(type(number) is int for number in numbers):
         raise CorruptFile(path, f"deletion vector range {item!r}")
-    return found
+    return vector_range

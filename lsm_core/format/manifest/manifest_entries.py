@@ -1,4 +1,4 @@
-"""Manifest files: entries as flat Arrow columns to and from Avro bytes (format.md 4.3)."""
+"""Manifest files: conversion of entries between flat Arrow columns and Avro bytes (format.md 4.3)."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ _FILE_FIELDS: tuple[tuple[str, str], ...] = (
 )
 _STATS_FIELDS = (("_MIN_VALUES", "min"), ("_MAX_VALUES", "max"), ("_NULL_COUNTS", "nulls"))
 _STATS = {"_KEY_STATS": "key_stats", "_VALUE_STATS": "value_stats"}
-# Small enough for the processor's cache, large enough that calls do not count.
+# Small enough for the processor's cache, large enough to make the cost of calls negligible.
 _SLICE_ROWS = 4096
-_FEW_ROWS = 64
-"""Entries that are encoded one by one in less time than column by column."""
+_MAX_SINGLE_ROWS = 64
+"""Largest number of entries that are encoded one by one, which is faster for few entries."""
 _TOP_FIELDS = (
     ("_KIND", "kind"),
     ("_PARTITION", "partition"),
@@ -51,25 +51,36 @@ _TOP_FIELDS = (
 _KNOWN = frozenset({"_VERSION", "_FILE", *(name for name, _ in _TOP_FIELDS)})
 _KNOWN_OF_FILE = frozenset(name for name, _ in _FILE_FIELDS)
 
-_MOST = (1 << 63) - 1
-_RANGES = {"kind": (0, 1), "bucket": (-2, _MOST), "level": (0, 1023), "row_count": (0, _MOST), "file_size": (0, _MOST)}
-"""What whole numbers of an entry may be, so that no sum or index built on them goes wrong."""
+_MAX_LONG = (1 << 63) - 1
+_RANGES = {
+    "kind": (0, 1),
+    "bucket": (-2, _MAX_LONG),
+    "level": (0, 1023),
+    "row_count": (0, _MAX_LONG),
+    "file_size": (0, _MAX_LONG),
+}
+"""Allowed ranges of an entry's numbers, so that sums and indexes computed from them are safe."""
 
 
 def encode_manifest(table: pa.Table) -> bytes:
-    """A manifest file of the entries in ``table`` (`ENTRY_SCHEMA`): Avro, zstd, Java's record names, the 1.3 fields.
+    """Return a manifest file of entries (`ENTRY_SCHEMA`): Avro, zstd, Java's record names, the fields of 1.3.
 
-    Raises :class:`UnsupportedFeature` naming the file where an addition has fields that would be lost.
+    Raises:
+        UnsupportedFeature: an addition has fields that would be lost; the message names the file.
     """
     require_known(table)
-    if table.num_rows <= _FEW_ROWS:
+    if table.num_rows <= _MAX_SINGLE_ROWS:
         return write_pieces(MANIFEST_ENTRY, [records_piece(MANIFEST_ENTRY, map(_record, table.to_pylist()))])
     slices = [table.slice(first, _SLICE_ROWS) for first in range(0, table.num_rows, _SLICE_ROWS)]
-    return write_pieces(MANIFEST_ENTRY, (_encoded(part) for part in slices))
+    return write_pieces(MANIFEST_ENTRY, (_encode_slice(part) for part in slices))
 
 
 def require_known(table: pa.Table) -> None:
-    """Raise UnsupportedFeature when entries of ``table`` that add a file have fields that this version does not know."""
+    """Check that no entry that adds a file has fields that this version does not know.
+
+    Raises:
+        UnsupportedFeature: an entry has; the message names the file.
+    """
     lost = has_unknown(table)
     if lost is not None:
         fields, name = lost
@@ -77,25 +88,25 @@ def require_known(table: pa.Table) -> None:
 
 
 def has_unknown(table: pa.Table) -> tuple[str, str] | None:
-    """The unknown fields and the file name of the first addition in ``table`` that has some; None where no entry has."""
+    """Return the unknown fields and the file name of the first addition that has some, or None."""
     unknown = table.column("unknown")
     if unknown.null_count == len(unknown):
         return None
-    kept = pc.and_(pc.is_valid(unknown), pc.equal(table.column("kind"), ADD))
-    found = table.select(["unknown", "file_name"]).filter(kept).slice(0, 1).to_pylist()
-    return (found[0]["unknown"], found[0]["file_name"]) if found else None
+    is_affected = pc.and_(pc.is_valid(unknown), pc.equal(table.column("kind"), ADD))
+    first_entry = table.select(["unknown", "file_name"]).filter(is_affected).slice(0, 1).to_pylist()
+    return (first_entry[0]["unknown"], first_entry[0]["file_name"]) if first_entry else None
 
 
 def _record(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """One entry as Avro has it."""
+    """Return one entry as an Avro record."""
     file = {avro: entry[name] for avro, name in _FILE_FIELDS}
     for avro, name in _STATS.items():
         file[avro] = {member: entry[f"{name}_{suffix}"] for member, suffix in _STATS_FIELDS}
     return {"_VERSION": VERSION, **{avro: entry[name] for avro, name in _TOP_FIELDS}, "_FILE": file}
 
 
-def _encoded(table: pa.Table) -> Piece:
-    """The records of the entries: the inverse of `from_avro_table`."""
+def _encode_slice(table: pa.Table) -> Piece:
+    """Encode entries as Avro records; `from_avro_table` is the inverse."""
     arrays = {name: one_array(table.column(name), ENTRY_SCHEMA.field(name).type) for name in ENTRY_SCHEMA.names}
     declared = arrow_schema(MANIFEST_ENTRY)
     columns = dict(_FILE_FIELDS)
@@ -112,25 +123,45 @@ def _encoded(table: pa.Table) -> Piece:
 
 
 def decode_manifest(data: bytes, path: str, rows: int | None = None) -> pa.Table:
-    """Entries of a manifest file (``rows`` of them, where that is known) as `ENTRY_SCHEMA` columns, in file order.
+    """Return the entries of a manifest file as `ENTRY_SCHEMA` columns, in file order.
 
-    Raises :class:`CorruptFile` naming ``path``.
+    Args:
+        data: the file.
+        path: its path, for messages.
+        rows: the expected number of entries, or None if unknown.
+
+    Returns:
+        The entries.
+
+    Raises:
+        CorruptFile: the file is damaged; the message names ``path``.
     """
     return from_avro_table(read_table(data, path, rows), path)
 
 
 def from_avro_table(table: pa.Table, path: str = "") -> pa.Table:
-    """`ENTRY_SCHEMA` columns of a manifest decoded as nested Arrow columns (`_KIND`, .., `_FILE` a struct), as Avro readers give it.
+    """Convert a manifest from nested Arrow columns of an Avro reader (`_KIND`, .., `_FILE` a struct) to `ENTRY_SCHEMA`
+    columns.
 
-    Fields that older writers did not have become null; of unknown fields that hold something the names are kept. Raises :class:`CorruptFile` for a missing or
-    null required field, :class:`UnsupportedFeature` for another serializer version.
+    Fields that older writers lacked become null. The names of unknown fields with values are kept.
+
+    Args:
+        table: the nested columns.
+        path: path of the manifest, for messages.
+
+    Returns:
+        The entries.
+
+    Raises:
+        CorruptFile: a required field is missing or null, or a number is out of range.
+        UnsupportedFeature: the serializer version is unknown.
     """
     versions = _member(table, "_VERSION")
     if versions is None:
         raise CorruptFile(path, "manifest has no _VERSION")
-    others = pc.unique(versions).to_pylist()
-    if any(version != VERSION for version in others):
-        raise UnsupportedFeature(f"manifest entries of serializer version {others} ({path}); known: {VERSION}")
+    found_versions = pc.unique(versions).to_pylist()
+    if any(version != VERSION for version in found_versions):
+        raise UnsupportedFeature(f"manifest entries of serializer version {found_versions} ({path}); known: {VERSION}")
     top = {name: _member(table, avro) for avro, name in _TOP_FIELDS}
     file = _member(table, "_FILE")
     if file is None:
@@ -141,32 +172,36 @@ def from_avro_table(table: pa.Table, path: str = "") -> pa.Table:
         stats = _children(members[avro]) if avro in members else {}
         for member, suffix in _STATS_FIELDS:
             columns[f"{name}_{suffix}"] = stats.get(member)
-    columns["unknown"] = _unknown(table, file)
-    arrays = [_typed(columns[field.name], field, table.num_rows, path) for field in ENTRY_SCHEMA]
+    columns["unknown"] = _unknown_fields(table, file)
+    arrays = [_cast_column(columns[field.name], field, table.num_rows, path) for field in ENTRY_SCHEMA]
     decoded = pa.Table.from_arrays(arrays, schema=ENTRY_SCHEMA)
     for name, (least, most) in _RANGES.items():
-        found = pc.min_max(decoded.column(name)).as_py()
-        if found["min"] is not None and not (least <= found["min"] and found["max"] <= most):
-            raise CorruptFile(path, f"manifest field {name} is {found['min']} to {found['max']}")
+        bounds = pc.min_max(decoded.column(name)).as_py()
+        if bounds["min"] is not None and not (least <= bounds["min"] and bounds["max"] <= most):
+            raise CorruptFile(path, f"manifest field {name} is {bounds['min']} to {bounds['max']}")
     return decoded
 
 
-def _unknown(table: pa.Table, file: Any) -> Any:
-    """Per entry the names of its unknown fields that are not null, joined; None where the whole manifest has none."""
-    found = {name: table.column(name) for name in table.column_names if name not in _KNOWN}
+def _unknown_fields(table: pa.Table, file: Any) -> Any:
+    """Return for each entry the names of its unknown fields with values, joined; None if no entry has any."""
+    columns = {name: table.column(name) for name in table.column_names if name not in _KNOWN}
     for field in file.type:
         if field.name in _STATS:
-            others = [inner.name for inner in field.type if inner.name not in dict(_STATS_FIELDS)]
-            found |= {f"_FILE.{field.name}.{name}": pc.struct_field(file, [field.name, name]) for name in others}
+            unknown_members = [inner.name for inner in field.type if inner.name not in dict(_STATS_FIELDS)]
+            columns |= {
+                f"_FILE.{field.name}.{name}": pc.struct_field(file, [field.name, name]) for name in unknown_members
+            }
         elif field.name not in _KNOWN_OF_FILE:
-            found[f"_FILE.{field.name}"] = pc.struct_field(file, field.name)
-    held = {name: column for name, column in found.items() if column.null_count < len(column)}
-    if not held:
+            columns[f"_FILE.{field.name}"] = pc.struct_field(file, field.name)
+    used = {name: column for name, column in columns.items() if column.null_count < len(column)}
+    if not used:
         return None
-    nothing = arrow_scalar(None, pa.string())
-    names = [pc.if_else(pc.is_valid(column), arrow_scalar(name, pa.string()), nothing) for name, column in held.items()]
-    joined = pc.binary_join_element_wise(*names, ", ", null_handling="skip")
-    return pc.if_else(pc.equal(joined, ""), nothing, joined)
+    null_text = arrow_scalar(None, pa.string())
+    names = [
+        pc.if_else(pc.is_valid(column), arrow_scalar(name, pa.string()), null_text) for name, column in used.items()
+    ]
+    joined_names = pc.binary_join_element_wise(*names, ", ", null_handling="skip")
+    return pc.if_else(pc.equal(joined_names, ""), null_text, joined_names)
 
 
 def _member(table: pa.Table, name: str) -> Any:
@@ -174,12 +209,15 @@ def _member(table: pa.Table, name: str) -> Any:
 
 
 def _children(struct: Any) -> dict[str, Any]:
-    """The fields of a struct by name, null where it is."""
+    """Return the fields of a struct by name, null where the struct is null."""
     return dict(zip((field.name for field in struct.type), struct.flatten(), strict=True))
 
 
-def _typed(column: Any, field: pa.Field, count: int, path: str) -> Any:
-    """``column`` in the type of ``field``; missing nullable columns are null, anything else that does not fit is corrupt."""
+def _cast_column(column: Any, field: pa.Field, count: int, path: str) -> Any:
+    """Return a column in the type of ``field``.
+
+    Missing nullable columns are null; any other mismatch is corruption.
+    """
     if column is None:
         if not field.nullable:
             raise CorruptFile(path, f"manifest entries lack {field.name}")
@@ -187,9 +225,9 @@ def _typed(column: Any, field: pa.Field, count: int, path: str) -> Any:
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("ms", column.type.tz)).cast(pa.int64())
     try:
-        typed = column if column.type.equals(field.type) else column.cast(field.type)
+        converted = column if column.type.equals(field.type) else column.cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise CorruptFile(path, f"manifest field {field.name}: {error}") from error
-    if typed.null_count and not field.nullable:
+    if converted.null_count and not field.nullable:
         raise CorruptFile(path, f"manifest field {field.name} is null")
-    return typed
+    return converted

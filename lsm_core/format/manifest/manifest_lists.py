@@ -1,4 +1,7 @@
-"""Manifest lists: which manifests a snapshot has, with what is needed to skip them (format.md 4.2, Java `ManifestFileMeta`)."""
+"""Manifest lists: a snapshot's manifests with the statistics for skipping them (format.md 4.2).
+
+Source: ``ManifestFileMeta``.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,23 @@ from lsm_core.types import DataType
 
 @dataclass(frozen=True)
 class ManifestFileMeta:
-    """One manifest file: its exact size in bytes, its counts, and the ranges of partitions, buckets and levels inside."""
+    """One manifest file.
+
+    Attributes:
+        file_name: name of the file.
+        file_size: exact size in bytes.
+        num_added_files: number of additions.
+        num_deleted_files: number of deletions.
+        partition_stats: statistics of the partitions of its entries.
+        schema_id: largest schema id of its entries.
+        min_bucket: smallest bucket, or None if unknown.
+        max_bucket: largest bucket, or None if unknown.
+        min_level: smallest level, or None if unknown.
+        max_level: largest level, or None if unknown.
+        min_row_id: smallest row id, or None if unknown.
+        max_row_id: largest row id, or None if unknown.
+        others: fields that this version does not know, as Avro definition (JSON) and value; they are written back.
+    """
 
     file_name: str
     file_size: int
@@ -38,7 +57,6 @@ class ManifestFileMeta:
     min_row_id: int | None = None
     max_row_id: int | None = None
     others: tuple[tuple[str, Any], ...] = ()
-    """Fields that this version does not know, each as its Avro definition (JSON) and its value; they are written again."""
 
 
 _FIELDS = (
@@ -59,15 +77,21 @@ _NULLABLE = (
 
 
 def encode_manifest_list(metas: Sequence[ManifestFileMeta]) -> bytes:
-    """A manifest list file; an empty one is a valid file of no rows (the base list of a first snapshot)."""
+    """Return a manifest list; without manifests it is a valid file of no rows (the base list of a first snapshot).
+
+    Raises:
+        UnsupportedFeature: unknown fields cannot be written back.
+    """
     keeps_row_ids = any(meta.min_row_id is not None or meta.max_row_id is not None for meta in metas)
     schema = MANIFEST_LIST_WITH_ROW_IDS if keeps_row_ids else MANIFEST_LIST
-    strange = {definition: parse_json(definition) for meta in metas for definition, _ in meta.others}
-    names = [field["name"] for field in strange.values()]
+    unknown_fields = {definition: parse_json(definition) for meta in metas for definition, _ in meta.others}
+    names = [field["name"] for field in unknown_fields.values()]
     if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise UnsupportedFeature(f"writing a manifest list whose field {twice}, unknown to this version, has two types")
-    schema = {**schema, "fields": [*schema["fields"], *strange.values()]}
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise UnsupportedFeature(
+            f"writing a manifest list whose field {repeated}, unknown to this version, has two types"
+        )
+    schema = {**schema, "fields": [*schema["fields"], *unknown_fields.values()]}
     nullable = _NULLABLE if keeps_row_ids else _NULLABLE[:4]
     records: list[Record] = []
     for meta in metas:
@@ -80,22 +104,29 @@ def encode_manifest_list(metas: Sequence[ManifestFileMeta]) -> bytes:
             "_MAX_VALUES": stats.max_values,
             "_NULL_COUNTS": None if nulls is None else list(nulls),
         }
-        record |= dict.fromkeys(names) | {strange[definition]["name"]: value for definition, value in meta.others}
+        record |= dict.fromkeys(names) | {
+            unknown_fields[definition]["name"]: value for definition, value in meta.others
+        }
         records.append(record)
     try:
         return write_records(schema, records)
     except (TypeError, ValueError) as error:
-        if not strange:
+        if not unknown_fields:
             raise
         fields = ", ".join(names)
         raise UnsupportedFeature(f"writing a manifest list with {fields}, unknown to this version: {error}") from error
 
 
 def decode_manifest_list(data: bytes, path: str) -> list[ManifestFileMeta]:
-    """Manifests of a manifest list file, in its order; raises :class:`CorruptFile` naming ``path``."""
+    """Return the manifests of a manifest list, in file order.
+
+    Raises:
+        CorruptFile: the file is damaged; the message names ``path``.
+        UnsupportedFeature: the serializer version is unknown.
+    """
     metas = []
     table = read_table(data, path)
-    strange = _unknown(table, data, path)
+    unknown_fields = _unknown_definitions(table, data, path)
     for record in table.to_pylist():
         version = record.get("_VERSION")
         if version != VERSION:
@@ -108,13 +139,15 @@ def decode_manifest_list(data: bytes, path: str) -> list[ManifestFileMeta]:
             values[name] = value
         values |= {name: record.get(avro) for avro, name in _NULLABLE}
         stats = stats_from_record(record.get("_PARTITION_STATS"), path)
-        others = tuple((definition, record[name]) for name, definition in strange.items() if record[name] is not None)
+        others = tuple(
+            (definition, record[name]) for name, definition in unknown_fields.items() if record[name] is not None
+        )
         metas.append(ManifestFileMeta(partition_stats=stats, others=others, **values))
     return metas
 
 
-def _unknown(table: pa.Table, data: bytes, path: str) -> dict[str, str]:
-    """Definitions (JSON) by name of the fields that this version does not know and that hold something."""
+def _unknown_definitions(table: pa.Table, data: bytes, path: str) -> dict[str, str]:
+    """Return the definitions (JSON) of unknown fields with values, by name."""
     known = {"_VERSION", "_PARTITION_STATS", *(avro for avro, *_ in (*_FIELDS, *_NULLABLE))}
     names = [name for name in table.column_names if name not in known and table.column(name).null_count < len(table)]
     if not names:
@@ -124,7 +157,7 @@ def _unknown(table: pa.Table, data: bytes, path: str) -> dict[str, str]:
 
 
 def stats_from_record(record: Any, path: str) -> SimpleStats:
-    """Statistics of an Avro record."""
+    """Return the statistics of an Avro record."""
     if not isinstance(record, dict) or not {"_MIN_VALUES", "_MAX_VALUES"} <= record.keys():
         raise CorruptFile(path, f"statistics are {type(record).__name__}, not a record of bounds")
     nulls = record.get("_NULL_COUNTS")
@@ -134,10 +167,22 @@ def stats_from_record(record: Any, path: str) -> SimpleStats:
 def manifest_meta(
     table: pa.Table, file_name: str, file_size: int, partition_types: Sequence[DataType], schema_id: int
 ) -> ManifestFileMeta:
-    """What a manifest list says of a manifest holding ``table`` (`ENTRY_SCHEMA`).
+    """Return the row of a manifest list for a manifest.
 
-    ``schema_id`` is the latest table schema, used when the manifest is empty. Raises :class:`CorruptFile` for partition
-    bytes that do not fit ``partition_types``. Java: `ManifestFile.ManifestEntryWriter.result`.
+    Args:
+        table: its entries (`ENTRY_SCHEMA`).
+        file_name: its name.
+        file_size: its size in bytes.
+        partition_types: types of the partition columns.
+        schema_id: the latest schema id, used for a manifest without entries.
+
+    Returns:
+        The row.
+
+    Raises:
+        CorruptFile: partition bytes do not fit ``partition_types``.
+
+    Source: `ManifestFile.ManifestEntryWriter.result`.
     """
     added = pc.sum(pc.equal(table.column("kind"), arrow_scalar(ADD))).as_py() or 0
     buckets, levels = (pc.min_max(table.column(name)).as_py() for name in ("bucket", "level"))
@@ -156,9 +201,9 @@ def manifest_meta(
 
 
 def partition_stats(table: pa.Table, partition_types: Sequence[DataType], path: str) -> SimpleStats:
-    """Full bounds and null counts over the partitions of all entries (arity = partition columns)."""
+    """Return bounds and null counts of the partitions of all entries."""
     if not partition_types:
         return SimpleStats(EMPTY_ROW, EMPTY_ROW, ())
-    # Null counts count entries, bounds only need each partition once; entries per partition are many.
+    # Null counts are per entry, so all entries are decoded, not each partition once.
     columns = decode_rows(table.column("partition"), partition_types, path)
     return stats_of_columns(columns, partition_types)

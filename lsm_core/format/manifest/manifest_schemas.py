@@ -1,4 +1,7 @@
-"""Avro schemas of manifest files, as Java 1.3 to 2.1 reads and writes them (format.md 4, 10; `AvroSchemaConverter`)."""
+"""Avro schemas of manifest files, compatible with Java 1.3 to 2.1 (format.md 4, 10).
+
+Source: ``AvroSchemaConverter``.
+"""
 
 from __future__ import annotations
 
@@ -91,14 +94,14 @@ _LIST_FIELDS = [
 ]
 
 MANIFEST_LIST: Final[dict[str, Any]] = {"type": "record", "name": _ROOT, "fields": _LIST_FIELDS}
-"""As 1.3 writes it."""
+"""Schema of manifest lists in 1.3."""
 
 MANIFEST_LIST_WITH_ROW_IDS: Final[dict[str, Any]] = {
     "type": "record",
     "name": _ROOT,
     "fields": [*_LIST_FIELDS, _nullable("_MIN_ROW_ID", "long"), _nullable("_MAX_ROW_ID", "long")],
 }
-"""As 1.4 and later write it: chosen only when a row id range is there to keep."""
+"""Schema of manifest lists in 1.4 and later, used only if a range of row ids must be kept."""
 
 _RANGE = {
     "type": "record",
@@ -127,4 +130,4 @@ INDEX_MANIFEST: Final[dict[str, Any]] = {
         _nullable("_EXTERNAL_PATH", "string"),
     ],
 }
-"""As 1.3 writes it; 1.4 adds what only global indexes need."""
+"""Schema of index manifests in 1.3; 1.4 adds fields that only global indexes need."""

@@ -1,7 +1,10 @@
-"""Casts between types as Paimon reads old files: who may become what, and what each value becomes (Java `CastExecutors`).
+"""Casts between types for reading old files: the allowed type changes and the conversion of each value.
 
-Settled by asking Java 1.4.2 (tests/types/cast_vectors.json). Where Java keeps what a column of the new type cannot hold (times
-below zero, fractions beyond the precision) the value is cut to what it can. Local time zones are UTC here.
+The rules were determined by running Java 1.4.2 (tests/types/cast_vectors.json). If Java keeps a value that the new type
+cannot represent (times below zero, fractions beyond the precision), the value is truncated. Local time zones are UTC
+here.
+
+Source: ``CastExecutors``.
 """
 
 from __future__ import annotations
@@ -23,10 +26,21 @@ Cast = Callable[[pa.Array, DataType, DataType], pa.Array]
 
 
 def cast_values(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
-    """Values of ``source`` (typed as `to_arrow(source)`) as ``target``; nulls stay null.
+    """Cast values to another type; nulls stay null.
 
-    As in Java whole numbers wrap around, floating ones saturate, decimals that do not fit become null, texts are cut or padded.
-    Raises :class:`CastError` naming the first text that is no value of ``target``, and for types that never cast.
+    As in Java, integers wrap around, floating-point numbers saturate, decimals that do not fit become null, and texts
+    are truncated or padded.
+
+    Args:
+        array: values with the type `to_arrow(source)`.
+        source: their logical type.
+        target: the new logical type.
+
+    Returns:
+        Values with the type `to_arrow(target)`.
+
+    Raises:
+        CastError: a text is not a value of ``target`` (the message names the first one), or the types cannot be cast.
     """
     if same_values(source, target):
         return array
@@ -42,20 +56,30 @@ def cast_values(array: pa.Array, source: DataType, target: DataType) -> pa.Array
     kind = to_arrow(target)
     if not len(array):
         return pa.nulls(0, kind)
-    found = cast(array, source, target)
-    return found if found.type.equals(kind) else found.cast(kind)
+    converted = cast(array, source, target)
+    return converted if converted.type.equals(kind) else converted.cast(kind)
 
 
 def cast_back(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
-    """Values of a newer type ``source`` as the ``target`` that their column had before, none of them cut or wrapped around (floating ones are rounded).
+    """Cast values of a newer type to the previous type of their column, without truncation or wrap-around; floats are
+    rounded.
 
-    Raises :class:`CastError` naming the first value that ``target`` cannot tell, and for types that never cast.
+    Args:
+        array: values with the type `to_arrow(source)`.
+        source: the newer logical type.
+        target: the previous logical type.
+
+    Returns:
+        Values with the type `to_arrow(target)`.
+
+    Raises:
+        CastError: a value cannot be represented (the message names the first one), or the types cannot be cast.
     """
-    found = cast_values(array, source, target)
+    converted = cast_values(array, source, target)
     if same_values(source, target) or target.root in (TypeRoot.FLOAT, TypeRoot.DOUBLE):
-        return found
-    refuse(array, pc.not_equal(cast_values(found, target, source), array).fill_null(fill_value=True), target)
-    return found
+        return converted
+    refuse(array, pc.not_equal(cast_values(converted, target, source), array).fill_null(fill_value=True), target)
+    return converted
 
 
 _FROM_TEXT: Final[dict[TypeRoot, Cast]] = {

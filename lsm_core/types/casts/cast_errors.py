@@ -1,4 +1,4 @@
-"""What goes wrong in a cast: the value and its place, for callers that know table, column and file."""
+"""Errors of casts with value and position, for callers that know table, column and file."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ import pyarrow as pa
 
 from lsm_core.types.data_type import DataType
 
-_SHOWN = 80
+_MAX_TEXT = 80
 
 
 class CastError(ValueError):
-    """A value that its new type cannot take; ``position`` counts values of the array, -1 when it is about the types."""
+    """Failure of a cast.
+
+    Attributes:
+        position: index of the value in the array, or -1 if the types cannot be cast.
+    """
 
     def __init__(self, reason: str, position: int = -1) -> None:
         self.position = position
@@ -22,17 +26,17 @@ class CastError(ValueError):
 
 
 def refuse(array: pa.Array, bad: pa.Array | npt.NDArray[np.bool_], target: DataType) -> None:
-    """Raise CastError naming the first value of ``array`` that ``bad`` marks, if any (nulls are never bad)."""
+    """Raise CastError for the first value that ``bad`` marks; nulls are never bad."""
     mask = np.asarray(bad.fill_null(fill_value=False) if isinstance(bad, pa.Array) else bad, np.bool_)
     if array.null_count:
         mask = mask & np.asarray(array.is_valid())
     if mask.any():
-        at = int(np.argmax(mask))
-        raise CastError(f"{shown(array[at].as_py())} is no {target.with_nullable(nullable=True)}", at)
+        position = int(np.argmax(mask))
+        raise CastError(f"{shown(array[position].as_py())} is no {target.with_nullable(nullable=True)}", position)
 
 
-def shown(value: Any, most: int = _SHOWN) -> str:
-    """``value`` as Python writes it, for a message; at most ``most`` characters."""
+def shown(value: Any, most: int = _MAX_TEXT) -> str:
+    """Return the Python representation of ``value`` for a message, with at most ``most`` characters."""
     text = repr(value)
     return text if len(text) <= most else text[: most - 3] + "..."
 

@@ -1,4 +1,7 @@
-"""Which types may become which: the table that schema changes and read-time casts share (Java `DataTypeCasts`)."""
+"""Allowed type changes, shared by schema changes and casts during reads.
+
+Source: ``DataTypeCasts``, ``CastExecutors.resolve``.
+"""
 
 from __future__ import annotations
 
@@ -43,14 +46,21 @@ _EXPLICIT: Final[dict[TypeRoot, frozenset[TypeRoot]]] = {
     **dict.fromkeys((TypeRoot.ARRAY, TypeRoot.MAP, TypeRoot.ROW), TEXTS),
 }
 _ONLY_STRING: Final = INSTANTS | {TypeRoot.DATE, TypeRoot.TIME}
-"""Java prints these into STRING alone, not into texts of a length."""
+"""Types that Java can print into STRING only, not into texts with a length."""
 
 
 def castable(source: DataType, target: DataType, *, explicit: bool) -> bool:
-    """Whether a column may change from ``source`` to ``target``, nullability aside: both allowed and carried out by Java.
+    """Return whether a column may change its type, regardless of nullability: Java allows and implements the cast.
 
-    Without ``explicit`` only where no value can be lost by the types' families. Nested types only become texts; what is
-    inside them changes field by field. Source class: ``DataTypeCasts``, ``CastExecutors.resolve``.
+    Nested types can only become texts; types inside them change field by field.
+
+    Args:
+        source: the current type.
+        target: the new type.
+        explicit: whether to include casts that may lose information.
+
+    Returns:
+        Whether the cast is possible.
     """
     if same_values(source, target):
         return True

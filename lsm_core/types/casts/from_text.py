@@ -1,4 +1,4 @@
-"""Texts as the values they spell, by Java's grammars (`BinaryStringUtils`, `DateTimeUtils`); what spells none is named."""
+"""Casts of texts by Java's grammars (`BinaryStringUtils`, `DateTimeUtils`); the error names the first invalid text."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MOMENT: Final = (
 )
 
 _PER_MILLI: Final = {0: 0, 3: 1, 6: 1_000, 9: 1_000_000}
-"""How many units of a count make a millisecond, by precision; 0 for seconds. Other precisions take no counts."""
+"""Units of a count per millisecond, by precision; 0 for seconds. Other precisions accept no counts."""
 
 I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -45,7 +45,7 @@ def _matches(array: pa.Array, pattern: str) -> Mask:
 
 
 def to_boolean(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
-    """true, t, yes, y, 1 and their opposites, in any case."""
+    """Convert true, t, yes, y, 1 and their opposites, in any case."""
     text = pc.utf8_lower(array)
     true, false = pc.is_in(text, _TRUE), pc.is_in(text, _FALSE)
     refuse(array, pc.invert(pc.or_(true, false)), target)
@@ -53,19 +53,19 @@ def to_boolean(array: pa.Array, _source: DataType, target: DataType) -> pa.Array
 
 
 def to_integer(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
-    """Digits with a sign; a fraction is cut off."""
+    """Convert digits with an optional sign; a fraction is truncated."""
     refuse(array, ~_matches(array, _INTEGER), target)
     digits = pc.replace_substring_regex(array, r"^\+|\.[0-9]*$", "")
     digits = pc.if_else(pc.is_in(digits, pa.array(["", "-"])), "0", digits)
-    return _whole(array, digits, to_arrow(target), target)
+    return _parse_integers(array, digits, to_arrow(target), target)
 
 
-def _whole(array: pa.Array, digits: pa.Array, kind: pa.DataType, target: DataType) -> pa.Array:
-    """``digits`` as integers; names the value of ``array`` that is too large."""
+def _parse_integers(array: pa.Array, digits: pa.Array, kind: pa.DataType, target: DataType) -> pa.Array:
+    """Convert ``digits`` to integers; the error names the value of ``array`` that is too large."""
     try:
         return digits.cast(kind)
     except pa.ArrowInvalid:
-        # Whatever has a digit more than the largest number, or is beyond it, does not fit.
+        # A number with more digits than the largest one, or above it, does not fit.
         text = pc.utf8_ltrim(pc.utf8_ltrim(digits, "-"), "0")
         bad = np.asarray(pc.greater(pc.utf8_length(text), 19).fill_null(fill_value=False))
         wide = pc.if_else(pa.array(~bad), digits, "0").cast(pa.decimal128(38, 0))
@@ -80,7 +80,9 @@ def _whole(array: pa.Array, digits: pa.Array, kind: pa.DataType, target: DataTyp
 
 
 def to_floating(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
-    """`Double.parseDouble`: blanks around, an `f` or `d` behind, NaN and Infinity as Java spells them (no hexadecimals)."""
+    """Convert as `Double.parseDouble`: surrounding blanks, suffix `f` or `d`, NaN and Infinity in Java's spelling (no
+    hexadecimals).
+    """
     refuse(array, ~_matches(array, _FLOATING), target)
     plain = pc.replace_substring_regex(array, r"[\x00-\x20]+|[fFdD][\x00-\x20]*$", "")
     plain = pc.replace_substring(pc.replace_substring(plain, "Infinity", "inf"), "+", "")
@@ -88,13 +90,15 @@ def to_floating(array: pa.Array, _source: DataType, target: DataType) -> pa.Arra
 
 
 def to_decimal(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
-    """`new BigDecimal(text)`, rounded half up; null where it does not fit."""
+    """Convert as `new BigDecimal(text)`, rounded half up; null if the value does not fit."""
     refuse(array, ~_matches(array, _DECIMAL), target)
     return decimal_of_text(array, target)
 
 
 def to_date(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
-    """A count of days since 1970, or year, month and day (which may be left out); what follows a blank is not looked at."""
+    """Convert a count of days since 1970, or year, month and day (which may be left out); text after a blank is
+    ignored.
+    """
     counts = _matches(array, _COUNT)
     parts = pc.extract_regex(array, _DATE)
     refuse(array, ~counts & np.asarray(parts.is_null()), target)
@@ -102,63 +106,71 @@ def to_date(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
     bad = (month < 1) | (month > 12) | (day < 1) | (day > _month_days(year, month))
     refuse(array, ~counts & bad, target)
     days = _epoch_days(year, np.clip(month, 1, 12), day)
-    found = np.where(counts, _counted(array, counts, pa.int32(), target), days)
-    return with_nulls_of(found.astype(np.int32), array, pa.int32()).cast(pa.date32())
+    epoch_days = np.where(counts, _parse_counts(array, counts, pa.int32(), target), days)
+    return with_nulls_of(epoch_days.astype(np.int32), array, pa.int32()).cast(pa.date32())
 
 
-def _counted(array: pa.Array, counts: Mask, kind: pa.DataType, target: DataType) -> I64:
+def _parse_counts(array: pa.Array, counts: Mask, kind: pa.DataType, target: DataType) -> I64:
     texts = pc.if_else(pa.array(counts), array, "0")
-    return filled_values(_whole(array, texts, kind, target)).astype(np.int64)
+    return filled_values(_parse_integers(array, texts, kind, target)).astype(np.int64)
 
 
 def to_time(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
-    """A count of milliseconds, or hours, minutes, seconds and a fraction (cut to milliseconds)."""
+    """Convert a count of milliseconds, or hours, minutes, seconds and a fraction (truncated to milliseconds)."""
     counts = _matches(array, _COUNT)
     parts = pc.extract_regex(array, _TIME)
     refuse(array, ~counts & np.asarray(parts.is_null()), target)
     millis = _millis_of_day(parts) + _nanos(parts) // 1_000_000
-    millis = np.where(counts, _counted(array, counts, pa.int32(), target), millis)
-    beyond = (_number(parts, "minute") > 59) | (_number(parts, "second") > 59)
-    refuse(array, (millis < 0) | (millis >= DAY_MILLIS) | (~counts & beyond), target)
+    millis = np.where(counts, _parse_counts(array, counts, pa.int32(), target), millis)
+    out_of_range = (_number(parts, "minute") > 59) | (_number(parts, "second") > 59)
+    refuse(array, (millis < 0) | (millis >= DAY_MILLIS) | (~counts & out_of_range), target)
     return with_nulls_of(millis.astype(np.int32), array, pa.int32()).cast(pa.time32("ms"))
 
 
 def to_timestamp(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
-    """`yyyy-mm-dd[ hh:mm:ss[.fraction]]`, or (without time zone) a count of the unit that the precision stands for.
+    """Convert `yyyy-mm-dd[ hh:mm:ss[.fraction]]`, or (without time zone) a count in the unit of the precision.
 
-    As in Java days beyond the month's end are its last, and 24:00:00 is the next midnight.
+    As in Java, days after the end of the month become its last day, and 24:00:00 is the next midnight.
     """
-    per = _PER_MILLI.get(target.precision or 0) if target.root is TypeRoot.TIMESTAMP else None
-    counts = np.zeros(len(array), np.bool_) if per is None else _matches(array, _COUNT)
+    units_per_milli = _PER_MILLI.get(target.precision or 0) if target.root is TypeRoot.TIMESTAMP else None
+    counts = np.zeros(len(array), np.bool_) if units_per_milli is None else _matches(array, _COUNT)
     parts = pc.extract_regex(array, _MOMENT)
     refuse(array, ~counts & np.asarray(parts.is_null()), target)
     year, month, day = _number(parts, "year"), _number(parts, "month", 1), _number(parts, "day", 1)
     clock = _millis_of_day(parts)
-    bad = (month < 1) | (month > 12) | (day < 1) | (day > 31) | (clock > DAY_MILLIS)
-    bad |= (
+    out_of_range = (month < 1) | (month > 12) | (day < 1) | (day > 31) | (clock > DAY_MILLIS)
+    out_of_range |= (
         (_number(parts, "minute") > 59)
         | (_number(parts, "second") > 59)
         | ((clock == DAY_MILLIS) & (_nanos(parts) > 0))
     )
-    refuse(array, ~counts & bad, target)
+    refuse(array, ~counts & out_of_range, target)
     month = np.clip(month, 1, 12)
     days = _epoch_days(year, month, np.minimum(day, _month_days(year, month)))
     nanos = _nanos(parts)
-    millis, rest = days * DAY_MILLIS + clock + nanos // 1_000_000, nanos % 1_000_000
-    if per is not None and counts.any():
-        counted = _counted(array, counts, pa.int64(), target)
+    millis, nanos_of_milli = days * DAY_MILLIS + clock + nanos // 1_000_000, nanos % 1_000_000
+    if units_per_milli is not None and counts.any():
+        count_values = _parse_counts(array, counts, pa.int64(), target)
         with np.errstate(over="ignore"):
-            whole = counted * np.int64(1000) if per == 0 else np.floor_divide(counted, per)
-        part = np.zeros_like(counted) if per == 0 else np.mod(counted, per) * (1_000_000 // per)
-        millis, rest = np.where(counts, whole, millis), np.where(counts, part, rest)
-    return instants(array, millis, rest, target)
+            count_millis = (
+                count_values * np.int64(1000)
+                if units_per_milli == 0
+                else np.floor_divide(count_values, units_per_milli)
+            )
+        count_nanos = (
+            np.zeros_like(count_values)
+            if units_per_milli == 0
+            else np.mod(count_values, units_per_milli) * (1_000_000 // units_per_milli)
+        )
+        millis, nanos_of_milli = np.where(counts, count_millis, millis), np.where(counts, count_nanos, nanos_of_milli)
+    return instants(array, millis, nanos_of_milli, target)
 
 
 # -- parts of dates and times ------------------------------------------------------------------------------------------
 
 
 def _number(parts: pa.Array, name: str, default: int = 0) -> I64:
-    """A group of digits as numbers; ``default`` where it was left out."""
+    """Return a group of digits as numbers, or ``default`` if it was left out."""
     text = parts.field(name).fill_null("")
     return np.asarray(pc.if_else(pc.equal(text, ""), str(default), text).cast(pa.int64()))
 
@@ -168,7 +180,7 @@ def _millis_of_day(parts: pa.Array) -> I64:
 
 
 def _nanos(parts: pa.Array) -> I64:
-    """Nanoseconds of a fraction of seconds."""
+    """Return a fraction of seconds in nanoseconds."""
     text = pc.utf8_rpad(pc.utf8_slice_codeunits(parts.field("part").fill_null(""), 0, 9), 9, "0")
     return np.asarray(text.cast(pa.int64()))
 

@@ -1,4 +1,6 @@
-"""Casts among numbers and booleans with Java's arithmetic: integers wrap, floats saturate, decimals that overflow are null."""
+"""Casts between numbers and booleans with Java's arithmetic: integers wrap, floats saturate, decimals that overflow are
+null.
+"""
 
 from __future__ import annotations
 
@@ -25,26 +27,26 @@ _DTYPES: Final[dict[TypeRoot, type[np.generic]]] = {
     TypeRoot.FLOAT: np.float32,
     TypeRoot.DOUBLE: np.float64,
 }
-_WIDE: Final = 76
-_WIDEST: Final = 38
+_WIDE_PRECISION: Final = 76
+_MAX_PRECISION: Final = 38
 
 
 def filled_values(array: pa.Array) -> npt.NDArray[Any]:
-    """The values as NumPy holds them, zero where null."""
+    """Return the values as a NumPy array, with zero for null."""
     return numpy_array(array.fill_null(arrow_scalar(0).cast(array.type)) if array.null_count else array)
 
 
 def with_nulls_of(values: npt.NDArray[Any], array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """``values`` as an Arrow array that is null where ``array`` is."""
+    """Return ``values`` as an Arrow array that is null where ``array`` is null."""
     return arrow_array(np.ascontiguousarray(values), kind, mask=null_mask(array))
 
 
 def between_primitives(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
-    """TINYINT to DOUBLE among each other, as Java's narrowing and widening primitive conversions."""
+    """Cast between TINYINT and DOUBLE, as in Java's narrowing and widening primitive conversions."""
     values, wanted = filled_values(array), _DTYPES[target.root]
     with np.errstate(over="ignore", under="ignore"):
         if np.issubdtype(values.dtype, np.floating) and np.issubdtype(wanted, np.integer):
-            # To int or long first (saturating), and only then to what is smaller (wrapping).
+            # First to int or long (saturating), then to the smaller type (wrapping).
             bounds = _LONGS if wanted is np.int64 else _INTS
             low, high = float(bounds.min), float(bounds.max)
             values = values.astype(np.float64)
@@ -56,12 +58,12 @@ def between_primitives(array: pa.Array, _source: DataType, target: DataType) -> 
 
 
 def to_boolean(array: pa.Array, _source: DataType, _target: DataType) -> pa.Array:
-    """Everything but zero is true."""
+    """Return true for every value except zero."""
     return pc.not_equal(array, pa.scalar(0, array.type))
 
 
 def from_boolean(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
-    """One and zero."""
+    """Return one for true and zero for false."""
     return array.cast(pa.int8()).cast(to_arrow(target))
 
 
@@ -69,22 +71,26 @@ def from_boolean(array: pa.Array, _source: DataType, target: DataType) -> pa.Arr
 
 
 def to_decimal(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
-    """Rounded half up to the scale; null where the precision is too small. Raises CastError for NaN and infinities."""
+    """Cast to a decimal, rounded half up to the scale; null if the precision is too small.
+
+    Raises:
+        CastError: the value is NaN or infinite.
+    """
     if source.root is TypeRoot.DECIMAL:
-        return rescaled(array.cast(pa.decimal256(_WIDE, source.scale or 0)), target)
+        return rescaled(array.cast(pa.decimal256(_WIDE_PRECISION, source.scale or 0)), target)
     if source.root in (TypeRoot.FLOAT, TypeRoot.DOUBLE):
         refuse(array, ~np.isfinite(filled_values(array)), target)
-        # BigDecimal.valueOf, which goes by Double.toString.
+        # BigDecimal.valueOf uses the text of Double.toString.
         return decimal_of_text(float_column(array.cast(pa.float64())), target)
-    return rescaled(array.cast(pa.int64()).cast(pa.decimal256(_WIDE, 0)), target)
+    return rescaled(array.cast(pa.int64()).cast(pa.decimal256(_WIDE_PRECISION, 0)), target)
 
 
 def rescaled(array: pa.Array, target: DataType) -> pa.Array:
-    """Decimals of 256 bits as ``target``: rounded half away from zero, null where they do not fit."""
+    """Return 256-bit decimals as ``target``, rounded half away from zero; null if they do not fit."""
     precision, scale = target.precision or 0, target.scale or 0
     if array.type.scale > scale:
         array = pc.round(array, ndigits=scale, round_mode="half_towards_infinity")
-    limit = pa.scalar(10 ** (precision - scale), pa.decimal256(_WIDE, 0)).cast(array.type)
+    limit = pa.scalar(10 ** (precision - scale), pa.decimal256(_WIDE_PRECISION, 0)).cast(array.type)
     fits = pc.less(pc.abs(array), limit)
     return pc.if_else(fits, array, pa.scalar(None, array.type)).cast(pa.decimal128(precision, scale))
 
@@ -93,29 +99,35 @@ _NUMBER: Final = r"^(?P<sign>[+-]?)0*(?P<whole>[0-9]*)(?:\.(?P<part>[0-9]*))?(?:
 
 
 def decimal_of_text(texts: pa.Array, target: DataType) -> pa.Array:
-    """Texts that are numbers, with or without exponent, as ``target``; null where they do not fit."""
+    """Convert numeric texts, with or without exponent, to decimals; null if they do not fit."""
     parts = pc.extract_regex(texts, _NUMBER)
     sign = pc.if_else(pc.equal(parts.field("sign"), "-"), "-", "")
     powers = pc.if_else(pc.equal(parts.field("power"), ""), "0", parts.field("power"))
     power = filled_values(pc.replace_substring(powers, "+", "").cast(pa.int64()).fill_null(0))
     whole, part = parts.field("whole"), parts.field("part")
-    found = pa.nulls(len(texts), to_arrow(target))
-    scale, most = target.scale or 0, (target.precision or 0) - (target.scale or 0)
-    # One step for every exponent that occurs and leaves digits in sight, not one for every value.
-    for exponent in np.unique(np.clip(power, -_WIDE * 5, _WIDE * 5)):
-        here = pa.array(np.clip(power, -_WIDE * 5, _WIDE * 5) == exponent)
-        before, behind = _shifted(whole.filter(here), part.filter(here), int(exponent))
-        # Only the first digit that is dropped decides how the last one is rounded.
-        kept = pc.utf8_rpad(pc.utf8_slice_codeunits(behind, 0, scale + 1), scale + 1, "0")
-        text = pc.binary_join_element_wise(sign.filter(here), pc.utf8_lpad(before, 1, "0"), pa.scalar("."), kept, "")
-        text = pc.if_else(pc.less_equal(pc.utf8_length(before), most), text, pa.scalar(None, pa.string()))
-        made = rescaled(text.cast(pa.decimal256(_WIDE, scale + 1)), target)
-        found = pc.replace_with_mask(found, here, made)
-    return pc.if_else(texts.is_valid(), found, pa.scalar(None, found.type))
+    decimals = pa.nulls(len(texts), to_arrow(target))
+    scale, max_whole_digits = target.scale or 0, (target.precision or 0) - (target.scale or 0)
+    # One step per distinct exponent, not per value.
+    for exponent in np.unique(np.clip(power, -_WIDE_PRECISION * 5, _WIDE_PRECISION * 5)):
+        has_exponent = pa.array(np.clip(power, -_WIDE_PRECISION * 5, _WIDE_PRECISION * 5) == exponent)
+        whole_digits, fraction_digits = _shift_point(
+            whole.filter(has_exponent), part.filter(has_exponent), int(exponent)
+        )
+        # Only the first dropped digit decides the rounding of the last one.
+        rounding_digits = pc.utf8_rpad(pc.utf8_slice_codeunits(fraction_digits, 0, scale + 1), scale + 1, "0")
+        text = pc.binary_join_element_wise(
+            sign.filter(has_exponent), pc.utf8_lpad(whole_digits, 1, "0"), pa.scalar("."), rounding_digits, ""
+        )
+        text = pc.if_else(
+            pc.less_equal(pc.utf8_length(whole_digits), max_whole_digits), text, pa.scalar(None, pa.string())
+        )
+        converted = rescaled(text.cast(pa.decimal256(_WIDE_PRECISION, scale + 1)), target)
+        decimals = pc.replace_with_mask(decimals, has_exponent, converted)
+    return pc.if_else(texts.is_valid(), decimals, pa.scalar(None, decimals.type))
 
 
-def _shifted(whole: pa.Array, part: pa.Array, exponent: int) -> tuple[pa.Array, pa.Array]:
-    """Digits before and after the point, the point moved by ``exponent``."""
+def _shift_point(whole: pa.Array, part: pa.Array, exponent: int) -> tuple[pa.Array, pa.Array]:
+    """Return the digits before and after the decimal point, with the point moved by ``exponent``."""
     if exponent > 0:
         padded = pc.utf8_rpad(part, exponent, "0")
         digits = pc.binary_join_element_wise(whole, pc.utf8_slice_codeunits(padded, 0, exponent), "")
@@ -128,10 +140,12 @@ def _shifted(whole: pa.Array, part: pa.Array, exponent: int) -> tuple[pa.Array, 
 
 
 def from_decimal(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
-    """Whole numbers: cut at the point, and then the lowest bits, as `BigDecimal.longValue`; floats: the nearest."""
+    """Cast decimals: integers are truncated at the point and then to their lowest bits, as `BigDecimal.longValue`;
+    floats are the nearest ones.
+    """
     if target.root in (TypeRoot.FLOAT, TypeRoot.DOUBLE):
         return array.cast(pa.string()).cast(to_arrow(target))
-    whole = pc.trunc(array).cast(pa.decimal128(_WIDEST, 0)).fill_null(0)
+    whole = pc.trunc(array).cast(pa.decimal128(_MAX_PRECISION, 0)).fill_null(0)
     return with_nulls_of(decimal_limbs(whole)[1].astype(_DTYPES[target.root]), array, to_arrow(target))
 
 

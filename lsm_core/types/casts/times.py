@@ -1,4 +1,6 @@
-"""Casts among dates, times, timestamps and seconds; instants are counted in whole milliseconds and nanoseconds inside one, as in Java."""
+"""Casts between dates, times, timestamps and seconds; as in Java, instants are milliseconds plus nanoseconds of a
+millisecond.
+"""
 
 from __future__ import annotations
 
@@ -20,60 +22,85 @@ I64 = npt.NDArray[np.int64]
 
 
 def _parts(array: pa.Array) -> tuple[I64, I64]:
-    """Milliseconds since the epoch, rounded down, and nanoseconds since then."""
+    """Return milliseconds since the epoch, rounded down, and the remaining nanoseconds."""
     values = filled_values(array.cast(pa.timestamp(array.type.unit)).cast(pa.int64()))
     per = _PER_MILLI[array.type.unit]
     return np.floor_divide(values, per), np.mod(values, per) * (1_000_000 // per)
 
 
 def instants(array: pa.Array, millis: I64, nanos: I64, target: DataType) -> pa.Array:
-    """Timestamps of ``target``, cut to its precision. Raises what :func:`uncut` raises."""
+    """Return timestamps, truncated to the precision of ``target``.
+
+    Args:
+        array: the source values, for nulls and messages.
+        millis: milliseconds since the epoch.
+        nanos: nanoseconds of the millisecond.
+        target: the timestamp type.
+
+    Returns:
+        The timestamps.
+
+    Raises:
+        CastError: Arrow cannot represent a value in nanoseconds.
+    """
     precision = target.precision or 0
     if precision < 3:
-        # Digits of milliseconds are cut towards 1970, others down.
+        # Digits of milliseconds are truncated towards 1970, others downwards.
         millis = millis - np.fmod(millis, 10 ** (3 - precision))
     if precision > 3:
-        # Java leaves a fraction alone that has no more digits than the precision: 999 ns in microseconds is below one.
+        # Java keeps a fraction that is smaller than 10^precision as a number, for example 999 ns with precision 6.
         of_second = np.mod(millis, 1000) * 1_000_000 + nanos
         nanos = np.where(of_second < 10**precision, nanos, nanos - nanos % 10 ** (9 - precision))
     return uncut(array, millis, nanos, target)
 
 
 def uncut(array: pa.Array, millis: I64, nanos: I64, target: DataType) -> pa.Array:
-    """Timestamps of ``target``, as fine as its unit is.
+    """Return timestamps with the full resolution of ``target``'s unit.
 
-    Raises CastError naming the value of ``array`` (whence they come) that Arrow cannot hold in nanoseconds.
+    Args:
+        array: the source values, for nulls and messages.
+        millis: milliseconds since the epoch.
+        nanos: nanoseconds of the millisecond.
+        target: the timestamp type.
+
+    Returns:
+        The timestamps.
+
+    Raises:
+        CastError: Arrow cannot represent a value in nanoseconds; the message names it.
     """
     kind = to_arrow(target)
-    per = _PER_MILLI[kind.unit]
-    parts = nanos // (1_000_000 // per)
-    limit, rest = divmod(np.iinfo(np.int64).max, per)
-    refuse(array, (millis > limit) | ((millis == limit) & (parts > rest)) | (millis < -limit), target)
-    values = millis if per == 1 else millis * per + parts
+    units_per_milli = _PER_MILLI[kind.unit]
+    parts = nanos // (1_000_000 // units_per_milli)
+    max_millis, max_parts = divmod(np.iinfo(np.int64).max, units_per_milli)
+    refuse(
+        array, (millis > max_millis) | ((millis == max_millis) & (parts > max_parts)) | (millis < -max_millis), target
+    )
+    values = millis if units_per_milli == 1 else millis * units_per_milli + parts
     return with_nulls_of(values, array, pa.int64()).cast(pa.timestamp(kind.unit)).cast(kind)
 
 
 def between_timestamps(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
-    """Other precision, with or without time zone."""
+    """Change the precision or the time zone semantics."""
     return instants(array, *_parts(array), target)
 
 
 def from_seconds(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
-    """Whole seconds since the epoch; Java multiplies without looking for overflow."""
+    """Convert whole seconds since the epoch; like Java, without overflow checks."""
     with np.errstate(over="ignore"):
         millis = filled_values(array.cast(pa.int64())) * np.int64(1000)
     return instants(array, millis, np.zeros_like(millis), target)
 
 
 def to_seconds(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
-    """Whole seconds since the epoch, cut towards it; INT wraps around."""
+    """Convert to whole seconds since the epoch, truncated towards it; INT wraps around."""
     millis = _parts(array)[0]
     seconds = (millis - np.fmod(millis, 1000)) // 1000
     return with_nulls_of(seconds.astype(np.int32 if target.root is TypeRoot.INT else np.int64), array, to_arrow(target))
 
 
 def to_date(array: pa.Array, source: DataType, _target: DataType) -> pa.Array:
-    """The day; without a time zone Java cuts towards 1970, so the last day before it is lost."""
+    """Convert to days. Without a time zone Java truncates towards 1970, so the last day before it is lost."""
     millis = _parts(array)[0]
     if source.root is TypeRoot.TIMESTAMP:
         days = (millis - np.fmod(millis, DAY_MILLIS)) // DAY_MILLIS
@@ -83,19 +110,19 @@ def to_date(array: pa.Array, source: DataType, _target: DataType) -> pa.Array:
 
 
 def to_time(array: pa.Array, _source: DataType, _target: DataType) -> pa.Array:
-    """Milliseconds of the day (Java gives negative ones before 1970, which no time can be)."""
+    """Convert to milliseconds of the day (Java returns negative ones before 1970, which a time cannot be)."""
     millis = np.mod(_parts(array)[0], DAY_MILLIS)
     return with_nulls_of(millis.astype(np.int32), array, pa.int32()).cast(pa.time32("ms"))
 
 
 def from_date(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
-    """Midnight."""
+    """Convert to midnight of the day."""
     millis = filled_values(array.cast(pa.int32())).astype(np.int64) * DAY_MILLIS
     return instants(array, millis, np.zeros_like(millis), target)
 
 
 def from_time(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
-    """That time on the first day of 1970, milliseconds whatever the precision says."""
+    """Convert to that time on 1970-01-01, in milliseconds for every precision."""
     millis = filled_values(array.cast(pa.int32())).astype(np.int64)
     return uncut(array, millis, np.zeros_like(millis), target)
 

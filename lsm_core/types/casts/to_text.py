@@ -1,4 +1,6 @@
-"""Values as Java prints them, whole columns at once: numbers, times, and nested values in brackets; lengths cut or padded."""
+"""Values in Java's text form, for whole columns: numbers, times, and nested values in brackets; lengths truncated or
+padded.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,15 @@ from lsm_core.types.data_type import MAX_LENGTH, DataType, TypeRoot
 from lsm_core.types.nesting import compact, list_of
 
 _UNIT_DIGITS: Final = {"ms": 3, "us": 6, "ns": 9}
-_WIDEST: Final = 38
+_MAX_PRECISION: Final = 38
 _NESTED: Final = frozenset({TypeRoot.ARRAY, TypeRoot.MAP, TypeRoot.ROW})
 _BINARIES: Final = frozenset({TypeRoot.BINARY, TypeRoot.VARBINARY})
 
 
 def cast(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
-    """Anything as text. CHAR(n) is padded with blanks, CHAR(n) and VARCHAR(n) are cut; nested values and bytes are not."""
+    """Convert any value to text: CHAR(n) is padded with blanks, CHAR(n) and VARCHAR(n) are truncated, except nested
+    values and bytes.
+    """
     text = printed(array, source)
     if source.root in _NESTED or source.root in _BINARIES:
         return text
@@ -30,7 +34,7 @@ def cast(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
 
 
 def printed(array: pa.Array, source: DataType) -> pa.Array:
-    """Values of ``source`` as STRING."""
+    """Return values of ``source`` as STRING."""
     root = source.root
     if root in (TypeRoot.FLOAT, TypeRoot.DOUBLE):
         return float_column(array)
@@ -42,22 +46,22 @@ def printed(array: pa.Array, source: DataType) -> pa.Array:
         text = array.cast(pa.timestamp(array.type.unit)).cast(pa.string())
         precision = source.precision or 0
         surplus = _UNIT_DIGITS[array.type.unit] - precision
-        # Without digits of the fraction its point goes too.
+        # Without fraction digits the decimal point is removed too.
         return pc.utf8_slice_codeunits(text, 0, -surplus if precision else -surplus - 1) if surplus else text
     if root in _BINARIES:
         return _bytes(array)
     if root in (TypeRoot.ARRAY, TypeRoot.MAP):
         array = compact(array)
     if root is TypeRoot.ARRAY and source.element is not None:
-        return _between("[", _joined(array, printed(array.values, source.element)), "]")
+        return _enclose("[", _join_elements(array, printed(array.values, source.element)), "]")
     if root is TypeRoot.MAP and source.key is not None and source.value is not None:
         keys, items = _or_null(printed(array.keys, source.key)), _or_null(printed(array.items, source.value))
-        return _between("{", _joined(array, pc.binary_join_element_wise(keys, items, " -> ")), "}")
+        return _enclose("{", _join_elements(array, pc.binary_join_element_wise(keys, items, " -> ")), "}")
     if root is TypeRoot.ROW:
         fields = [_or_null(printed(array.field(i), field.type)) for i, field in enumerate(source.fields)]
         inner = pc.binary_join_element_wise(*fields, ", ") if fields else pa.repeat("", len(array))
-        return pc.if_else(array.is_valid(), _between("{", inner, "}"), pa.scalar(None, pa.string()))
-    if pa.types.is_nested(array.type):  # Java lets arrays of these be declared text, and then cannot read them
+        return pc.if_else(array.is_valid(), _enclose("{", inner, "}"), pa.scalar(None, pa.string()))
+    if pa.types.is_nested(array.type):  # Java allows this type change, but cannot read the values
         raise CastError(f"values of {source.with_nullable(nullable=True)} cannot be shown as text")
     return array.cast(pa.string())
 
@@ -66,11 +70,11 @@ def _or_null(texts: pa.Array) -> pa.Array:
     return texts.fill_null("null") if texts.null_count else texts
 
 
-def _joined(array: pa.Array, texts: pa.Array) -> pa.Array:
+def _join_elements(array: pa.Array, texts: pa.Array) -> pa.Array:
     return pc.binary_join(list_of(array, _or_null(texts), pa.list_(pa.string())), ", ")
 
 
-def _between(before: str, texts: pa.Array, after: str) -> pa.Array:
+def _enclose(before: str, texts: pa.Array, after: str) -> pa.Array:
     return pc.binary_join_element_wise(pa.scalar(before), texts, pa.scalar(after), "")
 
 
@@ -87,10 +91,10 @@ def _bytes(array: pa.Array) -> pa.Array:
 
 
 def _decimals(array: pa.Array) -> pa.Array:
-    """`BigDecimal.toPlainString`: all digits of the scale, never an exponent."""
+    """Return the text of `BigDecimal.toPlainString`: all digits of the scale, never an exponent."""
     scale = array.type.scale
     whole = pa.Array.from_buffers(
-        pa.decimal128(_WIDEST, 0), len(array), array.buffers(), array.null_count, array.offset
+        pa.decimal128(_MAX_PRECISION, 0), len(array), array.buffers(), array.null_count, array.offset
     ).cast(pa.string())
     if not scale:
         return whole
@@ -101,7 +105,7 @@ def _decimals(array: pa.Array) -> pa.Array:
 
 
 def _times(array: pa.Array, precision: int) -> pa.Array:
-    """`HH:MM:SS`, then the digits of the fraction that are not trailing zeros, one at least; none at precision 0."""
+    """Return `HH:MM:SS` with a fraction without trailing zeros, at least one digit; no fraction with precision 0."""
     text = array.cast(pa.string())
     seconds = pc.utf8_slice_codeunits(text, 0, 8)
     if not precision:
@@ -112,18 +116,18 @@ def _times(array: pa.Array, precision: int) -> pa.Array:
 
 
 def to_binary(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
-    """Texts and bytes as bytes: BINARY(n) is padded with zeros, BINARY(n) and VARBINARY(n) are cut."""
-    found = array.cast(pa.binary())
+    """Convert texts and bytes to bytes: BINARY(n) is padded with zeros, BINARY(n) and VARBINARY(n) are truncated."""
+    values = array.cast(pa.binary())
     length = target.length or MAX_LENGTH
     if length < MAX_LENGTH:
-        found = pc.binary_slice(found, 0, length)
+        values = pc.binary_slice(values, 0, length)
     if target.root is not TypeRoot.BINARY:
-        return found
-    short = np.asarray(pc.less(pc.binary_length(found), length).fill_null(fill_value=False))
+        return values
+    short = np.asarray(pc.less(pc.binary_length(values), length).fill_null(fill_value=False))
     if not short.any():
-        return found
+        return values
     zeros = pa.scalar(bytes(length), pa.binary())
-    return pc.binary_slice(pc.binary_join_element_wise(found, zeros, pa.scalar(b"")), 0, length)
+    return pc.binary_slice(pc.binary_join_element_wise(values, zeros, pa.scalar(b"")), 0, length)
 
 
 __all__ = ["cast", "printed", "to_binary"]

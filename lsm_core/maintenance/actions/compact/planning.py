@@ -74,7 +74,7 @@ def plan_compaction(
     if idle is not None and snapshot is not None:
         named, chosen = chosen, idle_partitions(store, snapshot, idle, now)
         chosen = chosen if named is None else [one for one in chosen if one in set(named)]
-    followed = paimon_version.told(store.options, store.version_found)
+    followed = paimon_version.describe_version(store.options, store.version_found)
     arguments = {
         "full": full,
         "partitions": None if chosen is None else " ".join(sorted(p.hex() for p in chosen)),
