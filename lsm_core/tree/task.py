@@ -164,7 +164,7 @@ class _PlanBuilder:
             for file in sections[0][0].files:
                 self.upgrade(file)
         elif sections:
-            # Sections follow each other in key order, so their n-th runs form one run; the widest section has most runs.
+            # Sections follow each other in key order, so their n-th runs form one run; the widest section has most.
             merged_runs = ([run for run in runs if run is not None] for runs in zip_longest(*sections))
             self.rewrites.append(
                 tuple(SortedRun(tuple(file for run in runs for file in run.files)) for runs in merged_runs)

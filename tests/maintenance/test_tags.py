@@ -286,7 +286,7 @@ def test_a_tag_of_a_snapshot_that_expires_meanwhile_is_taken_back(
         return made
 
     monkeypatch.setattr(tags, "made_now", slow)
-    with pytest.raises(SnapshotNotFound, match="expired while tag 'a' was made"):
+    with pytest.raises(SnapshotNotFound, match="expired while tag 'a' was created"):
         table.apply(plan)
     assert table.tags() == {}
 
