@@ -67,7 +67,7 @@ def upsert(df: DataFrame | Rows, table: Any, *, merge_schema: Catalog | None = N
     """
     frame = spark_frame(df)
     store = store_of(table, active_session() if frame is None else frame.sparkSession)
-    row_changes.require_upsert(store, store.schema.field_names)
+    row_changes.require_upsert(store)
     return write_table(df if frame is None else frame, store, merge_schema=merge_schema)
 
 

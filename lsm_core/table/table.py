@@ -241,13 +241,14 @@ class Table(Readable):
         """Insert rows, each in place of the row with its primary key.
 
         Args:
-            data: rows as in :meth:`write`; columns may be left out in partial-update and aggregation tables only.
+            data: rows as in :meth:`write`. Columns that are left out take their default or null, as in :meth:`write`; in
+                partial-update and aggregation tables what is there stays.
 
         Returns:
             The id of the snapshot, or None without rows.
 
         Raises:
-            UnsupportedFeature: new rows do not replace old ones in this table, or columns are missing.
+            UnsupportedFeature: new rows do not replace old ones in this table.
             InvalidData: a value does not fit.
         """
         from lsm_core.write import row_changes

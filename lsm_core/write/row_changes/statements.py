@@ -5,7 +5,7 @@ A change that the merge engine cannot represent is refused before anything is re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -157,7 +157,7 @@ def merge_rows(
 
 
 def upsert_rows(store: TableStore, data: Rows) -> int | None:
-    """Insert rows, each in place of the row with its key; with partial-update, missing columns keep their values.
+    """Insert rows, each in place of the row with its key; missing columns take their default or null (partial-update: they stay).
 
     Returns:
         The id of the snapshot, or None without rows.
@@ -170,7 +170,7 @@ def upsert_rows(store: TableStore, data: Rows) -> int | None:
     """
     require_writable(store)
     rows = as_rows(data, store.name)
-    require_upsert(store, rows.schema.names)
+    require_upsert(store)
     with TableWrite(store) as writer:
         writer.write(rows)
         messages = writer.prepare_commit()
@@ -274,7 +274,7 @@ def _require_update(store: TableStore, columns: Mapping[str, Any]) -> None:
         raise UnsupportedFeature(f"UPDATE of a table with merge engine {options.merge_engine}", store.name)
 
 
-def require_upsert(store: TableStore, columns: Iterable[str]) -> None:
+def require_upsert(store: TableStore) -> None:
     """Raise UnsupportedFeature unless new rows replace the rows of their key or are merged into them."""
     if not store.schema.primary_keys:
         raise UnsupportedFeature("upserts into a table without primary key", store.name)
@@ -282,13 +282,6 @@ def require_upsert(store: TableStore, columns: Iterable[str]) -> None:
     if engine == "first-row":
         raise UnsupportedFeature(
             "upserts into a table with merge engine first-row, which keeps what is there", store.name
-        )
-    incoming = set(columns)
-    left_out = [name for name in store.schema.field_names if name not in incoming]
-    if left_out and engine == "deduplicate":
-        names = ", ".join(f"'{name}'" for name in left_out)
-        raise UnsupportedFeature(
-            f"upserts without all columns ({names}) unless the merge engine is partial-update", store.name
         )
 
 
