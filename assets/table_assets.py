@@ -95,8 +95,9 @@ def layout_asset(card: TableCard, warehouse_path: str) -> dg.AssetsDefinition:
 
 
 def layout_graph(table: str, name: str) -> dg.GraphDefinition:
-    """Return the five ops of one table's layout as a graph; all tables share them, except ``apply``, which has a pool
-    per table.
+    """Return the five ops of one table's layout as a graph.
+
+    All tables share the ops, except ``apply``, which has a pool per table.
     """
     return named_graph(_common_graph(), name, {_APPLY: apply_op(table)})
 

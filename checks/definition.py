@@ -1,5 +1,4 @@
-"""Declaration of checks: all checks of one asset as one op that runs the selected ones, stored by partition or for the
-table.
+"""Declaration of checks: all checks of one asset as one op that runs the selected ones.
 
 There is one op per table and asset, whose function, inputs and resources Dagster inspects once for all tables. One op
 per check would take a third of the loading time of a warehouse with thousands of tables.

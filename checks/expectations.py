@@ -1,5 +1,4 @@
-"""Check `expectations`: great-expectations suites over a bounded sample of a table's merged rows, or over all rows in
-Spark.
+"""Check `expectations`: great-expectations suites over a bounded sample of merged rows, or over all rows in Spark.
 
 The suites come from the table's schema and the policy. Rows of sampled keys are compared with the table's history
 (`checks.merge_expectations`). Each batch has a suite and a checkpoint; with a folder for Data Docs they write their
@@ -315,8 +314,7 @@ def rows_batch(card: TableCard, frame: Any, declared: Sequence[Expectation] = ()
 
 
 def merged_batches(warehouse: WarehouseResource, card: TableCard, spark: SparkResource | None = None) -> list[Batch]:
-    """Return rows of sampled keys for comparison with the table's history: of the newest snapshot and the newest
-    compaction.
+    """Return rows of sampled keys of the newest snapshot and the newest compaction, to compare with the history.
 
     Args:
         warehouse: the warehouse of the table.

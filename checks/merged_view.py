@@ -34,8 +34,9 @@ def merged_view_result(
     partition: str | None,
     others: Sequence[str] = (),
 ) -> dg.AssetCheckResult:
-    """Compare the last published snapshot of a partition with the previous one; after a failure a tag keeps the old
-    files.
+    """Compare the last published snapshot of a partition with the previous one.
+
+    After a failure a tag keeps the old files.
 
     Args:
         instance: Dagster instance.
@@ -72,9 +73,7 @@ def merged_view_result(
 
 
 def _differing_snapshot(evaluation: dg.AssetCheckEvaluation) -> int | None:
-    """Return the snapshot that differs from the previous one, or None if the evaluation does not block or does not name
-    it.
-    """
+    """Return the snapshot that differs from the previous one, or None if the evaluation names none or passes."""
     if evaluation.passed or evaluation.severity != dg.AssetCheckSeverity.ERROR:
         return None
     value = evaluation.metadata.get(names.COMPARED)

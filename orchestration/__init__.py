@@ -1,5 +1,4 @@
-"""Platform: a Dagster code location in which every table and partition is an asset, maintained by sensors, ops and
-checks.
+"""Platform: a Dagster code location with assets, checks, sensors and jobs for every table and partition.
 
 Rooms, low to high: ``names``, ``table_card`` and ``health`` (names, description and state of a table); ``policies``,
 ``resources``, ``partitions``, ``metadata`` and ``blocked``; ``ops`` (observe, plan, apply, verify, record;

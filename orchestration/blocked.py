@@ -130,9 +130,7 @@ def blocking_failure(
 def newest_comparison(
     instance: dg.DagsterInstance, layout: dg.AssetKey, partition: str | None
 ) -> dg.AssetCheckEvaluation | None:
-    """Return the newest evaluation of merged_view_unchanged that applies to a partition (None: a table without
-    partitions).
-    """
+    """Return the newest evaluation of merged_view_unchanged for a partition (None: an unpartitioned table)."""
     return _newest_evaluation(instance, _blocking_checks(layout, names.MERGED_VIEW_CHECK), partition)
 
 

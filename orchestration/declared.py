@@ -1,6 +1,4 @@
-"""Declarations of the policy file about a table's assets: owners, group, tags, freshness and lineage outside the
-warehouse.
-"""
+"""Declarations of the policy file about a table's assets: owners, group, tags, freshness and lineage."""
 
 from __future__ import annotations
 

@@ -215,8 +215,7 @@ def defs() -> dg.Definitions:
 
 
 def wanted_assets(environment: Mapping[str, str]) -> frozenset[dg.AssetKey] | None:
-    """Return the assets that this process needs: those of its run, or of its job; none for a job that opens its tables
-    itself.
+    """Return the assets that this process needs: those of its run or job; none for a job that opens its tables itself.
 
     Returns:
         The asset keys, or None for all: the assets are unknown, or the process executes no run.

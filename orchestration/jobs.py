@@ -123,9 +123,7 @@ def resume_job() -> dg.JobDefinition:
 
 
 def warehouse_jobs() -> dict[str, dg.JobDefinition]:
-    """Return the other jobs over many tables by name; retention, expectations and the ranking have functions of their
-    own.
-    """
+    """Return the jobs over many tables by name, except retention, expectations and the ranking."""
     return {
         names.MAINTAIN_JOB: _job(
             names.MAINTAIN_JOB,

@@ -128,9 +128,7 @@ class WarmRunLauncher(DefaultRunLauncher):
 
 
 def _run_variables(run: DagsterRun) -> dict[str, str]:
-    """Return environment variables for the run's code location: its selected assets, or else its job
-    (`definitions.defs`).
-    """
+    """Return environment variables for the run's code location: its assets, or else its job (`definitions.defs`)."""
     keys = {*(run.asset_selection or ()), *(check.asset_key for check in run.asset_check_selection or ())}
     if keys:
         partitioned = (

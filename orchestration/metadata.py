@@ -149,8 +149,9 @@ _ALWAYS_PLOTTED = frozenset(
 
 
 def plotted_metadata(health: TableHealth) -> dict[str, dg.MetadataValue]:
-    """Return the plotted numbers of `health_metadata`, for the report of each commit: Dagster stores 150 bytes per
-    number.
+    """Return the plotted numbers of `health_metadata`, for the report of each commit.
+
+    Dagster stores 150 bytes per number.
     """
     return {name: value for name, value in health_metadata(health).items() if name in _ALWAYS_PLOTTED}
 

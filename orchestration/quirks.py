@@ -1,5 +1,4 @@
-"""Workarounds for Dagster, and all imports of its private modules except those of the launcher, which extends a private
-class.
+"""Workarounds for Dagster, and all imports of its private modules except those of the launcher.
 
 Covers postponed annotations, and warnings about beta and preview features.
 """
@@ -90,8 +89,7 @@ def named_graph(template: dg.GraphDefinition, name: str, ops: Mapping[str, dg.Op
 
 
 class _SharedRequirements:
-    """Mixin for definitions over `named_op` and `named_graph`: their resource requirements are computed once per
-    template.
+    """Mixin for definitions over `named_op` and `named_graph`: resource requirements are computed once per template.
 
     Dagster's error about a missing resource then names the first definition of the template.
     """
@@ -138,8 +136,9 @@ def early_features() -> Iterator[None]:
 def partitions_ever_failed(
     instance: dg.DagsterInstance, checks: Collection[dg.AssetCheckKey]
 ) -> list[tuple[dg.AssetCheckKey, str]]:
-    """Return each check with every partition for which it ever failed, by one query; Dagster's API reads one check at a
-    time.
+    """Return each check with every partition for which it ever failed, by one query.
+
+    Dagster's API reads one check at a time.
 
     A storage that is no SQL database returns none.
     """

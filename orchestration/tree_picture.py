@@ -1,5 +1,4 @@
-"""Picture of an LSM tree before and after a change: the levels of every changed bucket, as an SVG image for Dagster's
-Markdown.
+"""Picture of an LSM tree before and after a change: the levels of every changed bucket, as an SVG image.
 
 The image is embedded as a data URL, so the page neither executes nor loads anything of it. All text in it is escaped,
 because partition names are untrusted.

@@ -30,7 +30,12 @@ class Answer:
 
 
 def expected(table: str, tick: str) -> Answer:
-    """Return the right answer of a table at a tick (`T0` .. `T3`), from the scenario's expected.json."""
+    """Return the right answer of a table, from the scenario's expected.json.
+
+    Args:
+        table: name of the table.
+        tick: name of the tick, `T0` .. `T3`.
+    """
     entry = json.loads((_REFERENCE / "expected.json").read_text())["ticks"][tick][table]
     return Answer(int(entry["rows"]), str(entry["checksum"]))
 
@@ -79,8 +84,9 @@ def _text(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _sorted_texts(lists: pa.ListArray) -> pa.Array:
-    """Return each list as text: its elements sorted by their bytes and joined with commas, as their order does not
-    count.
+    """Return each list as text: its elements sorted by their bytes and joined with commas.
+
+    The order of elements in a list does not count.
     """
     elements, owner = lists.flatten(), pc.list_parent_indices(lists)
     order = pc.sort_indices(
@@ -128,5 +134,12 @@ def compacted_answer_of(table: Table, snapshot_id: int | None = None) -> Answer:
 
 
 def answer_of(table: pa.Table) -> Answer:
-    """Return the number of rows and the checksum of a table's rows."""
+    """Return the answer of a table.
+
+    Args:
+        table: all rows of the table.
+
+    Returns:
+        The number of rows and their checksum.
+    """
     return Answer(table.num_rows, checksum(table))

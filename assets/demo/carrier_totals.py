@@ -83,7 +83,8 @@ def totals_of(rows: pa.Table) -> pa.Table:
 def progress_path(warehouse: WarehouseResource) -> Path:
     """Return the file of the totals, next to the replay's state, in the folder that every demo empties.
 
-    Raises InvalidOption.
+    Raises:
+        InvalidOption: the warehouse has no replay state.
     """
     if not warehouse.replay_state:
         raise InvalidOption(REPLAY_VARIABLE, "", "a file: the demo's running totals are kept beside it")
@@ -91,7 +92,14 @@ def progress_path(warehouse: WarehouseResource) -> Path:
 
 
 def read_progress(path: Path) -> Progress:
-    """Return the progress of the last run; without a file, nothing was read yet. Raises CorruptFile."""
+    """Return the progress of the last run.
+
+    Returns:
+        The totals and the next snapshot; without a file, nothing was read yet.
+
+    Raises:
+        CorruptFile: the file is damaged.
+    """
     try:
         stored = pa.ipc.open_file(pa.BufferReader(path.read_bytes())).read_all()
         totals = stored.replace_schema_metadata(None)
@@ -152,9 +160,7 @@ def follow(table: Table, path: Path) -> tuple[Progress, Mapping[str, int]]:
 
 
 def newest_change(table: Table, following: int | None) -> int | None:
-    """Return the newest snapshot, from ``following`` on, in which a compaction wrote changes; None if there is nothing
-    to read.
-    """
+    """Return the newest snapshot, from ``following`` on, in which a compaction wrote changes, or None."""
     store = table.store
     latest, first = snapshots.latest_id(store) or 0, snapshots.earliest_id(store) or 1
     for snapshot_id in range(latest, max(following or 1, first) - 1, -1):
@@ -165,10 +171,14 @@ def newest_change(table: Table, following: int | None) -> int | None:
 
 
 def compacted_totals(catalog: Catalog, following: int | None) -> pa.Table:
-    """Return the totals before snapshot ``following``, computed from the top level of the table itself.
+    """Return the totals before a snapshot, computed from the top level of the table itself.
 
     Every compaction of this table is a full one, so the top level is the compacted table; level 0 has no changelog
     yet.
+
+    Args:
+        catalog: catalog of the warehouse.
+        following: the snapshot, or None if nothing was read yet.
     """
     if following is None:
         return SCHEMA.empty_table()

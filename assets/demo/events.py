@@ -91,9 +91,7 @@ def commit_of(events: pa.Table, number: int) -> tuple[pa.Table, pa.Array]:
 
 
 def mix(numbers: npt.NDArray[np.int64], salt: int) -> npt.NDArray[np.int64]:
-    """Return h(n, salt), the scenario's 32-bit mixer, of every row number: int64 values in [0, 2^32), the same on every
-    machine.
-    """
+    """Return h(n, salt), the scenario's 32-bit mixer, of every row number: int64 values in [0, 2^32)."""
     x = (numbers.astype(np.uint64) * np.uint64(2654435761) + np.uint64(salt * 2246822519)) & _MASK
     x ^= x >> np.uint64(16)
     x = (x * np.uint64(2146121005)) & _MASK

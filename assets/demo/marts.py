@@ -1,5 +1,4 @@
-"""Three marts over the demo's tables: questions about flights, answered by reading the tables like any user, as
-Markdown.
+"""Three marts over the demo's tables: questions about flights, answered by reading the tables like any user.
 
 They depend on the tables' data assets, so commits of writers make them stale and compactions do not.
 """

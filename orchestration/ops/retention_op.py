@@ -27,9 +27,7 @@ RETENTION: Final = ("expire_partitions", "expire_tags", "expire_snapshots", "exp
 
 
 def _applies_to(store: TableStore, action: str, arguments: Mapping[str, int]) -> bool:
-    """Return whether retention covers the action: partitions expire only if the table's options or policy give their
-    age.
-    """
+    """Return whether retention covers the action: expiring partitions needs an age in the table's options or policy."""
     if action != "expire_partitions":
         return True
     has_age = "older_than_ms" in arguments or store.options.get("partition.expiration-time") is not None

@@ -62,8 +62,9 @@ REPAIRS: Final = frozenset(
 ReportChecks: TypeAlias = Callable[
     [dg.OpExecutionContext, WarehouseResource, TableStore, Verdict, Sequence[str | None]], None
 ]
-"""Evaluates the checks of a layout after a job materialised partitions of it (`checks.layout_checks.report_checks`, a
-layer above).
+"""Evaluates the checks of a layout after a job materialised partitions of it.
+
+Implemented by `checks.layout_checks.report_checks`, a layer above.
 """
 _TYPES: Final[Mapping[ArgumentKind, tuple[Any, Any]]] = {
     ArgumentKind.FLAG: (bool, False),

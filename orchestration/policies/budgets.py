@@ -61,9 +61,7 @@ class Budget:
         return replace(self, spent=self.spent + cost, at_work=at_work)
 
     def keeping_for(self, subject: str) -> Budget:
-        """Return a budget that reserves its bytes for a subject that they do not suffice for; the first reservation
-        stays.
-        """
+        """Return a budget that reserves its bytes for a subject; an earlier reservation stays."""
         return self if self.kept_for else replace(self, kept_for=subject)
 
 

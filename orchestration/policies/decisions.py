@@ -452,8 +452,9 @@ def _apply_hold(
     *,
     append_only: bool,
 ) -> Decision:
-    """Apply a pause or the hours of the policy to a decision. A critical backlog overrides both, and its text names the
-    override.
+    """Apply a pause or the hours of the policy to a decision.
+
+    A critical backlog overrides both, and its text names the override.
     """
     (reason, why), limit = hold, policy.watch.small_files_critical if append_only else policy.level0_critical
     level, files, _ = backlog_of([state], policy, append_only=append_only)
@@ -471,9 +472,7 @@ def _apply_hold(
 
 
 def _check_use(decision: Decision, subject: Subject, policy: Policy, now_ms: int) -> Decision:
-    """Decline a due decision if its partition is about to expire, or if merging only some runs would change query
-    results.
-    """
+    """Decline due work if its partition is about to expire, or if merging some runs would change query results."""
     state = subject.state
     if state is None:  # rows without a bucket are invisible to readers: they get one in any case
         return decision

@@ -33,8 +33,9 @@ _FORMER_CHECKS: Final = {"tree_invariants": "tree_is_valid"}
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
 EXPIRY_FLOOR_MS: Final = HOUR_MS
-"""Snapshots and changelogs younger than this may still be read by a query that began with them (the default of Paimon's
-`snapshot.time-retained`).
+"""Age below which snapshots and changelogs may still be read by a query that began with them.
+
+It is the default of Paimon's `snapshot.time-retained`.
 """
 DELETION_FLOOR_MS: Final = DAY_MS
 """Least age (ms) of files, tags and partitions that maintenance deletes without a person naming it.
@@ -112,7 +113,7 @@ Size: TypeAlias = Annotated[str | StrictInt, AfterValidator(_size)]
 Severity: TypeAlias = Literal["error", "warn"]
 Verification: TypeAlias = Literal["full", "sampled", "counts"]
 Approval: TypeAlias = Literal["required", "none"]
-_ExpiryAge: TypeAlias = Annotated[Duration, _at_least(EXPIRY_FLOOR_MS, "somebody may still read the newest snapshots")]
+_ExpiryAge: TypeAlias = Annotated[Duration, _at_least(EXPIRY_FLOOR_MS, "a query may still read the newest snapshots")]
 _TagAge: TypeAlias = Annotated[Duration, _at_least(DELETION_FLOOR_MS, "what a tag holds cannot be had again")]
 _PartitionAge: TypeAlias = Annotated[Duration, _at_least(DELETION_FLOOR_MS, "a day's data may still come")]
 _OrphanAge: TypeAlias = Annotated[

@@ -1,6 +1,4 @@
-"""Policy files: YAML parsing with line numbers, errors that name file, line and place, and the last valid state of a
-file.
-"""
+"""Policy files: YAML parsing with line numbers, precise errors, and the last valid state of a changed file."""
 
 from __future__ import annotations
 

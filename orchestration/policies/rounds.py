@@ -224,7 +224,7 @@ class Round:
         return [*_make_requests(chosen, declined), *upkeep], declined
 
     def why_not(self, store: TableStore, plan: MaintenancePlan) -> Declined | None:
-        """Return why a plan of this round must not be applied now, or None. The decision is made again from the current
+        """Return why a plan of this round must not be applied now, or None; the decision is made again from current
         state.
         """
         if plan.action not in {COMPACT, RECOVER}:

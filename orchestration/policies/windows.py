@@ -18,8 +18,9 @@ _TIME: Final = re.compile(r"([01]?[0-9]|2[0-4]):([0-5][0-9])")
 
 
 class Window(BaseModel):
-    """Hours of a day. If the end is not after the start, the window ends on the next day; `days` are the days it starts
-    on.
+    """Hours of a day; `days` are the days on which the window starts.
+
+    If the end is not after the start, the window ends on the next day.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)

@@ -59,11 +59,11 @@ class Settings:
 
     @staticmethod
     def from_environment(environment: Mapping[str, str] | None = None) -> Settings:
-        """Read the settings from ``DREDGE_SENSOR_SECONDS``, ``DREDGE_SENSOR_BUDGET``, ``DREDGE_WATCH_SECONDS`` and
-        others.
+        """Read the settings from the environment.
 
-        The others are ``DREDGE_SENSORS``, ``DREDGE_SCHEDULES``, ``DREDGE_DAGSTER_URL`` and the crons
-        (``DREDGE_RETENTION_CRON`` and so on).
+        The variables are ``DREDGE_SENSOR_SECONDS``, ``DREDGE_SENSOR_BUDGET``, ``DREDGE_WATCH_SECONDS``,
+        ``DREDGE_SENSORS``, ``DREDGE_SCHEDULES``, ``DREDGE_DAGSTER_URL`` and the crons (``DREDGE_RETENTION_CRON``
+        and so on).
 
         Raises:
             InvalidOption: a value is invalid; names the variable.
@@ -87,8 +87,10 @@ class Settings:
 
 
 def run_assets(environment: Mapping[str, str]) -> frozenset[dg.AssetKey] | None:
-    """Return the assets that this process has to materialise or check, or None outside runs and for runs that selected
-    none.
+    """Return the assets that this process has to materialise or check.
+
+    Returns:
+        The keys, or None outside runs and for runs that selected no assets.
     """
     text = environment.get(RUN_ASSETS_VARIABLE, "")
     return frozenset(map(dg.AssetKey, parse_json(text))) if text else None

@@ -90,8 +90,9 @@ class SparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         return [*self.submit, str(pipes_worker.__file__)]
 
     def driver_environment(self) -> dict[str, str]:
-        """Return variables for that command, so that spark-submit runs the script with this Python unless another is
-        configured.
+        """Return variables for that command, so that spark-submit runs the script with this Python.
+
+        Another Python that is configured wins.
 
         Its driver runs on this machine, and the ``python3`` of the PATH, Spark's default, may not have Dredge.
         """
@@ -143,8 +144,9 @@ class SparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         return self.pyspark().spark_session
 
     def task_runner(self) -> TaskRunner | None:
-        """Return the runner for tasks on Spark, whose session starts with the first task, or None to run them in this
-        process.
+        """Return the runner for tasks on Spark, or None to run them in this process.
+
+        The session starts with the first task.
         """
         return _LazySparkRunner(self.session) if self.uses_spark else None
 

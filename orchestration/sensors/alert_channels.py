@@ -83,9 +83,7 @@ class Channel(Protocol):
 
 @dataclass(frozen=True)
 class Webhook:
-    """POST of JSON with the members ``text`` (shown by chat services), ``warehouse``, ``new``, ``over`` and
-    ``standing``.
-    """
+    """POST of JSON with the members ``text`` (for chat services), ``warehouse``, ``new``, ``over`` and ``standing``."""
 
     address: str = field(repr=False)
 
@@ -131,8 +129,9 @@ class Webhook:
 
 @dataclass(frozen=True)
 class Mail:
-    """E-mail through an SMTP server: ``smtps://`` uses TLS from the start, ``smtp://`` switches to TLS if the server
-    supports it.
+    """E-mail through an SMTP server.
+
+    ``smtps://`` uses TLS from the start; ``smtp://`` switches to TLS if the server supports it.
     """
 
     server: str = field(repr=False)
@@ -171,10 +170,13 @@ class Mail:
 
 
 def channels_from(environment: Mapping[str, str] | None = None) -> list[Channel]:
-    """Return the alert channels of the environment.
+    """Return the alert channels that the environment configures.
 
     Webhooks come from ``DREDGE_ALERT_WEBHOOK``, e-mail from ``DREDGE_ALERT_EMAIL`` with ``DREDGE_ALERT_SMTP`` and
     ``DREDGE_ALERT_FROM``.
+
+    Args:
+        environment: variables, or None for those of this process.
 
     Raises:
         InvalidOption: a value is invalid; names the variable without its secret.

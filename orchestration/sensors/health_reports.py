@@ -1,5 +1,4 @@
-"""Events that the sensors report without a run when a table changed: new data, health numbers, healthy layouts and
-alerts.
+"""Events that sensors report without a run when a table changed: new data, health numbers, healthy layouts, alerts.
 
 A data asset is materialised here once per commit of a writer, with the snapshot as its data version, and never for a
 compaction. So automation conditions and freshness policies of downstream assets work, and maintenance triggers
@@ -43,9 +42,7 @@ _PASSES_AGAIN_SECONDS: Final = 86_400.0
 Reporting it at each commit would be a fifth of all that Dagster stores.
 """
 _FOLLOWED: Final = 200
-"""Most snapshots that are read one by one to find the partitions that writers changed; beyond that, all partitions
-count.
-"""
+"""Most snapshots that are read one by one to find the changed partitions; beyond that, all partitions count."""
 
 
 class HealthReporter:
@@ -70,8 +67,9 @@ class HealthReporter:
         return LastReports(instance, self._path, tables)
 
     def events(self, tables: Sequence[OpenTable], reports: LastReports) -> Iterator[AssetEvent]:
-        """Yield materialisations of changed data, health of changed layouts, and alerts; at most 100 partitions per
-        table and look.
+        """Yield materialisations of changed data, health of changed layouts, and alerts.
+
+        A look yields at most 100 partitions per table.
 
         A passing alert is repeated only above half of its limit, with a materialisation of the layout, or after a
         day.
@@ -132,9 +130,7 @@ class HealthReporter:
     def _written_partitions(
         self, table: OpenTable, reports: LastReports, data: dg.AssetKey, partitions: set[str]
     ) -> set[str]:
-        """Return the partitions whose data are to be materialised ("" for a whole table): those changed since the last
-        report.
-        """
+        """Return the partitions whose data changed since the last report ("" for a whole table), to be materialised."""
         missing = set(self._unfilled.get(table.name, ()))
         last = reports.materialised.get(data)
         version = extract_data_version_from_entry(last) if last is not None else None
@@ -230,9 +226,7 @@ class LastReports:
         return self.instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
 
     def backlog_passes(self, key: dg.AssetCheckKey) -> bool:
-        """Return whether the newest evaluation of an alert passed, within a day and after the last materialisation of
-        its layout.
-        """
+        """Return whether an alert's newest evaluation passed, within a day and after its layout's materialisation."""
         record, layout = self._backlogs.get(key), key.asset_key
         if record is None or record.event is None or record.status is not AssetCheckExecutionRecordStatus.SUCCEEDED:
             return False

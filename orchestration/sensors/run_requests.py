@@ -61,8 +61,9 @@ class RunDesk:
         self._suspended: dict[str, Suspension | None] = {}
 
     def budget(self, policies: Policies) -> Budget:
-        """Return the remaining budget: running tables and the expected bytes of runs that sensors started within the
-        last hour.
+        """Return the remaining budget of the tick.
+
+        Running tables count, and the expected bytes of runs that sensors started within the last hour.
         """
         return budget_left(self.instance, policies, self._at_work, wall_ms())
 
@@ -175,9 +176,7 @@ def _summarise_plan(plan: MaintenancePlan, *, full: bool) -> Planned:
 
 
 def _plan_changes_with_time(store: TableStore) -> bool:
-    """Return whether the same files may give another plan later: by time-based rules, or because rows, partitions or
-    deletes age.
-    """
+    """Return whether the same files may give another plan later, by time-based rules or the age of rows."""
     options = store.options
     deletes = bool(options.sequence_field) and options.tombstone_retention > 0
     return ages(store) or deletes or options.get("partition.expiration-time") is not None

@@ -1,6 +1,4 @@
-"""The two sensors that start compactions: sorted_run at a table's own trigger, idle_partition for partitions without
-writers.
-"""
+"""The two sensors that start compactions: sorted_run at the trigger, idle_partition for partitions without writers."""
 
 from __future__ import annotations
 

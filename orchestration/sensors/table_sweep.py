@@ -1,6 +1,4 @@
-"""Sweep over all tables that the table sensors share: tables in turn within a time budget, a line for each, and a
-cursor.
-"""
+"""Sweep of the table sensors: all tables in turn within a time budget, a line for each, and a cursor."""
 
 from __future__ import annotations
 

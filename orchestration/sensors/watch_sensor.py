@@ -301,8 +301,9 @@ def _digest(key: str) -> str:
 
 
 def _read_channels(text: str | None) -> dict[str, ChannelState]:
-    """Return the states of the channels by name; an unreadable cursor gives none, so that all findings are sent once
-    more.
+    """Return the states of the channels by name.
+
+    An unreadable cursor gives none, so that all findings are sent once more.
     """
     try:
         channels = parse_json(text or "{}").get("channels", {})

@@ -1,6 +1,4 @@
-"""`dredge demo`: a year of flights in small commits, maintained by a real Dagster with one shared Spark, answers
-checked.
-"""
+"""`dredge demo`: a year of flights in small commits, maintained by a real Dagster with one shared Spark."""
 
 from __future__ import annotations
 
@@ -153,9 +151,7 @@ def _show_links(story: Story, say: Callable[[str], None]) -> None:
 
 @contextmanager
 def _stop_on_signals() -> Iterator[None]:
-    """Raise KeyboardInterrupt on SIGTERM and SIGHUP, so that a terminated demo stops its processes like an interrupted
-    one.
-    """
+    """Raise KeyboardInterrupt on SIGTERM and SIGHUP, so that a terminated demo stops its processes."""
 
     def end(number: int, frame: FrameType | None) -> None:
         del number, frame

@@ -1,6 +1,4 @@
-"""Story of the demo on a running platform: replay to a tick, await sensors and runs, and compare all answers to the
-reference.
-"""
+"""Story of the demo on a running platform: replay to a tick, await sensors and runs, and compare all answers."""
 
 from __future__ import annotations
 
@@ -394,9 +392,7 @@ class Story:
         self._hold_totals("T4")
 
     def _hold_totals(self, tick: str) -> None:
-        """Check that the running totals of the stream job match the compacted table, or the whole table if level 0 is
-        empty.
-        """
+        """Check the stream's running totals against the compacted table, or the whole table if level 0 is empty."""
         table = self.warehouse.table(carrier_totals.TABLE)
         path = carrier_totals.progress_path(self.warehouse)
         for _ in _until(f"the stream of {carrier_totals.TABLE}"):

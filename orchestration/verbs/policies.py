@@ -119,9 +119,7 @@ def advise(warehouse: Warehouse, table: TableArgument, as_json: AsJson = False, 
 
 
 def explain_values(policies: Policies, table: str) -> list[dict[str, Any]]:
-    """Return the values that apply to a table, one row each: name in the file, value, text, origin, reason and
-    overridden places.
-    """
+    """Return the values that apply to a table, one row each: name, value, text, origin and reason."""
     applied = policies.of(table)
     rows = [_row(applied, name, value) for name, value in _values(applied).items()]
     for rule in applied.ages:
@@ -216,8 +214,7 @@ def notices() -> list[str]:
 
 
 def retention(*, unattended: bool, approved: bool) -> Round:
-    """Return the rules of `dredge maintain` from the policy file that ``DREDGE_POLICIES`` names, else from built-in
-    values.
+    """Return the rules of `dredge maintain` from the file in ``DREDGE_POLICIES``, else from built-in values.
 
     Only the byte budget applies: which tables are being compacted is known to Dagster alone.
 

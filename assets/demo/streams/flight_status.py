@@ -1,6 +1,4 @@
-"""Reports of three agencies about every flight (schedule, departure, arrival): late, wrong, corrected, repeated,
-withdrawn.
-"""
+"""Reports of three agencies about every flight: late, wrong, corrected, repeated and withdrawn ones."""
 
 from __future__ import annotations
 
