@@ -145,8 +145,11 @@ class DecisionScope(StrEnum):
 
 
 class Now(NamedTuple):
-    """Current time, epoch ms: of the table's clock, which tests may inject, and of the wall clock that Dagster uses for
-    runs.
+    """Current time of a decision.
+
+    Attributes:
+        table_ms: epoch ms of the table's clock, which tests may inject.
+        wall_ms: epoch ms of the wall clock, by which Dagster measures runs.
     """
 
     table_ms: int
