@@ -1,6 +1,6 @@
-"""Looking after tables: observe -> score -> plan -> apply -> verify -> record, from metadata, explained, and undoable.
+"""Maintenance of tables: observe, score, plan, apply, verify and record, from metadata, explained and reversible.
 
-The names are fetched when they are asked for: whoever lists actions and their flags does not pay for Arrow.
+Names are imported on first access, so that listing the actions and their flags does not import Arrow.
 """
 
 from __future__ import annotations

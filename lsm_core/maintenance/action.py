@@ -1,6 +1,6 @@
-"""What an action of maintenance is: its arguments, its plan as a value, what applying it answers, and the registry of all actions.
+"""Actions of maintenance: their arguments, plans as values, results of applying a plan, and the registry.
 
-Nothing here imports Arrow or reads a table, so that the command line can list actions and their flags at once.
+This module neither imports Arrow nor reads a table, so that the command line can list actions and their flags at once.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ BUILT_IN: Final = (
     "rollback_as_latest",
     "drop_partitions",
 )
-"""The registry: every name is a folder of `lsm_core/maintenance/actions` whose ``ACTION`` is that action."""
+"""Names of the built-in actions; each is a folder of `lsm_core/maintenance/actions` whose ``ACTION`` is the action."""
 
 PLAN_VERSION: Final = 1
 CODE_VERSION: Final = "dredge-0.1.0/plan-3"
-"""Part of every hash: a plan is applied by the code that made it, or not at all."""
+"""Part of every hash: a plan is applied only by the code version that made it."""
 
 PLAN_PROPERTY: Final = "dredge.plan"
-"""Snapshot property: hash of the plan whose application published it."""
+"""Snapshot property: hash of the plan whose application published the snapshot."""
 
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 Fact: TypeAlias = str | int | float | bool | None
@@ -64,7 +64,7 @@ _Item = TypeVar("_Item", bound="PlanItem")
 
 
 class ArgumentKind(StrEnum):
-    """What an argument of an action holds, and so how the command line reads it."""
+    """Type of an action's argument, which decides how the command line reads it."""
 
     FLAG = "flag"
     NUMBER = "number"
@@ -78,10 +78,16 @@ class ArgumentKind(StrEnum):
 
 @dataclass(frozen=True)
 class Argument:
-    """One argument of :meth:`Action.plan`: a bool, int, list of int, str, list of column names, list of partitions, or epoch ms.
+    """Argument of :meth:`Action.plan`.
 
-    ``flag``: how the command line calls it (default: ``--name``), ``aliases``: other flags that mean the same. An AGE is epoch ms in Python and an age such as "1 h" there; a TIME
-    (epoch ms) is not offered there. ``required`` ones have no default; the action's own verb takes them without their flag.
+    Attributes:
+        name: keyword of the argument.
+        kind: type of the value. An AGE is epoch ms in Python and an age such as "1 h" on the command line; a TIME
+            (epoch ms) is not offered there.
+        help: help text.
+        flag: flag on the command line, "" for ``--name``.
+        required: whether there is no default; the action's own verb takes such an argument without its flag.
+        aliases: other flags of the same meaning.
     """
 
     name: str
@@ -99,7 +105,13 @@ class Argument:
 
 @dataclass(frozen=True)
 class PlanItem(ABC):
-    """One thing that a plan does. ``item_kind`` names it in JSON; ``title`` and ``columns`` head the table that people see."""
+    """One step of a plan.
+
+    Attributes:
+        item_kind: name in JSON.
+        title: title of the table for people.
+        columns: headings of that table.
+    """
 
     item_kind: ClassVar[str]
     title: ClassVar[str]
@@ -107,22 +119,37 @@ class PlanItem(ABC):
 
     @abstractmethod
     def cells(self) -> tuple[Any, ...]:
-        """One row of the table under ``columns``: numbers and texts."""
+        """Return one row of the table under ``columns``: numbers and texts."""
 
     def to_object(self) -> dict[str, Any]:
-        """Plain JSON values, bytes as hex digits, all of which the plan's hash covers; :meth:`from_object` reads them back."""
+        """Return plain JSON values, bytes as hex digits, all covered by the plan's hash."""
         return {name: value.hex() if isinstance(value, bytes) else value for name, value in asdict(self).items()}
 
     @classmethod
     def from_object(cls, value: Mapping[str, Any]) -> Self:
-        """Read back :meth:`to_object`: bytes from hex digits. Raises KeyError, TypeError or ValueError for anything else."""
+        """Read the values of :meth:`to_object`, with bytes from hex digits.
+
+        Args:
+            value: the values.
+
+        Raises:
+            KeyError, TypeError, ValueError: the values are no item.
+        """
         coded = {field.name for field in fields(cls) if field.type in (bytes, "bytes")}
         return cls(**{name: bytes.fromhex(part) if name in coded else part for name, part in value.items()})
 
 
 @dataclass(frozen=True)
 class PlannedFile:
-    """A data file that a plan rewrites: apply requires it, on that level. ``size`` in bytes; ``deletes`` None = unknown."""
+    """Data file that a plan rewrites; applying requires it on this level.
+
+    Attributes:
+        name: name of the file.
+        level: level of the file.
+        size: bytes.
+        rows: stored rows.
+        deletes: stored deletes, None for unknown.
+    """
 
     name: str
     level: int
@@ -133,9 +160,12 @@ class PlannedFile:
 
 @dataclass(frozen=True)
 class RewriteItem(PlanItem):
-    """An item that replaces files of one partition: ``inputs``, all of which apply requires.
+    """Item that replaces files of one partition.
 
-    ``partition`` is the serialised BinaryRow of the manifest, ``partition_text`` Paimon's path of it ("" when unpartitioned).
+    Attributes:
+        partition: serialised BinaryRow of the manifest.
+        partition_text: Paimon's path of the partition ("" when unpartitioned).
+        inputs: files to replace; applying requires all of them.
     """
 
     partition: bytes
@@ -144,7 +174,14 @@ class RewriteItem(PlanItem):
 
     @classmethod
     def from_object(cls, value: Mapping[str, Any]) -> Self:
-        """Read back :meth:`to_object`: files from objects, tuples from lists, too. Raises KeyError, TypeError or ValueError."""
+        """Read the values of :meth:`to_object`, with files from objects and tuples from lists.
+
+        Args:
+            value: the values.
+
+        Raises:
+            KeyError, TypeError, ValueError: the values are no item.
+        """
         read: dict[str, Any] = {n: tuple(part) if isinstance(part, list) else part for n, part in value.items()}
         read["inputs"] = tuple(PlannedFile(**file) for file in read["inputs"])
         return super().from_object(read)
@@ -152,10 +189,15 @@ class RewriteItem(PlanItem):
 
 @dataclass(frozen=True)
 class Declined:
-    """Something the plan leaves alone, and why: ``subject`` is a bucket ("dt=1/bucket-0"), a file or a snapshot.
+    """Subject that a plan leaves unchanged, with the reason.
 
-    ``reason`` is a short code (`lsm_core.tree.DeclineReason`, "held", "stale", ...), ``text`` one sentence with its
-    numbers ("4 sorted runs < 5"), ``facts`` the numbers alone.
+    Attributes:
+        subject: a bucket ("dt=1/bucket-0"), a file or a snapshot.
+        reason: short code (`lsm_core.tree.DeclineReason`, "held", "stale", ...).
+        text: one sentence with its figures ("4 sorted runs < 5").
+        facts: the figures.
+        partition_text: Paimon's path of the partition.
+        bucket: number of the bucket, None for other subjects.
     """
 
     subject: str
@@ -168,7 +210,17 @@ class Declined:
 
 @dataclass(frozen=True)
 class PlanEstimate:
-    """What applying will cost: file bytes read and (at most) written, unmerged rows, files, tasks, seconds on one core."""
+    """Estimated cost of applying a plan.
+
+    Attributes:
+        bytes_in: file bytes read.
+        bytes_out: file bytes written at most.
+        bytes_freed: file bytes freed.
+        rows_in: stored rows read, unmerged.
+        files_in: files read.
+        tasks: number of tasks.
+        seconds: seconds on one core.
+    """
 
     bytes_in: int = 0
     bytes_out: int = 0
@@ -181,11 +233,23 @@ class PlanEstimate:
 
 @dataclass(frozen=True)
 class MaintenancePlan:
-    """A plan of one action for one table: made from metadata only, explained, hashed, applied exactly as it stands.
+    """Plan of one action for one table: made from metadata only, explained, hashed, applied unchanged.
 
-    ``base_snapshot`` None = the table is empty. ``options`` are the table options in force, ``arguments`` what the
-    caller asked for, ``created_ms`` epoch ms by the table's clock. Items and reasons name moments, never ages, so that the same plan
-    made again has the same hash.
+    Items and reasons name moments, never ages, so that the same plan made again has the same hash.
+
+    Attributes:
+        action: name of the action.
+        table: name of the table.
+        base_snapshot: newest snapshot at planning, None for an empty table.
+        items: steps of the plan.
+        declined: subjects that are left unchanged.
+        estimate: estimated cost.
+        options: table options in force.
+        arguments: arguments of the caller.
+        created_ms: time of planning (epoch ms, the table's clock).
+        code_version: version of the planning code.
+        read_back: whether the plan was read from text, which anyone may have written: its hash shows only that it is
+            whole.
     """
 
     action: str
@@ -199,11 +263,10 @@ class MaintenancePlan:
     created_ms: int = 0
     code_version: str = CODE_VERSION
     read_back: bool = field(default=False, compare=False)
-    """Whether the plan was read from text, which anybody may have written: its hash shows only that it is whole."""
 
     @cached_property
     def hash(self) -> str:
-        """Hex digest over all that a reader of the plan sees and that applying it acts on, but for the time at which it was made."""
+        """Hex digest over all that a reader of the plan sees and that applying uses, except the time of planning."""
         covered = self._object()
         del covered["created_ms"]
         text = json.dumps(covered, sort_keys=True, separators=(",", ":"))
@@ -217,7 +280,15 @@ class MaintenancePlan:
         arguments: Mapping[str, Fact],
         now_ms: int | None = None,
     ) -> MaintenancePlan:
-        """A plan for the table of ``store``, with its options in force, made at ``now_ms`` (default: its clock's time), of nothing yet."""
+        """Return a plan without items for the table of ``store``, with its options in force.
+
+        Args:
+            action: name of the action.
+            store: the table.
+            base_snapshot: newest snapshot, None for an empty table.
+            arguments: arguments of the caller.
+            now_ms: time of planning (epoch ms), None for the table's clock.
+        """
         created = store.clock.now_ms() if now_ms is None else now_ms
         return MaintenancePlan(
             action,
@@ -229,11 +300,15 @@ class MaintenancePlan:
         )
 
     def items_of(self, kind: type[_Item]) -> tuple[_Item, ...]:
-        """The items of one type, in the plan's order."""
+        """Return the items of one type, in the plan's order.
+
+        Args:
+            kind: type of the items.
+        """
         return tuple(item for item in self.items if isinstance(item, kind))
 
     def to_json(self) -> str:
-        """The whole plan, with its hash, as indented JSON."""
+        """Return the whole plan with its hash as indented JSON."""
         return json.dumps({"version": PLAN_VERSION, "hash": self.hash, **self._object()}, indent=2, ensure_ascii=False)
 
     def _object(self) -> dict[str, Any]:
@@ -254,8 +329,12 @@ class MaintenancePlan:
     def from_json(text: str) -> MaintenancePlan:
         """Read a plan back.
 
-        Raises CorruptFile when it is no plan, and PlanStale when its hash does not fit its content, or when it was written for an
-        action, by a version of the code, or with items that are not known here.
+        Args:
+            text: JSON of a plan.
+
+        Raises:
+            CorruptFile: the text is no plan.
+            PlanStale: the hash does not fit the content, or action, code version or an item is unknown.
         """
         table = ""
         try:
@@ -266,7 +345,7 @@ class MaintenancePlan:
             if value["action"] not in action_names():
                 raise PlanStale(f"it is for the action {value['action']!r}, which is not known here", table)
             if value["code_version"] != CODE_VERSION:
-                raise PlanStale(f"it was made by {value['code_version']}, this is {CODE_VERSION}; plan it anew", table)
+                raise PlanStale(f"it was made by {value['code_version']}, this is {CODE_VERSION}; plan it again", table)
             plan = MaintenancePlan(
                 action=value["action"],
                 table=table,
@@ -301,23 +380,33 @@ def _items(values: Iterable[Mapping[str, Any]], action: Action, table: str) -> I
 
 @dataclass(frozen=True)
 class Applied:
-    """That a plan was carried out: the snapshot that did it (None: the action makes none), when (epoch ms), and what tells of it."""
+    """Earlier application of a plan.
+
+    Attributes:
+        snapshot_id: its snapshot, None if the action makes none.
+        time_ms: its time (epoch ms).
+        told_by: source of this fact: a snapshot, a run of the ledger, or a trace of the action.
+    """
 
     snapshot_id: int | None
     time_ms: int
     told_by: str
 
     def text(self) -> str:
-        """For people: ``already applied, snapshot 7``."""
+        """Return for people: ``already applied, snapshot 7``."""
         return f"already applied, {self.told_by if self.snapshot_id is None else f'snapshot {self.snapshot_id}'}"
 
 
 @dataclass(frozen=True)
 class Report(ABC):
-    """What applying a plan did. ``seconds``: wall-clock time of the whole call; ``run_id``: its entry in the ledger, "" where it has none.
+    """Result of applying a plan.
 
-    ``applied_before``: nothing was done now, because somebody else (also at the same time) or an earlier call had applied the same
-    plan. ``left_alone``: the fields that list what was left alone, with the title that people see; ``undone``: what :attr:`failures` are.
+    Attributes:
+        left_alone: fields that list unchanged subjects, with their titles for people.
+        undone: description of :attr:`failures`.
+        seconds: wall-clock time of the whole call.
+        applied_before: earlier or concurrent application of the same plan, if nothing was done now.
+        run_id: id of the ledger entry, "" for none.
     """
 
     left_alone: ClassVar[Mapping[str, str]] = {"declined": "left alone"}
@@ -328,7 +417,7 @@ class Report(ABC):
 
     @property
     def changed(self) -> bool:
-        """Whether anything was done to the table: reports of actions that commit no snapshot say it in their own way."""
+        """Whether the table was changed; reports of actions without a snapshot override it."""
         return self.published is not None
 
     @property
@@ -338,68 +427,109 @@ class Report(ABC):
 
     @property
     def published(self) -> int | None:
-        """The snapshot that was committed (the field ``snapshot_id``); None where the action commits none or did nothing."""
+        """The committed snapshot (field ``snapshot_id``), None if the action commits none or did nothing."""
         number: int | None = getattr(self, "snapshot_id", None)
         return number
 
     @property
     def failures(self) -> Sequence[Declined]:
-        """What could not be done though nothing forbade it (the field ``failed``): the command line tells it, and fails."""
-        found: Sequence[Declined] = getattr(self, "failed", ())
-        return found
+        """Steps that failed though nothing forbade them (field ``failed``); the command line lists them and fails."""
+        failed: Sequence[Declined] = getattr(self, "failed", ())
+        return failed
 
     @abstractmethod
     def lines(self, table: str) -> list[str]:
-        """What was done, in a line or a few for people; ``table`` is its name."""
+        """Return one or more lines for people that describe the work done.
+
+        Args:
+            table: name of the table.
+        """
 
     def to_object(self) -> dict[str, Any]:
-        """The report as plain values (for JSON, ledgers and Dagster metadata)."""
+        """Return the report as plain values (for JSON, ledgers and Dagster metadata)."""
         return asdict(self)
 
     def numbers(self) -> dict[str, Any]:
-        """As :meth:`to_object` without the lists of what was left alone: what the ledger keeps."""
+        """Return the same without the lists of unchanged subjects, as the ledger keeps it."""
         return {name: value for name, value in self.to_object().items() if name not in self.left_alone}
 
     def declined_lists(self) -> dict[str, Sequence[Declined]]:
-        """What was left alone, by title."""
+        """Return the unchanged subjects by title."""
         return {title: getattr(self, name) for name, title in self.left_alone.items()}
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What :meth:`Action.apply` answers: the report, and the ledger's lines (one mapping a bucket, file or snapshot)."""
+    """Result of :meth:`Action.apply`.
+
+    Attributes:
+        report: the report.
+        lines: lines for the ledger, one mapping per bucket, file or snapshot.
+    """
 
     report: Report
     lines: Sequence[Mapping[str, Any]] = ()
 
 
 class Runner(Protocol):
-    """Executes the compaction tasks of a plan, here or elsewhere (Spark), and gives their results as they come."""
+    """Executor of a plan's compaction tasks, here or elsewhere (Spark), that yields results as they arrive."""
 
     def __call__(self, store: TableStore, tasks: Sequence[BucketTask], /) -> Iterable[BucketResult]:
-        """Results in any order, also of tasks that failed (`BucketResult.error`). What is raised ends the plan: results given before are deleted by the caller."""
+        """Execute tasks.
+
+        An exception ends the plan; the caller deletes the results received before.
+
+        Args:
+            store: the table.
+            tasks: the tasks.
+
+        Returns:
+            Results in any order, including failed tasks (`BucketResult.error`).
+        """
         ...
 
 
 @runtime_checkable
 class TaskRunner(Runner, Protocol):
-    """A runner that also does other work in parts, elsewhere and several at once."""
+    """Runner that also runs other work in parts, elsewhere and in parallel."""
 
     def slots(self) -> int:
-        """How many parts run at once. Asked only when there are parts to run, as a runner may have to start something to know."""
+        """Return the number of parts that run at once.
+
+        Called only when there are parts to run, as a runner may have to start a cluster to know it.
+        """
         ...
 
-    def run_parts(self, what: str, work: Callable[[bytes], bytes], parts: Sequence[bytes]) -> list[bytes]:
-        """The answers of ``work`` to ``parts``, in their order. It is importable there, and may be asked the same twice (a part is run again when
-        its worker dies). Raises the error of the first part that failed, once all have ended; SparkFailed naming ``what``.
+    def run_parts(self, activity: str, work: Callable[[bytes], bytes], parts: Sequence[bytes]) -> list[bytes]:
+        """Run ``work`` on every part.
+
+        Args:
+            activity: name of the work, for errors and progress.
+            work: function that the workers can import; it may run twice on a part whose worker died.
+            parts: input of each run.
+
+        Returns:
+            Results in the order of the parts.
+
+        Raises:
+            SparkFailed: a worker failed; it names ``activity``. Errors of the first failed part pass through, once all
+                parts have ended.
         """
         ...
 
 
 class Action(ABC):
-    """One kind of maintenance. ``verb``: its own verb on the command line, "" for none; ``commits``: applying it makes a snapshot;
-    ``runs_tasks``: its work can be done by tasks, so that :meth:`apply` makes use of a runner; ``plans_with_tasks``: so does :meth:`plan`,
-    which then takes it as the argument ``runner``.
+    """One kind of maintenance.
+
+    Attributes:
+        name: name of the action.
+        verb: its own verb on the command line, "" for none.
+        help: help text.
+        arguments: arguments of :meth:`plan`.
+        commits: whether applying it makes a snapshot.
+        runs_tasks: whether tasks can do its work, so that :meth:`apply` uses a runner.
+        plans_with_tasks: whether tasks can do the work of :meth:`plan`, which then takes the argument ``runner``.
+        one_of: names of arguments of which exactly one must be given.
     """
 
     name: ClassVar[str]
@@ -410,22 +540,43 @@ class Action(ABC):
     runs_tasks: ClassVar[bool] = False
     plans_with_tasks: ClassVar[bool] = False
     one_of: ClassVar[tuple[str, ...]] = ()
-    """Names of arguments of which exactly one must be given."""
 
     @abstractmethod
     def item_types(self) -> tuple[type[PlanItem], ...]:
-        """The types of items in its plans, in the order in which people see them."""
+        """Return the types of items in its plans, in display order."""
 
     @abstractmethod
     def plan(self, store: TableStore, **arguments: Any) -> MaintenancePlan:
-        """Plan from metadata only; ``arguments`` as declared. Raises InvalidOption and the like, and changes nothing."""
+        """Plan from metadata only; nothing is changed.
+
+        Args:
+            store: the table.
+            arguments: the declared arguments.
+
+        Raises:
+            InvalidOption: an argument is invalid. Further errors depend on the action.
+        """
 
     @abstractmethod
     def apply(self, store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> Outcome:
-        """Carry ``plan`` out. ``runner`` executes compaction tasks (None: this process does). Raises PlanStale and the like."""
+        """Carry out a plan.
+
+        Args:
+            store: the table.
+            plan: the plan.
+            runner: executor of compaction tasks, None for this process.
+
+        Raises:
+            PlanStale: the plan no longer fits. Further errors depend on the action.
+        """
 
     def plan_again(self, store: TableStore, plan: MaintenancePlan) -> MaintenancePlan:
-        """Plan with the arguments and at the time of ``plan``, but never at a time to come. Raises what :meth:`plan` raises."""
+        """Plan with the arguments and at the time of an earlier plan, but never at a future time.
+
+        Args:
+            store: the table.
+            plan: the earlier plan.
+        """
         declared = {argument.name for argument in self.arguments}
         arguments = {key: value for key, value in plan.arguments.items() if key in declared and value is not None}
         if "now_ms" in declared:
@@ -433,38 +584,77 @@ class Action(ABC):
         return self.plan(store, **arguments)
 
     def parts(self, plan: MaintenancePlan) -> tuple[MaintenancePlan, ...]:
-        """The plans that ``plan`` is carried out as, one after the other, each with a run of its own in the ledger: the plan itself for most."""
+        """Return the plans that ``plan`` is carried out as, in order, each with its own run in the ledger.
+
+        For most actions this is the plan itself.
+
+        Args:
+            plan: the plan.
+        """
         return (plan,)
 
     def report_of_parts(
         self, plan: MaintenancePlan, outcomes: Sequence[tuple[MaintenancePlan, Report | DredgeError]]
     ) -> Report:
-        """One report of all :meth:`parts` of ``plan``, at least one of which was carried out: of a plan that is its only part, that part's."""
-        ((_, told),) = outcomes
-        if isinstance(told, DredgeError):
-            raise told
-        return told
+        """Return one report for all :meth:`parts` of a plan, of which at least one was carried out.
+
+        Args:
+            plan: the plan.
+            outcomes: report or error of each part.
+        """
+        ((_, report),) = outcomes
+        if isinstance(report, DredgeError):
+            raise report
+        return report
 
     @abstractmethod
     def unchanged(self, plan: MaintenancePlan) -> Report:
-        """The report when nothing was done, because the plan turned out to be applied already."""
+        """Return the report for a plan that turned out to be applied already.
+
+        Args:
+            plan: the plan.
+        """
 
     def remarks(self, plan: MaintenancePlan) -> list[str]:
-        """Lines for people below the items of ``plan``."""
+        """Return lines for people below the items of a plan.
+
+        Args:
+            plan: the plan.
+        """
         return []
 
     def dry_run(self, plan: MaintenancePlan) -> Report:
-        """What applying ``plan`` would report; nothing is read or changed. Raises UnsupportedFeature where only applying tells."""
+        """Return the report that applying a plan would give; nothing is read or changed.
+
+        Args:
+            plan: the plan.
+
+        Raises:
+            UnsupportedFeature: the report is known only after applying.
+        """
         raise UnsupportedFeature(
             f"a report of {self.name} before it is applied; its plan says what it would do", plan.table
         )
 
     def fits(self, store: TableStore, plan: MaintenancePlan) -> bool:
-        """Whether applying ``plan`` could still do anything: an old saved plan is kept as long as it could. True where only applying tells."""
+        """Return whether applying a plan could still change anything; old saved plans are kept while it could.
+
+        Args:
+            store: the table.
+            plan: the plan.
+
+        Returns:
+            True where only applying can show it.
+        """
         return True
 
     def trace(self, store: TableStore, plan: MaintenancePlan) -> Applied | None:
-        """What an application of ``plan`` left in the table besides snapshots and ledger; None where there is nothing."""
+        """Return an application of a plan by traces in the table besides snapshots and ledger, or None.
+
+        Args:
+            store: the table.
+            plan: the plan.
+        """
         return None
 
 
@@ -472,38 +662,61 @@ _REGISTERED: Final[dict[str, Action]] = {}
 
 
 def register(action: Action) -> None:
-    """Make an action of another package known to facade, command line and platform. Raises InvalidOption for a name that is taken."""
+    """Register an action of another package for facade, command line and platform.
+
+    Args:
+        action: the action.
+
+    Raises:
+        InvalidOption: the name is taken.
+    """
     if action.name in action_names():
         raise InvalidOption("action", action.name, "a name that is free")
     _REGISTERED[action.name] = action
 
 
 def action_names() -> tuple[str, ...]:
-    """The names of all actions."""
+    """Return the names of all actions."""
     return (*BUILT_IN, *(name for name in _REGISTERED if name not in BUILT_IN))
 
 
 def find_action(name: str, table: str = "") -> Action:
-    """The action called ``name``. Raises InvalidOption naming those that exist."""
+    """Return the action with a name.
+
+    Args:
+        name: name of the action.
+        table: name of the table, for the error.
+
+    Raises:
+        InvalidOption: the action does not exist; it lists those that do.
+    """
     if name in BUILT_IN:
-        found: Action = import_module(f"lsm_core.maintenance.actions.{name}").ACTION
-        return found
+        action: Action = import_module(f"lsm_core.maintenance.actions.{name}").ACTION
+        return action
     if name not in _REGISTERED:
         raise InvalidOption("action", name, ", ".join(action_names()), table)
     return _REGISTERED[name]
 
 
 def all_actions() -> tuple[Action, ...]:
-    """All actions."""
+    """Return all actions."""
     return tuple(find_action(name) for name in action_names())
 
 
 def plan_maintenance(
     store: TableStore, action: str, runner: Runner | None = None, /, **arguments: Any
 ) -> MaintenancePlan:
-    """Plan ``action`` (:func:`action_names`) with its arguments. ``runner``: who does the work of planning that tasks can do (None: this process).
+    """Plan an action with its arguments.
 
-    Raises InvalidOption naming an action or an argument that does not exist or is missing, and what the action's planning raises.
+    Args:
+        store: the table.
+        action: name of the action (:func:`action_names`).
+        runner: executor for planning work that tasks can do, None for this process.
+        arguments: arguments of the action.
+
+    Raises:
+        InvalidOption: the action or an argument does not exist, or a required argument is missing. Errors of the
+            action's planning pass through.
     """
     chosen = find_action(action, store.name)
     known = [argument.name for argument in chosen.arguments]
@@ -517,12 +730,21 @@ def plan_maintenance(
 
 
 def bucket_name(partition_text: str, bucket: int) -> str:
-    """How plans, reports and ledgers name a bucket: "dt=1/bucket-0"."""
+    """Return the name of a bucket in plans, reports and ledgers: "dt=1/bucket-0".
+
+    Args:
+        partition_text: Paimon's path of the partition ("" when unpartitioned).
+        bucket: number of the bucket.
+    """
     return f"{partition_text}/bucket-{bucket}" if partition_text else f"bucket-{bucket}"
 
 
 def size_text(size: int) -> str:
-    """Bytes for people: ``52 KiB``."""
+    """Return bytes as text for people: ``52 KiB``.
+
+    Args:
+        size: bytes.
+    """
     value, unit = float(size), 0
     while value >= 1024 and unit < len(_UNITS) - 1:
         value, unit = value / 1024, unit + 1
@@ -530,7 +752,11 @@ def size_text(size: int) -> str:
 
 
 def facts_of(values: Mapping[str, object]) -> dict[str, Fact]:
-    """Facts as JSON can hold them: anything that is no plain value becomes its text."""
+    """Return facts as JSON values; other values become text.
+
+    Args:
+        values: the facts.
+    """
     return {
         name: value if isinstance(value, (str, int, float, bool)) or value is None else str(value)
         for name, value in values.items()

@@ -1,4 +1,4 @@
-"""Carry out a plan exactly as it stands, report what happened, and leave a line in the ledger, also for failures."""
+"""Application of plans: run a plan unchanged, report the result, and record the run in the ledger, failed runs too."""
 
 from __future__ import annotations
 
@@ -52,13 +52,25 @@ _WEAKEST_FIRST: Final = ("counts", "sampled", "full")
 def apply_plan(
     store: TableStore, plan: MaintenancePlan, runner: Runner | None = None, approved_by: str | None = None
 ) -> Report:
-    """Apply ``plan`` and record the run. ``runner`` executes compaction tasks (default: threads of this process, with V2).
+    """Apply a plan and record the run.
 
-    Returns the report of the plan's action. Where the same plan was applied before, or by somebody else at the same time, and nothing
-    was left to do, its ``applied_before`` says so. A plan of several commits (`commit_every`) is applied part by part, each with a run of its own in
-    the ledger; what failed is told by its report. Where plan and table say different things of `dredge.verification`, the stronger counts. Raises PlanStale when the plan was made for another table, other options or by other
-    code, and what the action raises (parts of the plan that no longer fit are skipped and reported where the action can do the rest).
-    Raises InvalidOption for what is no plan.
+    A plan of several commits (`commit_every`) is applied part by part, each with its own run in the ledger; its report
+    names failed parts. If plan and table differ in `dredge.verification`, the stronger one is used.
+
+    Args:
+        store: the table.
+        plan: the plan.
+        runner: executor of compaction tasks; None for threads of this process, with verification V2.
+        approved_by: name of the approver for the ledger.
+
+    Returns:
+        The report of the plan's action. If the same plan was applied before or concurrently and nothing was left to do,
+            its ``applied_before`` names that run. Parts of the plan that no longer fit are skipped and reported where
+            the action can do the others.
+
+    Raises:
+        PlanStale: the plan was made for another table, other options or by other code.
+        InvalidOption: ``plan`` is no plan. Errors of the action pass through.
     """
     if not isinstance(cast("object", plan), MaintenancePlan):
         accepted = "a MaintenancePlan, as plan_maintenance() and MaintenancePlan.from_json() give it"
@@ -70,12 +82,12 @@ def apply_plan(
     try:
         _require_same(store, plan)
         _require_planned(store, plan)
-        store = _verified_as_planned(store, plan)
+        store = _use_planned_verification(store, plan)
         action = find_action(plan.action, store.name)
         try:
             outcome = action.apply(store, plan, runner)
         except (CommitConflict, InvalidOption, PlanRefused, PlanStale):
-            # That the plan no longer fits because it was applied already is no failure.
+            # A plan that no longer fits because it was already applied is no failure.
             before = applied_before(store, plan)
             if before is None:
                 raise
@@ -110,9 +122,11 @@ def _apply_parts(
     runner: Runner | None,
     approved_by: str | None,
 ) -> Report:
-    """Apply the parts of ``plan`` as plans of their own; one that fails keeps no other from being done.
+    """Apply the parts of a plan as plans of their own; a failed part does not stop the others.
 
-    Raises CommitUnknown at once, and the error of the first part where all failed.
+    Raises:
+        CommitUnknown: at once.
+        DredgeError: the error of the first part, if all parts failed.
     """
     started = time.perf_counter()
     outcomes: list[tuple[MaintenancePlan, Report | DredgeError]] = []
@@ -125,14 +139,21 @@ def _apply_parts(
             _LOG.warning("a part of plan %s of table %s failed: %s", plan.hash, store.name, error)
             outcomes.append((part, error))
     first = outcomes[0][1]
-    if isinstance(first, DredgeError) and all(isinstance(told, DredgeError) for _, told in outcomes):
+    if isinstance(first, DredgeError) and all(isinstance(outcome, DredgeError) for _, outcome in outcomes):
         raise first
     report = find_action(plan.action).report_of_parts(plan, outcomes)
     return replace(report, seconds=round(time.perf_counter() - started, 3))
 
 
 def dry_run(plan: MaintenancePlan) -> Report:
-    """What applying ``plan`` would report; nothing is read or changed. Raises UnsupportedFeature for actions that cannot tell."""
+    """Return the report that applying a plan would give; nothing is read or changed.
+
+    Args:
+        plan: the plan.
+
+    Raises:
+        UnsupportedFeature: the action has no dry run.
+    """
     return find_action(plan.action, plan.table).dry_run(plan)
 
 
@@ -142,7 +163,7 @@ def _require_same(store: TableStore, plan: MaintenancePlan) -> None:
     if plan.table != store.name:
         raise PlanStale(f"it was made for table {plan.table}, not {store.name}")
     if plan.code_version != CODE_VERSION:
-        raise PlanStale(f"it was made by {plan.code_version}, this is {CODE_VERSION}; plan it anew", store.name)
+        raise PlanStale(f"it was made by {plan.code_version}, this is {CODE_VERSION}; plan it again", store.name)
     now, then = dict(store.options.raw), dict(plan.options)
     changed = sorted(key for key in {*now, *then} - {_VERIFICATION} if now.get(key) != then.get(key))
     if changed:
@@ -151,10 +172,10 @@ def _require_same(store: TableStore, plan: MaintenancePlan) -> None:
 
 
 def _require_planned(store: TableStore, plan: MaintenancePlan) -> None:
-    """Refuse a plan that deletes what its action could not have planned in this table.
+    """Refuse a plan that deletes files that its action could not have planned in this table.
 
-    The paths of every plan are held against the files that a table has. Of a plan that was read back from text, whose hash
-    anybody can compute, the action also plans again, and what is still there must be in both.
+    The paths of every plan are checked against the files that a table has. For a plan read from text, whose hash anyone
+    can compute, the action also plans again; every existing file to delete must be in both plans.
 
     Raises:
         PlanStale: the plan names another file; nothing is changed.
@@ -169,7 +190,7 @@ def _require_planned(store: TableStore, plan: MaintenancePlan) -> None:
         raise PlanStale(f"it is no plan that {plan.action} makes: {error}", store.name) from error
     if not plan.read_back or plan.action == "trash":  # a sweep deletes what deletion records name, which are checked
         return
-    if applied_before(store, plan) is not None:  # the action itself says what is left to do
+    if applied_before(store, plan) is not None:  # the action itself finds the remaining work
         return
     again = find_action(plan.action, store.name).plan_again(store, plan)
     known = {item.path for item in again.items_of(DeleteItem)} | {item.subject for item in again.declined}
@@ -183,8 +204,8 @@ def _require_planned(store: TableStore, plan: MaintenancePlan) -> None:
         )
 
 
-def _verified_as_planned(store: TableStore, plan: MaintenancePlan) -> TableStore:
-    """The table with the verification that the plan was made with, where that is stronger: neither changes what the plan does."""
+def _use_planned_verification(store: TableStore, plan: MaintenancePlan) -> TableStore:
+    """Return the table with the plan's verification if that is stronger; it does not change the plan's work."""
     planned = plan.options.get(_VERIFICATION, "full")
     stronger = planned in _WEAKEST_FIRST and _WEAKEST_FIRST.index(planned) > _WEAKEST_FIRST.index(
         store.options.verification
@@ -201,7 +222,7 @@ def _record(
     error: Exception | None,
     seconds: float,
 ) -> None:
-    """Write the run down."""
+    """Write the run to the ledger."""
     report = None if outcome is None else outcome.report
     entry = LedgerEntry(
         run_id=run_id,

@@ -1,6 +1,7 @@
-"""Tags that are made by themselves when something was committed, and their number (Java `TagAutoCreation`, `TagBatchCreation`).
+"""Automatic creation of tags after commits, and the limit of their number (Java `TagAutoCreation`, `TagBatchCreation`).
 
-What is due is derived from the table alone, never from a process's memory: whoever commits next makes what an interrupted one left out.
+Due tags are derived from the table alone, never from a process's memory: the next commit makes tags that an interrupted
+process left out.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ _MINUTE: Final = 60_000
 
 
 def make_automatic_tags(store: TableStore, *, batch: bool) -> list[str]:
-    """Make the tags that are due after a commit, and delete those beyond `tag.num-retained-max`.
+    """Create the tags that are due after a commit, and delete those beyond `tag.num-retained-max`.
 
     Args:
         store: the table.
-        batch: whether the commit was one of a batch job (`tag.automatic-creation` = batch tags those alone).
+        batch: whether a batch job made the commit (`tag.automatic-creation` = batch tags only those).
 
     Returns:
         Names of the new tags.
@@ -46,14 +47,18 @@ def make_automatic_tags(store: TableStore, *, batch: bool) -> list[str]:
     mode = store.options.tag_creation
     if mode == "none" or (mode == "batch" and not batch):
         return []
-    made = _of_batch(store) if mode == "batch" else _of_periods(store)
-    if made and store.options.tag_retained_max is not None:
-        _let_go(store)
-    return made
+    created = _tag_batch(store) if mode == "batch" else _tag_periods(store)
+    if created and store.options.tag_retained_max is not None:
+        _delete_surplus_tags(store)
+    return created
 
 
 def make_tags_after_compaction(store: TableStore) -> None:
-    """Make the tags that are due after a compaction job, which is done whatever becomes of them: errors are logged and in the ledger."""
+    """Create the tags that are due after a compaction job; errors are logged, recorded, and do not fail the job.
+
+    Args:
+        store: the table.
+    """
     try:
         make_automatic_tags(store, batch=False)
     except Exception as error:  # noqa: BLE001  (a caller who saw it would take the compaction for failed)
@@ -61,8 +66,8 @@ def make_tags_after_compaction(store: TableStore) -> None:
         record_failure(store, "create_tag", error)
 
 
-def _let_go(store: TableStore) -> None:
-    """Delete the tags beyond their number, and tell the ledger."""
+def _delete_surplus_tags(store: TableStore) -> None:
+    """Delete the tags beyond their number, and record it in the ledger."""
     plan = plan_tag_expiry(store, by_time=False)
     if not plan.items:
         return
@@ -81,8 +86,8 @@ def _let_go(store: TableStore) -> None:
     write_entry(store, entry)
 
 
-def _of_batch(store: TableStore) -> list[str]:
-    """One tag a day, or of the name that `tag.batch.customized-name` says, is moved to the newest snapshot."""
+def _tag_batch(store: TableStore) -> list[str]:
+    """Move the tag of the day, or of `tag.batch.customized-name`, to the newest snapshot."""
     newest = snapshots.latest(store)
     if newest is None:
         return []
@@ -92,8 +97,8 @@ def _of_batch(store: TableStore) -> list[str]:
     return [name] if report.changed else []
 
 
-def _of_periods(store: TableStore) -> list[str]:
-    """Of the snapshots since the last automatic tag those get one that are the first after the end of a period."""
+def _tag_periods(store: TableStore) -> list[str]:
+    """Tag the snapshots since the last automatic tag that are the first after the end of a period."""
     periods = tags.periods(store)
     if periods is None:
         return []
@@ -106,23 +111,23 @@ def _of_periods(store: TableStore) -> list[str]:
     for snapshot, moment in _candidates(store, periods, following, after):
         if following is not None and moment - int(options.get("tag.creation-delay")) < following + periods.length:
             continue
-        this = periods.previous(moment)
+        period = periods.previous(moment)
         if options.get("tag.automatic-completion") and following is not None:
-            this = following
-        name = periods.name_of(this)
+            period = following
+        name = periods.name_of(period)
         if tags.create(store, name, tags.made_now(store, snapshot, options.tag_time_retained)):
             made.append(name)
-        following = this + periods.length
+        following = period + periods.length
     return made
 
 
 def _candidates(
     store: TableStore, periods: TagPeriods, following: int | None, after: int
 ) -> Iterator[tuple[Snapshot, int]]:
-    """Snapshots newer than ``after``, oldest first, and their times: without an automatic tag all, else those that may be due.
+    """Yield snapshots newer than ``after`` with their times, oldest first: all, or those that may be due.
 
-    Times of snapshots grow, so behind the first that is not due, looking back, no other is: a commit reads one or two, however long a
-    period lasts.
+    All are candidates while there is no automatic tag. Times of snapshots grow, so no snapshot before the first that is
+    not due, going back, can be due: a commit reads one or two, however long a period is.
     """
     ids = [number for number in snapshots.list_ids(store) if number > after]
     due: list[tuple[Snapshot, int]] = []
@@ -139,7 +144,10 @@ def _candidates(
 
 
 def _time_of(store: TableStore, snapshot: Snapshot) -> int | None:
-    """The wall clock at a snapshot: when it was committed, here; or its watermark, in `sink.watermark-time-zone`. None without one."""
+    """Return the wall-clock time of a snapshot, or None if it has no watermark and needs one.
+
+    It is the local commit time, or the watermark in `sink.watermark-time-zone`.
+    """
     if store.options.tag_creation == "process-time":
         return snapshot.time_millis + local_offset_ms(snapshot.time_millis)
     mark = snapshot.watermark
@@ -147,7 +155,11 @@ def _time_of(store: TableStore, snapshot: Snapshot) -> int | None:
 
 
 def _offset(store: TableStore, moment: int) -> int:
-    """How far (ms) `sink.watermark-time-zone` is ahead of UTC then. Raises InvalidOption for a zone that nobody knows."""
+    """Return the offset (ms) of `sink.watermark-time-zone` from UTC at a moment.
+
+    Raises:
+        InvalidOption: the zone is unknown.
+    """
     key = "sink.watermark-time-zone"
     name = str(store.options.get(key)).strip()
     if name in ("UTC", "GMT", "Z", "UT"):

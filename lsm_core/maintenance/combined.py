@@ -1,8 +1,8 @@
-"""Maintenance of many tables as one plan: ranked, bounded, each table a commit of its own, and begun again where it stopped.
+"""Maintenance of many tables as one plan: ranked, limited, one commit per table, and resumable.
 
-The plan of each table is saved with that table, under its hash; this plan names them in their order. What is done is never written down a
-second time: each table tells whether its plan was applied (`record.applied_before`), so that a combined plan can be applied as often as
-anybody likes, after a crash too.
+The plan of each table is saved with that table under its hash; the combined plan lists them in order. No second record
+of the progress exists: each table shows whether its plan was applied (`record.applied_before`), so a combined plan can
+be applied any number of times, also after a crash.
 """
 
 from __future__ import annotations
@@ -36,16 +36,22 @@ from lsm_core.progress import reached, stage
 
 _VERSION: Final = 1
 ROUTINE: Final = ("compact", "expire_snapshots", "trash")
-"""What a table is looked after by where nothing else is asked for, in this order."""
+"""Default actions for a table, in this order."""
 MODES: Final = ("divided", "combined")
-"""Ways to take many tables, in Paimon's words: each by itself, by name, or all by one plan, the worst first."""
+"""Ways to process many tables, in Paimon's words: each by itself, by name, or all by one plan, worst first."""
 Opening = Callable[[str], TableStore]
-"""Opens a table by its name. Raises what opening raises."""
+"""Function that opens a table by its name; its errors pass through."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one combined plan may do at most: bytes read by compactions, tables touched, and seconds, foreseen and spent. None: no limit."""
+    """Limits of one combined plan; None: no limit.
+
+    Attributes:
+        max_bytes: bytes read by compactions.
+        max_tables: number of tables.
+        max_seconds: forecast seconds at planning, elapsed seconds when applied.
+    """
 
     max_bytes: int | None = None
     max_tables: int | None = None
@@ -54,9 +60,14 @@ class Limits:
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be planned for a table: an action with its arguments.
+    """Action to plan for a table.
 
-    ``turn``: its place among compactions, the least first; None for what comes after them. ``score`` of what it mends (0 to 100), None: that of the table's buckets.
+    Attributes:
+        table: name of the table.
+        action: name of the action.
+        arguments: arguments of the action.
+        turn: place among compactions, smallest first; None for actions after them.
+        score: score of the need (0 to 100), None for that of the table's buckets.
     """
 
     table: str
@@ -67,22 +78,46 @@ class Request:
 
 
 class Rules(Protocol):
-    """Who decides what may be done to which table, and when, besides the tables' own options: a platform's policies, say."""
+    """Source of further rules besides the tables' options, for example a platform's policies."""
 
     def requests(
         self, names: Iterable[str], open_table: Opening, actions: Sequence[str]
     ) -> tuple[Sequence[Request], Sequence[Declined]]:
-        """Return what is to be planned of ``actions`` for the tables ``names``, and a line for everything that is left alone."""
+        """Return the requests for the tables, and a line for everything that is skipped.
+
+        Args:
+            names: names of the tables.
+            open_table: function that opens a table.
+            actions: names of the actions.
+        """
         ...
 
     def why_not(self, store: TableStore, plan: MaintenancePlan) -> Declined | None:
-        """Return why a plan is not to be applied now, None when it may be."""
+        """Return the reason why a plan must not be applied now, or None if it may be.
+
+        Args:
+            store: the table.
+            plan: the plan.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class CombinedItem:
-    """One table's plan: ``score`` of its buckets before a compaction (0 to 100), bytes of files, seconds on one core."""
+    """Plan of one table. Bytes are of files, seconds of one core.
+
+    Attributes:
+        table: name of the table.
+        action: name of the action.
+        plan_hash: hash of the table's plan.
+        base_snapshot: newest snapshot at planning.
+        score: score of its buckets before a compaction (0 to 100).
+        bytes_in: bytes read.
+        bytes_freed: bytes freed.
+        tasks: number of tasks.
+        seconds: forecast time.
+        reason: reason of the first item of the plan.
+    """
 
     table: str
     action: str
@@ -98,9 +133,16 @@ class CombinedItem:
 
 @dataclass(frozen=True)
 class CombinedPlan:
-    """Plans of many tables in the order in which they are applied; ``declined`` tells of every table or action that is left alone, and why.
+    """Plans of many tables in the order of their application.
 
-    ``pattern`` and ``actions`` as asked for, ``created_ms`` epoch ms.
+    Attributes:
+        pattern: pattern of table names, as requested.
+        actions: names of the actions, as requested.
+        items: the plans.
+        declined: every skipped table or action with the reason.
+        limits: limits of the plan.
+        created_ms: time of planning (epoch ms).
+        code_version: version of the planning code.
     """
 
     pattern: str
@@ -113,18 +155,18 @@ class CombinedPlan:
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """The tables of all items, each once, in their order."""
+        """Names of the tables of all items, each once, in order."""
         return tuple(dict.fromkeys(item.table for item in self.items))
 
     @cached_property
     def hash(self) -> str:
-        """Hex digest over everything but the time at which it was made."""
+        """Hex digest over everything but the time of planning."""
         covered = self._object()
         del covered["created_ms"]
         return hashlib.sha256(json.dumps(covered, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:32]
 
     def to_json(self) -> str:
-        """The whole plan, with its hash, as indented JSON."""
+        """Return the whole plan with its hash as indented JSON."""
         return json.dumps({"version": _VERSION, "hash": self.hash, **self._object()}, indent=2, ensure_ascii=False)
 
     def _object(self) -> dict[str, Any]:
@@ -132,11 +174,19 @@ class CombinedPlan:
 
     @staticmethod
     def from_json(text: str) -> CombinedPlan:
-        """Read a plan back. Raises CorruptFile when it is none, PlanStale when it was changed or made by another version."""
+        """Read a plan back.
+
+        Args:
+            text: JSON of a plan.
+
+        Raises:
+            CorruptFile: the text is no plan.
+            PlanStale: the plan was changed, or made by another version.
+        """
         try:
             value = parse_json(text, unique=True)
             if value["version"] != _VERSION or value["code_version"] != CODE_VERSION:
-                raise PlanStale(f"it was made by {value['code_version']}, this is {CODE_VERSION}; plan it anew")
+                raise PlanStale(f"it was made by {value['code_version']}, this is {CODE_VERSION}; plan it again")
             plan = CombinedPlan(
                 pattern=str(value["pattern"]),
                 actions=tuple(value["actions"]),
@@ -156,7 +206,18 @@ class CombinedPlan:
 
 @dataclass(frozen=True)
 class CombinedLine:
-    """What became of one item: ``outcome`` is "done", "already" (applied before), "nothing", "stale", "failed", "later" (beyond a limit) or "declined" (the rules forbid it now)."""
+    """Result of one item.
+
+    Attributes:
+        table: name of the table.
+        action: name of the action.
+        outcome: "done", "already" (applied before), "nothing", "stale", "failed", "later" (beyond a limit) or
+            "declined" (the rules forbid it now).
+        text: description.
+        snapshot_id: published snapshot, None for none.
+        run_id: id of the ledger entry, "" for none.
+        seconds: wall-clock time.
+    """
 
     table: str
     action: str
@@ -169,7 +230,13 @@ class CombinedLine:
 
 @dataclass(frozen=True)
 class CombinedReport:
-    """What applying a combined plan did, a line an item; ``seconds`` wall-clock time of all."""
+    """Results of applying a combined plan.
+
+    Attributes:
+        plan_hash: hash of the plan.
+        lines: one line per item.
+        seconds: wall-clock time of all items.
+    """
 
     plan_hash: str
     lines: tuple[CombinedLine, ...] = ()
@@ -186,7 +253,7 @@ class CombinedReport:
         return tuple(line for line in self.lines if line.outcome in {"failed", "later"})
 
     def to_object(self) -> dict[str, Any]:
-        """The report as plain values."""
+        """Return the report as plain values."""
         return asdict(self)
 
 
@@ -201,13 +268,24 @@ def plan_combined(
     save: bool = True,
     rules: Rules | None = None,
 ) -> CombinedPlan:
-    """Plan ``actions`` for all tables, worst first, within ``limits``; ``save``: keep each table's plan with it, for `apply_combined`.
+    """Plan actions for all tables, worst first, within limits.
 
-    ``rules`` say what is planned, and in which turn (None: everything, as the tables' options say).
+    Compactions come first, in the turn of the rules, else by the table's score, then by bytes; actions that only free
+    files follow by bytes. A table that cannot be opened or planned is a line of ``declined``. Memory holds one table's
+    plan, and a line per table.
 
-    Compactions come first, in the turn of the rules, else by the table's score, then by bytes; what only frees files follows by bytes. A table that cannot be opened or
-    planned is a line of ``declined``. In memory is one table's plan at a time, and a line a table. Raises InvalidOption for an unknown action
-    and for one that cannot be planned without arguments.
+    Args:
+        names: names of the tables.
+        open_table: function that opens a table.
+        pattern: pattern of the names, for the plan.
+        actions: names of the actions.
+        limits: limits of the plan, None for none.
+        created_ms: time of planning (epoch ms).
+        save: save each table's plan with it, for `apply_combined`.
+        rules: further rules for requests and their order, None to plan everything by the tables' options.
+
+    Raises:
+        InvalidOption: an action is unknown or requires arguments.
     """
     bounds = limits or Limits()
     chosen = list(dict.fromkeys(actions))
@@ -220,37 +298,41 @@ def plan_combined(
     if rules is not None:
         requests, left = rules.requests(names, open_table, chosen)
         declined += left
-    found: list[tuple[CombinedItem, Request]] = []
-    for one in requests:
-        item = _planned(one, open_table, declined, save=False)
-        found += [] if item is None else [(item, one)]
-    order = sorted(found, key=lambda pair: _rank(*pair))
-    within, beyond = _bounded([item for item, _ in order], bounds)
+    ranked_items: list[tuple[CombinedItem, Request]] = []
+    for request in requests:
+        item = _plan_table(request, open_table, declined, save=False)
+        ranked_items += [] if item is None else [(item, request)]
+    order = sorted(ranked_items, key=lambda pair: _rank(*pair))
+    within, beyond = _select_within_limits([item for item, _ in order], bounds)
     if save:
-        asked = {id(item): one for item, one in order}
-        kept = (_planned(asked[id(item)], open_table, declined, save=True) for item in within)
+        requests_by_item = {id(item): request for item, request in order}
+        kept = (_plan_table(requests_by_item[id(item)], open_table, declined, save=True) for item in within)
         within = [item for item in kept if item is not None]
     return CombinedPlan(pattern, tuple(chosen), tuple(within), (*declined, *beyond), bounds, created_ms)
 
 
-def _planned(one: Request, open_table: Opening, declined: list[Declined], *, save: bool) -> CombinedItem | None:
-    """The line of a table's plan, kept with the table (``save``); None, and a line of ``declined``, where it would do nothing or cannot be made."""
-    action = one.action
+def _plan_table(request: Request, open_table: Opening, declined: list[Declined], *, save: bool) -> CombinedItem | None:
+    """Return the line of a table's plan, saved with the table (``save``).
+
+    Returns:
+        None, with a line added to ``declined``, if the plan has nothing to do or fails.
+    """
+    action = request.action
     try:
-        store = open_table(one.table)
-        plan = plan_maintenance(store, action, **one.arguments)
+        store = open_table(request.table)
+        plan = plan_maintenance(store, action, **request.arguments)
         if not plan.items:
             if not save:
-                declined.append(Declined(one.table, "nothing", f"{action}: nothing to do", {"action": action}))
+                declined.append(Declined(request.table, "nothing", f"{action}: nothing to do", {"action": action}))
             return None
-        score = one.score
+        score = request.score
         if score is None:
             score, _ = score_of(health(store) if action == "compact" else [])
         if save:
             save_plan(store, plan)
     except Exception as error:  # noqa: BLE001  (one table stops no other)
         text = f"{action}: {type(error).__name__}: {error}"
-        declined.append(Declined(one.table, "failed", text, {"action": action}))
+        declined.append(Declined(request.table, "failed", text, {"action": action}))
         return None
     cost = plan.estimate
     return CombinedItem(
@@ -267,20 +349,23 @@ def _planned(one: Request, open_table: Opening, declined: list[Declined], *, sav
     )
 
 
-def _rank(item: CombinedItem, asked: Request) -> tuple[Any, ...]:
-    turn = (0, asked.turn) if asked.turn is not None else (1, 0)
+def _rank(item: CombinedItem, request: Request) -> tuple[Any, ...]:
+    turn = (0, request.turn) if request.turn is not None else (1, 0)
     return (*turn, -item.score, -item.bytes_freed, -item.bytes_in, item.table, item.action)
 
 
-def _bounded(ranked: Sequence[CombinedItem], limits: Limits) -> tuple[list[CombinedItem], list[Declined]]:
-    """Items in their order as long as the sums stay within the limits; one that is too much keeps no smaller one behind it from its turn."""
+def _select_within_limits(ranked: Sequence[CombinedItem], limits: Limits) -> tuple[list[CombinedItem], list[Declined]]:
+    """Select items in order within the limits; an item that is too large does not block smaller ones."""
     within: list[CombinedItem] = []
     beyond: list[Declined] = []
     size, seconds, tables = 0, 0.0, set[str]()
     for item in ranked:
         why = ""
         if limits.max_bytes is not None and size + item.bytes_in > limits.max_bytes:
-            why = f"{size_text(item.bytes_in)} more than {size_text(size)} are beyond max_bytes {size_text(limits.max_bytes)}"
+            why = (
+                f"{size_text(item.bytes_in)} more than {size_text(size)} "
+                f"are beyond max_bytes {size_text(limits.max_bytes)}"
+            )
         elif limits.max_seconds is not None and seconds + item.seconds > limits.max_seconds:
             why = f"{item.seconds:.1f} s more than {seconds:.1f} s are beyond max_seconds {limits.max_seconds:g}"
         elif limits.max_tables is not None and len(tables | {item.table}) > limits.max_tables:
@@ -303,10 +388,19 @@ def apply_combined(
     tell: Callable[[CombinedLine], None] | None = None,
     rules: Rules | None = None,
 ) -> CombinedReport:
-    """Apply the plan of every table in its order, each by itself; ``tell`` gets each line as soon as it is known, and ``rules`` are asked before each.
+    """Apply the plan of every table in order, each by itself.
 
-    An item that was applied before, by an earlier call or by anybody else, is told and not done again; one that fails, or whose table changed, is a line and
-    stops no other. Once ``max_seconds`` are over the rest waits for the next call. ``runner`` executes compaction tasks.
+    An item that was applied before, by an earlier call or another process, is reported and not repeated. One that
+    fails, or whose table changed, is a line and stops no other. Once ``max_seconds`` are over the other items wait for
+    the next call.
+
+    Args:
+        plan: the combined plan.
+        open_table: function that opens a table.
+        approved_by: name of the approver for the ledgers.
+        runner: executor of compaction tasks, None for this process.
+        tell: callback that gets each line as soon as it is known.
+        rules: further rules, asked before each item.
     """
     started = time.monotonic()
     lines: list[CombinedLine] = []
@@ -350,9 +444,9 @@ def _apply_item(
         return line("failed", f"{type(error).__name__}: {error}")
     if report.applied_before is not None:
         return line("already", report.applied_before.text(), snapshot_id=report.applied_before.snapshot_id)
-    told = report.lines(item.table)
+    report_lines = report.lines(item.table)
     outcome = "done" if report.changed else "nothing"
-    return line(outcome, told[0] if told else "", snapshot_id=report.published, run_id=report.run_id)
+    return line(outcome, report_lines[0] if report_lines else "", snapshot_id=report.published, run_id=report.run_id)
 
 
 __all__ = [

@@ -1,6 +1,6 @@
-"""What a table's history owes: snapshots and tags that should be gone, gaps in their ids, consumers that hold them, manifests that pile up.
+"""Overdue work on a table's history: snapshots and tags to expire, gaps in ids, slow consumers, small manifests.
 
-From small files of metadata alone; whatever the number of snapshots, a dozen of them are read.
+It is read from small metadata files; about a dozen snapshots are read, whatever their number.
 """
 
 from __future__ import annotations
@@ -17,19 +17,32 @@ from lsm_core.metadata import changelogs, consumers, manifests, snapshots, tags
 from lsm_core.metadata.store import TableStore
 
 GRACE_MS: Final = 24 * 60 * 60 * 1000
-"""How late an expiry may be before its snapshots and tags count as overdue, where nobody says otherwise."""
+"""Default time by which an expiry may be late before its snapshots and tags count as overdue."""
 
 
 @dataclass(frozen=True)
 class HistoryDebt:
-    """The history of a table, counted; times are epoch ms.
+    """Figures of a table's history. Times are epoch ms.
 
-    ``overdue``: snapshots that the table's retention let go longer ago than the grace that was asked for, and that are still there;
-    ``consumer``: the one that reads from the oldest of its snapshots ("": none), ``consumer_behind`` snapshots are newer than that one, it was
-    heard of last at ``consumer_seen_ms``, and it keeps ``held`` snapshots that retention would let go. ``gaps``: missing ids, as
-    (first, last). ``overdue_tags``: names of tags whose time was over that long ago. ``manifests`` of the newest snapshot,
-    ``small_manifests`` of them smaller than `manifest.target-file-size` or with deletions. ``orphans``: files that nothing names, and their
-    bytes, as the plan counted them that waits for somebody's approval; 0 where none waits, for nobody lists all files to know a score.
+    Attributes:
+        snapshots: number of snapshots.
+        earliest_ms: time of the oldest snapshot.
+        overdue: snapshots that retention released longer ago than the grace and that still exist.
+        gaps: missing ids as (first, last).
+        changelogs: number of kept changelogs.
+        tags: number of tags.
+        overdue_tags: names of tags whose time was over longer ago than the grace.
+        consumers: number of consumers.
+        consumer: consumer with the oldest next snapshot, "" for none.
+        consumer_behind: number of snapshots that it has yet to read.
+        consumer_seen_ms: time of its last progress.
+        held: snapshots that it keeps though retention would release them.
+        manifests: manifests of the newest snapshot.
+        manifest_bytes: their bytes.
+        small_manifests: those smaller than `manifest.target-file-size` or with deletions.
+        orphans: unreferenced files, as counted by the plan that waits for approval; 0 without one, as counting lists
+            all files.
+        orphan_bytes: their bytes.
     """
 
     snapshots: int = 0
@@ -52,23 +65,29 @@ class HistoryDebt:
 
 
 def history_debt(store: TableStore, newest: Snapshot | None = None, grace_ms: int = 0) -> HistoryDebt:
-    """Return what the history of a table owes now. ``newest``: its newest snapshot, where the caller has just read it.
+    """Return the overdue work of a table's history.
 
-    ``grace_ms``: how late an expiry may be, in ms. Raises CorruptFile for a snapshot, tag, consumer or manifest list that cannot be read.
+    Args:
+        store: the table.
+        newest: its newest snapshot, if the caller has just read it.
+        grace_ms: time by which an expiry may be late (ms).
+
+    Raises:
+        CorruptFile: a snapshot, tag, consumer or manifest list cannot be read.
     """
     newest = snapshots.latest(store) if newest is None else newest
     ids = snapshots.list_ids(store)
     if newest is None or not ids:
         return HistoryDebt()
     now = store.clock.now_ms()
-    read = sorted(consumers.list_details(store), key=lambda one: (one.next_snapshot, one.consumer_id))
+    read = sorted(consumers.list_details(store), key=lambda consumer: (consumer.next_snapshot, consumer.consumer_id))
     slowest = read[0] if read else None
     oldest = snapshots.try_read(store, ids[0])
     free = _overdue(store, ids, None, now - grace_ms)
     overdue = _overdue(store, ids, slowest.next_snapshot, now - grace_ms) if slowest is not None and free else free
-    found = tags.list_details(store)
+    tag_details = tags.list_details(store)
     timed = bool(store.options.get("tag.time-expire-enabled"))
-    late = now + local_offset_ms(now) - grace_ms  # tags tell wall-clock time
+    late = now + local_offset_ms(now) - grace_ms  # tags record wall-clock time
     metas = manifests.data_manifests(store, newest)
     target = store.options.manifest_target_size
     orphans, orphan_bytes = waiting_to_free(store, "orphans")
@@ -78,10 +97,12 @@ def history_debt(store: TableStore, newest: Snapshot | None = None, grace_ms: in
         overdue=overdue,
         gaps=tuple(snapshots.gaps(ids)),
         changelogs=len(changelogs.list_changelogs(store)),
-        tags=len(found),
+        tags=len(tag_details),
         overdue_tags=tuple(
             sorted(
-                name for name, tag in found.items() if timed and tag.expires_ms is not None and late > tag.expires_ms
+                name
+                for name, tag in tag_details.items()
+                if timed and tag.expires_ms is not None and late > tag.expires_ms
             )
         ),
         consumers=len(read),
@@ -98,10 +119,10 @@ def history_debt(store: TableStore, newest: Snapshot | None = None, grace_ms: in
 
 
 def _overdue(store: TableStore, ids: list[int], next_consumed: int | None, now_ms: int) -> int:
-    """How many of ``ids`` (ascending) the table's retention had let go at ``now_ms``.
+    """Return how many of ``ids`` (ascending) the table's retention had released at ``now_ms``.
 
-    As `RetentionPolicy.choose` says it, without a limit of snapshots a call: times only grow with the ids, so that halving finds the first
-    that stays. A number of snapshots that is too high counts whatever the grace.
+    The rule is that of `RetentionPolicy.choose` without a limit of snapshots per call. Times only grow with the ids, so
+    bisection finds the first snapshot to keep. Snapshots beyond the largest allowed number count whatever the grace.
     """
     policy = RetentionPolicy.of(store.options, now_ms)
     end = ids[-1] - policy.retain_min + 1
@@ -112,7 +133,7 @@ def _overdue(store: TableStore, ids: list[int], next_consumed: int | None, now_m
     begin = bisect_left(candidates, min(forced, end))
 
     def stays(place: int) -> bool:
-        # Beside a gap there is no successor to judge by: the snapshot goes when the one before it does.
+        # Beside a gap there is no successor to judge by: the snapshot expires together with the one before it.
         judged = snapshots.try_read(store, ids[place] + 1) or snapshots.try_read(store, ids[place])
         return judged is None or judged.time_millis >= policy.older_than_ms
 

@@ -1,4 +1,4 @@
-"""What acts that delete share: files as items of their plans, where they lie, which of them something retained still needs, and reports."""
+"""Shared parts of deleting actions: plan items for files, their paths, the check for further use, and reports."""
 
 from __future__ import annotations
 
@@ -33,11 +33,22 @@ _PATHS: Final = {"statistics": TableStore.statistics_path}
 
 @dataclass(frozen=True)
 class DeletionReport(Report):
-    """What an act set aside or deleted: files recorded for deletion (or deleted, direct mode).
+    """Report of a deletion: files recorded for deletion, or deleted in direct mode.
 
-    ``trash_id`` names the deletion record, ``not_before_ms`` (epoch ms) is when a sweep may delete its files; ``bytes_freed`` counts
-    files already deleted; ``held`` are files that something retained still needs. In direct mode: ``files_missing`` were gone already,
-    ``failed`` could not be deleted, each with the reason; the next sweep of the trash tries these again.
+    Attributes:
+        plan_hash: hash of the plan.
+        base_snapshot: newest snapshot at planning.
+        files_recorded: files in the deletion record.
+        bytes_recorded: their bytes.
+        files_deleted: deleted files.
+        bytes_freed: bytes of the deleted files.
+        files_missing: files that were already missing (direct mode).
+        trash_id: id of the deletion record, None in direct mode.
+        not_before_ms: time from which a sweep may delete the files (epoch ms).
+        failed: files that could not be deleted, with the reason; the next sweep tries again (direct mode).
+        held: files that a retained snapshot, tag, branch or plan still needs.
+        declined: other files that are kept, with the reason.
+        dry_run: whether nothing was changed.
     """
 
     left_alone: ClassVar[Mapping[str, str]] = {"held": "held", "declined": "left alone", "failed": "not deleted"}
@@ -57,18 +68,26 @@ class DeletionReport(Report):
     dry_run: bool = False
 
     def file_lines(self, table: str) -> list[str]:
-        """Where the files are, and how to undo it."""
+        """Return lines that say where the files are and how to undo the deletion.
+
+        Args:
+            table: name of the table.
+        """
         if self.trash_id is None:
             size = f"{self.files_deleted} files ({self.bytes_freed:,} bytes)"
-            gone = f", {self.files_missing} were gone already" if self.files_missing else ""
-            return [f"{size} deleted at once{gone} (dredge.delete-mode=direct)"]
+            missing = f", {self.files_missing} were gone already" if self.files_missing else ""
+            return [f"{size} deleted at once{missing} (dredge.delete-mode=direct)"]
         size = f"{self.files_recorded} files ({self.bytes_recorded:,} bytes)"
         wait = f"{size} wait in the trash until {utc_text(self.not_before_ms)} UTC"
         return [wait, f"undo with: dredge restore {table} {self.trash_id}"]
 
 
 def when_freed(plan: MaintenancePlan) -> list[str]:
-    """For people: how much ``plan`` frees, and when."""
+    """Return lines for people on the space that a plan frees, and when.
+
+    Args:
+        plan: the plan.
+    """
     files = plan.items_of(DeleteItem)
     if not files:
         return ["frees no file"]
@@ -80,17 +99,28 @@ def when_freed(plan: MaintenancePlan) -> list[str]:
 
 
 def grace_ms(options: TableOptions) -> int:
-    """How long (ms) what is set aside now waits in the trash: not at all in direct mode (`dredge.delete-mode`)."""
+    """Return how long (ms) deleted files wait in the trash; 0 in direct mode (`dredge.delete-mode`).
+
+    Args:
+        options: options of the table.
+    """
     return 0 if options.delete_mode == "direct" else options.trash_grace_expiry
 
 
 @contextmanager
-def under_lock(store: TableStore, what: str) -> Iterator[None]:
-    """Hold the table's lock, if it has one (`dredge.lock`), so that nobody who takes it changes the history in the middle of ``what``.
+def under_lock(store: TableStore, activity: str) -> Iterator[None]:
+    """Hold the table's lock, if it has one (`dredge.lock`), so that no other holder changes the history meanwhile.
 
-    A commit takes it too, so nothing is committed within. Raises LockTimeout naming the holder, and what asking the lock raises.
+    A commit takes it too, so nothing is committed within.
+
+    Args:
+        store: the table.
+        activity: name of the work, for the lock file and errors.
+
+    Raises:
+        LockTimeout: another process holds the lock; it names the holder.
     """
-    lock = table_lock(store.file_io, store.root, store.name, store.options, store.clock, what)
+    lock = table_lock(store.file_io, store.root, store.name, store.options, store.clock, activity)
     if lock is None:
         yield
         return
@@ -98,10 +128,18 @@ def under_lock(store: TableStore, what: str) -> Iterator[None]:
         yield
 
 
-def require_main(store: TableStore, what: str) -> None:
-    """Raise UnsupportedFeature on a branch, for what is done to a table with all of its branches or not at all."""
+def require_main(store: TableStore, activity: str) -> None:
+    """Raise an error on a branch, for work that concerns a table with all of its branches.
+
+    Args:
+        store: the table or branch.
+        activity: name of the work, for the error.
+
+    Raises:
+        UnsupportedFeature: ``store`` is a branch.
+    """
     if store.branch != "main":
-        raise UnsupportedFeature(f"{what} of branch {store.branch}", store.name)
+        raise UnsupportedFeature(f"{activity} of branch {store.branch}", store.name)
 
 
 def split_used(
@@ -116,13 +154,24 @@ def split_used(
     unreadable: AbstractSet[int] = frozenset(),
     runner: Runner | None = None,
 ) -> tuple[list[DeleteItem], list[Declined]]:
-    """Candidates that nothing retained needs, and the data files that something does, with its name.
+    """Split candidates into files that nothing retained needs, and data files that are still needed, with the holder.
 
-    ``without`` and ``without_changelogs``: ids of the snapshots and changelogs that go; ``without_branch``, ``without_tags`` and
-    ``dropped``: the branch, the tags and the snapshots (which leave no changelog) that go; ``unreadable``: damaged snapshots whose neighbours stay and say what they need:
-    their data is in the next snapshot or was dropped by it, their metadata is new or that of the one before;
-    ``runner``: see `still_used`. Manifest-side files shared with newer
-    snapshots are the rule, so they are dropped without a word. Raises CorruptFile when something retained cannot be read.
+    Manifest-side files shared with newer snapshots are the rule, so they are left out without a report.
+
+    Args:
+        store: the table.
+        candidates: files to delete.
+        without: ids of the snapshots that are removed.
+        without_changelogs: ids of the changelogs that are removed.
+        without_branch: name of the branch that is removed.
+        without_tags: names of the tags that are removed.
+        dropped: ids of the snapshots that are removed and leave no changelog.
+        unreadable: ids of damaged snapshots whose neighbours stay and hold what they need: their data is in the next
+            snapshot or was dropped by it, their metadata is new or that of the one before.
+        runner: see `still_used`.
+
+    Raises:
+        CorruptFile: a retained snapshot, tag or changelog cannot be read.
     """
     lineages = read_lineages(
         store,
@@ -133,12 +182,12 @@ def split_used(
         dropped=dropped | unreadable,
     )
     names = {PurePosixPath(item.path).name for item in candidates}
-    asked = still_used(store, lineages, names, runner)
+    found_holders = still_used(store, lineages, names, runner)
     for number in sorted(unreadable):
-        gone = manifests.delta_entries(store, snapshots.read(store, number + 1))
-        gone = gone.filter(pc.equal(gone.column("kind"), DELETE))
-        asked.add(names_of(gone).to_pylist(), f"snapshot {number}, which cannot be read", names)
-    used = asked.holders
+        successor_removals = manifests.delta_entries(store, snapshots.read(store, number + 1))
+        successor_removals = successor_removals.filter(pc.equal(successor_removals.column("kind"), DELETE))
+        found_holders.add(names_of(successor_removals).to_pylist(), f"snapshot {number}, which cannot be read", names)
+    used = found_holders.holders
     free = [item for item in candidates if PurePosixPath(item.path).name not in used]
     held = [
         Declined(item.path, "held", f"held by {used[name]}", {"size": item.size, "holder": used[name]})
@@ -149,12 +198,32 @@ def split_used(
 
 
 def metadata_item(store: TableStore, path: str, kind: str, size: int, reason: str) -> DeleteItem:
-    """The delete item of a manifest-side file. Raises CorruptFile for a path outside the table."""
+    """Return the delete item of a manifest-side file.
+
+    Args:
+        store: the table.
+        path: absolute path.
+        kind: kind of the file.
+        size: bytes, 0 for unknown.
+        reason: reason of the deletion.
+
+    Raises:
+        CorruptFile: the path is outside the table.
+    """
     return DeleteItem(_relative(store, path), kind, size, reason)
 
 
 def metadata_items(store: TableStore, snapshot: Snapshot, reason: str) -> Iterator[DeleteItem]:
-    """Delete items of a snapshot's manifest-side files: lists, manifests, index files inside the table, statistics. Raises CorruptFile."""
+    """Yield delete items of a snapshot's lists, manifests, statistics, and index files inside the table.
+
+    Args:
+        store: the table.
+        snapshot: the snapshot.
+        reason: reason of the deletion.
+
+    Raises:
+        CorruptFile: metadata cannot be read.
+    """
     indexes = {entry.file_name: entry for entry in manifests.index_entries(store, snapshot)}
     for name, kind, size in metadata_files(store, snapshot):
         if kind != "index":
@@ -162,12 +231,19 @@ def metadata_items(store: TableStore, snapshot: Snapshot, reason: str) -> Iterat
         elif indexes[name].external_path is None:
             path = index_file_path(store, indexes[name])
         else:
-            continue  # as data files outside the table's root: never ours to delete
+            continue  # files outside the table's root are never deleted here, as for data files
         yield metadata_item(store, path, kind, size, reason)
 
 
 def data_items(store: TableStore, entries: pa.Table, kind: str, reason: str) -> Iterator[DeleteItem]:
-    """Delete items of data files and their extra files; files outside the table's root are never ours to delete."""
+    """Yield delete items of data files and their extra files; files outside the table's root are never deleted here.
+
+    Args:
+        store: the table.
+        entries: manifest entries.
+        kind: kind of the files.
+        reason: reason of the deletion.
+    """
     inside = entries.filter(pc.is_null(entries.column("external_path")))
     columns = ["partition", "bucket", "file_name", "file_size", "extra_files"]
     for row in inside.select(columns).to_pylist():  # one object a file of the plan, not a row of data
@@ -179,14 +255,20 @@ def data_items(store: TableStore, entries: pa.Table, kind: str, reason: str) -> 
 def _relative(store: TableStore, path: str) -> str:
     root = store.root.rstrip("/") + "/"
     if not path.startswith(root):
-        raise CorruptFile(path, f"lies outside of table {store.name}")
+        raise CorruptFile(path, f"it is outside of table {store.name}")
     return path[len(root) :]
 
 
 def deletable_path(store: TableStore, path: str, linkless: set[tuple[str, str]] | None = None) -> str:
-    """Where a file of a plan or of a deletion record lies: ``path`` is relative to the table's root or, in a declared external place, absolute.
+    """Return the absolute path of a file in a plan or deletion record.
 
-    ``linkless``: folders looked at for this act, see `inside_really`. Raises CorruptFile for one that would leave both, also through a link.
+    Args:
+        store: the table.
+        path: path relative to the table's root or, in a declared external place, absolute.
+        linkless: folders already checked during this run, see `inside_really`.
+
+    Raises:
+        CorruptFile: the path leaves the table and its external places, also through a link.
     """
     if not is_absolute(path):
         return inside_really(store.root, f"{store.root}/{path}", linkless)
@@ -197,13 +279,13 @@ def deletable_path(store: TableStore, path: str, linkless: set[tuple[str, str]] 
             return clean
     raise CorruptFile(
         path,
-        "an absolute path that data-file.external-paths does not declare, that leads out of there, that lies in another table, or that "
-        f"{ALLOWED_PLACES} does not allow",
+        "an absolute path that data-file.external-paths does not declare, that leaves the declared place, "
+        f"that is in another table, or that {ALLOWED_PLACES} does not allow",
     )
 
 
 def _require_no_table(store: TableStore, place: str, path: str, known: set[tuple[str, str]] | None) -> None:
-    """Raise CorruptFile where a folder between an external place and a file in it is a table's: its files are that table's."""
+    """Raise CorruptFile if a folder between an external place and a file in it is another table's."""
     folder = posixpath.dirname(path)
     while len(folder) >= len(place.rstrip("/")):
         if known is None or (place, f"{folder}/schema") not in known:

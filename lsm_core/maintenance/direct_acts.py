@@ -1,6 +1,6 @@
-"""Acts that need no plan, because they are one small file and done at once: branches made and renamed, tags renamed, consumers reset.
+"""Actions without a plan, as each changes one small file: create and rename branches, rename tags, reset consumers.
 
-The ledger tells of each as of an action, with what was asked for as its report.
+Each is recorded in the ledger as an action, with its arguments as report.
 """
 
 from __future__ import annotations
@@ -28,61 +28,99 @@ _Answer = TypeVar("_Answer")
 def create_branch(
     store: TableStore, branch: str, from_tag: str | None = None, from_snapshot: int | None = None
 ) -> TableStore:
-    """As `branches.create_branch`, and told in the ledger of the table."""
-    told = {"branch": branch, "from_tag": from_tag, "from_snapshot": from_snapshot}
-    return _told(store, "create_branch", told, lambda: branches.create_branch(store, branch, from_tag, from_snapshot))
+    """Create a branch as `branches.create_branch` does, and record it in the table's ledger.
+
+    Args:
+        store: the table.
+        branch: name of the new branch.
+        from_tag: tag that the branch begins with, or None.
+        from_snapshot: snapshot that the branch begins with, or None.
+    """
+    arguments = {"branch": branch, "from_tag": from_tag, "from_snapshot": from_snapshot}
+    return _run_and_record(
+        store, "create_branch", arguments, lambda: branches.create_branch(store, branch, from_tag, from_snapshot)
+    )
 
 
 def rename_branch(store: TableStore, branch: str, to: str) -> None:
-    """As `branches.rename_branch`, and told in the ledger of the table."""
-    _told(store, "rename_branch", {"branch": branch, "to": to}, lambda: branches.rename_branch(store, branch, to))
+    """Rename a branch as `branches.rename_branch` does, and record it in the table's ledger.
+
+    Args:
+        store: the table.
+        branch: name of the branch.
+        to: its new name.
+    """
+    _run_and_record(
+        store, "rename_branch", {"branch": branch, "to": to}, lambda: branches.rename_branch(store, branch, to)
+    )
 
 
 def rename_tag(store: TableStore, name: str, new_name: str) -> None:
-    """As `tags.rename`, and told in the ledger; a tag that has the name already is left as it is, and not told of."""
-    told = {"tag": name, "new_name": new_name}
-    _told(store, "rename_tag", told, lambda: tags.rename(store, name, new_name), worth_telling=name != new_name)
+    """Rename a tag as `tags.rename` does, and record it in the ledger; a tag with that name already is left unchanged.
+
+    Args:
+        store: the table.
+        name: name of the tag.
+        new_name: its new name.
+    """
+    arguments = {"tag": name, "new_name": new_name}
+    _run_and_record(
+        store, "rename_tag", arguments, lambda: tags.rename(store, name, new_name), is_recorded=name != new_name
+    )
 
 
 def reset_consumer(store: TableStore, consumer_id: str, next_snapshot: int | None = None) -> None:
-    """As `consumers.reset_consumer`, and told in the ledger, with what the consumer would have read next."""
+    """Reset a consumer as `consumers.reset_consumer` does, and record it with the consumer's previous position.
+
+    Args:
+        store: the table.
+        consumer_id: name of the consumer.
+        next_snapshot: snapshot to read next, None to delete the consumer.
+    """
     if next_snapshot is None:
         forget_consumer(store, consumer_id)
         return
-    told = {"consumer": consumer_id, "next_snapshot": next_snapshot, "before": _progress(store, consumer_id)}
-    _told(store, "reset_consumer", told, lambda: consumers.reset_consumer(store, consumer_id, next_snapshot))
+    arguments = {"consumer": consumer_id, "next_snapshot": next_snapshot, "before": _progress(store, consumer_id)}
+    _run_and_record(
+        store, "reset_consumer", arguments, lambda: consumers.reset_consumer(store, consumer_id, next_snapshot)
+    )
 
 
 def forget_consumer(store: TableStore, consumer_id: str) -> bool:
-    """As `consumers.delete_consumer`, and told in the ledger where there was one."""
-    there = store.file_io.exists(consumers.consumer_path(store, consumer_id))
-    told = {"consumer": consumer_id, "next_snapshot": None, "before": _progress(store, consumer_id)}
-    return _told(
+    """Delete a consumer as `consumers.delete_consumer` does, and record it in the ledger if it existed.
+
+    Args:
+        store: the table.
+        consumer_id: name of the consumer.
+    """
+    existed = store.file_io.exists(consumers.consumer_path(store, consumer_id))
+    arguments = {"consumer": consumer_id, "next_snapshot": None, "before": _progress(store, consumer_id)}
+    return _run_and_record(
         store,
         "reset_consumer",
-        told,
+        arguments,
         lambda: consumers.delete_consumer(store, consumer_id),
-        worth_telling=there,
+        is_recorded=existed,
     )
 
 
 def _progress(store: TableStore, consumer_id: str) -> int | None:
-    """What the consumer would read next; a file that cannot be read is what resets are for."""
+    """Return the next snapshot of the consumer; None for an unreadable file, which a reset replaces."""
     try:
         return consumers.read_consumer(store, consumer_id)
     except CorruptFile:
         return None
 
 
-def _told(
+def _run_and_record(
     store: TableStore,
     action: str,
     report: Mapping[str, object],
     act: Callable[[], _Answer],
     *,
-    worth_telling: bool = True,
+    is_recorded: bool = True,
 ) -> _Answer:
-    """Do ``act`` and enter it in the ledger; one that was refused changed nothing, one that storage stopped may have."""
+    """Run ``act`` and record it; a refused action changed nothing, one that storage stopped may have."""
     started, base = time.perf_counter(), snapshots.latest_id(store)
     run_id = new_run_id(store, action)
 
@@ -107,7 +145,7 @@ def _told(
     except (OSError, StorageRefused, StorageFull) as error:
         enter(FAILED, error)
         raise
-    if worth_telling:
+    if is_recorded:
         enter(DONE, None)
     return answer
 

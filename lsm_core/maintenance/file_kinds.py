@@ -1,4 +1,4 @@
-"""Which names Paimon gives to files, and where: an allow-list, so that what is not known here is never deleted."""
+"""Names and folders of Paimon's files: an allow-list, so that unknown files are never deleted."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _UUID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _TEMPORARY: Final = rf"\..+\.{_UUID}\.tmp"
 FORMATS: Final = "avro|orc|parquet|csv|json|text|txt|blob|lance|vortex|row"
 _COMPRESSIONS: Final = "gz|gzip|zst|zstd|snappy|lz4|lzo|br|brotli|deflate|bz2|none|uncompressed"
-# data-<uuid>-0.parquet, data-<uuid>-0.zst.parquet, data-<uuid>-0.csv.gz, data-<uuid>-0.vector.lance, and file indexes beside them.
+# data-<uuid>-0.parquet, data-<uuid>-0.zst.parquet, data-<uuid>-0.csv.gz, data-<uuid>-0.vector.lance, and file indexes.
 _SUFFIX: Final = rf"(\.(vector|{_COMPRESSIONS}))?\.({FORMATS})(\.({_COMPRESSIONS}))?((-[0-9]+)?\.index)?"
 _INDEX: Final = rf"index-{_UUID}-[0-9]+|([a-z0-9_]+-)*global-index-{_UUID}\.index"
 
 
 class Place(StrEnum):
-    """What a directory is for, which decides the names that are known in it."""
+    """Purpose of a directory, which decides the names that are known in it."""
 
     MANIFEST = "manifest"
     INDEX = "index"
@@ -40,7 +40,7 @@ class Place(StrEnum):
 
 
 class FileKind(StrEnum):
-    """Kinds of files; those that are not in `DELETABLE` always stay."""
+    """Kinds of files; those that are not in `DELETABLE` are always kept."""
 
     UNKNOWN = "unknown"
     STAYS = "stays"
@@ -53,7 +53,7 @@ class FileKind(StrEnum):
     INDEX = "index"
     STATISTICS = "statistics"
     TEMPORARY = "temporary"
-    """What an interrupted atomic write left: `.<name>.<uuid>.tmp`."""
+    """File of an interrupted atomic write: `.<name>.<uuid>.tmp`."""
 
 
 KINDS: Final = tuple(FileKind)
@@ -62,13 +62,23 @@ DELETABLE: Final = frozenset(KINDS) - {FileKind.UNKNOWN, FileKind.STAYS}
 
 @dataclass(frozen=True)
 class Names:
-    """The names of one table's files; prefixes of data files are the table's own (`data-file.prefix`, `changelog-file.prefix`)."""
+    """Name patterns of one table's files.
+
+    Attributes:
+        data_prefixes: prefixes of data files (`data-file.prefix`).
+        changelog_prefixes: prefixes of changelog files (`changelog-file.prefix`).
+    """
 
     data_prefixes: frozenset[str]
     changelog_prefixes: frozenset[str]
 
     def kinds(self, place: Place, names: pa.Array) -> npt.NDArray[np.int8]:
-        """The kind of each of ``names`` in a directory of ``place``, as its number in `KINDS`."""
+        """Return the kind of each file name as its number in `KINDS`.
+
+        Args:
+            place: purpose of the directory.
+            names: file names.
+        """
         kinds = np.full(len(names), KINDS.index(FileKind.UNKNOWN), np.int8)
         for kind, pattern in self._patterns(place):
             fits = numpy_array(pc.match_substring_regex(names, f"^(?:{pattern})$"))

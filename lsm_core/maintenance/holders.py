@@ -1,7 +1,8 @@
-"""What holds a file: every reference that the metadata of a table makes, each manifest read once, for the names that are asked about.
+"""Holders of files: every reference in a table's metadata, for given file names, reading each manifest once.
 
-A file is held by its bare name, wherever it lies, and by every entry that a reachable manifest has of it, also one that drops it: as in
-Java's `OrphanFilesClean`, a doubt keeps the file. Failing closed: what cannot be read might name anything.
+A file is held by its bare name, in any folder, and by every entry that a reachable manifest has of it, also one that
+drops it: as in Java's `OrphanFilesClean`, a doubt keeps the file. Unreadable metadata is an error, because it might
+name any file.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ from lsm_core.metadata import branches, changelogs, consumers, manifests, snapsh
 from lsm_core.metadata.store import TableStore
 
 _BATCH: Final = 1 << 20
-"""Names that are compared at once with those asked about."""
-_NOBODY: Final = -1
+"""Number of names that are compared at once with those in question."""
+_NO_HOLDER: Final = -1
 _BUCKET: Final = pa.schema([("partition", pa.binary()), ("bucket", pa.int32()), ("files", pa.int64())])
 # Several buckets' changelog files in one (Flink): what entries name is "<file>$<bucket>-<length>-<offset>-<length>".
 _SLICE: Final = r"^(.*\$\d+-\d+)-\d+-\d+(\.[^$]*)$"
 
 
 class HolderKind(StrEnum):
-    """What keeps a file from going."""
+    """Kinds of holders that keep a file from deletion."""
 
     LIVE = "live"
     """The newest snapshot."""
@@ -49,12 +50,17 @@ class HolderKind(StrEnum):
     GRACE = "grace"
     """A deletion record that can still be restored."""
     NAMED = "named"
-    """A manifest that is still in use, and that tells of the file only that it was dropped."""
+    """A manifest in use that only records that the file was dropped."""
 
 
 @dataclass(frozen=True)
 class Holder:
-    """One of them; ``name`` says which for people ("snapshot 7", "tag month-end")."""
+    """Holder of files.
+
+    Attributes:
+        kind: kind of the holder.
+        name: name for people ("snapshot 7", "tag month-end").
+    """
 
     kind: HolderKind
     name: str
@@ -62,11 +68,16 @@ class Holder:
 
 @dataclass(frozen=True)
 class Held:
-    """The answer for ``names`` (all different): ``codes`` are places in ``holders``, -1 for what nothing names.
+    """Holders of the file names in question.
 
-    ``snapshots``: how many snapshots, tags and changelogs were read. ``entries``: partition and bucket of the entries of main's newest
-    snapshot whose files lie inside the table, +1 for what is added and -1 for what is dropped (column files). ``in_use``: metadata files of
-    that snapshot.
+    Attributes:
+        names: the names, all different.
+        codes: place in ``holders`` by name, -1 if nothing references the name.
+        holders: the holders.
+        snapshots: number of snapshots, tags and changelogs read.
+        entries: partition and bucket of the entries of main's newest snapshot whose files are inside the table, +1 for
+            added and -1 for dropped files (column ``files``).
+        in_use: metadata files of that snapshot.
     """
 
     names: pa.Array
@@ -78,25 +89,31 @@ class Held:
 
     @property
     def free(self) -> pa.Array:
-        """The names that nothing holds."""
-        return self.names.filter(arrow_array(self.codes == _NOBODY))
+        """The names without a holder."""
+        return self.names.filter(arrow_array(self.codes == _NO_HOLDER))
 
     def filled_buckets(self) -> list[tuple[bytes, int, int]]:
-        """Partition and bucket of each bucket of main's newest snapshot that has live files inside the table, and how many."""
+        """Return partition, bucket and number of live files inside the table, by bucket of main's newest snapshot."""
         counted = _count_by_bucket(self.entries)
         rows = counted.filter(pc.greater(counted.column("files"), 0)).to_pylist()
         return [(row["partition"], row["bucket"], row["files"]) for row in rows]  # one a bucket
 
     def by_name(self) -> dict[str, Holder]:
-        """The holder of every name that has one."""
-        taken = np.flatnonzero(self.codes != _NOBODY)
-        held = self.names.take(arrow_array(taken)).to_pylist()
-        return {name: self.holders[code] for name, code in zip(held, self.codes[taken].tolist(), strict=True)}
+        """Return the holder of every name that has one."""
+        held_places = np.flatnonzero(self.codes != _NO_HOLDER)
+        held = self.names.take(arrow_array(held_places)).to_pylist()
+        return {name: self.holders[code] for name, code in zip(held, self.codes[held_places].tolist(), strict=True)}
 
 
 @dataclass(frozen=True)
 class History:
-    """What lists of one branch say is there: ids of snapshots and of kept changelogs (ascending), names of tags."""
+    """Listed history of one branch.
+
+    Attributes:
+        snapshots: ids of snapshots, ascending.
+        tags: names of tags.
+        changelogs: ids of kept changelogs, ascending.
+    """
 
     snapshots: tuple[int, ...]
     tags: tuple[str, ...]
@@ -104,8 +121,15 @@ class History:
 
 
 def history_of(store: TableStore) -> dict[str, History]:
-    """The history of main and of every branch, by listing. Raises TableNotFound for a branch without a schema."""
-    return {one.branch: _history(one) for one in branches.all_stores(store)}
+    """Return the history of main and of every branch, by listing.
+
+    Args:
+        store: the table.
+
+    Raises:
+        TableNotFound: a branch has no schema.
+    """
+    return {branch.branch: _history(branch) for branch in branches.all_stores(store)}
 
 
 def _history(store: TableStore) -> History:
@@ -115,15 +139,24 @@ def _history(store: TableStore) -> History:
 
 
 def find_holders(store: TableStore, names: pa.Array, pending: Sequence[TrashRecord] = ()) -> Held:
-    """Say of each of ``names`` (bare file names) what holds it, or that nothing does.
+    """Find the holder of each file name.
 
-    Asked are the snapshots, tags and kept changelogs of main and of every branch, saved plans, and the deletion records ``pending``, with
-    the files that their snapshots would need. Raises CorruptFile when any of them cannot be read, UnsupportedFeature when a manifest has
-    entries with fields that are not known here (they might name files), TableNotFound for a branch without a schema.
+    Searched are the snapshots, tags and kept changelogs of main and of every branch, saved plans, and pending deletion
+    records with the files that their snapshots would need.
+
+    Args:
+        store: the table.
+        names: bare file names.
+        pending: deletion records that can be restored.
+
+    Raises:
+        CorruptFile: one of them cannot be read.
+        UnsupportedFeature: a manifest has unknown fields, which might name files.
+        TableNotFound: a branch has no schema.
     """
     search = _Search(store, _Marks(names))
-    for one in branches.all_stores(store):
-        search.line(one)
+    for branch in branches.all_stores(store):
+        search.line(branch)
     for plan_hash, named in names_in_saved_plans(store):
         search.marks.name(named, search.code(Holder(HolderKind.PLAN, f"saved plan {plan_hash}")))
     for record in pending:
@@ -132,18 +165,18 @@ def find_holders(store: TableStore, names: pa.Array, pending: Sequence[TrashReco
 
 
 class _Marks:
-    """Of every name asked about: who holds it for sure, who merely names it, and whether it is live in main's newest snapshot."""
+    """Per name in question: certain holder, possible holder, and whether it is live in main's newest snapshot."""
 
     def __init__(self, names: pa.Array) -> None:
         self.names = pc.unique(one_array(names, pa.string()))
-        self.sure = np.full(len(self.names), _NOBODY, np.int32)
-        self.maybe = np.full(len(self.names), _NOBODY, np.int32)
+        self.sure = np.full(len(self.names), _NO_HOLDER, np.int32)
+        self.maybe = np.full(len(self.names), _NO_HOLDER, np.int32)
         self.balance = np.zeros(len(self.names), np.int32)
         self._waiting: list[tuple[pa.Array, npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.int32]]] = []
         self._count = 0
 
     def name(self, names: Sequence[str], code: int) -> None:
-        """``names`` are held by ``code`` for sure; few of them."""
+        """Record few ``names`` that ``code`` holds for sure."""
         if names:
             self.add(arrow_array(list(names), pa.string()), sure=code)
 
@@ -151,11 +184,18 @@ class _Marks:
         self,
         names: pa.Array,
         *,
-        sure: int = _NOBODY,
-        maybe: int = _NOBODY,
+        sure: int = _NO_HOLDER,
+        maybe: int = _NO_HOLDER,
         signs: npt.NDArray[np.int32] | None = None,
     ) -> None:
-        """Remember who names these: the first of each sort that does is the one shown. ``signs``: +1 and -1 of a newest snapshot's entries."""
+        """Record the holders of names; the first of each sort is the one shown.
+
+        Args:
+            names: file names.
+            sure: code of a certain holder.
+            maybe: code of a possible holder.
+            signs: +1 and -1 of the entries of main's newest snapshot.
+        """
         if not len(names):
             return
         count = len(names)
@@ -166,31 +206,35 @@ class _Marks:
             self.flush()
 
     def flush(self) -> None:
-        """Compare what waits with the names asked about."""
+        """Compare the collected names with those in question."""
         if not self._waiting:
             return
         columns = list(zip(*self._waiting, strict=True))
         self._waiting, self._count = [], 0
-        found = pc.index_in(pa.concat_arrays(columns[0]), value_set=self.names)
-        known = np.flatnonzero(numpy_array(found.is_valid()))
-        places = numpy_array(found.take(arrow_array(known)))
+        positions = pc.index_in(pa.concat_arrays(columns[0]), value_set=self.names)
+        known = np.flatnonzero(numpy_array(positions.is_valid()))
+        places = numpy_array(positions.take(arrow_array(known)))
         sure, maybe, signs = (np.concatenate(column)[known] for column in columns[1:])
         for codes, state in ((sure, self.sure), (maybe, self.maybe)):
-            said = np.flatnonzero(codes != _NOBODY)[::-1]  # backwards: of several, the first is written last and stays
-            first = np.full(len(state), _NOBODY, np.int32)
-            first[places[said]] = codes[said]
-            state[:] = np.where(state == _NOBODY, first, state)
+            marked = np.flatnonzero(codes != _NO_HOLDER)[
+                ::-1
+            ]  # backwards: of several, the first is written last and stays
+            first = np.full(len(state), _NO_HOLDER, np.int32)
+            first[places[marked]] = codes[marked]
+            state[:] = np.where(state == _NO_HOLDER, first, state)
         np.add.at(self.balance, places, signs)
 
     def unsettled(self) -> pa.Array:
-        """Names of which it is known only that some manifest has them, or nothing at all."""
+        """Return the names that have only a possible holder or none."""
         self.flush()
-        return self.names.filter(arrow_array((self.balance <= 0) & (self.sure == _NOBODY) & (self.maybe != _NOBODY)))
+        return self.names.filter(
+            arrow_array((self.balance <= 0) & (self.sure == _NO_HOLDER) & (self.maybe != _NO_HOLDER))
+        )
 
 
 @dataclass
 class _Search:
-    """Reads every reference once and tells ``marks``."""
+    """Search that reads every reference once and records it in ``marks``."""
 
     store: TableStore
     marks: _Marks
@@ -207,43 +251,44 @@ class _Search:
     _states: list[tuple[TableStore, Snapshot, int]] = field(default_factory=list)
 
     def code(self, holder: Holder) -> int:
-        """The place of ``holder`` among all."""
+        """Return the place of a holder among all."""
         if holder not in self._codes:
             self._codes[holder] = len(self.holders)
             self.holders.append(holder)
         return self._codes[holder]
 
     def line(self, store: TableStore) -> None:
-        """The snapshots, tags and changelogs of a branch."""
-        # One that expired between the listing and this read is none any more.
-        found = [one for number in snapshots.list_ids(store) if (one := snapshots.try_read(store, number)) is not None]
+        """Search the snapshots, tags and changelogs of a branch."""
+        # A snapshot that expired between the listing and this read is skipped.
+        ids = snapshots.list_ids(store)
+        history = [snapshot for number in ids if (snapshot := snapshots.try_read(store, number)) is not None]
         holder = _holders_of(store)
         is_main = store.branch == branches.MAIN
         if not is_main:  # copies of main's snapshots, whose changelogs main may have expired
-            found = [as_it_is(store, one) for one in found]
-        newest = found[-1] if found else None
+            history = [as_it_is(store, snapshot) for snapshot in history]
+        newest = history[-1] if history else None
         if is_main:
             self.newest = newest
         deltas: dict[int, list[ManifestFileMeta]] = {}
         lists: dict[int, list[ManifestFileMeta]] = {}
-        for snapshot in reversed(found):  # of several, the last to expire is the one that is told
+        for snapshot in reversed(history):  # of several holders, the last to expire is reported
             is_newest = is_main and snapshot is newest
             code = self._live_code() if is_newest else self.code(holder(snapshot.id))
             metas = self._metadata(store, snapshot, code, store.snapshot_path(snapshot.id), in_use=is_newest)
             if metas is not None:
                 deltas[snapshot.id], lists[snapshot.id] = metas
         current = {meta.file_name for meta in lists.get(newest.id, ())} if newest is not None and is_main else set()
-        # Deltas first, oldest first: they alone tell which snapshot was the last that needed what they drop.
+        # Deltas first, oldest first: only they show which snapshot was the last that needed a dropped file.
         for number in sorted(deltas):
-            before = self.code(holder(number - 1)) if number - 1 in deltas else _NOBODY
+            before = self.code(holder(number - 1)) if number - 1 in deltas else _NO_HOLDER
             for meta in deltas[number]:
-                named = self.code(_dropped(number))
+                named = self.code(_dropped_holder(number))
                 self._entries(store, meta, named, dropped=before, current=meta.file_name in current)
-        for snapshot in reversed(found):
-            named = self.code(_dropped(snapshot.id) if is_main and snapshot is newest else holder(snapshot.id))
+        for snapshot in reversed(history):
+            named = self.code(_dropped_holder(snapshot.id) if is_main and snapshot is newest else holder(snapshot.id))
             for meta in lists.get(snapshot.id, ()):
                 self._entries(store, meta, named, current=meta.file_name in current)
-            self._told(store, snapshot, self.code(holder(snapshot.id)))
+            self._mark_changelog(store, snapshot, self.code(holder(snapshot.id)))
         if newest is not None and not is_main:
             self._states.append((store, newest, self.code(holder(newest.id))))
         self._tags(store)
@@ -254,8 +299,8 @@ class _Search:
         assert self.newest is not None
         return self.code(Holder(HolderKind.LIVE, f"snapshot {self.newest.id}, the newest"))
 
-    def _told(self, store: TableStore, snapshot: Snapshot, code: int) -> None:
-        """The changelog files of a snapshot."""
+    def _mark_changelog(self, store: TableStore, snapshot: Snapshot, code: int) -> None:
+        """Mark the changelog files of a snapshot."""
         for name, size in self._changelog_list(snapshot):
             for meta in self._list(store, name, size, patient=True):
                 self._entries(store, meta, code, sure=code)
@@ -272,11 +317,11 @@ class _Search:
                 continue
             for meta in metas[1]:
                 self._entries(store, meta, code)
-            self._told(store, snapshot, code)
+            self._mark_changelog(store, snapshot, code)
             self._states.append((store, snapshot, code))
 
     def _changelogs(self, store: TableStore) -> None:
-        """Snapshots that expired and whose changes can be streamed: what is left of them, for expiry took some of it."""
+        """Mark the remaining files of expired snapshots whose changes can be streamed; expiry removed the others."""
         for number in changelogs.list_changelogs(store):
             try:
                 snapshot = changelogs.read_changelog(store, number)
@@ -284,18 +329,20 @@ class _Search:
                 continue
             text = f"changelog of snapshot {number}"
             text = text if store.branch == branches.MAIN else f"branch {store.branch}, {text}"
-            self._left(store, snapshot, self.code(Holder(HolderKind.CHANGELOG, text)))
+            self._mark_remains(store, snapshot, self.code(Holder(HolderKind.CHANGELOG, text)))
 
     def restorable(self, record: TrashRecord) -> None:
-        """What the snapshots of a deletion record need; where a file of theirs is gone nobody can restore them."""
+        """Mark the files that the snapshots of a deletion record need; missing files prevent a restore anyway."""
         code = self.code(Holder(HolderKind.GRACE, f"trash {record.trash_id} (can be restored)"))
         self.marks.name([PurePosixPath(file.path).name for file in record.files], code)
         for number, text in record.snapshots.items():
-            self._left(self.store, Snapshot.from_json(text.encode(), f"{record.trash_id}: snapshot {number}"), code)
+            self._mark_remains(
+                self.store, Snapshot.from_json(text.encode(), f"{record.trash_id}: snapshot {number}"), code
+            )
         for path, data in record.snapshot_files():  # tags that went, and all of a deleted branch
-            self._left(self.store, Snapshot.from_json(data, f"{record.trash_id}: {path}"), code)
+            self._mark_remains(self.store, Snapshot.from_json(data, f"{record.trash_id}: {path}"), code)
 
-    def _left(self, store: TableStore, snapshot: Snapshot, code: int) -> None:
+    def _mark_remains(self, store: TableStore, snapshot: Snapshot, code: int) -> None:
         self.read += 1
         self.marks.name(sorted(_own_names(snapshot)), code)
         lists = [
@@ -306,17 +353,21 @@ class _Search:
         for name, size in lists:
             for meta in self._list(store, name, size, patient=True):
                 self.marks.name([meta.file_name], code)
-                told = name == snapshot.changelog_manifest_list
-                self._entries(store, meta, code, sure=code if told else _NOBODY, patient=True)
+                is_changelog = name == snapshot.changelog_manifest_list
+                self._entries(store, meta, code, sure=code if is_changelog else _NO_HOLDER, patient=True)
         if snapshot.index_manifest and store.file_io.exists(store.manifest_path(snapshot.index_manifest)):
             self.marks.name([entry.file_name for entry in manifests.index_entries(store, snapshot)], code)
 
     def _metadata(
         self, store: TableStore, snapshot: Snapshot, code: int, path: str, *, in_use: bool = False
     ) -> tuple[list[ManifestFileMeta], list[ManifestFileMeta]] | None:
-        """Mark the files of metadata of a snapshot (its own file is ``path``); its delta's manifests, and all of its data.
+        """Mark the metadata files of a snapshot whose own file is ``path``.
 
-        None where the snapshot expired meanwhile. Raises CorruptFile when it is there and its metadata cannot be read.
+        Returns:
+            Manifests of its delta and of all of its data, or None if the snapshot expired meanwhile.
+
+        Raises:
+            CorruptFile: the snapshot exists and its metadata cannot be read.
         """
         try:
             base = self._list(store, snapshot.base_manifest_list, snapshot.base_manifest_list_size)
@@ -336,13 +387,13 @@ class _Search:
         return delta, [*base, *delta]
 
     def _list(self, store: TableStore, name: str, size: int | None, *, patient: bool = False) -> list[ManifestFileMeta]:
-        """The manifests of a list, read once for each line of history; ``patient``: a list that is gone has none."""
+        """Return the manifests of a list, read once per line of history; with ``patient`` a missing list has none."""
         if name not in self._lists:
             if patient and not store.file_io.exists(store.manifest_path(name)):
                 return []
             # Lists of neighbours have nearly the same manifests: one object each.
-            found = manifests.read_list(store, name, size)
-            self._lists[name] = [self._metas.setdefault(meta.file_name, meta) for meta in found]
+            metas = manifests.read_list(store, name, size)
+            self._lists[name] = [self._metas.setdefault(meta.file_name, meta) for meta in metas]
         return self._lists[name]
 
     @staticmethod
@@ -356,21 +407,21 @@ class _Search:
         meta: ManifestFileMeta,
         maybe: int,
         *,
-        sure: int = _NOBODY,
-        dropped: int = _NOBODY,
+        sure: int = _NO_HOLDER,
+        dropped: int = _NO_HOLDER,
         current: bool = False,
         patient: bool = False,
     ) -> None:
-        """Mark what a manifest names, once: by ``maybe``, by ``sure`` where that is given, and what it drops by ``dropped``.
+        """Mark the files in a manifest, once: by ``maybe``, by ``sure`` if given, and dropped files by ``dropped``.
 
-        ``current``: main's newest snapshot has it, so that its entries say what is live.
+        ``current``: main's newest snapshot has the manifest, so its entries show which files are live.
         """
         if meta.file_name in self._seen:
             return
         self._seen.add(meta.file_name)
         if patient and not store.file_io.exists(store.manifest_path(meta.file_name)):
             return
-        entries = _known(store, manifests.read_manifest(store, meta), meta)
+        entries = _require_known_fields(store, manifests.read_manifest(store, meta), meta)
         names = names_of(entries)
         signs = None
         if current:
@@ -385,11 +436,11 @@ class _Search:
                 self._live = [_count_by_bucket(pa.concat_tables(self._live))]
                 self._live_count = len(self._live[0])
         self.marks.add(_real_files(names), sure=sure, maybe=maybe, signs=signs)
-        if dropped != _NOBODY:
+        if dropped != _NO_HOLDER:
             self.marks.add(_real_files(names_of(removed(entries))), sure=dropped)
 
     def answer(self) -> Held:
-        """What was found; what only some manifest names is looked for in tags and branches, which may need it alone."""
+        """Return the result; names in doubt are searched in tags and branches, which may need them alone."""
         for store, snapshot, code in self._states:
             wanted = self.marks.unsettled()
             if not len(wanted):
@@ -398,7 +449,7 @@ class _Search:
             self.marks.add(names, sure=code)
         self.marks.flush()
         marks = self.marks
-        codes = np.where(marks.sure != _NOBODY, marks.sure, marks.maybe)
+        codes = np.where(marks.sure != _NO_HOLDER, marks.sure, marks.maybe)
         if self.newest is not None:
             codes = np.where(marks.balance > 0, np.int32(self._live_code()), codes)
         entries = pa.concat_tables([empty_table(_BUCKET), *self._live])
@@ -406,7 +457,7 @@ class _Search:
 
 
 def _holders_of(store: TableStore) -> Callable[[int], Holder]:
-    """How each snapshot of a branch is called as a holder; consumers keep main's from expiring."""
+    """Return the function that names a branch's snapshots as holders; consumers keep main's from expiring."""
     if store.branch != branches.MAIN:
         return lambda _number: Holder(HolderKind.BRANCH, f"branch {store.branch}")
     reading = sorted((following, name) for name, following in consumers.list_consumers(store).items())
@@ -419,12 +470,12 @@ def _holders_of(store: TableStore) -> Callable[[int], Holder]:
     return holder
 
 
-def _dropped(number: int) -> Holder:
+def _dropped_holder(number: int) -> Holder:
     return Holder(HolderKind.NAMED, f"a manifest of snapshot {number}, as a file that was dropped")
 
 
 def _own_names(snapshot: Snapshot) -> Iterator[str]:
-    """What the snapshot's own file names, members that this version does not know among them."""
+    """Yield the names in the snapshot's own file, including those in unknown members."""
     for name in (
         snapshot.base_manifest_list,
         snapshot.delta_manifest_list,
@@ -437,7 +488,7 @@ def _own_names(snapshot: Snapshot) -> Iterator[str]:
             yield PurePosixPath(name).name
 
 
-def _known(store: TableStore, entries: pa.Table, meta: ManifestFileMeta) -> pa.Table:
+def _require_known_fields(store: TableStore, entries: pa.Table, meta: ManifestFileMeta) -> pa.Table:
     strange = entries.column("unknown")
     if strange.null_count < len(strange):
         fields = pc.unique(strange.drop_null())[0].as_py()
@@ -446,7 +497,7 @@ def _known(store: TableStore, entries: pa.Table, meta: ManifestFileMeta) -> pa.T
 
 
 def _real_files(names: pa.Array) -> pa.Array:
-    """Names of slices of a shared changelog file become the name of that file."""
+    """Replace names of slices of a shared changelog file by the name of that file."""
     if not pc.any(pc.match_substring(names, "$"), min_count=0).as_py():
         return names
     return pc.replace_substring_regex(names, _SLICE, r"\1\2")
@@ -458,7 +509,7 @@ def _count_by_bucket(entries: pa.Table) -> pa.Table:
 
 
 def _live_of(store: TableStore, snapshot: Snapshot, wanted: pa.Array) -> pa.Table:
-    """The live files of ``snapshot`` that are, or lie beside, one of ``wanted``: only their entries are kept on the way."""
+    """Return the live files of ``snapshot`` that are in ``wanted`` or have an extra file in it."""
 
     def keep(entries: pa.Table) -> pa.Table:
         beside = one_array(entries.column("extra_files"))

@@ -1,4 +1,4 @@
-"""What keeps a table's data from going: every holder with the bytes that it holds alone, so that people see what to give up."""
+"""Holders of a table's data, each with the bytes that only it holds, so that users see which holder to give up."""
 
 from __future__ import annotations
 
@@ -36,12 +36,21 @@ _COLUMNS: Final = ("file_name", "file_size")
 
 
 def holds(store: TableStore) -> pa.Table:
-    """What holds the table's data and changelog files, those first that hold most alone, of equals the oldest.
+    """Return the holders of the table's data and changelog files: largest exclusive size first, then oldest first.
 
-    Columns: ``holder`` (its name: "snapshot 7", "tag month-end"), ``kind`` (live, snapshot, tag, branch, changelog, consumer, pending plan,
-    grace), ``bytes`` and ``files`` that nothing else holds, ``since`` (when it was made), ``shared_bytes`` that others hold too. A snapshot
-    holds what the next one dropped; a consumer, what the snapshots hold that it has still to read. From metadata only. Raises CorruptFile
-    when a snapshot, tag, branch or consumer cannot be read.
+    A snapshot holds the files that the next one dropped; a consumer holds those of the snapshots that it has yet to
+    read. Only metadata is read.
+
+    Args:
+        store: the table.
+
+    Returns:
+        Table with the columns ``holder`` (name: "snapshot 7", "tag month-end"), ``kind`` (live, snapshot, tag, branch,
+            changelog, consumer, pending plan, grace), ``bytes`` and ``files`` that no other holder has, ``since``
+            (creation time), and ``shared_bytes`` that others hold too.
+
+    Raises:
+        CorruptFile: a snapshot, tag, branch or consumer cannot be read.
     """
     ledger = _Ledger()
     main, *others = branches.all_stores(store)
@@ -49,17 +58,19 @@ def holds(store: TableStore) -> pa.Table:
     live = empty_table(_FILES) if newest is None else _live(main, newest)
     if newest is not None:
         ledger.add(Holder(HolderKind.LIVE, f"snapshot {newest.id}, the newest"), newest.time_millis, live)
-    held = _Others(ledger, one_array(live.column("name")))
-    found = list(snapshots.iterate(main))
-    for snapshot in found:
-        held.add(Holder(HolderKind.SNAPSHOT, f"snapshot {snapshot.id}"), snapshot.time_millis, _told(main, snapshot))
-    for before, after in pairwise(found):
-        # Deltas only add up between neighbours; behind a gap a snapshot's own files tell.
-        gone = _dropped(main, after) if before.id + 1 == after.id else _live(main, before)
-        held.add(Holder(HolderKind.SNAPSHOT, f"snapshot {before.id}"), before.time_millis, gone)
+    held = _OtherHolders(ledger, one_array(live.column("name")))
+    history = list(snapshots.iterate(main))
+    for snapshot in history:
+        held.add(
+            Holder(HolderKind.SNAPSHOT, f"snapshot {snapshot.id}"), snapshot.time_millis, _changelog_of(main, snapshot)
+        )
+    for before, after in pairwise(history):
+        # Deltas only add up between neighbours; behind a gap all files of the snapshot count.
+        dropped = _dropped(main, after) if before.id + 1 == after.id else _live(main, before)
+        held.add(Holder(HolderKind.SNAPSHOT, f"snapshot {before.id}"), before.time_millis, dropped)
     for name, tag in sorted(tags.list_details(main).items()):
-        made = tag.create_time_ms or tag.snapshot.time_millis
-        held.add(Holder(HolderKind.TAG, f"tag {name}"), made, _all_of(main, tag.snapshot))
+        created_ms = tag.create_time_ms or tag.snapshot.time_millis
+        held.add(Holder(HolderKind.TAG, f"tag {name}"), created_ms, _all_of(main, tag.snapshot))
     for number in changelogs.list_changelogs(main):
         changelog = changelogs.read_changelog(main, number)
         files = _files(changelogs.kept_entries(main, changelog))
@@ -78,27 +89,27 @@ def holds(store: TableStore) -> pa.Table:
     return ledger.ranked(_consumers(main))
 
 
-def _add_branch(held: _Others, store: TableStore) -> None:
-    found = list(snapshots.iterate(store))
+def _add_branch(held: _OtherHolders, store: TableStore) -> None:
+    history = list(snapshots.iterate(store))
     tagged = tags.list_tags(store).values()
-    made = min((one.time_millis for one in (*found, *tagged)), default=0)
-    parts = [_told(store, one) for one in found]
-    parts += [_dropped(store, after) for after in found[1:]]
-    parts += [_all_of(store, one) for one in (*found[-1:], *tagged)]
+    made = min((snapshot.time_millis for snapshot in (*history, *tagged)), default=0)
+    parts = [_changelog_of(store, snapshot) for snapshot in history]
+    parts += [_dropped(store, after) for after in history[1:]]
+    parts += [_all_of(store, snapshot) for snapshot in (*history[-1:], *tagged)]
     held.add(Holder(HolderKind.BRANCH, f"branch {store.branch}"), made, pa.concat_tables([empty_table(_FILES), *parts]))
 
 
 def _consumers(store: TableStore) -> list[tuple[str, int, int]]:
-    """Name, next snapshot, and when that was last written (epoch ms)."""
-    found = consumers.list_consumers(store)
+    """Return name, next snapshot and time of the last write (epoch ms) of each consumer."""
+    next_snapshots = consumers.list_consumers(store)
     listed = store.file_io.list_dir(f"{store.metadata_root}/consumer")
     written = {status.name.removeprefix("consumer-"): status.mtime_ms for status in listed}
-    return [(name, following, written.get(name, 0)) for name, following in sorted(found.items())]
+    return [(name, following, written.get(name, 0)) for name, following in sorted(next_snapshots.items())]
 
 
 @dataclass
 class _Ledger:
-    """Which holder names which file, as columns of places."""
+    """Files by holder, as columns of places."""
 
     holders: dict[Holder, int] = field(default_factory=dict)
     since: list[int] = field(default_factory=list)
@@ -106,7 +117,7 @@ class _Ledger:
     codes: list[npt.NDArray[np.int64]] = field(default_factory=list)
 
     def add(self, holder: Holder, since_ms: int, files: pa.Table) -> None:
-        """``holder`` names ``files`` (columns name, size), also one that is there already."""
+        """Record that ``holder`` references ``files`` (columns name, size); the holder may exist already."""
         if holder not in self.holders:
             self.holders[holder] = len(self.holders)
             self.since.append(since_ms)
@@ -114,12 +125,12 @@ class _Ledger:
         self.codes.append(np.full(len(files), self.holders[holder], np.int64))
 
     def known(self, names: list[str]) -> pa.Table:
-        """Those of ``names`` that a holder names, with their sizes."""
+        """Return the ``names`` that a holder references, with their sizes."""
         files = pa.concat_tables([empty_table(_FILES), *self.parts])
         return files.filter(pc.is_in(files.column("name"), value_set=arrow_array(names, pa.string())))
 
     def ranked(self, readers: list[tuple[str, int, int]]) -> pa.Table:
-        """The answer (`HOLDS`); ``readers`` are consumers, which hold through snapshots."""
+        """Return the result (`HOLDS`); ``readers`` are consumers, which hold files through snapshots."""
         files = pa.concat_tables([empty_table(_FILES), *self.parts])
         names = pc.unique(files.column("name"))
         places = numpy_array(pc.index_in(files.column("name"), value_set=names)).astype(np.int64)
@@ -150,20 +161,22 @@ class _Ledger:
             )
         rows.sort(key=lambda row: (-row[2], row[4], row[0]))
         columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in HOLDS]
-        arrays = [arrow_array(column, pa.int64()).cast(kind.type) if kind.name == "since" else arrow_array(column, kind.type)
-                  for column, kind in zip(columns, HOLDS, strict=True)]  # fmt: skip
+        arrays = [
+            arrow_array(column, pa.int64()).cast(kind.type) if kind.name == "since" else arrow_array(column, kind.type)
+            for column, kind in zip(columns, HOLDS, strict=True)
+        ]
         return pa.table(arrays, schema=HOLDS)
 
 
 @dataclass
-class _Others:
-    """Holders besides the newest snapshot; what is live is held by that in the first place, and left out of theirs."""
+class _OtherHolders:
+    """Holders besides the newest snapshot; live files belong to the newest snapshot and are left out of theirs."""
 
     ledger: _Ledger
     live: pa.Array
 
     def add(self, holder: Holder, since_ms: int, files: pa.Table) -> None:
-        """``holder`` names ``files``."""
+        """Record that ``holder`` references ``files``."""
         files = files.filter(pc.invert(pc.is_in(files.column("name"), value_set=self.live)))
         if len(files) or holder.kind is not HolderKind.SNAPSHOT:
             self.ledger.add(holder, since_ms, files)
@@ -174,10 +187,10 @@ def _live(store: TableStore, snapshot: Snapshot) -> pa.Table:
 
 
 def _all_of(store: TableStore, snapshot: Snapshot) -> pa.Table:
-    return pa.concat_tables([_live(store, snapshot), _told(store, snapshot)])
+    return pa.concat_tables([_live(store, snapshot), _changelog_of(store, snapshot)])
 
 
-def _told(store: TableStore, snapshot: Snapshot) -> pa.Table:
+def _changelog_of(store: TableStore, snapshot: Snapshot) -> pa.Table:
     return _files(manifests.changelog_entries(store, as_it_is(store, snapshot)))
 
 

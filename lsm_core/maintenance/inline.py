@@ -1,7 +1,8 @@
-"""What writers do to their table after a commit, unless it is `write-only`: they compact what they touched, expire, sweep and tag.
+"""Work of writers on their table after a commit, unless it is `write-only`: compact, expire, sweep and tag.
 
-The rows are committed before anything here begins. So a failure here never fails the write: it is logged and reported, the ledger
-keeps it, and the next commit tries again. What another maintainer did first is no failure. Source: Java `MergeTreeWriter`, `TableCommitImpl.maintain`.
+The rows are committed before this work begins, so a failure here never fails the write: it is logged, reported and
+recorded in the ledger, and the next commit tries again. Work that another maintainer did first is no failure. Source:
+Java `MergeTreeWriter`, `TableCommitImpl.maintain`.
 """
 
 from __future__ import annotations
@@ -38,26 +39,26 @@ if TYPE_CHECKING:
 INLINE: Final = "DREDGE_COMPACTION_INLINE"
 """Environment variable: `never` is `dredge.compaction.inline` = never for tables that do not set the option."""
 ChooseRunner = Callable[["MaintenancePlan"], "Runner | None"]
-"""Returns what executes the tasks of a compaction plan; None for threads of this process."""
+"""Function that returns the executor of a compaction plan's tasks, None for threads of this process."""
 _LOG: Final = logging.getLogger(__name__)
 BY_WRITER: Final = "writer"
-"""Who the ledger says approved what a writer did after its commit."""
+"""Approver in the ledger for the work of a writer after its commit."""
 _WARNED: Final[set[str]] = set()
-"""Tables of whose unseen rows this process has warned: its log says it once a table, its reports every time."""
+"""Tables of whose unseen rows this process has warned: the log has it once per table, reports every time."""
 _LOGGED: Final[dict[tuple[str, str], float]] = {}
-"""Warnings of tables, by their roots and texts, and when (s, monotonic) this process logged them last."""
+"""Time (s, monotonic) of the last log line by root of the table and text of the warning."""
 _SAME_WARNING_EVERY_SECONDS: Final = 3600.0
-"""So often the log and the ledger hold the same warning of a table, which every write may give; reports hold it each time."""
+"""Interval at which log and ledger repeat the same warning of a table; reports hold it each time."""
 _WARNINGS_KEPT: Final = 10_000
 _COMPACTIONS_AT_MOST: Final = 4
-"""Compactions that a writer tries while others win, where its rows are not visible before one."""
+"""Number of compactions that a writer tries while others win, where its rows are not visible before one."""
 _SWEEPS_AN_AGE: Final = 12
-"""The due part of the trash is swept so often in the time that files wait there; a sweep at every commit would cost more than it frees."""
+"""Number of sweeps of the due trash within the time that files wait; a sweep at every commit would cost too much."""
 
 
 @dataclass(frozen=True)
 class WriteReport:
-    """What a write did, and what it did to its table afterwards.
+    """Report of a write and of the work on its table afterwards.
 
     Attributes:
         snapshot_id: the snapshot of its rows, None where there were none.
@@ -65,8 +66,8 @@ class WriteReport:
         expired: ids of the snapshots that expired.
         files_swept: files of the trash that were deleted.
         rows_unseen: rows of the write that batch readers do not see before a compaction (deletion vectors, first-row).
-        warnings: what did not succeed or needs attention, one sentence each.
-        notes: what this write left to others who did it at the same time, one sentence each; nothing is to be done.
+        warnings: failures and things that need attention, one sentence each.
+        notes: work of this write that concurrent processes did instead, one sentence each; nothing is to be done.
     """
 
     snapshot_id: int | None = None
@@ -79,7 +80,11 @@ class WriteReport:
 
 
 def maintains_itself(store: TableStore) -> bool:
-    """Return whether writers of this process compact and expire the table after their commits."""
+    """Return whether writers of this process compact and expire the table after their commits.
+
+    Args:
+        store: the table.
+    """
     options = store.options
     if options.write_only or options.compaction_inline == "never":
         return False
@@ -87,9 +92,13 @@ def maintains_itself(store: TableStore) -> bool:
 
 
 def places_batches(store: TableStore) -> bool:
-    """Return whether batch writes of a table of postponed buckets give their rows buckets (`postpone.batch-write-fixed-bucket`).
+    """Return whether batch writes of a table of postponed buckets assign buckets (`postpone.batch-write-fixed-bucket`).
 
-    Only where the option is set, though Paimon's default is true: its Flink and Spark writers obey it, its core writer does not.
+    This holds only where the option is set, though Paimon's default is true: its Flink and Spark writers obey it, its
+    core writer does not.
+
+    Args:
+        store: the table.
     """
     option = "postpone.batch-write-fixed-bucket"
     return store.bucket_mode is BucketMode.POSTPONE and store.options.is_set(option) and bool(store.options.get(option))
@@ -105,19 +114,19 @@ def after_commit(
     identifier: int = BATCH,
     partitions: ExpiryAtCommit | None = None,
 ) -> WriteReport:
-    """Maintain the table after commits: expire partitions, compact the buckets that were touched, expire what is due, sweep the trash, tag.
+    """Maintain the table after commits: expire partitions, compact touched buckets, expire, sweep the trash, and tag.
 
     Args:
         store: the table.
         snapshot_ids: the snapshots of the commits, oldest first.
-        compact: False where the writer compacts by itself, or its caller wants no compaction.
+        compact: False if the writer compacts by itself, or its caller wants no compaction.
         batch: whether the commits were those of a batch job, whose postponed rows may get their buckets at once.
-        runner: returns what executes the tasks of a compaction plan; None for threads of this process.
-        identifier: of the last commit.
-        partitions: when the partitions of the table were looked at; None for a writer of one commit.
+        runner: function that returns the executor of a compaction plan's tasks; None for threads of this process.
+        identifier: identifier of the last commit.
+        partitions: state of the table's partition expiry; None for a writer of one commit.
 
     Returns:
-        What was done. Errors are among its warnings, and none is raised.
+        The report. Errors are among its warnings, and none is raised.
     """
     steps = _Steps(store, WriteReport(snapshot_ids[-1] if snapshot_ids else None))
     steps.expire_partitions(identifier, partitions)
@@ -148,20 +157,19 @@ class _Steps:
     def __init__(self, store: TableStore, report: WriteReport) -> None:
         self.store, self.report = store, report
         self._waiting: pa.Table | None = None
-        self._recorded: Exception | None = None
-        """The error that the ledger holds already."""
+        self._recorded: Exception | None = None  # the error that the ledger holds already
 
     def attempt(self, action: str, consequence: str, step: Callable[[], None]) -> None:
         """Run one step.
 
-        An error becomes a warning that begins with its consequence, and a failed run of ``action`` in the ledger. A race that others won
-        becomes a note.
+        An error becomes a warning that begins with its consequence, and a failed run of ``action`` in the ledger. A
+        lost race becomes a note.
         """
         try:
             step()
         except (CommitConflict, PlanStale) as error:
             self.note(f"{consequence}, because others changed the table at the same time: {error}")
-        except Exception as error:  # noqa: BLE001  (whatever it is, a caller who saw it would write the rows once more)
+        except Exception as error:  # noqa: BLE001  (a caller who saw any error would write the rows again)
             ours = isinstance(error, DredgeError | OSError)
             if not ours:
                 _LOG.debug("table %s: unexpected error", self.store.name, exc_info=True)
@@ -172,7 +180,7 @@ class _Steps:
     def apply(
         self, plan: MaintenancePlan, runner: ChooseRunner | None = None, approved_by: str | None = None
     ) -> Report:
-        """Apply a plan; the ledger holds what it failed with."""
+        """Apply a plan; the ledger holds its failure."""
         from lsm_core.maintenance.apply import apply_plan
 
         chosen = None if runner is None else runner(plan)
@@ -183,19 +191,19 @@ class _Steps:
             raise
 
     def warn(self, text: str) -> bool:
-        """Add a warning to the report, and to the log unless it was there a short while ago; return whether it is new to the log."""
+        """Add a warning to the report, and to the log unless it was logged recently; return whether it was logged."""
         new = _is_new(self.store.root, text)
         _LOG.log(logging.WARNING if new else logging.DEBUG, "table %s: %s", self.store.name, text)
         self.report = replace(self.report, warnings=(*self.report.warnings, text))
         return new
 
     def note(self, text: str) -> None:
-        """Add what others did at the same time to the report and, as information, to the log."""
+        """Add the work of concurrent processes to the report and, as information, to the log."""
         _LOG.info("table %s: %s", self.store.name, text)
         self.report = replace(self.report, notes=(*self.report.notes, text))
 
     def expire_partitions(self, identifier: int, partitions: ExpiryAtCommit | None) -> None:
-        """Drop the partitions that are older than the table keeps them, where it is time to look."""
+        """Drop the partitions that are older than the table keeps them, if a check is due."""
         from lsm_core.maintenance.actions.expire_partitions.partition_expiry import ExpiryAtCommit
 
         partitions = partitions or ExpiryAtCommit(self.store)
@@ -205,7 +213,7 @@ class _Steps:
             self.attempt("expire_partitions", consequence, lambda: partitions.expire(apply))
 
     def make_tags(self, *, batch: bool) -> None:
-        """Make the automatic tags that are due."""
+        """Create the automatic tags that are due."""
         if self.store.options.tag_creation == "none" or self.store.options.write_only:
             return
 
@@ -217,7 +225,7 @@ class _Steps:
         self.attempt("create_tag", "automatic tags were not made", make)
 
     def place(self, snapshot_ids: Sequence[int], runner: ChooseRunner | None) -> None:
-        """Give buckets to the postponed rows of the partitions that commits wrote to, older waiting rows first, in a commit of their own."""
+        """Assign buckets to the postponed rows of the commits' partitions, oldest rows first, in an own commit."""
         from lsm_core.maintenance.actions.assign_buckets.assigning import plan_assignment
 
         store = self.store
@@ -238,7 +246,8 @@ class _Steps:
     def compact(self, snapshot_ids: Sequence[int], runner: ChooseRunner | None) -> None:
         """Compact the buckets that commits added files to, as the options of the table pick.
 
-        Where readers see compacted rows alone, a compaction that lost a race is planned again: a later commit may never come.
+        Where readers see only compacted rows, a compaction that lost a race is planned again: a later commit may never
+        come.
         """
         from lsm_core.maintenance.actions.compact.compaction import CompactionReport
 
@@ -259,7 +268,7 @@ class _Steps:
                 )
 
     def expire_in_background(self) -> None:
-        """Start :meth:`expire` in a thread; a process that ends starts none, so there it is done at once."""
+        """Start :meth:`expire` in a thread; a process that ends cannot start one, so it is done at once."""
         try:
             _background().submit(_expire_later, self.store)
         except RuntimeError:
@@ -285,7 +294,7 @@ class _Steps:
         if not expiry_is_due(self.store):
             return
         plan = plan_expiry(self.store, check_used=False)
-        report, declined = self._applied(plan), plan.declined
+        report, declined = self._apply_if_needed(plan), plan.declined
         if isinstance(report, ExpiryReport):
             self.report, declined = replace(self.report, expired=report.expired), report.declined
         for item in declined:
@@ -295,19 +304,20 @@ class _Steps:
     def _expire_changelogs(self) -> None:
         from lsm_core.maintenance.actions.expire_changelogs.changelog_expiry import plan_changelog_expiry
 
-        self._applied(plan_changelog_expiry(self.store))
+        self._apply_if_needed(plan_changelog_expiry(self.store))
 
     def _expire_tags(self) -> None:
         from lsm_core.maintenance.actions.expire_tags.tag_expiry import plan_tag_expiry
         from lsm_core.metadata import tags
 
         if self.store.options.get("tag.time-expire-enabled") and self.store.file_io.list_dir(tags.tag_dir(self.store)):
-            self._applied(plan_tag_expiry(self.store))
+            self._apply_if_needed(plan_tag_expiry(self.store))
 
     def _sweep(self, now_ms: int) -> None:
-        """Delete what was set aside and is due, unless that was done a short while ago.
+        """Delete due files of the trash, unless that was done recently.
 
-        A sweep needs all records of the trash, so it is due when the oldest record is, by a share of the time that records wait.
+        A sweep needs all records of the trash, so it is due when the oldest record is, plus a share of the time that
+        records wait.
         """
         from lsm_core.maintenance.actions.trash.sweeping import SweepReport, plan_sweep
         from lsm_core.maintenance.trash import oldest_record
@@ -318,11 +328,11 @@ class _Steps:
         waits = max(0, oldest.not_before_ms - oldest.created_ms)
         if now_ms < oldest.not_before_ms + waits // _SWEEPS_AN_AGE:
             return
-        report = self._applied(plan_sweep(self.store))
+        report = self._apply_if_needed(plan_sweep(self.store))
         if isinstance(report, SweepReport):
             self.report = replace(self.report, files_swept=report.files_deleted)
 
-    def _applied(self, plan: MaintenancePlan) -> Report | None:
+    def _apply_if_needed(self, plan: MaintenancePlan) -> Report | None:
         return self.apply(plan) if plan.items else None
 
     def note_waiting(self, snapshot_ids: Sequence[int]) -> None:
@@ -331,7 +341,7 @@ class _Steps:
         self._waiting = added.filter(pc.equal(added.column("level"), arrow_scalar(0)))
 
     def count_unseen(self) -> None:
-        """Count the rows of the commit that readers of compacted rows do not see yet, and warn where there are some."""
+        """Count the rows of the commit that readers of compacted rows do not see yet, and warn if there are some."""
         waiting = self._waiting
         if waiting is None:
             return
@@ -351,8 +361,8 @@ class _Steps:
             else "the compactions of this write lost their races"
         )
         text = (
-            f"batch readers do not see {rows:,} rows of this commit before the next compaction: they see compacted rows alone "
-            f"(deletion vectors or first-row), and {why}"
+            f"batch readers do not see {rows:,} rows of this commit before the next compaction: "
+            f"they see compacted rows alone (deletion vectors or first-row), and {why}"
         )
         self.report = replace(self.report, rows_unseen=rows, warnings=(*self.report.warnings, text))
         if self.store.root not in _WARNED:
@@ -361,7 +371,7 @@ class _Steps:
 
 
 def _hides_new_rows(store: TableStore) -> bool:
-    """Return whether rows wait for a compaction before batch readers see them; append tables have no levels, whatever their options."""
+    """Return whether rows wait for a compaction before batch readers see them; never in append tables."""
     return store.has_primary_key and compacted_only(store)
 
 
@@ -370,10 +380,11 @@ def plan_of_touched(store: TableStore, snapshot_ids: Sequence[int]) -> Maintenan
 
     Args:
         store: the table.
-        snapshot_ids: the snapshots of the commits, oldest first; of those that have expired nothing is planned.
+        snapshot_ids: the snapshots of the commits, oldest first; expired ones are skipped.
 
     Returns:
-        A plan with these buckets alone; None where the commits added no files, have compacted them themselves, or the table is not compacted here.
+        A plan with these buckets alone; None if the commits added no files, have compacted them themselves, or the
+            table is not compacted here.
 
     Raises:
         CorruptFile: a manifest cannot be read.
@@ -404,7 +415,7 @@ def plan_of_touched(store: TableStore, snapshot_ids: Sequence[int]) -> Maintenan
     except UnsupportedFeature as error:  # such tables are written here, and compacted by other engines
         _LOG.debug("table %s: %s", store.name, error)
         return None
-    if moves_hidden_keys(store):  # keys that moved are hidden where they were, and shown where they are, by one commit
+    if moves_hidden_keys(store):  # one commit hides moved keys at their old place and shows them at the new one
         return plan
     touched = set(places)
     return replace(
@@ -413,7 +424,7 @@ def plan_of_touched(store: TableStore, snapshot_ids: Sequence[int]) -> Maintenan
 
 
 def _added(store: TableStore, snapshot: Snapshot) -> pa.Table:
-    """Return the entries (`ENTRY_SCHEMA`) of files that a snapshot added, those of postponed rows aside."""
+    """Return the entries (`ENTRY_SCHEMA`) of files that a snapshot added, without postponed rows."""
     entries = manifests.delta_entries(store, snapshot)
     chosen = pc.and_(
         pc.equal(entries.column("kind"), arrow_scalar(ADD)), pc.greater_equal(entries.column("bucket"), arrow_scalar(0))
@@ -431,7 +442,7 @@ def _expire_later(store: TableStore) -> None:
 
 
 def _is_new(root: str, text: str) -> bool:
-    """Return whether the log of this process holds no such warning of a table since an hour."""
+    """Return whether this process has not logged the same warning of a table within the last hour."""
     now = time.monotonic()
     if now - _LOGGED.get((root, text), -math.inf) < _SAME_WARNING_EVERY_SECONDS:
         return False
@@ -448,7 +459,7 @@ def _background() -> ThreadPoolExecutor:
 
 @cache
 def _background_of(_process: int) -> ThreadPoolExecutor:
-    """Return the thread of a process: a forked one has a thread of its own, because the one of its parent does not run in it."""
+    """Return the thread of a process: a forked one needs its own, because the parent's thread does not run in it."""
     return ThreadPoolExecutor(1, thread_name_prefix="dredge-expire")
 
 

@@ -1,4 +1,4 @@
-"""What monitoring wants to know of tables, from their health, history and ledger: samples, and the text in which Prometheus reads them."""
+"""Metrics of tables for monitoring, from their health, history and ledger, and their Prometheus text format."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lsm_core.metadata.store import TableStore
 METRICS: Final[Mapping[str, str]] = {
     "dredge_scrape_timestamp_seconds": "When these numbers were read.",
     "dredge_tables": "Tables of the warehouse.",
-    "dredge_table_readable": "1 where the table can be looked at, 0 where it cannot: it then has no other number.",
+    "dredge_table_readable": "1 if the table can be read, 0 if it cannot: it then has no other metric.",
     "dredge_table_score": "How much the table needs maintenance: 0 (healthy) to 100 (act).",
     "dredge_table_files": "Live data files.",
     "dredge_table_bytes": "Bytes of live data files.",
@@ -27,33 +27,39 @@ METRICS: Final[Mapping[str, str]] = {
     "dredge_table_sorted_runs": "Sorted runs of the bucket that has most.",
     "dredge_table_level0_files": "Level-0 files of the bucket that has most.",
     "dredge_table_small_files": "Small files of the partition of an append table that has most.",
-    "dredge_table_due_compaction_bytes": "Bytes that the compactions read which the table's own rules ask for now.",
+    "dredge_table_due_compaction_bytes": "Bytes read by the compactions that the table's own rules ask for now.",
     "dredge_table_oldest_level0_timestamp_seconds": "Since when the oldest data wait on level 0.",
     "dredge_table_last_compaction_timestamp_seconds": "When the newest compaction was that left files.",
     "dredge_table_last_commit_timestamp_seconds": "When the newest snapshot was committed.",
     "dredge_table_snapshots": "Snapshots that can be read.",
-    "dredge_table_overdue_snapshots": "Snapshots that retention let go a day ago or longer, and that are still there.",
+    "dredge_table_overdue_snapshots": "Snapshots that retention released a day ago or longer and that still exist.",
     "dredge_table_snapshot_gaps": "Runs of missing ids between the oldest and the newest snapshot.",
     "dredge_table_tags": "Tags.",
-    "dredge_table_overdue_tags": "Tags whose time was over a day ago or longer, and that are still there.",
+    "dredge_table_overdue_tags": "Tags whose time was over a day ago or longer and that still exist.",
     "dredge_table_consumers": "Consumers that hold snapshots.",
     "dredge_table_consumer_lag_snapshots": "Snapshots that the slowest consumer has yet to read.",
     "dredge_table_manifests": "Manifests of the newest snapshot.",
     "dredge_table_small_manifests": "Those of them that are small or hold deletions.",
     "dredge_table_manifest_bytes": "Bytes of the newest snapshot's manifests.",
-    "dredge_table_trash_records": "Deletions that wait for their grace, or for somebody to restore them.",
+    "dredge_table_trash_records": "Deletions that wait for the end of their grace, or to be restored.",
     "dredge_write_stalls": "Waits of writers for a compaction (num-sorted-run.stop-trigger) within the window.",
-    "dredge_write_stall_seconds": "Seconds that writers waited so.",
+    "dredge_write_stall_seconds": "Seconds of these waits.",
     "dredge_maintenance_runs": "Runs in the ledger that began within the window, by action and outcome.",
     "dredge_maintenance_run_seconds": "Seconds that they took together.",
     "dredge_maintenance_last_run_timestamp_seconds": "When the newest of them began.",
 }
-"""Every metric with its help; all are gauges: they are read anew each time, and nothing is counted in between."""
+"""Metrics with their help; all are gauges: each scrape reads them again, and nothing is counted in between."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One number of one metric (a name of `METRICS`), with its labels."""
+    """One value of a metric.
+
+    Attributes:
+        metric: name in `METRICS`.
+        value: the value.
+        labels: labels of the sample.
+    """
 
     metric: str
     value: float
@@ -61,7 +67,15 @@ class Sample:
 
 
 def table_samples(store: TableStore, since_ms: int) -> list[Sample]:
-    """Return the numbers of one table, the runs of its ledger since ``since_ms`` (epoch ms) among them. Reads metadata only; raises CorruptFile."""
+    """Return the metrics of one table from metadata only.
+
+    Args:
+        store: the table.
+        since_ms: start of the window of ledger runs (epoch ms).
+
+    Raises:
+        CorruptFile: metadata cannot be read.
+    """
     newest = snapshots.latest(store)
     debt = history_debt(store, newest, GRACE_MS)
     waiting = len(read_trash(store).records)
@@ -97,7 +111,7 @@ def table_samples(store: TableStore, since_ms: int) -> list[Sample]:
 
 
 def _numbers(need: TableNeed, newest: Snapshot | None, debt: HistoryDebt, trash: int) -> dict[str, float | None]:
-    """By metric; None: there is nothing to tell (no compaction yet, say)."""
+    """Return values by metric; None where a value does not exist (no compaction yet, for example)."""
     committed = None if newest is None else newest.time_millis
     return {
         "dredge_table_score": need.score,
@@ -129,12 +143,16 @@ def _seconds(time_ms: int | None) -> float | None:
 
 
 def exposition(samples: Iterable[Sample]) -> str:
-    """Return the samples in Prometheus's text format, version 0.0.4: metric by metric in the order of `METRICS`, each with its help."""
-    found: dict[str, list[Sample]] = {}
+    """Return samples in Prometheus's text format 0.0.4, in the order of `METRICS`, each metric with its help.
+
+    Args:
+        samples: samples in any order.
+    """
+    by_metric: dict[str, list[Sample]] = {}
     for sample in samples:
-        found.setdefault(sample.metric, []).append(sample)
+        by_metric.setdefault(sample.metric, []).append(sample)
     return "".join(
-        f"{line}\n" for metric, text in METRICS.items() for line in _lines(metric, text, found.get(metric, ()))
+        f"{line}\n" for metric, text in METRICS.items() for line in _lines(metric, text, by_metric.get(metric, ()))
     )
 
 
@@ -144,12 +162,12 @@ def _lines(metric: str, text: str, samples: Sequence[Sample]) -> Iterator[str]:
     yield f"# HELP {metric} {text}"
     yield f"# TYPE {metric} gauge"
     for sample in samples:
-        labels = ",".join(f'{name}="{_escaped(value)}"' for name, value in sample.labels.items())
+        labels = ",".join(f'{name}="{_escape_label(value)}"' for name, value in sample.labels.items())
         yield f"{metric}{{{labels}}} {sample.value!r}" if labels else f"{metric} {sample.value!r}"
 
 
-def _escaped(value: str) -> str:
-    """A label's value: names of tables, and of actions in ledgers that anybody may have written, hold what they like."""
+def _escape_label(value: str) -> str:
+    """Escape a label value: names of tables, and of actions in ledgers that anyone can write, can hold any text."""
     plain = value.encode("utf-8", "backslashreplace").decode()
     return plain.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 

@@ -1,4 +1,4 @@
-"""Health of every bucket from metadata alone: no data file is opened, and entries stay Arrow columns until the last step."""
+"""Health of every bucket from metadata alone: no data file is opened, and entries stay Arrow columns."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _COLUMNS: Final = (
     "file_source",
 )
 _STATISTICS: Final = ("value_stats_min", "value_stats_max", "value_stats_nulls", "value_stats_cols")
-"""What tells whether rows of a file are over, in tables whose rows expire."""
+"""Columns that show whether rows of a file have expired, for tables with record-level expiry."""
 Ints = npt.NDArray[np.int64]
 
 
@@ -50,19 +50,41 @@ Ints = npt.NDArray[np.int64]
 class BucketHealth:
     """Condition of one bucket (engine.md). Bytes are file sizes, rows unmerged, times epoch ms, lags and ages ms.
 
-    ``sorted_runs``: level-0 files plus levels in use (0 for append tables, whose files never merge).
-    ``read_amplification``: sorted runs that a read merges; append tables: files per file that full ones would need.
-    ``space_amplification``: all bytes over those of the last run. ``ro_lag_ms``: age of the oldest data that the
-    read-optimised view does not show. ``overlap_max`` and ``overlap_mean``: sorted runs that cover one key, at worst and
-    on average over the stored rows (`overlap.depths`). ``delete_ratio``: deletes and marked rows over rows. ``cost_minor`` and
-    ``cost_full``: bytes read by the compaction that the table's rules ask for now, and by a full one (0 = nothing to
-    do). ``score``: 0 (healthy) to 100 (act), the largest of its ``reasons``. ``decision``: the rule that picks
-    (`tree.Trigger`) or why none does (`tree.DeclineReason`), with the ``facts`` that it weighed; "" where nothing is asked.
-    ``hidden_rows``: rows of level 0 that batch reads do not see before they are compacted (deletion vectors, first-row), which
-    is since ``oldest_level0_ms``. ``deleted_rows``: rows that deletion vectors mark; readers pass over them until a compaction drops them.
-    ``parts``: what the score is made of (`score.Part`), each with its weight; ``size_share``: how large the bucket is for a reader, in its splits;
-    what costs a tiny bucket next to nothing counts next to nothing.
-    "total-size-threshold" with a ``cost_minor`` of 0: a plan made now takes the small tree, but too few runs make it due.
+    Attributes:
+        partition: values of the partition columns.
+        bucket: number of the bucket.
+        level0_files: files of level 0.
+        sorted_runs: level-0 files plus levels in use (0 for append tables, whose files never merge).
+        bytes_per_level: bytes by level.
+        rows: stored rows.
+        deletes: stored rows that are deletes.
+        small_files: files below the compaction's size limit.
+        read_amplification: sorted runs that a read merges; for append tables, files per file of full size that would be
+            needed.
+        space_amplification: all bytes over those of the last run.
+        oldest_level0_ms: creation time of the oldest level-0 file.
+        last_compaction_ms: creation time of the newest file of a compaction.
+        ro_lag_ms: age of the oldest data that the read-optimised view does not show.
+        overlap_max: largest number of sorted runs that cover one key (`overlap.depths`).
+        overlap_mean: mean of that number over the stored rows.
+        delete_ratio: deletes and marked rows over rows.
+        cost_minor: bytes read by the compaction that the table's rules ask for now, 0 for none.
+        cost_full: bytes read by a full compaction, 0 if it has nothing to do.
+        score: 0 (healthy) to 100 (act), the largest of its ``reasons``.
+        reasons: reasons of the score as text.
+        partition_text: Paimon's path of the partition.
+        files: number of files.
+        newest_file_ms: creation time of the newest file.
+        files_per_level: number of files by level.
+        decision: rule that picks a compaction (`tree.Trigger`), or the reason why none does (`tree.DeclineReason`); ""
+            if the rules are not evaluated. "total-size-threshold" with a ``cost_minor`` of 0: a plan made now takes the
+            small tree, but too few runs make it due.
+        facts: figures that the decision weighed.
+        hidden_rows: rows of level 0 that batch reads do not see before they are compacted (deletion vectors,
+            first-row), since ``oldest_level0_ms``.
+        deleted_rows: rows that deletion vectors mark; readers skip them until a compaction drops them.
+        parts: parts of the score (`score.Part`), each with its weight.
+        size_share: size of the bucket for a reader, in its splits; signs of a tiny bucket count next to nothing.
     """
 
     partition: Mapping[str, Any]
@@ -108,9 +130,18 @@ def health(
     now_ms: int | None = None,
     snapshot_id: int | None = None,
 ) -> list[BucketHealth]:
-    """Health of every bucket of a snapshot (default: the newest), ordered by partition and bucket; [] for an empty table.
+    """Return the health of every bucket of a snapshot, ordered by partition and bucket; [] for an empty table.
 
-    ``partitions`` chooses some (typed values, None = null). Raises SnapshotNotFound, CorruptFile, InvalidFilter.
+    Args:
+        store: the table.
+        partitions: partitions to observe (typed values, None = null), None for all.
+        now_ms: time of the observation (epoch ms), None for the table's clock.
+        snapshot_id: number of the snapshot, None for the newest.
+
+    Raises:
+        SnapshotNotFound: the snapshot does not exist.
+        CorruptFile: metadata cannot be read.
+        InvalidFilter: a partition does not fit the table.
     """
     chosen = None if partitions is None else [partition_bytes(store.schema, p, store.name) for p in partitions]
     snapshot = snapshots.latest(store) if snapshot_id is None else snapshots.read(store, snapshot_id)
@@ -140,9 +171,14 @@ def _health_of_parts(
     marked: Mapping[str, int],
     by_commits: FullCompactionsByCommits,
 ) -> list[BucketHealth]:
-    """Health of the buckets among live entries, which come in parts that nobody else holds; postponed rows are in none yet.
+    """Return the health of the buckets among live entries; postponed rows have no bucket yet.
 
-    ``marked``: by file name, how many of its rows a deletion vector marks.
+    Args:
+        store: the table.
+        parts: live entries, in parts that are not used elsewhere.
+        now_ms: time of the observation (epoch ms).
+        marked: number of rows that a deletion vector marks, by file name.
+        by_commits: buckets that are due by `full-compaction.delta-commits`.
     """
     columns = _columns(store)
     table = pa.concat_tables([manifests.NO_ENTRIES.select(columns), *(part.select(columns) for part in parts)])
@@ -163,18 +199,18 @@ def _health_of_parts(
     del order
     buckets = _Buckets(store, table, codes, _marked_rows(table, marked))
     due = scoring.due_compactions(store, table, buckets.starts, buckets.runs, now_ms, marked, by_commits)
-    found = [buckets.health(index, now_ms, due.get(index)) for index in range(buckets.groups)]
-    return sorted(found, key=lambda h: (h.partition_text, h.bucket))
+    healths = [buckets.health(index, now_ms, due.get(index)) for index in range(buckets.groups)]
+    return sorted(healths, key=lambda h: (h.partition_text, h.bucket))
 
 
 def _marked_rows(table: pa.Table, marked: Mapping[str, int]) -> Ints:
-    """How many rows of each entry's file a vector marks."""
-    found: Ints = np.zeros(table.num_rows, np.int64)
+    """Return how many rows of each entry's file a deletion vector marks."""
+    counts_by_entry: Ints = np.zeros(table.num_rows, np.int64)
     if marked:
         names, counts = arrow_array(list(marked), pa.string()), np.fromiter(marked.values(), np.int64, len(marked))
         places = pc.index_in(one_array(table.column("file_name")), names)
-        found[numpy_array(places.is_valid())] = counts[numpy_array(places.drop_null())]
-    return found
+        counts_by_entry[numpy_array(places.is_valid())] = counts[numpy_array(places.drop_null())]
+    return counts_by_entry
 
 
 def _ints(table: pa.Table, name: str, default: int = 0) -> Ints:
@@ -183,7 +219,7 @@ def _ints(table: pa.Table, name: str, default: int = 0) -> Ints:
 
 
 class _Buckets:
-    """Entries sorted by bucket, and their per-bucket sums."""
+    """Entries sorted by bucket, and their sums per bucket."""
 
     def __init__(self, store: TableStore, table: pa.Table, codes: Ints, marked: Ints) -> None:
         self.store, self.table, self.codes = store, table, codes
@@ -216,31 +252,31 @@ class _Buckets:
             self.overlap_max, self.overlap_mean = np.ones(groups, np.int64), np.ones(groups)
             return
         try:
-            found = overlaps(store.schema, table, _ints(table, "row_count"), codes, groups)
+            depths = overlaps(store.schema, table, _ints(table, "row_count"), codes, groups)
         except UnsupportedFeature:  # keys of a type without order here: the upper bound, all runs overlap
-            found = self.runs, self.runs.astype(np.float64)
-        self.overlap_max, self.overlap_mean = found
+            depths = self.runs, self.runs.astype(np.float64)
+        self.overlap_max, self.overlap_mean = depths
 
     def _sum(self, values: Ints) -> Ints:
         sums: Ints = np.add.reduceat(values, self.starts)
         return sums
 
     def _per_level(self) -> list[dict[int, tuple[int, int]]]:
-        """Per bucket: level -> (files, bytes)."""
-        found: list[dict[int, tuple[int, int]]] = [{} for _ in range(self.groups)]
+        """Return (files, bytes) by level for each bucket."""
+        by_level: list[dict[int, tuple[int, int]]] = [{} for _ in range(self.groups)]
         keys, inverse, counts = np.unique(self.codes * 1024 + self.level, return_inverse=True, return_counts=True)
         sizes = np.zeros(len(keys), np.int64)
         np.add.at(sizes, inverse, self.size)
         for key, count, size in zip(keys.tolist(), counts.tolist(), sizes.tolist(), strict=True):
-            found[key // 1024][key % 1024] = (count, size)
-        return found
+            by_level[key // 1024][key % 1024] = (count, size)
+        return by_level
 
     def _rows_of(self, index: int) -> slice:
         end = int(self.starts[index + 1]) if index + 1 < self.groups else len(self.codes)
         return slice(int(self.starts[index]), end)
 
     def _oldest_run(self, index: int) -> int:
-        """Bytes of the oldest run: the highest level, or the oldest level-0 file; append tables: all bytes."""
+        """Return the bytes of the oldest run: highest level, or oldest level-0 file; all bytes for append tables."""
         if not self.has_pk:
             return int(self.bytes[index])
         levels = self.levels[index]
@@ -251,7 +287,12 @@ class _Buckets:
         return int(self.size[rows][np.argmin(self.sequence[rows])])
 
     def _times(self, index: int, now_ms: int) -> tuple[int | None, int | None, int, int | None]:
-        """Epoch ms of the oldest level-0 file and of the last compaction, the read-optimised lag in ms, epoch ms of the newest file."""
+        """Return times of one bucket.
+
+        Returns:
+            Epoch ms of the oldest level-0 file and of the last compaction, the read-optimised lag in ms, and epoch ms
+                of the newest file.
+        """
         rows = self._rows_of(index)
         created, level = self.created[rows], self.level[rows]
         known = created > 0
@@ -263,7 +304,7 @@ class _Buckets:
         return oldest0, compacted, 0 if hidden is None else max(0, now_ms - hidden), _edge(created[known], np.max)
 
     def health(self, index: int, now_ms: int, due: scoring.DueCompaction | None) -> BucketHealth:
-        """The finished record of one bucket."""
+        """Return the health of one bucket."""
         store, first = self.store, int(self.starts[index])
         partition = self.table.column("partition")[first].as_py()
         if partition not in self._partitions:  # decoded once for all of its buckets

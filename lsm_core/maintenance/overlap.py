@@ -1,4 +1,4 @@
-"""How many sorted runs a key has to be looked for in: a sweep over the bounds of the files' key ranges, metadata only."""
+"""Number of sorted runs that a key lookup must read: a sweep over the key ranges of the files, from metadata only."""
 
 from __future__ import annotations
 
@@ -17,11 +17,19 @@ Floats = npt.NDArray[np.float64]
 
 
 def overlaps(schema: TableSchema, entries: pa.Table, rows: Ints, codes: Ints, groups: int) -> tuple[Ints, Floats]:
-    """Per bucket the most sorted runs over any key, and the mean over its stored rows.
+    """Compute per bucket the largest number of sorted runs over any key, and the mean over its stored rows.
 
-    ``entries`` (columns min_key, max_key: BinaryRows) are sorted by bucket; ``codes`` is each one's bucket, dense from 0
-    to ``groups`` - 1; ``rows`` counts stored rows. Files of one run never share a key, so the files over a key are the
-    runs over it. Raises UnsupportedFeature for key types that have no order here.
+    Files of one run never share a key, so the files over a key are the runs over it.
+
+    Args:
+        schema: schema of the table.
+        entries: entries sorted by bucket, with the columns min_key and max_key (BinaryRows).
+        rows: stored rows of each entry.
+        codes: bucket of each entry, dense from 0 to ``groups`` - 1.
+        groups: number of buckets.
+
+    Raises:
+        UnsupportedFeature: the key types have no order here.
     """
     types = list(schema.trimmed_key_types)
     blobs = pa.concat_arrays([one_array(entries.column(name)) for name in ("min_key", "max_key")])
@@ -31,14 +39,21 @@ def overlaps(schema: TableSchema, entries: pa.Table, rows: Ints, codes: Ints, gr
 
 
 def depths(low: Ints, high: Ints, rows: Ints, codes: Ints, groups: int) -> tuple[Ints, Floats]:
-    """The same of closed ranges [``low``, ``high``] of numbers >= 0; every bucket has a file.
+    """Compute the same for closed ranges of numbers >= 0; every bucket has a file.
 
-    The mean is weighted by rows: bounds of the bucket's files cut each range into stretches, over which the file's rows
-    are taken as evenly spread (a range of one key counts with what lies over that key).
+    The mean is weighted by rows: bounds of the bucket's files cut each range into intervals, over which the file's rows
+    are taken as evenly spread. A range of one key counts with the runs over that key.
+
+    Args:
+        low: lower bounds.
+        high: upper bounds.
+        rows: stored rows of each range.
+        codes: bucket of each range, dense from 0.
+        groups: number of buckets.
     """
     span = int(high.max()) + 1
-    places, found = np.unique(np.concatenate([codes * span + low, codes * span + high]), return_inverse=True)
-    first, last = found[: len(codes)], found[len(codes) :]
+    places, ranks = np.unique(np.concatenate([codes * span + low, codes * span + high]), return_inverse=True)
+    first, last = ranks[: len(codes)], ranks[len(codes) :]
     # Every range opened in a bucket ends in it, so one running sum serves all buckets.
     opened = np.bincount(first, minlength=len(places) + 1)
     at_bound = np.cumsum(opened - np.bincount(last + 1, minlength=len(places) + 1))[:-1]

@@ -1,7 +1,7 @@
-"""Which files a deletion may name: by folder and name those that Paimon and Dredge make in one table, and no others.
+"""Allow-list of the files that a deletion may name: by folder and name, those of Paimon and Dredge in one table.
 
-Deletion records and saved plans are files in the table's folder, which whoever may write there can forge. So every path in
-them is held against this allow-list before anything is deleted, kept or put back.
+Deletion records and saved plans are files in the table's folder, which anyone with write access can forge. So every
+path in them is checked against this list before a file is deleted, kept or put back.
 """
 
 from __future__ import annotations
@@ -29,36 +29,48 @@ HISTORY: Final = ("snapshot", "changelog", "schema", "tag", "consumer")
 BELOW: Final = "data-file.path-directory"
 EXTERNAL: Final = "data-file.external-paths"
 _DATA_FILE: Final = re.compile(rf"[^.].*\.({FORMATS})(-[0-9]+)?")
-"""Files of rows under the names of other tools, which tables that Paimon's `migrate` made hold in their buckets."""
+"""Data files named by other tools, as in buckets of tables that Paimon's `migrate` made."""
 
 
 def external_places(store: TableStore) -> list[str]:
-    """Return the absolute paths that the table declares for data outside its folder (`data-file.external-paths`)."""
+    """Return the absolute paths that the table declares for data outside its folder (`data-file.external-paths`).
+
+    Args:
+        store: the table.
+    """
     declared = [place.strip() for place in str(store.options.get(EXTERNAL) or "").split(",")]
     return list(dict.fromkeys(file_io_for(place, escaped=False)[1] for place in declared if place))
 
 
 def allowed_external_places(store: TableStore) -> list[str]:
-    """Return those of :func:`external_places` that the operator allows: all where the catalog or a caller gave the option."""
+    """Return the external places that the operator allows: all if the catalog or a caller set the option.
+
+    Args:
+        store: the table.
+    """
     own = store.options.is_tables_own(EXTERNAL)
     return [place for place in external_places(store) if not own or is_allowed_place(place)]
 
 
 def is_absolute(path: str) -> bool:
-    """Return whether the path of a file in a plan or record is absolute, on a local disk or in an object store."""
+    """Return whether the path of a file in a plan or record is absolute, on a local disk or in an object store.
+
+    Args:
+        path: the path.
+    """
     return path.startswith("/") or bool(place_of(path))
 
 
 @dataclass(frozen=True)
 class OwnFiles:
-    """What the schemas of a table, old ones and those of branches among them, say of its files.
+    """Names and folders of a table's files, from its schemas, including old ones and those of branches.
 
     Attributes:
-        names: the names of its files.
-        partition_keys: the partition columns of each schema.
+        names: name patterns of its files.
+        partition_keys: partition columns of each schema.
         below: folders below the table's own that hold the buckets (`data-file.path-directory`), "" for the table's own.
         external: absolute paths of declared places outside the table's folder.
-        allowed: those of ``external`` that the operator allows.
+        allowed: external places that the operator allows.
     """
 
     names: Names
@@ -69,12 +81,19 @@ class OwnFiles:
 
     @property
     def has_parts(self) -> bool:
-        """Whether no folder is reached by two ways, so that folders can be listed apart."""
+        """Whether no folder is reached in two ways, so that folders can be listed separately."""
         return len(self.partition_keys) == 1 and len(self.below) == 1
 
     @staticmethod
     def of(store: TableStore) -> OwnFiles:
-        """Read the schemas of a table. Raises CorruptFile."""
+        """Read the schemas of a table.
+
+        Args:
+            store: the table.
+
+        Raises:
+            CorruptFile: a schema cannot be read.
+        """
         versions: list[tuple[TableSchema, TableOptions]] = [(store.schema, store.options)]
         for branch in (branches.MAIN, *branches.list_branches(store)):
             for number in schemas.list_schema_ids(store.file_io, store.root, branch):
@@ -142,7 +161,7 @@ class OwnFiles:
             raise CorruptFile(where, f"it names {path!r}{more} for deletion: {why}; nothing of it is carried out")
 
     def _place(self, folder: str) -> tuple[Place | None, str]:
-        """Return what a folder is for, or None and why no deletion reaches into it."""
+        """Return the purpose of a folder, or None and the reason why no deletion may name files in it."""
         parts = folder.split("/") if folder else []
         if is_absolute(folder):
             for root in self.external:
@@ -159,7 +178,7 @@ class OwnFiles:
         if history in ([name] for name in HISTORY) or history == ["tag", "tag-success-file"]:
             return Place.HISTORY, ""
         if parts[:1] == ["dredge"]:
-            return (Place.OWN, "") if len(parts) <= 2 else (None, "no file of a deletion lies there")
+            return (Place.OWN, "") if len(parts) <= 2 else (None, "no file of a deletion is in that folder")
         for below in sorted(self.below, key=len, reverse=True):
             heads = below.split("/") if below else []
             if parts[: len(heads)] == heads:
@@ -169,7 +188,7 @@ class OwnFiles:
         return None, "it is no folder of the table's metadata, partitions or buckets"
 
     def _bucket(self, parts: Sequence[str]) -> tuple[Place | None, str]:
-        """Return what a folder below the table's data is for, or None and why it is none of the table's."""
+        """Return the purpose of a folder below the table's data, or None and the reason why it is not the table's."""
         parts = [part for part in parts if part]
         in_bucket = bool(parts) and bool(BUCKET.fullmatch(parts[-1]))
         values = parts[:-1] if in_bucket else parts

@@ -1,4 +1,4 @@
-"""Which table of a warehouse needs help most: one line a table, from the health of its buckets, ranked."""
+"""Ranking of the tables of a warehouse by their need for maintenance, from the health of their buckets."""
 
 from __future__ import annotations
 
@@ -12,12 +12,22 @@ from lsm_core.maintenance.score import Part, reasons_of
 
 @dataclass(frozen=True)
 class TableNeed:
-    """What a table needs. ``score`` 0 (healthy) to 100 (act): the most that one of its ``parts`` makes, (name, points, points at most), those of its
-    buckets weighed by the size of the whole table; ``costs_most`` says why, and which bucket is worst. Bytes are of files.
+    """Need of a table for maintenance. Bytes are of files.
 
-    ``level0_files`` and ``sorted_runs`` of the bucket that has most; ``due_bytes`` and ``full_bytes`` are read by the compactions that
-    the table's rules ask for now, and by full ones. ``oldest_level0_ms``: since when data are not compacted; ``last_compaction_ms``:
-    the newest compaction that left files (epoch ms, None: nothing waits, or none was).
+    Attributes:
+        table: name of the table.
+        score: 0 (healthy) to 100 (act): the largest points of one of its ``parts``.
+        costs_most: reasons, and the worst bucket.
+        sorted_runs: sorted runs of the bucket with most.
+        level0_files: level-0 files of the bucket with most.
+        due_bytes: bytes read by the compactions that the table's rules ask for now.
+        full_bytes: bytes read by full compactions.
+        total_bytes: bytes of live files.
+        files: number of live files.
+        rows: stored rows.
+        oldest_level0_ms: time since which data are not compacted (epoch ms), None if nothing waits.
+        last_compaction_ms: time of the newest compaction that left files (epoch ms), None if there was none.
+        parts: (name, points, largest possible points); parts of buckets are weighed by the size of the whole table.
     """
 
     table: str
@@ -38,20 +48,28 @@ class TableNeed:
 def score_of(
     buckets: Sequence[BucketHealth], history: Sequence[Part] = ()
 ) -> tuple[float, tuple[tuple[str, float, float], ...]]:
-    """Return the score (0 to 100) of buckets together, of a partition or a table, and its parts, those with most points first, as `TableNeed` has them.
+    """Return the score (0 to 100) of a partition or table and its parts, as in `TableNeed`, largest first.
 
-    Many tiny buckets are as large as one: their signs are weighed by the size of all of them. ``history``: parts that no bucket has.
+    Many tiny buckets are as large as one: their signs are weighed by the size of all of them.
+
+    Args:
+        buckets: health of the buckets.
+        history: parts of the score that belong to no bucket.
     """
     size = sum(bucket.size_share for bucket in buckets)
     points: dict[str, tuple[float, float]] = {}
     for part in [*(part for bucket in buckets for part in bucket.parts), *history]:
         points[part.name] = max(points.get(part.name, (0.0, 0.0)), (part.points(size), part.weight))
-    parts = tuple(sorted(((name, *most) for name, most in points.items()), key=lambda one: (-one[1], one[0])))
-    return max([*(bucket.score for bucket in buckets), *(one[1] for one in parts)], default=0.0), parts
+    parts = tuple(sorted(((name, *most) for name, most in points.items()), key=lambda part: (-part[1], part[0])))
+    return max([*(bucket.score for bucket in buckets), *(part[1] for part in parts)], default=0.0), parts
 
 
 def small_files_of_partitions(buckets: Iterable[BucketHealth]) -> dict[str, int]:
-    """Return the small files of each partition, by its text."""
+    """Return the number of small files of each partition, by its text.
+
+    Args:
+        buckets: health of the buckets.
+    """
     small: dict[str, int] = {}
     for bucket in buckets:
         small[bucket.partition_text] = small.get(bucket.partition_text, 0) + bucket.small_files
@@ -59,18 +77,24 @@ def small_files_of_partitions(buckets: Iterable[BucketHealth]) -> dict[str, int]
 
 
 def need_of(table: str, buckets: Sequence[BucketHealth], history: Sequence[Part] = ()) -> TableNeed:
-    """Return what ``table`` needs; of no bucket, nothing. ``history``: what its history owes (`score.history_parts`)."""
+    """Return the need of a table.
+
+    Args:
+        table: name of the table.
+        buckets: health of its buckets; without buckets the table needs nothing.
+        history: parts of the score from its history (`score.history_parts`).
+    """
     if not buckets:
         return TableNeed(table, costs_most="no data yet")
     score, parts = score_of(buckets, history)
     worst = max(buckets, key=lambda bucket: (bucket.score, bucket.cost_minor, bucket.sorted_runs))
-    said = "; ".join(worst.reasons) or "healthy"
-    owed = list(reasons_of(history))
+    bucket_reasons = "; ".join(worst.reasons) or "healthy"
+    history_reasons = list(reasons_of(history))
     where = bucket_name(worst.partition_text, worst.bucket)
     return TableNeed(
         table,
         score=score,
-        costs_most="; ".join([f"{where}: {said}"] * bool(worst.reasons) + owed) or said,
+        costs_most="; ".join([f"{where}: {bucket_reasons}"] * bool(worst.reasons) + history_reasons) or bucket_reasons,
         sorted_runs=max(bucket.sorted_runs for bucket in buckets),
         level0_files=max(bucket.level0_files for bucket in buckets),
         due_bytes=sum(bucket.cost_minor for bucket in buckets),
@@ -85,5 +109,9 @@ def need_of(table: str, buckets: Sequence[BucketHealth], history: Sequence[Part]
 
 
 def ranked(needs: Iterable[TableNeed]) -> list[TableNeed]:
-    """Return the tables, the neediest first: by score, then by the bytes that are due, then by those that a full compaction would read."""
+    """Return the tables, neediest first: by score, by due bytes, by bytes that a full compaction reads.
+
+    Args:
+        needs: needs of the tables.
+    """
     return sorted(needs, key=lambda need: (-need.score, -need.due_bytes, -need.full_bytes, need.table))

@@ -1,7 +1,7 @@
-"""The ledger: what maintenance did to a table, one JSON-lines file per run, created once and never changed.
+"""Ledger of a table's maintenance runs: one JSON-lines file per run, created once and never changed.
 
-Writers never meet, because every run has a file of its own, whose name sorts by time. Readers take what they understand: an entry that
-is damaged, or that a newer Dredge wrote, is told by name and hides no other.
+Writers do not conflict, because every run has its own file, whose name sorts by time. Readers skip members that they do
+not know: an entry that is damaged or of a newer version is reported by name and hides no other.
 """
 
 from __future__ import annotations
@@ -32,34 +32,48 @@ from lsm_core.storage import check_name
 _LOG: Final = logging.getLogger(__name__)
 _SUFFIX: Final = ".jsonl"
 _VERSION: Final = 1
-_LOOKED_AT: Final = 100
-"""The newest ledger entries in which an application is looked for, when its snapshot has expired."""
+_SEARCHED_RUNS: Final = 100
+"""Number of newest ledger entries searched for an application whose snapshot has expired."""
 _RUN_ID: Final = re.compile(r"([0-9]{13,15})-(.+)-[0-9a-f]{8}")
 _HEAD_BYTES: Final = 16 << 20
-"""An entry whose first line is longer is damaged: a report of all buckets of a large table has a few MiB."""
+"""Longest first line of a valid entry: a report of all buckets of a large table has a few MiB."""
 _CHUNK: Final = 1 << 16
 _LATEST: Final = 253_402_300_799_999
-"""The last millisecond of the year 9999, behind which nobody shows a time."""
+"""Last millisecond of the year 9999, the latest time that can be displayed."""
 
 DONE: Final = "done"
 REFUSED: Final = "refused"
-"""The plan did not fit the table any more, or a safety rule stopped it: nothing was changed."""
+"""Outcome: the plan no longer fits the table, or a safety rule stopped it; nothing was changed."""
 FAILED: Final = "failed"
 UNKNOWN: Final = "unknown"
-"""Publishing was reported as failed and may have happened."""
+"""Outcome: publishing was reported as failed and may have happened."""
 WRITE_STALL: Final = "write_stall"
-"""Action of entries that tell how long a writer waited for its compactions: no run of maintenance."""
+"""Action of entries for a writer's waits for its compactions, which are no maintenance runs."""
 UNREADABLE: Final = "unreadable"
-"""Of an entry that cannot be read; ``error`` says why."""
+"""Outcome of an entry that cannot be read; ``error`` has the reason."""
 
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """One run: ``outcome`` is "done", "refused", "failed", "unknown" (whether it was published) or "unreadable"; ``time_ms`` epoch ms.
+    """One maintenance run.
 
-    ``base_snapshot`` is that of the plan, ``snapshot_id`` the one that was published; ``report`` its numbers as plain values. ``who``: user, host and
-    process. ``predicted_seconds`` are the plan's, ``seconds`` wall-clock time, ``peak_rss_bytes`` of the process that applied it.
-    ``lines`` are the run's details (one mapping a bucket, file or snapshot), as written; none where heads alone were read.
+    Attributes:
+        run_id: id of the run, sorted by time.
+        action: name of the action.
+        table: name of the table.
+        time_ms: start of the run (epoch ms).
+        outcome: "done", "refused", "failed", "unknown" (whether it was published) or "unreadable".
+        plan_hash: hash of the plan.
+        base_snapshot: newest snapshot at planning.
+        snapshot_id: published snapshot.
+        approved_by: name of the approver.
+        error: error of the run.
+        who: user, host and process.
+        seconds: wall-clock time.
+        predicted_seconds: the plan's forecast.
+        peak_rss_bytes: peak memory of the process that applied the plan.
+        report: numbers of the report as plain values.
+        lines: details as written, one mapping per bucket, file or snapshot; empty where only heads were read.
     """
 
     run_id: str
@@ -85,18 +99,23 @@ class LedgerEntry:
         return self.outcome != UNREADABLE
 
     def head(self) -> dict[str, Any]:
-        """The first line of the file."""
-        members = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "lines"}
+        """Return the first line of the file."""
+        members = {member.name: getattr(self, member.name) for member in fields(self) if member.name != "lines"}
         return {"version": _VERSION, **members, "report": dict(self.report)}
 
 
 def new_run_id(store: TableStore, action: str) -> str:
-    """An id that sorts by time and is unique: "<epoch ms, 13 digits>-<action>-<8 hex digits>"."""
+    """Return a unique id that sorts by time: "<epoch ms, 13 digits>-<action>-<8 hex digits>".
+
+    Args:
+        store: the table, for its clock.
+        action: name of the action.
+    """
     return f"{store.clock.now_ms():013d}-{action}-{uuid.uuid4().hex[:8]}"
 
 
 def this_process() -> str:
-    """Who acts here, for the ledger: "user@host, process 4711"; a user without a name is told by number."""
+    """Return the actor for the ledger: "user@host, process 4711"; a user without a name is given by number."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError, ImportError):
@@ -105,13 +124,26 @@ def this_process() -> str:
 
 
 def peak_memory() -> int:
-    """The largest resident size of this process so far, in bytes."""
+    """Return the peak resident size of this process in bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024  # Linux counts KiB
 
 
 def write_entry(store: TableStore, entry: LedgerEntry) -> str:
-    """Append a run to the ledger and return its path. Raises StorageFull or OSError; never overwrites."""
+    """Add a run to the ledger; existing files are never overwritten.
+
+    Args:
+        store: the table.
+        entry: the run.
+
+    Returns:
+        Path of the new file.
+
+    Raises:
+        StorageFull: the storage is full.
+        OSError: the file cannot be written.
+        CorruptFile: the run has an entry already.
+    """
     lines = [entry.head(), *entry.lines]
     data = "".join(json.dumps(line, separators=(",", ":"), ensure_ascii=False, default=str) + "\n" for line in lines)
     path = f"{store.ledger_dir}/{entry.run_id}{_SUFFIX}"
@@ -121,27 +153,32 @@ def write_entry(store: TableStore, entry: LedgerEntry) -> str:
 
 
 def write_or_warn(store: TableStore, entry: LedgerEntry, error: Exception | None = None) -> None:
-    """As :func:`write_entry`, after the run, which failed with ``error`` or not.
+    """Add a finished run to the ledger; a failure is logged and does not fail the run.
 
-    What was done is done: a ledger that cannot be written is said in the log, it does not fail the run.
+    Args:
+        store: the table.
+        entry: the run.
+        error: error of the run, or None.
     """
     try:
         write_entry(store, entry)
     except (OSError, DredgeError) as failure:
-        # What the error says of the storage is not said a second time, for the ledger.
-        told = isinstance(error, StorageRefused | StorageFull | OSError) and isinstance(failure, type(error))
-        level = logging.DEBUG if told else logging.WARNING
+        # A storage error that the run reports already is not logged again for the ledger.
+        already_reported = isinstance(error, StorageRefused | StorageFull | OSError) and isinstance(
+            failure, type(error)
+        )
+        level = logging.DEBUG if already_reported else logging.WARNING
         _LOG.log(level, "run %s of table %s is not in the ledger: %s", entry.run_id, store.name, failure)
 
 
 def record_failure(store: TableStore, action: str, error: Exception, approved_by: str | None = None) -> None:
-    """Write a run down that failed before it had a plan; a ledger that cannot be written is said in the log.
+    """Record a run that failed before it had a plan; a ledger that cannot be written is logged.
 
     Args:
         store: the table.
-        action: what was to be planned.
-        error: what it failed with.
-        approved_by: who asked for it.
+        action: name of the action.
+        error: error of the run.
+        approved_by: name of the approver, None for none.
     """
     entry = LedgerEntry(
         new_run_id(store, action),
@@ -159,11 +196,16 @@ def record_failure(store: TableStore, action: str, error: Exception, approved_by
 def read_ledger(
     store: TableStore, limit: int | None = None, *, heads: bool = False, stalls: bool = False
 ) -> list[LedgerEntry]:
-    """The runs, oldest first (``limit``: only that many newest, and no other is read); ``heads``: without their lines.
+    """Return the runs, oldest first.
 
-    ``stalls``: also the entries of writers that waited (`WRITE_STALL`).
+    An entry that is damaged or of a newer version has the outcome "unreadable" and its error; it does not stop the
+    others from being read.
 
-    An entry that is damaged, or of a newer version, has the outcome "unreadable" and its error; it keeps no other from being read.
+    Args:
+        store: the table.
+        limit: number of newest runs to read, None for all.
+        heads: leave out their lines.
+        stalls: include the waits of writers (`WRITE_STALL`).
     """
     return list(iterate_ledger(store, limit, heads=heads, stalls=stalls))
 
@@ -171,7 +213,15 @@ def read_ledger(
 def iterate_ledger(
     store: TableStore, limit: int | None = None, *, heads: bool = False, since_ms: int = 0, stalls: bool = False
 ) -> Iterator[LedgerEntry]:
-    """As :func:`read_ledger`, one by one: in memory are the names of the files and one entry. ``since_ms``: no older runs (epoch ms)."""
+    """Yield the runs as :func:`read_ledger` does, one at a time; memory holds the file names and one entry.
+
+    Args:
+        store: the table.
+        limit: number of newest runs to read, None for all.
+        heads: leave out their lines.
+        since_ms: start of the oldest run to read (epoch ms).
+        stalls: include the waits of writers (`WRITE_STALL`).
+    """
     names = sorted(status.name for status in store.file_io.list_dir(store.ledger_dir) if status.name.endswith(_SUFFIX))
     names = names[bisect_left(names, f"{since_ms:013d}") :]  # their names begin with their time
     if not stalls:
@@ -181,25 +231,41 @@ def iterate_ledger(
 
 
 def find_entry(store: TableStore, run_id: str) -> LedgerEntry:
-    """The entry of one run. Raises InvalidOption naming the newest runs where there is none, CorruptFile where it cannot be read."""
+    """Return the entry of one run.
+
+    Args:
+        store: the table.
+        run_id: id of the run.
+
+    Raises:
+        InvalidOption: the run does not exist; it names the newest runs.
+        CorruptFile: the entry cannot be read.
+    """
     try:
         path = f"{store.ledger_dir}/{check_name(str(run_id) + _SUFFIX, store.name)}"
-        found = _read(store, path) if store.file_io.exists(path) else None
+        entry = _read(store, path) if store.file_io.exists(path) else None
     except InvalidData:
-        found = None
-    if found is None:
-        newest = [entry.run_id for entry in read_ledger(store, 3, heads=True)]
+        entry = None
+    if entry is None:
+        newest = [run.run_id for run in read_ledger(store, 3, heads=True)]
         known = f"a run of the ledger, such as {', '.join(newest)}" if newest else "nothing: the ledger is empty"
         raise InvalidOption("run_id", run_id, known, store.name)
-    if not found.readable:
-        raise CorruptFile(path, str(found.error))
-    return found
+    if not entry.readable:
+        raise CorruptFile(path, str(entry.error))
+    return entry
 
 
 def applied_before(store: TableStore, plan: MaintenancePlan) -> Applied | None:
-    """Return how ``plan`` was carried out before; None where neither snapshots, ledger nor what its action leaves behind tell of it.
+    """Return the earlier application of a plan, by snapshots, ledger or traces of its action; None for none.
 
-    Raises CorruptFile for a snapshot that cannot be read; a ledger entry that cannot be read tells nothing.
+    Unreadable ledger entries are skipped.
+
+    Args:
+        store: the table.
+        plan: the plan.
+
+    Raises:
+        CorruptFile: a snapshot cannot be read.
     """
     base = plan.base_snapshot or 0
     for snapshot in snapshots.iterate(store, [number for number in snapshots.list_ids(store) if number > base]):
@@ -207,18 +273,18 @@ def applied_before(store: TableStore, plan: MaintenancePlan) -> Applied | None:
             return Applied(snapshot.id, snapshot.time_millis, f"snapshot {snapshot.id}")
     action = find_action(plan.action, store.name)
     try:
-        newest = read_ledger(store, _LOOKED_AT, heads=True)
+        newest = read_ledger(store, _SEARCHED_RUNS, heads=True)
     except CorruptFile:  # no folder
         newest = []
     for entry in reversed(newest):
-        told = entry.plan_hash == plan.hash and entry.outcome == DONE
-        if told and (entry.snapshot_id is not None or not action.commits):
+        is_application = entry.plan_hash == plan.hash and entry.outcome == DONE
+        if is_application and (entry.snapshot_id is not None or not action.commits):
             return Applied(entry.snapshot_id, entry.time_ms, f"run {entry.run_id}")
     return action.trace(store, plan)
 
 
 def _read(store: TableStore, path: str, *, heads: bool = False) -> LedgerEntry:
-    """The entry at ``path``, an unreadable one as such; what a newer version added to the head is passed over."""
+    """Return the entry at ``path``, an unreadable one as such; unknown members of newer versions are skipped."""
     run_id = path.rpartition("/")[2].removesuffix(_SUFFIX)
     try:
         if heads:
@@ -232,7 +298,7 @@ def _read(store: TableStore, path: str, *, heads: bool = False) -> LedgerEntry:
             raise TypeError("its report is not an object")
         if head["version"] != _VERSION:
             raise ValueError(f"version {head['version']!r}, this Dredge reads version {_VERSION}")
-        known = {one.name for one in fields(LedgerEntry)} - {"lines"}
+        known = {member.name for member in fields(LedgerEntry)} - {"lines"}
         entry = LedgerEntry(**{name: value for name, value in head.items() if name in known}, lines=tuple(lines))
         _require_types(entry)
         return entry
@@ -246,10 +312,10 @@ def _read(store: TableStore, path: str, *, heads: bool = False) -> LedgerEntry:
         DredgeError,
         pa.ArrowException,
     ) as error:
-        found = _RUN_ID.fullmatch(run_id)
-        time_ms, action = (min(int(found[1]), _LATEST), found[2]) if found else (0, "")
-        told = f"no ledger entry that can be read: {run_id}{_SUFFIX}: {error!r}"
-        return LedgerEntry(run_id, action, store.name, time_ms, UNREADABLE, error=told)
+        name_match = _RUN_ID.fullmatch(run_id)
+        time_ms, action = (min(int(name_match[1]), _LATEST), name_match[2]) if name_match else (0, "")
+        reason = f"no ledger entry that can be read: {run_id}{_SUFFIX}: {error!r}"
+        return LedgerEntry(run_id, action, store.name, time_ms, UNREADABLE, error=reason)
 
 
 def _first_line(store: TableStore, path: str) -> str:
@@ -263,17 +329,17 @@ def _first_line(store: TableStore, path: str) -> str:
 
 
 def _require_types(entry: LedgerEntry) -> None:
-    """Raise TypeError for members of other types, or out of bounds: everybody may write into the table's folder."""
+    """Raise TypeError for members of other types or out of bounds: anyone may write into the table's folder."""
     texts = (entry.run_id, entry.action, entry.table, entry.outcome, entry.plan_hash, entry.who)
     optional = (entry.approved_by, entry.error)
     whole = (entry.base_snapshot, entry.snapshot_id, entry.peak_rss_bytes)
     spans = (entry.seconds, entry.predicted_seconds)
     if (
-        not all(isinstance(one, str) for one in texts)
-        or not all(one is None or isinstance(one, str) for one in optional)
-        or not all(one is None or (_is_whole(one) and abs(one) < 2**63) for one in whole)
+        not all(isinstance(member, str) for member in texts)
+        or not all(member is None or isinstance(member, str) for member in optional)
+        or not all(member is None or (_is_whole(member) and abs(member) < 2**63) for member in whole)
         or not (_is_whole(entry.time_ms) and 0 <= entry.time_ms <= _LATEST)
-        or not all(one is None or _is_span(one) for one in spans)
+        or not all(member is None or _is_span(member) for member in spans)
     ):
         raise TypeError("a member of its first line has another type, or is out of bounds")
 

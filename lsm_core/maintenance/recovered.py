@@ -1,7 +1,8 @@
-"""What proves a compaction and a recovery: the snapshots, buckets and files to compare.
+"""Scope of the proof of a compaction or recovery: the snapshots, buckets and files to compare.
 
-A pass of a recovery leaves thousands of files on level 0. To compare all of its bucket after each of N passes would read the bucket N times. So a
-pass with others to come is proven by what it replaced, and the last one, with all passes before it, by everything that their buckets say.
+A pass of a recovery leaves thousands of files on level 0. Comparing the whole bucket after each of N passes would read
+the bucket N times. So a pass with others to come is proven by the files it replaced; the last pass, with all passes
+before it, by the whole content of their buckets.
 """
 
 from __future__ import annotations
@@ -23,16 +24,20 @@ from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 
 Place = tuple[bytes, int]
-_LOOKED_AT: Final = 100
-"""Of the ledger's newest runs, for the passes before one."""
+_SEARCHED_RUNS: Final = 100
+"""Number of the ledger's newest runs that are searched for earlier passes."""
 
 
 @dataclass(frozen=True)
 class Proof:
-    """What to compare a compaction's snapshot with: the snapshot ``before``, in these ``places`` (partition bytes and bucket; None: all).
+    """Comparison that proves a compaction.
 
-    ``replaced_only``: what was replaced with what replaced it (a pass with others to come). Else all of the buckets, after ``passes`` passes before
-    it; what writers ``appended`` since ``before`` is part of that side.
+    Attributes:
+        before: snapshot to compare with.
+        replaced_only: compare only the replaced files with their replacement (a pass with others to come).
+        places: buckets to compare (partition bytes and bucket), None for all.
+        passes: number of earlier passes that the comparison covers.
+        appended: whether rows appended since ``before`` are added to that side.
     """
 
     before: int
@@ -42,42 +47,54 @@ class Proof:
     appended: bool = False
 
     def text(self) -> str:
-        """How it differs from comparing all of two neighbours, for people; "" where it does not."""
+        """Return for people how it differs from comparing two neighbours as a whole; "" where it does not."""
         if self.replaced_only:
-            return "a pass of a recovery: the files that it replaced were compared with its outputs, the whole bucket is when the recovery is through"
+            return (
+                "a pass of a recovery: the files that it replaced were compared with its outputs; "
+                "the whole bucket is compared after the last pass"
+            )
         if not self.passes:
             return ""
         many = f"the {self.passes + 1} compactions" if self.passes > 1 else "both compactions"
-        return f"the whole buckets were compared, over {many} of a recovery{' and what was appended meanwhile' if self.appended else ''}"
+        appended = " and the rows appended meanwhile" if self.appended else ""
+        return f"the whole buckets were compared, over {many} of a recovery{appended}"
 
 
 def proof_of(store: TableStore, published: int) -> Proof:
-    """What proves the compaction that published this snapshot, going by the ledger; without its entry, or a ledger that can be read, the snapshot before, whole.
+    """Return the proof for the compaction that published a snapshot, by the ledger.
 
-    Where a snapshot of a recovery has expired, or others than compactions and appends came in between, only the last one is compared. Raises
-    SnapshotNotFound for the snapshot itself, CorruptFile for one that cannot be read.
+    Without its entry or a readable ledger, the snapshot before is compared as a whole. Where a snapshot of a recovery
+    has expired, or commits other than compactions and appends came in between, only the last compaction is compared.
+
+    Args:
+        store: the table.
+        published: number of the snapshot.
+
+    Raises:
+        SnapshotNotFound: the snapshot does not exist.
+        CorruptFile: a snapshot cannot be read.
     """
     alone = Proof(published - 1)
     try:
-        ledger = read_ledger(store, _LOOKED_AT, heads=True)
-    except CorruptFile:  # who reads the ledger itself is told; a run needs it only to compare less
+        ledger = read_ledger(store, _SEARCHED_RUNS, heads=True)
+    except CorruptFile:  # reading the ledger itself reports the error; here it only allows a smaller comparison
         return alone
     runs = {entry.snapshot_id: entry for entry in ledger if entry.outcome == DONE}
     mine = runs.get(published)
     if mine is None or not _published(mine, snapshots.read(store, published)):
         return alone
-    if _goes_on(mine):
+    if _has_later_passes(mine):
         return Proof(published - 1, replaced_only=True)
     passes: list[LedgerEntry] = []
     places, ends_recovery = _places(store, mine), mine.action == "recover"
-    for number in sorted((one for one in runs if one is not None and one < published), reverse=True):
+    for number in sorted((number for number in runs if number is not None and number < published), reverse=True):
         entry = runs[number]
         if entry.action not in {"recover", "compact"}:
             continue
         theirs = _places(store, entry)
         if not ends_recovery and not theirs & places:
             continue
-        if not _goes_on(entry):
+        if not _has_later_passes(entry):
             if theirs & places:
                 break
             continue
@@ -86,9 +103,9 @@ def proof_of(store: TableStore, published: int) -> Proof:
     if not passes:
         return alone
     first = min(entry.snapshot_id or published for entry in passes)
-    found = {snapshot.id: snapshot for snapshot in snapshots.iterate(store, list(range(first - 1, published + 1)))}
-    known = all(_published(entry, found.get(entry.snapshot_id or 0)) for entry in passes)
-    between = [snapshot for number, snapshot in found.items() if number >= first]
+    by_id = {snapshot.id: snapshot for snapshot in snapshots.iterate(store, list(range(first - 1, published + 1)))}
+    known = all(_published(entry, by_id.get(entry.snapshot_id or 0)) for entry in passes)
+    between = [snapshot for number, snapshot in by_id.items() if number >= first]
     appended = [snapshot for snapshot in between if snapshot.commit_kind is CommitKind.APPEND]
     others = {snapshot.commit_kind for snapshot in between} - {
         CommitKind.APPEND,
@@ -98,15 +115,15 @@ def proof_of(store: TableStore, published: int) -> Proof:
     if (
         others
         or not known
-        or len(found) != published + 2 - first
-        or not all(_only_adds(store, one) for one in appended)
+        or len(by_id) != published + 2 - first
+        or not all(_only_adds(store, snapshot) for snapshot in appended)
     ):
         return alone
     return Proof(first - 1, places=places, passes=len(passes), appended=bool(appended))
 
 
 def _published(entry: LedgerEntry, snapshot: Snapshot | None) -> bool:
-    """Whether the run published the snapshot: after a rollback another one may have its number."""
+    """Return whether the run published the snapshot: after a rollback another snapshot may have its number."""
     return snapshot is not None and (snapshot.properties or {}).get(PLAN_PROPERTY) == entry.plan_hash
 
 
@@ -115,41 +132,51 @@ def _only_adds(store: TableStore, snapshot: Snapshot) -> bool:
     return not pc.any(pc.not_equal(kinds, 0)).as_py()
 
 
-def _goes_on(entry: LedgerEntry) -> bool:
-    """Whether the run was a pass after which others had to follow."""
+def _has_later_passes(entry: LedgerEntry) -> bool:
+    """Return whether the run was a pass that others had to follow."""
     left: Any = entry.report.get("passes_left")
     return entry.action == "recover" and isinstance(left, int) and left > 0
 
 
 def _places(store: TableStore, entry: LedgerEntry) -> frozenset[Place]:
-    """The buckets that the run compacted."""
-    found = set()
+    """Return the buckets that the run compacted."""
+    places = set()
     for line in find_entry(store, entry.run_id).lines:
         place = line.get("place")
         if isinstance(place, list) and len(place) == 2 and isinstance(place[0], str) and isinstance(place[1], int):
-            found.add((bytes.fromhex(place[0]), place[1]))
-    return frozenset(found)
+            places.add((bytes.fromhex(place[0]), place[1]))
+    return frozenset(places)
 
 
 def entries_to_compare(
     store: TableStore, before: int, after: int, places: Collection[Place] | None = None, *, appended: bool = False
 ) -> tuple[pa.Table, pa.Table]:
-    """The live manifest entries (`ENTRY_SCHEMA`) of two snapshots, of these places alone (None: all); with ``appended`` the first ones and
-    what was appended after them, before ``after``. Raises SnapshotNotFound, CorruptFile.
+    """Return the live manifest entries (`ENTRY_SCHEMA`) of two snapshots.
+
+    Args:
+        store: the table.
+        before: number of the first snapshot.
+        after: number of the second snapshot.
+        places: buckets to compare (partition bytes and bucket), None for all.
+        appended: add the rows appended between the snapshots to the first side.
+
+    Raises:
+        SnapshotNotFound: a snapshot does not exist.
+        CorruptFile: metadata cannot be read.
     """
-    one, two = (manifests.live_entries(store, snapshots.read(store, number)) for number in (before, after))
+    first, second = (manifests.live_entries(store, snapshots.read(store, number)) for number in (before, after))
     if appended:
         added = [
             manifests.delta_entries(store, snapshot)
             for snapshot in snapshots.iterate(store, list(range(before + 1, after)))
             if snapshot.commit_kind is CommitKind.APPEND
         ]
-        one = pa.concat_tables([one, *(part.select(one.column_names) for part in added)])
-    return (one, two) if places is None else (_of_places(one, places), _of_places(two, places))
+        first = pa.concat_tables([first, *(part.select(first.column_names) for part in added)])
+    return (first, second) if places is None else (_of_places(first, places), _of_places(second, places))
 
 
 def _of_places(entries: pa.Table, places: Collection[Place]) -> pa.Table:
-    """The entries of these buckets: one step a bucket, not a file."""
+    """Return the entries of these buckets: one step per bucket, not per file."""
     chosen = np.zeros(entries.num_rows, np.bool_)
     for partition in {partition for partition, _ in places}:
         buckets = pa.array(

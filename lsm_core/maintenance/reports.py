@@ -1,4 +1,4 @@
-"""What comparing two snapshots answers, whoever compares them (V1 here, V3 on Spark)."""
+"""Results of comparing two snapshots, by verification V1 here or V3 on Spark."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class BucketDifference:
-    """One bucket whose content view differs: merged row counts and hex digests on both sides.
+    """Bucket whose content view differs between two snapshots.
 
-    ``bucket`` is "dt=1/bucket-0", or "dt=1, 1 and 3 buckets" for a partition that was rescaled between the snapshots.
+    Attributes:
+        bucket: "dt=1/bucket-0", or "dt=1, 1 and 3 buckets" for a partition that was rescaled between the snapshots.
+        rows_a: merged rows in the first snapshot.
+        rows_b: merged rows in the second snapshot.
+        digest_a: hex digest of the first snapshot's rows.
+        digest_b: hex digest of the second snapshot's rows.
     """
 
     bucket: str
@@ -21,9 +26,22 @@ class BucketDifference:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """Content view of two snapshots compared: by reference where a bucket has the same files, else by digest.
+    """Comparison of the content views of two snapshots: by reference where a bucket has the same files, else by digest.
 
-    ``ok`` = every bucket equal. ``by_part``: buckets of which only what was replaced was compared. ``rows_a`` and ``rows_b`` count merged rows of the buckets compared by digest.
+    Attributes:
+        table: name of the table.
+        snapshot_a: number of the first snapshot.
+        snapshot_b: number of the second snapshot.
+        ok: whether every bucket is equal.
+        buckets: number of compared buckets.
+        by_reference: buckets with the same files.
+        by_digest: buckets compared by digest.
+        rows_a: merged rows of the first snapshot in buckets compared by digest.
+        rows_b: merged rows of the second snapshot in buckets compared by digest.
+        differences: buckets that differ.
+        level: level of the verification.
+        seconds: wall-clock time.
+        by_part: buckets of which only the replaced files were compared.
     """
 
     table: str

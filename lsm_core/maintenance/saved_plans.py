@@ -1,4 +1,4 @@
-"""Plans kept in the table's own folder, so that another process can apply one by its hash, until nobody can use them any more."""
+"""Plans saved in the table's folder, so that another process can apply one by its hash."""
 
 from __future__ import annotations
 
@@ -22,23 +22,33 @@ from lsm_core.storage import FileStatus, check_name
 
 _LOG: Final = logging.getLogger(__name__)
 KEPT_MS: Final = 24 * 3_600_000
-"""For so long every saved plan is kept, applied or not."""
+"""Time for which every saved plan is kept, applied or not."""
 MOST_KEPT: Final = 1_000
-"""Of the plans that are older, so many that could still be applied are kept, the newest."""
+"""Number of older plans that are kept while they could still be applied, newest first."""
 _NOTE: Final = ".waits"
-"""How the note ends that stands beside a plan which waits for somebody's approval."""
+"""Suffix of the note beside a plan that waits for approval."""
 _WORDS: Final = re.compile(r'[^"\s\\,:{}\[\]]+')
 _RUNS: Final = 100
-_LOOKED_AT: Final = 20
-"""How many older plans one call looks at: whoever saves a plan waits for it."""
+_CHECKED_PLANS: Final = 20
+"""Number of older plans that one call checks, as the caller that saves a plan waits for it."""
 
 
 def save_plan(store: TableStore, plan: MaintenancePlan) -> str:
-    """Keep ``plan`` under `<table>/dredge/plans/`, so that another process can apply it by its hash; returns the hash.
+    """Save a plan under `<table>/dredge/plans/`, so that another process can apply it by its hash.
 
-    Of the plans that were saved longer ago than `KEPT_MS`, those go that were applied or do not fit the table any more, and those beyond
-    the newest `MOST_KEPT`: whoever names one of them is told what became of it. Raises PlanStale for a plan of another table, InvalidOption
-    for what is no plan.
+    Plans saved longer ago than `KEPT_MS` are removed if they were applied or no longer fit the table, or if they are
+    beyond the newest `MOST_KEPT`. Naming a removed plan reports the run that applied it.
+
+    Args:
+        store: the table.
+        plan: the plan.
+
+    Returns:
+        The hash of the plan.
+
+    Raises:
+        PlanStale: the plan is of another table.
+        InvalidOption: ``plan`` is no plan.
     """
     if not isinstance(cast("object", plan), MaintenancePlan):
         accepted = "a MaintenancePlan, as plan_maintenance() and MaintenancePlan.from_json() give it"
@@ -54,25 +64,25 @@ def save_plan(store: TableStore, plan: MaintenancePlan) -> str:
 
 
 def _remove_old(store: TableStore, just_saved: str) -> None:
-    """By the machine's clock, which dates files; the table's own may be set by hand."""
+    """Remove old plans by the machine's clock, which dates files; the table's clock may be set by hand."""
     limit = SystemClock().now_ms() - KEPT_MS
     newest_first = sorted(_files(store), key=lambda file: (-file.mtime_ms, file.name))
     for place, file in enumerate(newest_first):
         if place >= MOST_KEPT and file.mtime_ms < limit:
-            _forget(store, file)
+            _remove_plan(store, file)
     old = [file for file in newest_first[:MOST_KEPT] if file.mtime_ms < limit and _hash(file) != just_saved]
-    for file in old[::-1][:_LOOKED_AT]:
+    for file in old[::-1][:_CHECKED_PLANS]:
         if not _can_be_applied(store, file):
-            _forget(store, file)
+            _remove_plan(store, file)
 
 
-def _forget(store: TableStore, file: FileStatus) -> None:
+def _remove_plan(store: TableStore, file: FileStatus) -> None:
     store.delete(file.path)
     store.delete(_note_path(store, _hash(file)))
 
 
 def _can_be_applied(store: TableStore, file: FileStatus) -> bool:
-    """Whether somebody may wait for this plan. Raises where that cannot be learned."""
+    """Return whether a saved plan can still be applied. Errors of reading the table pass through."""
     try:
         plan = MaintenancePlan.from_json(store.file_io.read_bytes(file.path).decode(errors="replace"))
     except FileNotFoundError:
@@ -88,7 +98,13 @@ def _still_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 
 @dataclass(frozen=True)
 class WaitingPlan:
-    """A saved plan that waits for approval: since when (epoch ms, the table's clock), and why it was not applied at once."""
+    """Saved plan that waits for approval.
+
+    Attributes:
+        plan: the plan.
+        since_ms: start of the wait (epoch ms, the table's clock).
+        why: reason why it was not applied at once.
+    """
 
     plan: MaintenancePlan
     since_ms: int
@@ -96,51 +112,74 @@ class WaitingPlan:
 
 
 def hold_plan(store: TableStore, plan: MaintenancePlan, why: str) -> str:
-    """Keep ``plan`` as :func:`save_plan` does, and note that it waits for approval, ``why``; returns the hash.
+    """Save a plan as :func:`save_plan` does, with a note that it waits for approval.
 
-    It takes the place of what waited for the same action with the same arguments (but for moments): that plan stays saved, and can be applied by its hash as long as it
-    fits, but is no longer listed. A plan that waits already keeps the time of its first note. Raises what `save_plan` raises.
+    It replaces an earlier waiting plan of the same action and arguments (moments aside): that plan stays saved and can
+    be applied by its hash as long as it fits, but is no longer listed. A plan that waits already keeps the time of its
+    first note.
+
+    Args:
+        store: the table.
+        plan: the plan.
+        why: reason of the wait.
+
+    Returns:
+        The hash of the plan.
     """
     save_plan(store, plan)
-    asked = {name: value for name, value in plan.arguments.items() if not name.endswith("_ms")}
-    same = {"action": plan.action, "arguments": asked}
-    told = {"files": len(plan.items), "bytes_freed": plan.estimate.bytes_freed}
-    note = json.dumps({**same, **told, "since_ms": store.clock.now_ms(), "why": why}, ensure_ascii=False)
+    arguments = {name: value for name, value in plan.arguments.items() if not name.endswith("_ms")}
+    same = {"action": plan.action, "arguments": arguments}
+    figures = {"files": len(plan.items), "bytes_freed": plan.estimate.bytes_freed}
+    note = json.dumps({**same, **figures, "since_ms": store.clock.now_ms(), "why": why}, ensure_ascii=False)
     store.file_io.write_exclusive(_note_path(store, plan.hash), note.encode())
-    for other, said in _notes(store):
-        if other != plan.hash and {name: said.get(name) for name in same} == same:
+    for other, note_values in _notes(store):
+        if other != plan.hash and {name: note_values.get(name) for name in same} == same:
             store.delete(_note_path(store, other))
     return plan.hash
 
 
 def waiting_plans(store: TableStore) -> list[WaitingPlan]:
-    """The plans that wait for approval, the longest first: those that were applied, or do not fit the table any more, do not wait.
+    """Return the plans that wait for approval, the longest first, without those that were applied or no longer fit.
 
-    A note or plan that cannot be understood waits for nobody. Raises OSError where the folder cannot be read, CorruptFile for the table's own metadata.
+    Unreadable notes and plans are skipped.
+
+    Args:
+        store: the table.
+
+    Raises:
+        OSError: the folder cannot be read.
+        CorruptFile: the table's own metadata cannot be read.
     """
-    found = []
-    for name, said in _notes(store):
+    plans = []
+    for name, note in _notes(store):
         try:
-            waiting = WaitingPlan(load_plan(store, name), time_of(said["since_ms"]), str(said["why"]))
+            waiting = WaitingPlan(load_plan(store, name), time_of(note["since_ms"]), str(note["why"]))
             options = waiting.plan.options == dict(store.options.raw)
         except (CorruptFile, InvalidOption, KeyError, PlanStale, TypeError, ValueError):
             continue
         if options and waiting.plan.table == store.name and _still_fits(store, waiting.plan):
-            found.append(waiting)
-    return sorted(found, key=lambda one: (one.since_ms, one.plan.hash))
+            plans.append(waiting)
+    return sorted(plans, key=lambda waiting: (waiting.since_ms, waiting.plan.hash))
 
 
 def waiting_to_free(store: TableStore, action: str) -> tuple[int, int]:
-    """How many items the newest plan of ``action`` has that waits for approval, and the bytes that it would free; (0, 0): none waits.
+    """Return the items and freed bytes of an action's newest plan that waits for approval; (0, 0) if none waits.
 
-    From its note alone, so that whoever looks at many tables may ask. Nothing waits once the action was carried out, by whichever plan.
-    Raises OSError where the folder cannot be read.
+    Only its note is read, so callers may ask for many tables. After any plan of the action was applied, no earlier plan
+    waits.
+
+    Args:
+        store: the table.
+        action: name of the action.
+
+    Raises:
+        OSError: the folder cannot be read.
     """
     known: list[tuple[int, int, int]] = []
-    for _, said in _notes(store):
+    for _, note in _notes(store):
         with suppress(KeyError, TypeError, ValueError):  # of another version, or damaged
-            if said.get("action") == action:
-                known.append((time_of(said["since_ms"]), int(said["files"]), int(said["bytes_freed"])))
+            if note.get("action") == action:
+                known.append((time_of(note["since_ms"]), int(note["files"]), int(note["bytes_freed"])))
     if not known:
         return 0, 0
     since, files, freed = max(known)
@@ -152,17 +191,17 @@ def waiting_to_free(store: TableStore, action: str) -> tuple[int, int]:
 
 
 def _notes(store: TableStore) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The hash of each plan with a note, and what the note says ({} where it cannot be understood)."""
+    """Yield the hash of each plan with a note, and the note ({} if it is unreadable)."""
     for file in store.file_io.list_dir(f"{store.root}/dredge/plans"):
         if file.is_dir or not file.name.endswith(_NOTE):
             continue
         try:
-            said = parse_json(store.file_io.read_bytes(file.path), unique=True)
+            note = parse_json(store.file_io.read_bytes(file.path), unique=True)
         except FileNotFoundError:
             continue
         except ValueError:
-            said = {}
-        yield file.name.removesuffix(_NOTE), said if isinstance(said, dict) else {}
+            note = {}
+        yield file.name.removesuffix(_NOTE), note if isinstance(note, dict) else {}
 
 
 def _note_path(store: TableStore, plan_hash: str) -> str:
@@ -170,15 +209,25 @@ def _note_path(store: TableStore, plan_hash: str) -> str:
 
 
 def saved_plan_hashes(store: TableStore) -> list[str]:
-    """The hashes of all plans that are kept, in their order."""
+    """Return the hashes of all saved plans, sorted.
+
+    Args:
+        store: the table.
+    """
     return sorted(map(_hash, _files(store)))
 
 
 def names_in_saved_plans(store: TableStore) -> Iterator[tuple[str, list[str]]]:
-    """The hash of each saved plan with the file names that it works on, so that nobody deletes them before it is applied.
+    """Yield the hash of each saved plan with the names of the files that it works on, so that these are not deleted.
 
-    Files that a plan would itself delete are not among them. A plan that cannot be understood, being damaged or of another version,
-    names every word in it. Raises OSError where it cannot be read.
+    Files that a plan would itself delete are left out. An unreadable plan, damaged or of another version, names every
+    word in it.
+
+    Args:
+        store: the table.
+
+    Raises:
+        OSError: a plan cannot be read.
     """
     for file in _files(store):
         try:
@@ -205,38 +254,45 @@ def _hash(file: FileStatus) -> str:
 
 
 def load_plan(store: TableStore, plan_hash: str) -> MaintenancePlan:
-    """The saved plan of that hash (or of the only hash that starts so).
+    """Return the saved plan with this hash, or with the only hash that starts so.
 
-    Raises PlanStale when there is none (naming the run that applied it, if one did), or several, or when it no longer fits
-    (`MaintenancePlan.from_json`), CorruptFile naming its file, InvalidOption for what is no hash.
+    Args:
+        store: the table.
+        plan_hash: hash of the plan, or its beginning.
+
+    Raises:
+        PlanStale: no plan matches (it names the run that applied the plan, if there is one), several match, or the plan
+            no longer fits (`MaintenancePlan.from_json`).
+        CorruptFile: the plan's file is damaged; it names the file.
+        InvalidOption: ``plan_hash`` is no hash.
     """
     if not isinstance(plan_hash, str) or not re.fullmatch("[0-9a-f]+", plan_hash):
         raise InvalidOption("plan hash", plan_hash, "the hash of a saved plan, or its beginning", store.name)
-    found = [name for name in saved_plan_hashes(store) if name.startswith(plan_hash)]
-    if len(found) > 1:
-        raise PlanStale(f"there are {len(found)} saved plans with hash {plan_hash}", store.name)
-    if not found:
-        raise _none_of(store, plan_hash)
-    path = _path(store, found[0])
+    matches = [name for name in saved_plan_hashes(store) if name.startswith(plan_hash)]
+    if len(matches) > 1:
+        raise PlanStale(f"there are {len(matches)} saved plans with hash {plan_hash}", store.name)
+    if not matches:
+        raise _missing_plan_error(store, plan_hash)
+    path = _path(store, matches[0])
     try:
         plan = MaintenancePlan.from_json(store.file_io.read_bytes(path).decode(errors="replace"))
     except CorruptFile as error:
         raise CorruptFile(path, error.reason) from error
-    except FileNotFoundError as error:  # it was old, and somebody saved another one
-        raise _none_of(store, plan_hash) from error
-    if plan.hash != found[0]:
+    except FileNotFoundError as error:  # it was old, and saving another plan removed it
+        raise _missing_plan_error(store, plan_hash) from error
+    if plan.hash != matches[0]:
         raise PlanStale(f"the file {path} holds plan {plan.hash}", store.name)
     return plan
 
 
-def _none_of(store: TableStore, plan_hash: str) -> PlanStale:
-    told = ""
+def _missing_plan_error(store: TableStore, plan_hash: str) -> PlanStale:
+    applied_text = ""
     with suppress(CorruptFile):
         for entry in read_ledger(store, heads=True):
             if entry.outcome == "done" and entry.plan_hash.startswith(plan_hash):
-                what = f"run {entry.run_id}" if entry.snapshot_id is None else f"snapshot {entry.snapshot_id}"
-                told = f"; it is already applied, {what}, at {utc_text(entry.time_ms)} UTC"
-    return PlanStale(f"there is no saved plan with hash {plan_hash}{told}", store.name)
+                applied_as = f"run {entry.run_id}" if entry.snapshot_id is None else f"snapshot {entry.snapshot_id}"
+                applied_text = f"; it is already applied, {applied_as}, at {utc_text(entry.time_ms)} UTC"
+    return PlanStale(f"there is no saved plan with hash {plan_hash}{applied_text}", store.name)
 
 
 def _path(store: TableStore, plan_hash: str) -> str:

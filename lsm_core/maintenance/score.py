@@ -1,4 +1,4 @@
-"""How much a bucket needs maintenance (0 to 100), said with its reasons, and what helping it would cost in bytes read."""
+"""Score of a bucket's need for maintenance (0 to 100) with its reasons, and the cost of a compaction in bytes read."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from lsm_core.tree import DataFile, Decline, DeclineReason, Facts, Trigger
 
 Ints = npt.NDArray[np.int64]
 _MUCH_DELETED = 0.1
-_TOLD: Final = 0.5
-"""The share of its limit from which on a sign is told as a reason."""
+_REASON_SHARE: Final = 0.5
+"""Share of its limit from which on a sign is listed as a reason."""
 _LEVEL0_FILES: Final = 1_000
-"""Level-0 files that are a backlog, however small they are: each is listed, opened and merged."""
+"""Number of level-0 files that is a backlog, however small they are: each is listed, opened and merged."""
 _TENTH: Final = 10
-"""Files are small on average where so many of them would fit into one of the target's size."""
+"""Files are small on average if this many of them fit into one file of the target size."""
 _MANY_FILES: Final = 50
-"""Fewer files cost a reader little, however small they are."""
+"""Number of files below which the cost for readers is low, however small the files are."""
 _DAY_MS: Final = 24 * 60 * 60 * 1000
 _LONG_MS: Final = 20 * _DAY_MS
 _OVERDUE: Final = 100
@@ -58,10 +58,21 @@ _FILES_AT_ONCE = 50_000
 
 @dataclass(frozen=True)
 class Signs:
-    """What a score is made of: sorted runs, level-0 files, space amplification, deletes over rows, small files, bytes.
+    """Figures of a bucket that its score is computed from.
 
-    ``hidden``: rows of level 0 that batch reads do not see before they are compacted. ``marked``: rows that deletion vectors mark;
-    ``most_marked``: the largest share of the rows of one file. ``files``: of the bucket. ``waiting_ms``: since when its oldest level-0 file waits.
+    Attributes:
+        runs: sorted runs.
+        level0: level-0 files.
+        space: space amplification.
+        delete_ratio: deletes and marked rows over rows.
+        small_files: files below the compaction's size limit.
+        bytes: bytes of all files.
+        has_primary_key: whether the table has a primary key.
+        hidden: rows of level 0 that batch reads do not see before they are compacted.
+        marked: rows that deletion vectors mark.
+        most_marked: largest share of marked rows of one file.
+        files: number of files.
+        waiting_ms: age of the oldest level-0 file.
     """
 
     runs: int
@@ -79,9 +90,14 @@ class Signs:
 
 
 class Part(NamedTuple):
-    """One sign of a score: ``share`` of its limit (1: reached), the ``weight`` that it has at most, in points of 100, and its ``text`` with numbers.
+    """One part of a score.
 
-    ``sized``: it counts as far as the bucket is large enough for it to cost anything.
+    Attributes:
+        name: name of the part.
+        share: share of its limit (1: reached).
+        weight: largest points, out of 100.
+        text: reason with figures.
+        sized: whether the points shrink with the size of the bucket, as a small bucket costs readers little.
     """
 
     name: str
@@ -91,41 +107,69 @@ class Part(NamedTuple):
     sized: bool = True
 
     def points(self, size_share: float) -> float:
-        """What it makes of a score, 0 to 100; ``size_share`` as `size_share` tells."""
+        """Return its points, 0 to 100.
+
+        Args:
+            size_share: size of the bucket as by `size_share`.
+        """
         return round(self.weight * min(1.0, max(0.0, self.share)) * (min(1.0, size_share) if self.sized else 1.0), 1)
 
 
 def size_share(signs: Signs, options: TableOptions) -> float:
-    """Return how large a bucket is: what a read of it costs, bytes and `source.split.open-file-cost` a file, over one `source.split.target-size`.
+    """Return the size of a bucket for a reader, in units of `source.split.target-size`.
 
-    Below 1 it is less than one task of a reader: a tiny table cannot look ill, whatever its shape.
+    It counts bytes and `source.split.open-file-cost` for each file. Below 1 the bucket is less than one task of a
+    reader: a tiny table cannot have a high score, whatever its shape.
+
+    Args:
+        signs: figures of the bucket.
+        options: options of the table.
     """
     return (signs.bytes + signs.files * options.open_file_cost) / max(options.source_split_target, 1)
 
 
 def score(signs: Signs, options: TableOptions) -> tuple[float, tuple[str, ...]]:
-    """Score and reasons: the part with most points decides; every sign at half or more of its limit is told."""
+    """Return score and reasons: the part with most points decides; every sign at half or more of its limit is a reason.
+
+    Args:
+        signs: figures of the bucket.
+        options: options of the table.
+    """
     parts = score_parts(signs, options)
     return total(parts, size_share(signs, options)), reasons_of(parts)
 
 
 def total(parts: Iterable[Part], size: float) -> float:
-    """Return the score that parts make, 0 (healthy) to 100 (act): the most that one of them makes; ``size`` as `size_share` tells."""
+    """Return the score of parts, 0 (healthy) to 100 (act): the largest points of one part.
+
+    Args:
+        parts: parts of the score.
+        size: size of the bucket as by `size_share`.
+    """
     return max((part.points(size) for part in parts), default=0.0)
 
 
 def reasons_of(parts: Iterable[Part]) -> tuple[str, ...]:
-    """Return the texts of the parts at half or more of their limits, those first that are farthest beyond."""
-    return tuple(part.text for part in sorted(parts, key=lambda one: -one.share) if part.share >= _TOLD)
+    """Return the texts of the parts at half or more of their limits, the largest share first.
+
+    Args:
+        parts: parts of the score.
+    """
+    return tuple(part.text for part in sorted(parts, key=lambda part: -part.share) if part.share >= _REASON_SHARE)
 
 
 def score_parts(signs: Signs, options: TableOptions) -> tuple[Part, ...]:
-    """Return the parts of a bucket's score that are not 0."""
+    """Return the parts of a bucket's score that are not 0.
+
+    Args:
+        signs: figures of the bucket.
+        options: options of the table.
+    """
     if signs.has_primary_key:
         trigger, limit = options.compaction_trigger, 1 + options.max_size_amplification / 100
         sign = ">=" if signs.runs >= trigger else "<"
         marked = " or marked as deleted" if signs.marked else ""
-        found = [
+        parts = [
             Part(READS, (signs.runs - 1) / max(trigger - 1, 1), 100, f"{signs.runs} sorted runs {sign} {trigger}"),
             Part(
                 SPACE,
@@ -167,7 +211,7 @@ def score_parts(signs: Signs, options: TableOptions) -> tuple[Part, ...]:
         share = signs.most_marked / most if most > 0 else float(signs.marked > 0)
         # Without buckets the next compaction takes a file beyond the threshold; of buckets only a full one does.
         weight = 100 if options.bucket < 1 else 90
-        found = [
+        parts = [
             Part(
                 SMALL_FILES,
                 (signs.small_files - 1) / max(least - 1, 1),
@@ -189,11 +233,11 @@ def score_parts(signs: Signs, options: TableOptions) -> tuple[Part, ...]:
                 f"{signs.most_marked:.1%} of a file's rows are deleted (threshold {most:.1%})",
             ),
         ]
-    return tuple(part for part in found if part.share > 0)
+    return tuple(part for part in parts if part.share > 0)
 
 
 def _average(signs: Signs, options: TableOptions) -> tuple[float, float, str]:
-    """Share, weight and text of the files of an append table's bucket being small on average."""
+    """Return share, weight and text of the part for small files on average in a bucket of an append table."""
     tenth = options.target_file_size(has_primary_key=False) // _TENTH
     average = signs.bytes // max(signs.files, 1)
     share = 0.0 if signs.files <= _MANY_FILES else tenth / max(average, 1)
@@ -202,9 +246,12 @@ def _average(signs: Signs, options: TableOptions) -> tuple[float, float, str]:
 
 
 def history_parts_of(store: TableStore, newest: Snapshot | None = None, grace_ms: int = GRACE_MS) -> tuple[Part, ...]:
-    """Return `history_parts` of a table as it is now; none where its history cannot be read, which its checks tell of.
+    """Return `history_parts` of a table now; none if its history cannot be read, which its checks report.
 
-    ``newest``: its newest snapshot, where the caller has just read it. ``grace_ms``: how late an expiry may be.
+    Args:
+        store: the table.
+        newest: its newest snapshot, if the caller has just read it.
+        grace_ms: time by which an expiry may be late (ms).
     """
     try:
         return history_parts(history_debt(store, newest, grace_ms), store.options)
@@ -213,9 +260,14 @@ def history_parts_of(store: TableStore, newest: Snapshot | None = None, grace_ms
 
 
 def history_parts(debt: HistoryDebt, options: TableOptions) -> tuple[Part, ...]:
-    """Return the parts of a table's score that its history owes: snapshots that should be gone or are held, manifests that pile up."""
+    """Return the parts of a table's score from its history: overdue or held snapshots, small manifests, orphans.
+
+    Args:
+        debt: figures of the history.
+        options: options of the table.
+    """
     least = max(options.manifest_merge_min_count, 1)
-    found = [
+    parts = [
         Part(SNAPSHOTS, debt.overdue / _OVERDUE, 50, f"{debt.overdue:,} snapshots should have expired", sized=False),
         Part(HELD, debt.held / _OVERDUE, 50, f"consumer {debt.consumer} holds {debt.held:,} snapshots", sized=False),
         Part(
@@ -233,11 +285,16 @@ def history_parts(debt: HistoryDebt, options: TableOptions) -> tuple[Part, ...]:
             sized=False,
         ),
     ]
-    return tuple(part for part in found if part.share > 0)
+    return tuple(part for part in parts if part.share > 0)
 
 
 def full_cost(signs: Signs, options: TableOptions) -> int:
-    """Bytes that a full compaction reads; 0 where it would find nothing to do."""
+    """Return the bytes that a full compaction reads; 0 if it has nothing to do.
+
+    Args:
+        signs: figures of the bucket.
+        options: options of the table.
+    """
     if not signs.has_primary_key:
         return signs.bytes if signs.small_files > 1 or signs.marked else 0
     done = signs.runs <= 1 and signs.level0 == 0 and not options.force_rewrite_all
@@ -246,7 +303,13 @@ def full_cost(signs: Signs, options: TableOptions) -> int:
 
 @dataclass(frozen=True)
 class DueCompaction:
-    """The compaction that the table's rules pick for a bucket now: bytes that it reads (0: none is due), the rule or why none, its numbers."""
+    """Compaction that the table's rules pick for a bucket now.
+
+    Attributes:
+        cost: bytes that it reads, 0 if none is due.
+        decision: rule that picks it, or the reason why none is due.
+        facts: figures of the decision.
+    """
 
     cost: int = 0
     decision: str = ""
@@ -262,12 +325,23 @@ def due_compactions(
     marked: Mapping[str, int] = NOTHING_DELETED,
     by_commits: FullCompactionsByCommits | None = None,
 ) -> Mapping[int, DueCompaction]:
-    """The compaction that is due in each bucket whose runs suffice for one of the table's rules; for the others :func:`too_few_runs`.
+    """Return the due compaction of each bucket with enough runs for a rule; for others see :func:`too_few_runs`.
 
-    ``entries`` are sorted by bucket, the n-th of which begins at ``starts[n]``. That a tree is small
-    (`compaction.total-size-threshold`) is told below the trigger as the rule that a plan made now would go by, but at no
-    cost: it would be due after every commit. It decides how much is compacted once the trigger is reached. ``marked``: by file
-    name, rows that a deletion vector marks. ``by_commits``: the buckets that are due by `full-compaction.delta-commits`.
+    A small tree (`compaction.total-size-threshold`) is reported below the trigger as the rule that a plan made now
+    would use, but at no cost: it would be due after every commit. It decides how much is compacted once the trigger is
+    reached.
+
+    Args:
+        store: the table.
+        entries: live entries, sorted by bucket.
+        starts: first entry of each bucket.
+        runs: sorted runs of each bucket.
+        now_ms: time of the observation (epoch ms).
+        marked: number of rows that a deletion vector marks, by file name.
+        by_commits: buckets that are due by `full-compaction.delta-commits`.
+
+    Returns:
+        Due compaction by place of the bucket.
     """
     options = store.options
     early = options.incremental_size_threshold or options.optimization_interval or options.total_size_threshold
@@ -275,7 +349,7 @@ def due_compactions(
     forced = counted or options.force_up_level0 or options.needs_lookup  # a lone file of level 0 moves up too
     least = 1 if forced else 2 if early else options.compaction_trigger
     ends = np.append(starts[1:], entries.num_rows)
-    found: dict[int, DueCompaction] = {}
+    due_by_bucket: dict[int, DueCompaction] = {}
     if store.schema.primary_keys:
         considered = np.flatnonzero(runs >= least)
     else:
@@ -294,14 +368,14 @@ def due_compactions(
         for group in together.tolist():
             count = int(ends[group] - starts[group])
             own, at = files[at : at + count], at + count
-            due = False
+            full_is_due = False
             if by_commits is not None and by_commits.counts:
                 place = listed.slice(at - count, 1).select(["partition", "bucket"]).to_pylist()[0]
-                due = by_commits.is_due(place["partition"], place["bucket"])
-            said = _due_compaction(store, own, now_ms, int(runs[group]), expired, marked, full_is_due=due)
-            if said is not None:
-                found[group] = said
-    return found
+                full_is_due = by_commits.is_due(place["partition"], place["bucket"])
+            due = _due_compaction(store, own, now_ms, int(runs[group]), expired, marked, full_is_due=full_is_due)
+            if due is not None:
+                due_by_bucket[group] = due
+    return due_by_bucket
 
 
 def _due_compaction(
@@ -314,19 +388,19 @@ def _due_compaction(
     *,
     full_is_due: bool = False,
 ) -> DueCompaction | None:
-    """The compaction that is due in one bucket; None for tables that are not compacted here."""
+    """Return the compaction that is due in one bucket, or None for tables that are not compacted here."""
     if not store.schema.primary_keys:
         bins = choose_bins(store, files, full=False, deleted=marked)
         if isinstance(bins, Decline):
             return DueCompaction(0, str(bins.reason), bins.facts)
-        taken = [file for chosen in bins for file in chosen]
-        gone = sum(marked.get(file.name, 0) for file in taken)
-        facts: Facts = {"files": len(files), "small_files": len(taken), "bins": len(bins)}
-        facts = {**facts, "deleted_rows": gone} if gone else facts
-        return DueCompaction(sum(file.size for file in taken), str(Trigger.SMALL_FILES), facts)
+        chosen_files = [file for chosen in bins for file in chosen]
+        deleted_rows = sum(marked.get(file.name, 0) for file in chosen_files)
+        facts: Facts = {"files": len(files), "small_files": len(chosen_files), "bins": len(bins)}
+        facts = {**facts, "deleted_rows": deleted_rows} if deleted_rows else facts
+        return DueCompaction(sum(file.size for file in chosen_files), str(Trigger.SMALL_FILES), facts)
     try:
         decision = decide(store, files, now_ms, expired=expired, full_is_due=full_is_due)
-    except UnsupportedFeature:  # health is told of every table, also of those that are never compacted here
+    except UnsupportedFeature:  # health covers every table, also those that are never compacted here
         return None
     if isinstance(decision, Decline):
         return DueCompaction(0, str(decision.reason), decision.facts)
@@ -336,9 +410,14 @@ def _due_compaction(
 
 
 def too_few_runs(signs: Signs, oldest_run: int, options: TableOptions) -> DueCompaction:
-    """What universal compaction says below its trigger, without making the bucket's files into objects; nothing for append tables.
+    """Return the decision of universal compaction below its trigger; empty for append tables.
 
-    ``oldest_run``: bytes of the oldest run.
+    No objects are created for the bucket's files.
+
+    Args:
+        signs: figures of the bucket.
+        oldest_run: bytes of the oldest run.
+        options: options of the table.
     """
     if not signs.has_primary_key:
         return DueCompaction()

@@ -1,8 +1,8 @@
-"""What if: a table's own commits, with their sizes and times, replayed under other policies through the code that picks compactions.
+"""Simulation of policies: a table's commits, with sizes and times, replayed through the code that picks compactions.
 
-What writers committed is taken from the snapshots; what was compacted meanwhile is forgotten, and picked again by each policy. Nothing but
-metadata is read, and nothing is written. Simplified, and said so in docs/platform.md: a compaction takes no time, and what merging
-rows of one key saves is the median of what the table's own compactions saved.
+The writers' commits are taken from the snapshots; actual compactions are ignored and picked again by each policy. Only
+metadata is read, and nothing is written. Simplifications, listed in docs/platform.md: a compaction takes no time, and
+the share of bytes saved by merging rows of one key is the median of the table's own compactions.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from lsm_core.tree import DataFile, Decline, SortedRun
 
 AS_IT_IS: Final = "as it is"
 BINS: Final = 60
-"""Into so many stretches of equal length the history is cut for the plots."""
+"""Number of intervals of equal length that the history is cut into for the plots."""
 _P95: Final = 0.95
 _COLUMNS: Final = (
     "kind", "partition", "bucket", "total_buckets", "file_name", "file_size", "row_count", "min_key", "max_key",
@@ -61,12 +61,17 @@ SIMULATION: Final = pa.schema(
 
 @dataclass(frozen=True)
 class SimulatedPolicy:
-    """What a policy would do to the table: ``options`` in place of the table's own, and when somebody looks.
+    """Policy to simulate.
 
-    ``look_every_ms``: how often it is asked what is due (None: after every commit, as writers that compact do). ``idle_after_ms``: a
-    bucket without commits for so long is compacted in full (None: never) where it has ``idle_min_runs`` sorted runs, or, in an append
-    table, ``idle_min_files`` small files. ``next_open``: from an epoch ms to the first one from there on at which something may be started (None:
-    there is none), where there are windows; the whole time counts where it is None.
+    Attributes:
+        name: name of the policy.
+        options: table options in place of the table's own.
+        look_every_ms: interval at which due work is looked for; None: after every commit, like writers that compact.
+        idle_after_ms: time without commits after which a bucket is compacted in full; None: never.
+        idle_min_runs: smallest number of sorted runs for such a compaction.
+        idle_min_files: smallest number of small files for it, in an append table.
+        next_open: function from an epoch ms to the first one at or after it at which work may start (None: never
+            again); None without windows.
     """
 
     name: str = AS_IT_IS
@@ -78,21 +83,28 @@ class SimulatedPolicy:
     next_open: Callable[[int], int | None] | None = None
 
     @staticmethod
-    def of(given: SimulatedPolicy | Mapping[str, Any], name: str = "") -> SimulatedPolicy:
-        """Return the policy that a mapping tells: table options, by their names or under "options", and the names of :class:`SimulatedPolicy`.
+    def of(description: SimulatedPolicy | Mapping[str, Any], name: str = "") -> SimulatedPolicy:
+        """Return the policy that a mapping describes.
 
-        Times take Paimon's text as ``look_every: 5 min`` and ``idle_after: 20 d``. Raises InvalidOption naming what is none of these.
+        Args:
+            description: table options, by their names or under "options", and fields of :class:`SimulatedPolicy`; times
+                as Paimon's text in ``look_every`` (`5 min`) and ``idle_after`` (`20 d`). A policy is returned
+                unchanged.
+            name: default name.
+
+        Raises:
+            InvalidOption: a key or value is none of these.
         """
-        if isinstance(given, SimulatedPolicy):
-            return given
-        if not isinstance(given, Mapping):
-            raise InvalidOption("policy", given, "a mapping of table options, look_every, idle_after")
+        if isinstance(description, SimulatedPolicy):
+            return description
+        if not isinstance(description, Mapping):
+            raise InvalidOption("policy", description, "a mapping of table options, look_every, idle_after")
         options: dict[str, str] = {}
-        values: dict[str, Any] = {"name": str(given.get("name") or (name if given else "") or AS_IT_IS)}
-        inner = given.get("options") or {}
+        values: dict[str, Any] = {"name": str(description.get("name") or (name if description else "") or AS_IT_IS)}
+        inner = description.get("options") or {}
         if not isinstance(inner, Mapping):
             raise InvalidOption("options", inner, "a mapping of table options")
-        for key, value in [*inner.items(), *((k, v) for k, v in given.items() if k not in ("name", "options"))]:
+        for key, value in [*inner.items(), *((k, v) for k, v in description.items() if k not in ("name", "options"))]:
             if key not in inner and key in ("look_every", "idle_after"):
                 values[f"{key}_ms"] = None if value is None else _span(value, key)
             elif key not in inner and key in ("idle_min_runs", "idle_min_files"):
@@ -118,18 +130,29 @@ def simulate(
     policies: Sequence[SimulatedPolicy | Mapping[str, Any]] | Mapping[str, Mapping[str, Any]] = (),
     history: tuple[int | None, int | None] | None = None,
 ) -> pa.Table:
-    """Replay what writers committed in the snapshots ``history`` = (first, last) under each policy; one row a policy (`SIMULATION`), in their order.
+    """Replay the writers' commits under each policy.
 
-    ``policies``: mappings as `SimulatedPolicy.of` takes them, also by name; none: the table as it is. ``history`` None: all snapshots
-    that are there; the files that are live before the first one are where the replay begins. Bytes are file sizes; ``write_amplification`` is
-    all bytes written over those that writers wrote (null: they wrote none); ``mean_runs`` and ``p95_runs`` are sorted runs (append tables: files) of a
-    bucket as a reader at a random moment meets them; ``level0_peak`` and ``runs_at_end`` those of the worst bucket;
-    ``cost_seconds`` of one core, calibrated by the table's ledger. Reads metadata only.
-    Raises InvalidOption (a policy, an immutable option, a history that is none), SnapshotNotFound, UnsupportedFeature, CorruptFile.
+    Args:
+        store: the table.
+        policies: mappings as for `SimulatedPolicy.of`, also by name; none for the table as it is.
+        history: (first, last) snapshot to replay, None for all; the replay starts with the live files before the first
+            one.
+
+    Returns:
+        One row per policy (`SIMULATION`), in order. Bytes are file sizes. ``write_amplification`` is all bytes written
+            over those of the writers (null: they wrote none). ``mean_runs`` and ``p95_runs`` are sorted runs (append
+            tables: files) of a bucket at a random moment; ``level0_peak`` and ``runs_at_end`` those of the worst
+            bucket. ``cost_seconds`` is for one core, calibrated by the table's ledger.
+
+    Raises:
+        InvalidOption: a policy or the history is invalid, or an option is immutable.
+        SnapshotNotFound: a snapshot has expired.
+        UnsupportedFeature: the table cannot be compacted here.
+        CorruptFile: metadata cannot be read.
     """
     listed = enumerate(policies, 1) if not isinstance(policies, Mapping) else ()
-    named = policies.items() if isinstance(policies, Mapping) else ((f"policy {n}", one) for n, one in listed)
-    chosen = [SimulatedPolicy.of(one, name) for name, one in named] or [SimulatedPolicy()]
+    named = policies.items() if isinstance(policies, Mapping) else ((f"policy {n}", policy) for n, policy in listed)
+    chosen = [SimulatedPolicy.of(mapping, name) for name, mapping in named] or [SimulatedPolicy()]
     stores = [store.copy(policy.options) for policy in chosen]
     replay = _read_history(store, history)
     calibration = calibration_of(store)
@@ -138,14 +161,24 @@ def simulate(
         files = tree_files(store, group[3])
         steps = _steps(group[3], files)
         for policy, own, tally in zip(chosen, stores, tallies, strict=True):
-            _Bucket(own, policy, replay, tally).live_through(steps)
+            _Bucket(own, policy, replay, tally).replay(steps)
     rows = [_row(policy, tally, replay, calibration) for policy, tally in zip(chosen, tallies, strict=True)]
     return pa.Table.from_pylist(rows, SIMULATION)  # a row a policy
 
 
 @dataclass(frozen=True)
 class _History:
-    """All changes of files by writers, in order: ``entries`` with ``time_ms`` and ``step`` (0: the files to begin with)."""
+    """All changes of files by writers, in order.
+
+    Attributes:
+        entries: manifest entries with ``time_ms`` and ``step`` (0: the initial files).
+        start_ms: begin of the replay (epoch ms).
+        end_ms: end of the replay (epoch ms).
+        commits: number of commits.
+        bytes_written: bytes that writers added.
+        novelty: share of bytes that a compaction keeps of all runs but the largest: new keys stay, updates replace
+            known ones.
+    """
 
     entries: pa.Table
     start_ms: int
@@ -153,7 +186,6 @@ class _History:
     commits: int
     bytes_written: int
     novelty: float
-    """The share of bytes that a compaction leaves of all runs but the largest: what brings new keys stays, what updates known ones replaces."""
 
 
 def _read_history(store: TableStore, history: tuple[int | None, int | None] | None) -> _History:
@@ -171,10 +203,10 @@ def _read_history(store: TableStore, history: tuple[int | None, int | None] | No
     before = snapshots.try_read(store, a - 1) if a > 1 else None
     parts: list[pa.Table] = []
     if a > 1 and before is None:
-        before, a = snapshots.read(store, a), a + 1  # what it added to cannot be told any more
+        before, a = snapshots.read(store, a), a + 1  # the files before it are unknown
     if before is not None:
         live = manifests.live_entries(store, before, columns=_COLUMNS)
-        parts.append(_stamped(live, before.time_millis, 0))
+        parts.append(_add_stamps(live, before.time_millis, 0))
     start = None if before is None else before.time_millis
     now, commits, written = start or 0, 0, 0
     novelties: list[float] = []
@@ -185,19 +217,19 @@ def _read_history(store: TableStore, history: tuple[int | None, int | None] | No
         if snapshot.commit_kind is CommitKind.COMPACT:
             novelties += _novelties(store, snapshot)
             continue
-        entries = manifests.delta_entries(store, snapshot).select(_COLUMNS)
-        if entries.num_rows:
+        delta = manifests.delta_entries(store, snapshot).select(_COLUMNS)
+        if delta.num_rows:
             commits += 1
-            added = entries.filter(pc.equal(entries.column("kind"), 0))
+            added = delta.filter(pc.equal(delta.column("kind"), 0))
             written += pc.sum(added.column("file_size")).as_py() or 0
-            parts.append(_stamped(entries, now, number))
-    found = pa.concat_tables(parts) if parts else _stamped(manifests.NO_ENTRIES.select(_COLUMNS), 0, 0)
-    found = found.filter(pc.greater_equal(found.column("bucket"), 0))  # postponed rows are in no bucket yet
+            parts.append(_add_stamps(delta, now, number))
+    entries = pa.concat_tables(parts) if parts else _add_stamps(manifests.NO_ENTRIES.select(_COLUMNS), 0, 0)
+    entries = entries.filter(pc.greater_equal(entries.column("bucket"), 0))  # postponed rows are in no bucket yet
     novelty = median(novelties) if novelties else 1.0
-    return _History(found, start or now, now, commits, written, novelty)
+    return _History(entries, start or now, now, commits, written, novelty)
 
 
-def _stamped(entries: pa.Table, time_ms: int, step: int) -> pa.Table:
+def _add_stamps(entries: pa.Table, time_ms: int, step: int) -> pa.Table:
     count = entries.num_rows
     stamps = {"time_ms": np.full(count, time_ms, np.int64), "step": np.full(count, step, np.int64)}
     for name, values in stamps.items():
@@ -206,27 +238,34 @@ def _stamped(entries: pa.Table, time_ms: int, step: int) -> pa.Table:
 
 
 def _novelties(store: TableStore, snapshot: Snapshot) -> list[float]:
-    """What each bucket's compaction of a COMPACT snapshot left of all runs but the largest, from 0 to 1; files that were only upgraded do not count."""
+    """Return the share of all runs but the largest that each bucket's compaction in a snapshot kept, from 0 to 1.
+
+    Files that were only upgraded do not count.
+    """
     entries = manifests.delta_entries(store, snapshot).select(_COLUMNS)
     names = entries.column("file_name").combine_chunks()
     counts = pc.value_counts(names)
     moved = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
     entries = entries.filter(pc.invert(pc.is_in(names, moved)))
-    found = []
+    novelties = []
     for _, _, _, group in bucket_groups(entries):
-        gone = numpy_array(pc.equal(group.column("kind"), 1))
+        is_removed = numpy_array(pc.equal(group.column("kind"), 1))
         level, size = (numpy_array(group.column(name)).astype(np.int64) for name in ("level", "file_size"))
-        runs = np.where(level > 0, level, -1 - np.arange(len(level)))[gone]  # a file of level 0 is a run of its own
-        sizes = np.bincount(np.unique(runs, return_inverse=True)[1], size[gone]) if gone.any() else np.zeros(1)
-        rest = float(sizes.sum() - sizes.max())
-        if rest > 0:
-            found.append(min(1.0, max(0.0, (float(size[~gone].sum()) - float(sizes.max())) / rest)))
-    return found
+        runs = np.where(level > 0, level, -1 - np.arange(len(level)))[
+            is_removed
+        ]  # a file of level 0 is a run of its own
+        sizes = (
+            np.bincount(np.unique(runs, return_inverse=True)[1], size[is_removed]) if is_removed.any() else np.zeros(1)
+        )
+        smaller_bytes = float(sizes.sum() - sizes.max())
+        if smaller_bytes > 0:
+            novelties.append(min(1.0, max(0.0, (float(size[~is_removed].sum()) - float(sizes.max())) / smaller_bytes)))
+    return novelties
 
 
 @dataclass(frozen=True)
 class _Step:
-    """What one commit did to one bucket."""
+    """Changes of one bucket by one commit."""
 
     time_ms: int
     added: tuple[DataFile, ...]
@@ -235,33 +274,36 @@ class _Step:
 
 
 def _steps(entries: pa.Table, files: Sequence[DataFile]) -> list[_Step]:
-    """The commits of one bucket, in order; ``files`` are those of ``entries``."""
+    """Return the commits of one bucket in order; ``files`` are those of ``entries``."""
     kinds, times, steps = (numpy_array(entries.column(name)).astype(np.int64) for name in ("kind", "time_ms", "step"))
     ends = [*(np.flatnonzero(np.diff(steps)) + 1).tolist(), len(files)]
-    found, start = [], 0
+    commits, start = [], 0
     for end in ends:
         own = range(start, end)
         added = tuple(files[i] for i in own if kinds[i] == 0)
         removed = tuple(files[i] for i in own if kinds[i] == 1)
-        found.append(_Step(int(times[start]), added, removed, bool(steps[start])))
+        commits.append(_Step(int(times[start]), added, removed, bool(steps[start])))
         start = end
-    return found
+    return commits
 
 
 class _Tally:
-    """What is counted of one policy, over all buckets."""
+    """Figures of one policy over all buckets.
+
+    Attributes:
+        weights: time (ms) that buckets spent with a number of runs, by that number.
+    """
 
     def __init__(self, start_ms: int, end_ms: int) -> None:
         self.start, self.end = start_ms, max(end_ms, start_ms + 1)
         self.weights: dict[int, int] = {}
-        """By number of runs, for how many ms some bucket had it."""
         self.runs_time, self.time = np.zeros(BINS), np.zeros(BINS)
         self.rewritten_at = np.zeros(BINS, np.int64)
         self.compactions = self.read = self.rewritten = self.peak = self.at_end = 0
         self.forecast = 0.0
 
     def lasted(self, runs: int, begin: int, end: int) -> None:
-        """A bucket had ``runs`` from ``begin`` to ``end``; what a moment held between two commits of it weighs 1 ms."""
+        """Count that a bucket had ``runs`` from ``begin`` to ``end``; a state that ended at once weighs 1 ms."""
         end = max(end, begin + 1)
         self.weights[runs] = self.weights.get(runs, 0) + end - begin
         scale = BINS / (self.end - self.start)
@@ -272,7 +314,7 @@ class _Tally:
         self.time += shares
 
     def compacted(self, moment: int, read: int, written: int) -> None:
-        """A compaction read and wrote so many bytes."""
+        """Count a compaction that read and wrote these bytes."""
         self.compactions += 1
         self.read += read
         self.rewritten += written
@@ -282,7 +324,7 @@ class _Tally:
 
 
 class _Bucket:
-    """One bucket's files under one policy."""
+    """Files of one bucket under one policy."""
 
     def __init__(self, store: TableStore, policy: SimulatedPolicy, history: _History, tally: _Tally) -> None:
         self.store, self.policy, self.history, self.tally = store, policy, history, tally
@@ -290,24 +332,23 @@ class _Bucket:
         self.keyed = store.has_primary_key
         early = options.incremental_size_threshold or options.optimization_interval or options.total_size_threshold
         forced = options.force_up_level0 or options.needs_lookup
+        # With fewer runs no rule can pick a compaction.
         self.least = 1 if forced else 2 if early or not self.keyed else options.compaction_trigger
-        """With fewer runs no rule can ask for anything."""
         self.small_below = options.compaction_file_size(self.keyed)
         self.files: dict[str, DataFile] = {}
         self.level0 = 0
         self.upper: dict[int, int] = {}
         self.outputs = 0
         self.now = self.written = history.start_ms
-        self.merged_whole = False
-        """Whether it was compacted for being idle since its last commit."""
+        self.merged_whole = False  # whether it was compacted as an idle bucket since its last commit
 
     @property
     def runs(self) -> int:
-        """Sorted runs; files of an append table."""
+        """Number of sorted runs; of files for an append table."""
         return self.level0 + len(self.upper) if self.keyed else len(self.files)
 
-    def live_through(self, steps: Sequence[_Step]) -> None:
-        """Replay the commits in their order, with all looks before, between and after them."""
+    def replay(self, steps: Sequence[_Step]) -> None:
+        """Replay the commits in order, with all looks before, between and after them."""
         look: int | None = None
         for number, step in enumerate(steps):
             if number:
@@ -315,18 +356,18 @@ class _Bucket:
             self._commit(step)
             look = self._next_look(step.time_ms, committed=True)
         self._look_until(look, self.history.end_ms + 1)
-        self._until(self.history.end_ms)
+        self._count_until(self.history.end_ms)
         self.tally.at_end = max(self.tally.at_end, self.runs)
 
     def _commit(self, step: _Step) -> None:
         if step.commit or self.files:
-            self._until(step.time_ms)
+            self._count_until(step.time_ms)
         self.now = step.time_ms
         for file in step.removed:
             if file.name in self.files:
                 self._remove(file.name)
                 continue
-            # The file came of a compaction that happened otherwise here: what it was made of goes.
+            # The file is the output of a compaction that the simulation made differently: its inputs are removed.
             for name in [name for name, own in self.files.items() if own.max_sequence <= file.max_sequence]:
                 self._remove(name)
         for file in step.added:
@@ -350,14 +391,14 @@ class _Bucket:
             if not self.upper[file.level]:
                 del self.upper[file.level]
 
-    def _until(self, moment: int) -> None:
-        """What the bucket looks like lasted until ``moment``."""
+    def _count_until(self, moment: int) -> None:
+        """Count the current state of the bucket up to ``moment``."""
         if self.files:
             self.tally.lasted(self.runs, self.now, moment)
         self.now = max(self.now, moment)
 
     def _tick(self, moment: int) -> int | None:
-        """The first look at or after ``moment``; None when no window opens any more."""
+        """Return the first look at or after ``moment``, or None if no window opens any more."""
         every, start, next_open = self.policy.look_every_ms, self.history.start_ms, self.policy.next_open
         while True:
             tick = moment if every is None else start + -(-(moment - start) // every) * every
@@ -369,7 +410,10 @@ class _Bucket:
             moment = opened
 
     def _next_look(self, after: int, *, committed: bool) -> int | None:
-        """When the next look may find something: at once after a commit or a compaction, else when the bucket grows idle or a full compaction old."""
+        """Return the next look that may find work.
+
+        It is at once after a commit or a compaction, else when the bucket becomes idle or its full compaction too old.
+        """
         if committed:
             return self._tick(after)
         moments = []
@@ -383,7 +427,7 @@ class _Bucket:
         return min(later, default=None)
 
     def _look_until(self, look: int | None, limit: int) -> int | None:
-        """All looks before ``limit``; returns the first one at or after it."""
+        """Make all looks before ``limit``; return the first one at or after it."""
         while look is not None and look < limit:
             picked = self._look(look)
             every = self.policy.look_every_ms
@@ -392,7 +436,7 @@ class _Bucket:
         return look
 
     def _look(self, moment: int) -> bool:
-        """Compact what is due; whether anything was."""
+        """Compact due work and return whether there was any."""
         after = self.policy.idle_after_ms
         idle = after is not None and not self.merged_whole and moment - self.written >= after
         if idle:
@@ -404,33 +448,38 @@ class _Bucket:
         outcome = self._compact_tree(moment, idle) if self.keyed else self._compact_bins(moment, idle)
         if outcome is None:
             return False
-        gone, made, read, written = outcome
-        self._until(moment)
-        for file in gone:
+        replaced, outputs, read, written = outcome
+        self._count_until(moment)
+        for file in replaced:
             self._remove(file.name)
-        for file in made:
+        for file in outputs:
             self._add(file)
         self.tally.compacted(moment, read, written)
         return True
 
     def _compact_tree(self, moment: int, full: bool) -> tuple[list[DataFile], list[DataFile], int, int] | None:
-        """Files that go, files that come, bytes read and written by what the tree's rules pick; None: nothing."""
+        """Return replaced and new files, and bytes read and written by the compaction of the tree's rules, or None."""
         files = tuple(self.files.values())
         decision = decide(self.store, files, moment, full)
         if isinstance(decision, Decline):
             return None
         task = task_of(self.store, levels_of(self.store, files), decision.unit, NOTHING_EXPIRED, ())
-        gone = [*task.rewritten_files, *task.upgrades]
-        made = [file.upgrade(task.output_level) for file in task.upgrades]
+        replaced = [*task.rewritten_files, *task.upgrades]
+        outputs = [file.upgrade(task.output_level) for file in task.upgrades]
         written = 0
         for rewrite in task.rewrites:
-            merged = list(self._merged(rewrite, task.output_level, moment, task.drop_delete))
-            made += merged
+            merged = list(self._merge_outputs(rewrite, task.output_level, moment, task.drop_delete))
+            outputs += merged
             written += sum(file.size for file in merged)
-        return gone, made, sum(file.size for file in task.rewritten_files), written
+        return replaced, outputs, sum(file.size for file in task.rewritten_files), written
 
-    def _merged(self, runs: Sequence[SortedRun], level: int, moment: int, drop_delete: bool) -> Iterator[DataFile]:
-        """The output of merging ``runs``: as long as the largest of them and what is new in the others, cut where that one was cut."""
+    def _merge_outputs(
+        self, runs: Sequence[SortedRun], level: int, moment: int, drop_delete: bool
+    ) -> Iterator[DataFile]:
+        """Yield the output of merging ``runs``, cut like the largest run.
+
+        Its size is that of the largest run plus the new share of the others.
+        """
         inputs = [file for run in runs for file in run.files]
         largest = max(runs, key=lambda run: run.size)
         size = largest.size + self.history.novelty * sum(run.size for run in runs if run is not largest)
@@ -448,18 +497,18 @@ class _Bucket:
                 min_key=low if number == 0 else file.min_key,
                 max_key=high if number == last else file.max_key,
                 row_count=round(rows * share * part),
-                min_sequence=min(one.min_sequence for one in inputs),
-                max_sequence=max(one.max_sequence for one in inputs),
+                min_sequence=min(input_file.min_sequence for input_file in inputs),
+                max_sequence=max(input_file.max_sequence for input_file in inputs),
                 creation_ms=moment,
                 delete_row_count=0 if drop_delete else round(deletes * part),
             )
 
     def _compact_bins(self, moment: int, full: bool) -> tuple[list[DataFile], list[DataFile], int, int] | None:
-        """As `_compact_tree`, of an append table: each bin becomes one file."""
+        """Return the same as `_compact_tree` for an append table: each bin becomes one file."""
         bins = choose_bins(self.store, tuple(self.files.values()), full)
         if isinstance(bins, Decline):
             return None
-        made = [
+        outputs = [
             replace(
                 chosen[0],
                 name=self._output_name(),
@@ -470,9 +519,9 @@ class _Bucket:
             )
             for chosen in bins
         ]
-        gone = [file for chosen in bins for file in chosen]
-        size = sum(file.size for file in gone)
-        return gone, made, size, size
+        replaced = [file for chosen in bins for file in chosen]
+        size = sum(file.size for file in replaced)
+        return replaced, outputs, size, size
 
     def _output_name(self) -> str:
         self.outputs += 1

@@ -1,4 +1,4 @@
-"""When each partition of an append table was last sorted, as the table's ledger says."""
+"""Times of the last sort compaction of an append table's partitions, from the table's ledger."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from lsm_core.maintenance.record import DONE, iterate_ledger
 from lsm_core.metadata.store import TableStore
 
 _RUNS: Final = 500
-"""The newest runs that are looked at: a partition that was sorted before them counts as unsorted."""
+"""Number of newest runs that are read: a partition that was sorted earlier counts as unsorted."""
 _BUCKET: Final = "bucket-"
 
 
 def sorted_times(store: TableStore) -> dict[str, int]:
-    """Return when (epoch ms) the newest sort compaction of each partition ended, by the partition's text.
+    """Return the end time (epoch ms) of the newest sort compaction of each partition, by the partition's text.
 
-    Only the heads of the ledger's newest runs are read. An entry that cannot be read counts as none.
+    Only the heads of the ledger's newest runs are read. An unreadable entry is skipped.
+
+    Args:
+        store: the table.
     """
     ended: dict[str, int] = {}
     for entry in iterate_ledger(store, _RUNS, heads=True):

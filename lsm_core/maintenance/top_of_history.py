@@ -1,10 +1,10 @@
-"""How the newest snapshots are exchanged at once, although they are many files: behind a snapshot that stands above them meanwhile.
+"""Atomic exchange of several newest snapshots behind a temporary snapshot, the cover.
 
-A rollback takes the newest snapshots away, its undoing puts them back. Whoever reads meanwhile shall see the table before or after, and
-whoever commits meanwhile shall lose nothing. So first a cover is published: an ordinary snapshot with the next free id whose content is
-that of the version to come; commits race with it as with any other. The snapshots below it are exchanged, and the cover is taken away. A
-commit that was made on the cover is never lost: the cover stays then, and all snapshots below it come back, so that the history has the
-version to come as its newest but one and no gap.
+A rollback removes the newest snapshots; its undo puts them back. Readers must see the table before or after, and no
+concurrent commit may be lost. So first a cover is published: an ordinary snapshot with the next free id and the content
+of the version to come; commits race with it as with any other. The snapshots below it are exchanged, then the cover is
+removed. If a commit was made on the cover, the cover stays and all snapshots below it come back, so the history has the
+version to come as its newest but one, and no gap.
 """
 
 from __future__ import annotations
@@ -22,12 +22,20 @@ from lsm_core.metadata.paimon_version import carried_writer
 from lsm_core.metadata.store import TableStore
 
 COVER_PROPERTY: Final = "dredge.cover"
-"""Snapshot property of a cover: the deletion record that it serves."""
+"""Snapshot property of a cover: id of its deletion record."""
 _USER: Final = "dredge-rollback"
 
 
 def cover_of(store: TableStore, to_come: Snapshot, cover_id: int, trash_id: str, plan_hash: str) -> Snapshot:
-    """A snapshot called ``cover_id`` with the content of ``to_come``: its manifest lists, no changes of its own for streams."""
+    """Return the cover: a snapshot with the manifest lists of the version to come, and no changes for streams.
+
+    Args:
+        store: the table.
+        to_come: snapshot whose content becomes the newest.
+        cover_id: id of the cover.
+        trash_id: id of the deletion record.
+        plan_hash: hash of the plan.
+    """
     return replace(
         to_come,
         id=cover_id,
@@ -46,22 +54,43 @@ def cover_of(store: TableStore, to_come: Snapshot, cover_id: int, trash_id: str,
 
 
 def find_cover(store: TableStore, cover_id: int, trash_id: str) -> Snapshot | None:
-    """The cover of that record, None where no snapshot has the id or another one has it. Raises CorruptFile."""
-    found = snapshots.try_read(store, cover_id)
-    return found if found is not None and (found.properties or {}).get(COVER_PROPERTY) == trash_id else None
+    """Return the cover of a deletion record, or None if no snapshot or another one has the id.
+
+    Args:
+        store: the table.
+        cover_id: id of the cover.
+        trash_id: id of the deletion record.
+
+    Raises:
+        CorruptFile: the snapshot cannot be read.
+    """
+    snapshot = snapshots.try_read(store, cover_id)
+    return snapshot if snapshot is not None and (snapshot.properties or {}).get(COVER_PROPERTY) == trash_id else None
 
 
 def built_upon(store: TableStore, cover_id: int) -> bool:
-    """Whether somebody has committed on top of the cover."""
+    """Return whether a commit was made on top of the cover.
+
+    Args:
+        store: the table.
+        cover_id: id of the cover.
+    """
     return any(number > cover_id for number in snapshots.list_ids(store))
 
 
 def uncover(store: TableStore, cover: Snapshot) -> bool:
-    """Take the cover away, so that the one below it is the newest snapshot; False, and nothing changed, when somebody has committed on it,
-    or an expiry at the same time took all below it away. Where a fast-forward put another history into its place, that is left as it is.
+    """Remove the cover, so that the snapshot below it becomes the newest.
 
-    Without the hint LATEST everybody looks for the newest snapshot, so that no step leaves a hint to one that is gone, nor one that hides
-    a newer one.
+    Without the hint LATEST readers search for the newest snapshot, so no step leaves a hint to a missing snapshot, nor
+    one that hides a newer one.
+
+    Args:
+        store: the table.
+        cover: the cover.
+
+    Returns:
+        False, and nothing is changed, if a commit was made on it or a concurrent expiry removed all snapshots below it.
+            Where a fast-forward replaced it by another history, that history is kept.
     """
     if built_upon(store, cover.id):
         return False
@@ -77,7 +106,12 @@ def uncover(store: TableStore, cover: Snapshot) -> bool:
 
 
 def take_away(store: TableStore, texts: Mapping[int, str]) -> None:
-    """Delete these snapshots, oldest first; one whose content is another by now stays."""
+    """Delete snapshots, oldest first; one with other content by now is kept.
+
+    Args:
+        store: the table.
+        texts: expected JSON text by snapshot id.
+    """
     for number in sorted(texts):
         path = store.snapshot_path(number)
         if is_there(store, number, texts[number]):
@@ -85,7 +119,13 @@ def take_away(store: TableStore, texts: Mapping[int, str]) -> None:
 
 
 def is_there(store: TableStore, number: int, text: str) -> bool:
-    """Whether the snapshot is there with exactly this text."""
+    """Return whether the snapshot exists with exactly this text.
+
+    Args:
+        store: the table.
+        number: id of the snapshot.
+        text: expected JSON text.
+    """
     try:
         return store.file_io.read_bytes(store.snapshot_path(number)) == text.encode()
     except FileNotFoundError:
@@ -93,7 +133,15 @@ def is_there(store: TableStore, number: int, text: str) -> bool:
 
 
 def put_back(store: TableStore, texts: Mapping[int, str]) -> None:
-    """Create these snapshots, oldest first. Raises PlanRefused when another snapshot has one of the ids."""
+    """Create snapshots, oldest first.
+
+    Args:
+        store: the table.
+        texts: JSON text by snapshot id.
+
+    Raises:
+        PlanRefused: another snapshot has one of the ids.
+    """
     for number in sorted(texts):
         path, data = store.snapshot_path(number), texts[number].encode()
         if not store.file_io.write_exclusive(path, data) and store.file_io.read_bytes(path) != data:

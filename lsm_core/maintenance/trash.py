@@ -1,4 +1,4 @@
-"""Deletion records: phase one of a two-phase delete, the claims that keep sweep and restore apart, and their reading."""
+"""Deletion records: phase one of a two-phase delete, the claims that separate sweep and restore, and their reading."""
 
 from __future__ import annotations
 
@@ -25,24 +25,27 @@ _SAY_SNAPSHOTS: Final = ("snapshot", "tag", "changelog")
 SWEEP: Final = "sweep"
 RESTORE: Final = "restore"
 EXPIRED_CHANGELOGS: Final = "expire_changelogs"
-"""The action of records whose ``snapshots`` had expired before: their changelogs were kept, and went."""
+"""Action of records whose ``snapshots`` had expired earlier, and whose kept changelogs were removed."""
 ORPHANS: Final = "orphans"
-"""The action of records without snapshots: nothing named their files."""
+"""Action of records without snapshots: their files were unreferenced."""
 DELETED_BRANCH: Final = "delete_branch"
-"""The action of records that keep all of a branch's own files, in ``metadata``."""
+"""Action of records that keep all of a branch's own files, in ``metadata``."""
 FORWARDED: Final = "fast_forward"
-"""The action of records that keep what a fast-forward dropped of a branch's history."""
+"""Action of records that keep the part of a branch's history that a fast-forward dropped."""
 ROLLED_BACK: Final = "rollback"
-"""The action of records whose ``snapshots`` were the newest, until the table was rolled back to an older one."""
+"""Action of records whose ``snapshots`` were the newest, until the table was rolled back to an older one."""
 
 
 @dataclass(frozen=True)
 class DeleteItem(PlanItem):
-    """One file that nothing retained needs: ``path`` relative to the table's root, or absolute where it is declared to lie outside of it
-    (`data-file.external-paths`), ``size`` in bytes (0 = unknown).
+    """File to delete that nothing retained needs.
 
-    ``kind`` is data, manifest, manifest-list, index, index-manifest, statistics, changelog or temporary; ``trash_id`` names the
-    deletion record it comes from (action "trash").
+    Attributes:
+        path: path relative to the table's root, or absolute in a declared external place (`data-file.external-paths`).
+        kind: data, manifest, manifest-list, index, index-manifest, statistics, changelog or temporary.
+        size: bytes, 0 for unknown.
+        reason: reason of the deletion.
+        trash_id: deletion record of the file (action "trash").
     """
 
     item_kind: ClassVar[str] = "delete"
@@ -56,23 +59,41 @@ class DeleteItem(PlanItem):
     trash_id: str = ""
 
     def cells(self) -> tuple[Any, ...]:
-        """The file, its size and the reason."""
+        """Return the file, its kind, its size and the reason."""
         return (self.path, self.kind, self.size, self.reason)
 
 
 def held_line(item: Declined) -> dict[str, Any]:
-    """How the ledger tells that a file was kept because something needs it."""
+    """Return the ledger line of a file that is kept because it is still needed.
+
+    Args:
+        item: the kept file.
+    """
     return {"event": "kept", "file": item.subject, "reason": item.text}
 
 
 @dataclass(frozen=True)
 class TrashRecord:
-    """What one act (plan ``plan_hash``) set aside: files to delete after ``not_before_ms``, and what restores it.
+    """Files that one plan set aside, and the data to restore them.
 
-    ``snapshots`` maps expired ids to the exact text of their JSON files (changelogs: ``action`` tells; orphans have none), on ``branch``;
-    ``metadata`` maps paths of other files that were deleted already (of a branch; tags; changelogs of a rollback) to their content.
-    ``target``: the snapshot that a rollback went back to, ``target_written`` that it had expired and was written again. ``came``: the files
-    that took their place (of a fast-forward), with the SHA-256 of each. Paths are relative to the table's root. Times are epoch ms.
+    Paths are relative to the table's root, times epoch ms.
+
+    Attributes:
+        trash_id: id of the record.
+        action: name of the action.
+        table: name of the table.
+        plan_hash: hash of the plan.
+        created_ms: time of the deletion.
+        not_before_ms: time from which a sweep may delete the files.
+        snapshots: exact JSON text of expired snapshots by id (of changelogs for `expire_changelogs`; empty for
+            orphans).
+        files: files to delete.
+        branch: branch of the snapshots.
+        metadata: content of other files that were already deleted, by path (of a branch, tags, changelogs of a
+            rollback).
+        target: snapshot that a rollback went back to.
+        target_written: whether that snapshot had expired and was written again.
+        came: SHA-256 of the files that took their place, by path (of a fast-forward).
     """
 
     trash_id: str
@@ -90,7 +111,7 @@ class TrashRecord:
     came: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        # A grace of thousands of years would end after the last time that a record may name, and the record could not be read again.
+        # A grace of thousands of years would end after the last time that can be read back from a record.
         object.__setattr__(self, "not_before_ms", min(self.not_before_ms, LATEST_MS))
 
     @property
@@ -99,14 +120,14 @@ class TrashRecord:
         return sum(file.size for file in self.files)
 
     def snapshot_files(self) -> Iterator[tuple[str, bytes]]:
-        """The paths and contents of those files in ``metadata`` that say what a snapshot says: snapshots, tags and changelogs."""
+        """Yield paths and contents of the ``metadata`` files that hold a snapshot: snapshots, tags and changelogs."""
         for path, data in sorted(self.metadata.items()):
             place = PurePosixPath(path)
             if place.parent.name in _SAY_SNAPSHOTS and place.name.startswith(f"{place.parent.name}-"):
                 yield path, data
 
     def to_json(self) -> bytes:
-        """The record file's content."""
+        """Return the content of the record file."""
         value = {
             "version": _VERSION,
             "trash_id": self.trash_id,
@@ -130,7 +151,15 @@ class TrashRecord:
 
     @staticmethod
     def from_json(data: bytes, path: str) -> TrashRecord:
-        """Parse a record file; raises CorruptFile naming ``path``."""
+        """Parse a record file.
+
+        Args:
+            data: content of the file.
+            path: path of the file, for errors.
+
+        Raises:
+            CorruptFile: the content is no deletion record.
+        """
         try:
             value: dict[str, Any] = parse_json(data, unique=True)
             if value["version"] != _VERSION:
@@ -150,8 +179,8 @@ class TrashRecord:
                 ),
                 branch=str(value.get("branch", "main")),
                 metadata={
-                    str(one["path"]): one["text"].encode() if "text" in one else base64.b64decode(one["base64"])
-                    for one in value.get("metadata", ())
+                    str(entry["path"]): entry["text"].encode() if "text" in entry else base64.b64decode(entry["base64"])
+                    for entry in value.get("metadata", ())
                 },
                 target=None if value.get("target") is None else int(value["target"]),
                 target_written=bool(value.get("target_written")),
@@ -162,7 +191,7 @@ class TrashRecord:
 
 
 def _readable(data: bytes) -> dict[str, str]:
-    """A file's content as JSON can hold it: people read these records."""
+    """Return a file's content as JSON: as text where possible, because people read these records."""
     try:
         return {"text": data.decode()}
     except UnicodeDecodeError:
@@ -170,7 +199,15 @@ def _readable(data: bytes) -> dict[str, str]:
 
 
 def record_path(store: TableStore, trash_id: str) -> str:
-    """Where a record lies. Raises InvalidData for an id that is no plain file name."""
+    """Return the path of a record.
+
+    Args:
+        store: the table.
+        trash_id: id of the record.
+
+    Raises:
+        InvalidData: the id is no plain file name.
+    """
     return f"{store.trash_dir}/{check_name(trash_id + _RECORD)}"
 
 
@@ -179,15 +216,31 @@ def _claim_path(store: TableStore, trash_id: str) -> str:
 
 
 def write_record(store: TableStore, record: TrashRecord) -> None:
-    """Publish a record; the same record again is fine (a retry). Raises CorruptFile when the id is taken by another."""
+    """Publish a record; publishing the same record again succeeds (a retry).
+
+    Args:
+        store: the table.
+        record: the record.
+
+    Raises:
+        CorruptFile: another record has the id.
+    """
     path, data = record_path(store, record.trash_id), record.to_json()
     if not store.file_io.write_exclusive(path, data) and store.file_io.read_bytes(path) != data:
         raise CorruptFile(path, "a deletion record of that id is already there")
 
 
 def write_own_record(store: TableStore, record: TrashRecord) -> TrashRecord:
-    """Publish a record that nobody else relies on, so that its writer may forget it, and return it: under another id where its own is taken,
-    by somebody who applies the same plan in the same millisecond.
+    """Publish a record that only its writer uses, so that the writer may remove it.
+
+    It gets another id if its own is taken by a process that applies the same plan in the same millisecond.
+
+    Args:
+        store: the table.
+        record: the record.
+
+    Returns:
+        The published record.
     """
     own = record
     while not store.file_io.write_exclusive(record_path(store, own.trash_id), own.to_json()):
@@ -197,10 +250,15 @@ def write_own_record(store: TableStore, record: TrashRecord) -> TrashRecord:
 
 @dataclass(frozen=True)
 class Trash:
-    """All records of a table, oldest first, and the errors of those that cannot be read (each names its file).
+    """Deletion records of a table.
 
-    What an unreadable record holds is not guessed: its files are neither swept nor restored. It keeps no other record waiting: an
-    older one names no file that its snapshots need, and without the snapshots of a newer one it could not be restored anyway.
+    The content of an unreadable record is not guessed: its files are neither swept nor restored. It does not block
+    other records: an older one names no file that its snapshots need, and without the snapshots of a newer one it could
+    not be restored anyway.
+
+    Attributes:
+        records: all readable records, oldest first.
+        unreadable: errors of the others, each of which names its file.
     """
 
     records: tuple[TrashRecord, ...]
@@ -208,7 +266,11 @@ class Trash:
 
 
 def read_trash(store: TableStore) -> Trash:
-    """Every deletion record of the table; one that cannot be read hides no other."""
+    """Return every deletion record of the table; an unreadable one hides no other.
+
+    Args:
+        store: the table.
+    """
     own = cache(partial(OwnFiles.of, store))  # read once for all records, and not at all without any
     names = sorted(status.name for status in store.file_io.list_dir(store.trash_dir) if status.name.endswith(_RECORD))
     records: list[TrashRecord] = []
@@ -224,7 +286,11 @@ def read_trash(store: TableStore) -> Trash:
 
 
 def oldest_record(store: TableStore) -> TrashRecord | None:
-    """Return the oldest deletion record that can be read, by the times in their names; None where there is none."""
+    """Return the oldest readable deletion record by the times in their names, or None.
+
+    Args:
+        store: the table.
+    """
     listed = store.file_io.list_dir(store.trash_dir)
     names = [status.name for status in listed if status.name.endswith(_RECORD)]
     for name in sorted(names, key=_time_in_name):
@@ -254,7 +320,15 @@ def _read(store: TableStore, path: str, own: Callable[[], OwnFiles]) -> TrashRec
 
 
 def find_record(store: TableStore, trash_id: str) -> TrashRecord:
-    """The record called ``trash_id``; raises InvalidOption when there is none (never was, swept, or restored already)."""
+    """Return the record with an id.
+
+    Args:
+        store: the table.
+        trash_id: id of the record.
+
+    Raises:
+        InvalidOption: the record does not exist: it never did, or was swept or restored.
+    """
     try:
         record = _read(store, record_path(store, trash_id), partial(OwnFiles.of, store))
     except InvalidData:  # no file can have such a name
@@ -266,9 +340,17 @@ def find_record(store: TableStore, trash_id: str) -> TrashRecord:
 
 
 def claim(store: TableStore, trash_id: str, purpose: str) -> bool:
-    """Take a record for ``purpose``; True also when an earlier, interrupted call took it for the same one.
+    """Claim a record for a purpose, or confirm the claim of an interrupted call for the same purpose.
 
-    Sweeping and restoring exclude each other for good: whoever claims first decides what becomes of the record.
+    Sweep and restore exclude each other permanently: the first claim decides the fate of the record.
+
+    Args:
+        store: the table.
+        trash_id: id of the record.
+        purpose: `SWEEP` or `RESTORE`.
+
+    Returns:
+        Whether the record is claimed for this purpose.
     """
     path = _claim_path(store, trash_id)
     if store.file_io.write_exclusive(path, purpose.encode()):
@@ -277,7 +359,12 @@ def claim(store: TableStore, trash_id: str, purpose: str) -> bool:
 
 
 def claimed_for(store: TableStore, trash_id: str) -> str | None:
-    """What a record is claimed for, None when it is free."""
+    """Return the purpose that a record is claimed for, None if it is free.
+
+    Args:
+        store: the table.
+        trash_id: id of the record.
+    """
     try:
         return store.file_io.read_bytes(_claim_path(store, trash_id)).decode(errors="replace")
     except FileNotFoundError:
@@ -285,18 +372,32 @@ def claimed_for(store: TableStore, trash_id: str) -> str | None:
 
 
 def release(store: TableStore, trash_id: str) -> None:
-    """Give a claim back without touching the record."""
+    """Release a claim without touching the record.
+
+    Args:
+        store: the table.
+        trash_id: id of the record.
+    """
     store.delete(_claim_path(store, trash_id))
 
 
 def forget(store: TableStore, trash_id: str) -> None:
-    """Drop a record and then its claim: in this order, so that nobody else can claim a record that is done."""
+    """Delete a record and then its claim, in this order, so that a finished record cannot be claimed again.
+
+    Args:
+        store: the table.
+        trash_id: id of the record.
+    """
     store.delete(record_path(store, trash_id))
     store.delete(_claim_path(store, trash_id))
 
 
 def stray_claims(store: TableStore) -> list[str]:
-    """Ids of claims whose record is gone: an interrupted :func:`forget` leaves them."""
+    """Return the ids of claims without a record, which an interrupted :func:`forget` leaves.
+
+    Args:
+        store: the table.
+    """
     names = {status.name for status in store.file_io.list_dir(store.trash_dir)}
     ids = [name.removesuffix(_CLAIM) for name in sorted(names) if name.endswith(_CLAIM)]
     return [trash_id for trash_id in ids if trash_id + _RECORD not in names]

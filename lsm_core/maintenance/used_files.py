@@ -1,6 +1,6 @@
-"""Which files are still needed: asked by references from every snapshot, tag, branch, changelog and pending restore.
+"""Files that are still needed, found by the references of every snapshot, tag, branch, changelog and pending restore.
 
-Never by listing data directories, and always failing closed: what cannot be read might need anything.
+Data directories are never listed, and every doubt keeps a file: unreadable metadata might need any file.
 """
 
 from __future__ import annotations
@@ -29,19 +29,23 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.options import TableOptions
 
 LOOKED_AT_HERE: Final = 256
-"""So many snapshots, tags and changelogs at most are looked at by the process that asks, whoever runs parts."""
+"""Largest number of snapshots, tags and changelogs that the calling process reads itself, whatever runs parts."""
 SNAPSHOTS_A_PART: Final = 32
 _BYTES_A_NAME: Final = 120
 
 
 @dataclass(frozen=True)
 class Lineage:
-    """Snapshots that follow each other on one line of history, oldest first; ``holder`` names it for people.
+    """Consecutive snapshots of one line of history, oldest first.
 
-    ``changelog``: they have expired, and only what their changelogs tell is needed. ``deltas``: what their changelogs will tell is needed
-    too, files of writers that they dropped. ``pending``: they are in a deletion record
-    that can still be restored, so they need their files for that long only. ``store``: the branch whose options say what a changelog
-    keeps, None for the one that is asked about.
+    Attributes:
+        holder: name of the line for people.
+        snapshots: the snapshots.
+        changelog: whether they have expired, so that only the files of their changelogs are needed.
+        deltas: whether writers' files that they dropped are needed too, for their future changelogs.
+        pending: whether they are in a deletion record that can still be restored, which needs their files only until
+            then.
+        store: branch whose options define the kept part of a changelog, None for the table in question.
     """
 
     holder: str
@@ -54,16 +58,25 @@ class Lineage:
 
 @dataclass
 class Used:
-    """File name -> what needs it, for the candidates asked about; bare names, so that a doubt keeps the file.
+    """Holders of candidate files, by bare file name, so that a doubt keeps the file.
 
-    ``waiting``: those that nothing needs but a deletion record which can still be restored.
+    Attributes:
+        holders: name of a holder by file name.
+        waiting: files that only a restorable deletion record needs.
     """
 
     holders: dict[str, str] = field(default_factory=dict)
     waiting: set[str] = field(default_factory=set)
 
     def add(self, names: Iterable[str], holder: str, candidates: AbstractSet[str], *, pending: bool = False) -> None:
-        """Remember the candidates among ``names``; the first holder found is the one shown, pending ones come last."""
+        """Record the candidates among ``names``; the first holder is the one shown, pending ones come last.
+
+        Args:
+            names: file names that the holder needs.
+            holder: name of the holder.
+            candidates: file names in question.
+            pending: whether the holder is a restorable deletion record.
+        """
         for name in names:
             if name in candidates and name not in self.holders:
                 self.holders[name] = holder
@@ -81,39 +94,48 @@ def read_lineages(
     dropped: AbstractSet[int] = frozenset(),
     pending: Sequence[TrashRecord] = (),
 ) -> list[Lineage]:
-    """Everything that may need a file: snapshots, changelogs and tags of every branch, pending records.
+    """Return every lineage that may need a file: snapshots, changelogs and tags of every branch, and pending records.
 
-    Of the branch that ``store`` is on the snapshots but the ids in ``without``, which are changelogs from now on where the table keeps
-    these longer, and those in ``dropped``, which are gone altogether; the changelogs but those of ``without_changelogs``, the tags but
-    ``without_tags``. ``without_branch`` is left out whole. Raises CorruptFile when any of them cannot be read, TableNotFound for a branch
-    without schema.
+    Args:
+        store: the table or branch.
+        without: ids of its snapshots that expire; they become changelogs where the table keeps these longer.
+        without_changelogs: ids of its changelogs that are removed.
+        without_branch: branch to leave out as a whole.
+        without_tags: its tags that are removed.
+        dropped: ids of its snapshots that are removed without becoming changelogs.
+        pending: deletion records that can be restored.
+
+    Raises:
+        CorruptFile: one of them cannot be read.
+        TableNotFound: a branch has no schema.
     """
-    found = branch_lineages(
+    lineages = branch_lineages(
         store, without=without, without_changelogs=without_changelogs, without_tags=without_tags, dropped=dropped
     )
     for other in branches.other_stores(store, excluded=without_branch):
-        found += branch_lineages(other, f"branch {other.branch} ")
+        lineages += branch_lineages(other, f"branch {other.branch} ")
     for record in pending:
         holder = f"trash {record.trash_id} (can be restored)"
         if record.action == DELETED_BRANCH:
-            found += deleted_branch_lineages(store, record, holder)
+            lineages += deleted_branch_lineages(store, record, holder)
             continue
         kept = [
             Snapshot.from_json(text.encode(), f"{record.trash_id}: snapshot {n}")
             for n, text in sorted(record.snapshots.items())
         ]
         if record.action == EXPIRED_CHANGELOGS:
-            found += _told(f"{holder} changelog", kept, pending=True)
+            lineages += _changelog_lineages(f"{holder} changelog", kept, pending=True)
         else:
-            found += split_at_gaps(store, [as_it_is(store, one) for one in kept], f"{holder} snapshot", pending=True)
+            current = [as_it_is(store, snapshot) for snapshot in kept]
+            lineages += split_at_gaps(store, current, f"{holder} snapshot", pending=True)
         for path, data in record.snapshot_files():
             name = path.rpartition("/")[2]
-            one = Snapshot.from_json(data, f"{record.trash_id}: {name}")
+            changelog_snapshot = Snapshot.from_json(data, f"{record.trash_id}: {name}")
             if name.startswith(changelogs.PREFIX):
-                found += _told(f"{holder} changelog", [one], pending=True)
+                lineages += _changelog_lineages(f"{holder} changelog", [changelog_snapshot], pending=True)
             else:
-                found.append(Lineage(f"{holder} {name}", (as_it_is(store, one),), pending=True))
-    return found
+                lineages.append(Lineage(f"{holder} {name}", (as_it_is(store, changelog_snapshot),), pending=True))
+    return lineages
 
 
 def branch_lineages(
@@ -125,21 +147,39 @@ def branch_lineages(
     without_tags: AbstractSet[str] = frozenset(),
     dropped: AbstractSet[int] = frozenset(),
 ) -> list[Lineage]:
-    """What needs files on the branch that ``store`` is on; see :func:`read_lineages`. ``prefix``: how its holders' names begin."""
+    """Return the lineages of the branch that ``store`` is on; see :func:`read_lineages`.
+
+    Args:
+        store: the branch.
+        prefix: prefix of the holders' names.
+        without: ids of snapshots that expire.
+        without_changelogs: ids of changelogs that are removed.
+        without_tags: tags that are removed.
+        dropped: ids of snapshots that are removed without becoming changelogs.
+    """
     ids = snapshots.list_ids(store)
     keeps = store.options.changelog_decoupled
     kept = _read_all(store, [number for number in ids if number not in without and number not in dropped])
-    found = split_at_gaps(store, kept, f"{prefix}snapshot", deltas=keeps and changelogs.keeps_deltas(store))
+    lineages = split_at_gaps(store, kept, f"{prefix}snapshot", deltas=keeps and changelogs.keeps_deltas(store))
     tagged = [(name, tag) for name, tag in sorted(tags.list_tags(store).items()) if name not in without_tags]
-    found += [Lineage(f"{prefix}tag {name}", (as_it_is(store, tag),)) for name, tag in tagged]
+    lineages += [Lineage(f"{prefix}tag {name}", (as_it_is(store, tag),)) for name, tag in tagged]
     turning = set(without) & set(ids) if keeps else set()
-    told = [*_read_all(store, sorted(turning)), *_changelogs(store, without_changelogs | turning)]
-    found += _told(f"{prefix}changelog", told)
-    return [replace(one, store=store) for one in found]
+    changelog_snapshots = [*_read_all(store, sorted(turning)), *_changelogs(store, without_changelogs | turning)]
+    lineages += _changelog_lineages(f"{prefix}changelog", changelog_snapshots)
+    return [replace(lineage, store=store) for lineage in lineages]
 
 
 def deleted_branch_lineages(store: TableStore, record: TrashRecord, holder: str) -> list[Lineage]:
-    """What a branch needs that can be put back. Raises CorruptFile for a record whose copies cannot be read."""
+    """Return the lineages of a deleted branch that can be restored.
+
+    Args:
+        store: the table.
+        record: deletion record of the branch.
+        holder: prefix of the holders' names.
+
+    Raises:
+        CorruptFile: the record's copies cannot be read.
+    """
     metadata = {path.partition(f"branch-{record.branch}/")[2]: data for path, data in record.metadata.items()}
     schema = max(
         (name for name in metadata if name.startswith("schema/schema-")), key=lambda n: int(n.rpartition("-")[2])
@@ -153,15 +193,22 @@ def deleted_branch_lineages(store: TableStore, record: TrashRecord, holder: str)
         if kind in kinds and last.startswith(f"{kind}-") and "/" not in last:
             kinds[kind].append(Snapshot.from_json(data, f"{record.trash_id}: {name}"))
     deltas = options.changelog_decoupled and changelogs.keeps_deltas(view)
-    ordered = sorted((as_it_is(view, one) for one in kinds["snapshot"]), key=lambda one: one.id)
-    found = split_at_gaps(view, ordered, f"{holder} snapshot", deltas=deltas, pending=True)
-    found += [Lineage(f"{holder} tag", (as_it_is(view, one),), pending=True) for one in kinds["tag"]]
-    found += _told(f"{holder} changelog", kinds["changelog"], pending=True)
-    return [replace(one, store=view) for one in found]
+    ordered = sorted((as_it_is(view, snapshot) for snapshot in kinds["snapshot"]), key=lambda snapshot: snapshot.id)
+    lineages = split_at_gaps(view, ordered, f"{holder} snapshot", deltas=deltas, pending=True)
+    lineages += [Lineage(f"{holder} tag", (as_it_is(view, tag),), pending=True) for tag in kinds["tag"]]
+    lineages += _changelog_lineages(f"{holder} changelog", kinds["changelog"], pending=True)
+    return [replace(lineage, store=view) for lineage in lineages]
 
 
 def as_it_is(store: TableStore, expired: Snapshot) -> Snapshot:
-    """Without its changelog where that is gone: other engines expire changelogs and know nothing of what tags and deletion records need."""
+    """Return a snapshot without its changelog if that is missing.
+
+    Other engines expire changelogs without regard to tags and deletion records that need them.
+
+    Args:
+        store: the table.
+        expired: the snapshot.
+    """
     listed = expired.changelog_manifest_list
     if listed is None or store.file_io.exists(store.manifest_path(listed)):
         return expired
@@ -171,19 +218,23 @@ def as_it_is(store: TableStore, expired: Snapshot) -> Snapshot:
 def still_used(
     store: TableStore, lineages: Sequence[Lineage], candidates: AbstractSet[str], runner: Runner | None = None
 ) -> Used:
-    """Those of ``candidates`` (bare file names) that a lineage needs: data and extra files, and all metadata files.
+    """Return the candidates that a lineage needs: data and extra files, and all metadata files.
 
-    ``runner``: where it runs parts elsewhere (`TaskRunner`), these look at some of very many snapshots each; the answer is the same.
+    Args:
+        store: the table.
+        lineages: lineages that may need files.
+        candidates: bare file names.
+        runner: with a `TaskRunner`, its parts each read some of very many snapshots; the result is the same.
     """
     used = Used()
-    asked = [(line, place) for line, lineage in enumerate(lineages) for place in range(len(lineage.snapshots))]
-    if not isinstance(runner, TaskRunner) or len(asked) <= LOOKED_AT_HERE:
+    positions = [(line, place) for line, lineage in enumerate(lineages) for place in range(len(lineage.snapshots))]
+    if not isinstance(runner, TaskRunner) or len(positions) <= LOOKED_AT_HERE:
         wanted = pa.array(sorted(candidates), pa.string())
-        for line, place in asked:
-            _look_at(used, store, lineages[line], place, candidates, wanted)
+        for line, place in positions:
+            _add_needs(used, store, lineages[line], place, candidates, wanted)
         return used
-    size = max(SNAPSHOTS_A_PART, -(-len(asked) // (4 * runner.slots())))
-    parts = [json.dumps(asked[at : at + size]).encode() for at in range(0, len(asked), size)]
+    size = max(SNAPSHOTS_A_PART, -(-len(positions) // (4 * runner.slots())))
+    parts = [json.dumps(positions[at : at + size]).encode() for at in range(0, len(positions), size)]
     work = partial(_used_part, store, tuple(lineages), frozenset(candidates))
     for answer in runner.run_parts(f"looking for files in use of table {store.name}", work, parts):
         for holder, names, pending in parse_json(answer):
@@ -192,21 +243,21 @@ def still_used(
 
 
 def _used_part(store: TableStore, lineages: Sequence[Lineage], candidates: AbstractSet[str], payload: bytes) -> bytes:
-    """One part: what some snapshots need, as a list of holder, names, and whether it is pending, in the snapshots' order."""
+    """Run one part: return holder, names and pending flag of the files that some snapshots need, in their order."""
     used = Used()
     wanted = pa.array(sorted(candidates), pa.string())
     for line, place in parse_json(payload):
-        _look_at(used, store, lineages[line], place, candidates, wanted)
-    found: dict[tuple[str, bool], list[str]] = {}
+        _add_needs(used, store, lineages[line], place, candidates, wanted)
+    names_by_holder: dict[tuple[str, bool], list[str]] = {}
     for name, holder in used.holders.items():
-        found.setdefault((holder, name in used.waiting), []).append(name)
-    return json.dumps([[holder, names, pending] for (holder, pending), names in found.items()]).encode()
+        names_by_holder.setdefault((holder, name in used.waiting), []).append(name)
+    return json.dumps([[holder, names, pending] for (holder, pending), names in names_by_holder.items()]).encode()
 
 
-def _look_at(
+def _add_needs(
     used: Used, store: TableStore, lineage: Lineage, place: int, candidates: AbstractSet[str], wanted: pa.Array
 ) -> None:
-    """Remember what one snapshot of a lineage needs, beside what those before it do."""
+    """Record the files that one snapshot of a lineage needs in addition to those before it."""
     view, snapshot = lineage.store or store, lineage.snapshots[place]
     numbered = lineage.holder.endswith(("snapshot", "changelog"))
     holder = f"{lineage.holder} {snapshot.id}" if numbered else lineage.holder
@@ -220,7 +271,7 @@ def _look_at(
             view, snapshot, manifests.live_entries(view, snapshot, columns=["file_name", "extra_files"]), lineage
         )
     else:
-        # After the first of a lineage its own additions say all there is to say. The lists of a snapshot are immutable.
+        # After the first of a lineage only its own additions matter. The lists of a snapshot are immutable.
         lists = (snapshot.base_manifest_list, snapshot.delta_manifest_list, snapshot.changelog_manifest_list)
         key = ("needs", view.root, *lists, snapshot.index_manifest, snapshot.statistics, lineage.deltas)
         needs: tuple[list[str], pa.Array] | None = store.kept.get(key)
@@ -244,13 +295,23 @@ def _data_names(store: TableStore, snapshot: Snapshot, entries: pa.Table, lineag
 
 
 def metadata_names(store: TableStore, snapshot: Snapshot) -> Iterator[str]:
-    """Names of the manifest-side files of one snapshot: lists, manifests, index manifest, index files, statistics."""
+    """Yield the names of a snapshot's manifest-side files: lists, manifests, index manifest, index files, statistics.
+
+    Args:
+        store: the table.
+        snapshot: the snapshot.
+    """
     for name, _, _ in metadata_files(store, snapshot):
         yield name
 
 
 def metadata_files(store: TableStore, snapshot: Snapshot) -> Iterator[tuple[str, str, int]]:
-    """(name, kind, size in bytes, 0 when the format does not record it) of one snapshot's manifest-side files."""
+    """Yield (name, kind, size in bytes or 0 if unrecorded) of a snapshot's manifest-side files.
+
+    Args:
+        store: the table.
+        snapshot: the snapshot.
+    """
     lists: list[tuple[str, int | None, list[ManifestFileMeta]]] = [
         (name, size, manifests.read_list(store, name, size))
         for name, size in (
@@ -274,7 +335,12 @@ def metadata_files(store: TableStore, snapshot: Snapshot) -> Iterator[tuple[str,
 
 
 def changelog_files(store: TableStore, changelog: Snapshot) -> Iterator[tuple[str, str, int]]:
-    """As :func:`metadata_files`, of an expired snapshot whose changelog is kept: its lists that are there, and their manifests."""
+    """Yield the same for an expired snapshot whose changelog is kept: its existing lists, and their manifests.
+
+    Args:
+        store: the table.
+        changelog: the expired snapshot.
+    """
     for name, size in changelogs.kept_lists(store, changelog):
         yield name, "manifest-list", size or 0
         for meta in manifests.read_list(store, name, size):
@@ -282,52 +348,71 @@ def changelog_files(store: TableStore, changelog: Snapshot) -> Iterator[tuple[st
 
 
 def names_of(entries: pa.Table) -> pa.Array:
-    """File names of entries together with their extra files (file indexes)."""
+    """Return the file names of entries together with their extra files (file indexes).
+
+    Args:
+        entries: manifest entries.
+    """
     extra = pc.list_flatten(one_array(entries.column("extra_files")))
     return pa.concat_arrays([one_array(entries.column("file_name")), extra])
 
 
 def added(entries: pa.Table) -> pa.Table:
-    """The ADD entries."""
+    """Return the ADD entries.
+
+    Args:
+        entries: manifest entries.
+    """
     return entries.filter(pc.equal(entries.column("kind"), 0))
 
 
 def removed(entries: pa.Table) -> pa.Table:
-    """DELETE entries whose file the same delta does not add again (an upgrade does)."""
-    gone = entries.filter(pc.equal(entries.column("kind"), 1))
+    """Return the DELETE entries whose file the same delta does not add again (an upgrade does).
+
+    Args:
+        entries: manifest entries.
+    """
+    deletes = entries.filter(pc.equal(entries.column("kind"), 1))
     kept = names_of(added(entries))
-    return gone.filter(pc.invert(pc.is_in(gone.column("file_name"), kept)))
+    return deletes.filter(pc.invert(pc.is_in(deletes.column("file_name"), kept)))
 
 
 def removed_by_writers(store: TableStore, snapshot: Snapshot) -> pa.Table:
-    """Entries of files that a writer made and the snapshot dropped: streams of tables without changelog producer read them later."""
-    gone = removed(manifests.delta_entries(store, snapshot))
-    return gone.filter(changelogs.is_written(gone))
+    """Return the entries of writers' files that the snapshot dropped.
+
+    Streams of tables without changelog producer read them later.
+
+    Args:
+        store: the table.
+        snapshot: the snapshot.
+    """
+    removals = removed(manifests.delta_entries(store, snapshot))
+    return removals.filter(changelogs.is_written(removals))
 
 
 def _read_all(store: TableStore, ids: Sequence[int]) -> list[Snapshot]:
-    found = []
+    read = []
     for number in ids:
         try:
-            found.append(snapshots.read(store, number))
+            read.append(snapshots.read(store, number))
         except SnapshotNotFound:
-            # Expired by somebody else between the listing and this read: nothing needs it any more.
+            # Another process expired it between the listing and this read: nothing needs it any more.
             continue
-    return found
+    return read
 
 
 def _changelogs(store: TableStore, without: AbstractSet[int] = frozenset()) -> list[Snapshot]:
-    found = []
+    read = []
     for number in changelogs.list_changelogs(store):
         if number not in without:
             with suppress(SnapshotNotFound):  # expired between the listing and this read
-                found.append(changelogs.read_changelog(store, number))
-    return found
+                read.append(changelogs.read_changelog(store, number))
+    return read
 
 
-def _told(holder: str, found: Sequence[Snapshot], *, pending: bool = False) -> list[Lineage]:
-    """Each changelog tells of itself, whatever became of those before it."""
-    return [Lineage(holder, (changelog,), changelog=True, pending=pending) for changelog in found]
+def _changelog_lineages(holder: str, expired: Sequence[Snapshot], *, pending: bool = False) -> list[Lineage]:
+    """Return one lineage per changelog: each is read independently of those before it."""
+    return [Lineage(holder, (changelog,), changelog=True, pending=pending) for changelog in expired]
 
 
 def split_at_gaps(
@@ -335,16 +420,17 @@ def split_at_gaps(
 ) -> list[Lineage]:
     """Split snapshots into lines of history, within which the delta of each adds up to the next.
 
-    Neighbours in number are not always neighbours in history: after a rollback or a fast-forward a snapshot may follow one that it was
-    not made from. So a line goes on only where the base of a snapshot is exactly what the snapshot before it left. A snapshot
-    that merged manifests begins a line, too, which costs a look at all of its entries.
+    Neighbours in number are not always neighbours in history: after a rollback or a fast-forward a snapshot may follow
+    one that it was not made from. So a line continues only where the base of a snapshot is exactly the content after
+    the snapshot before it. A snapshot that merged manifests also begins a line, which costs a read of all of its
+    entries.
 
     Args:
-        store: the table or branch that the snapshots are of.
+        store: the table or branch of the snapshots.
         ordered: the snapshots, by number.
-        holder: the name of the lines, for people.
-        deltas: whether what writers' snapshots dropped counts as used.
-        pending: whether the snapshots wait in the trash.
+        holder: name of the lines, for people.
+        deltas: whether files dropped by writers' snapshots count as used.
+        pending: whether the snapshots are in the trash.
 
     Returns:
         The lines, in order.

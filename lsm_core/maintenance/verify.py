@@ -1,4 +1,4 @@
-"""Proof that maintenance changed no answer: the sampling judge (V2) before publishing, digests of snapshots afterwards."""
+"""Proof that maintenance changed no row: sampled verification (V2) before publishing, digests afterwards."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from lsm_core.maintenance.actions.compact.compaction import expiry_clock
 from lsm_core.maintenance.recovered import entries_to_compare
 from lsm_core.maintenance.reference import Row, builds_rows, key_order, merge_by_key
 from lsm_core.maintenance.reference.answers import Answers
-from lsm_core.maintenance.reference.changes import LOOKED_UP, Comparison, merge_and_tell
+from lsm_core.maintenance.reference.changes import LOOKED_UP, Comparison, merge_with_changes
 from lsm_core.maintenance.reference.expiry import living
 from lsm_core.maintenance.reference.plain import plain_values
 from lsm_core.maintenance.reference.sampling import KEYS, Catch, Place, draw
@@ -54,17 +54,17 @@ from lsm_core.read.raw_read import read_raw
 _SHOWN: Final = 5
 _COMPARED_BYTES: Final = 32 << 20
 _SAMPLED_SHARE: Final = 4
-"""With `dredge.verification` = sampled one key in so many is re-merged."""
-_HANDED: Final = "(what was handed to the writer)"
+"""With `dredge.verification` = sampled one of this many keys is merged again."""
+_WRITTEN: Final = "(what was handed to the writer)"
 _ABOVE: Final = "(what was looked up)"
 _CHANGELOG: Final = "(changelog)"
 _Buckets: TypeAlias = "dict[tuple[bytes, int], _Bucket]"
 
 
 class ReferenceJudge:
-    """V2: re-merges a sample of a rewrite's keys with the row-at-a-time reference (implements `compact.Judge`).
+    """Verification V2: merges a sample of a rewrite's keys again with the reference (implements `compact.Judge`).
 
-    Its rows are caught while the rewrite reads its inputs and V1 reads its outputs back, so that no file is read twice more.
+    Its rows are collected while the rewrite reads its inputs and V1 reads its outputs back, so no file is read again.
     """
 
     def watch(
@@ -75,9 +75,15 @@ class ReferenceJudge:
         within: KeyBounds | None = None,
         pieces: int = 1,
     ) -> ReferenceWitness:
-        """A witness for the task's rewriting of ``inputs``, or of their keys ``within`` a range; rows expire at the task's clock.
+        """Return a witness of the task's rewrite of some files; rows expire at the task's clock.
 
-        So many ``pieces`` of a bucket share one sample of keys; a sampled verification takes a quarter of it.
+        Args:
+            store: the table.
+            task: the task.
+            inputs: files that it rewrites.
+            within: range of keys, None for all.
+            pieces: number of pieces of the bucket that share one sample of keys; a sampled verification takes a quarter
+                of it.
         """
         keys = KEYS // (_SAMPLED_SHARE if task.verification == SAMPLED else 1) // pieces
         max_level = max([store.options.num_levels - 1, *(file.level for file in task.files)])
@@ -95,9 +101,22 @@ class ReferenceJudge:
         drop_delete: bool,
         now_ms: int | None = None,
     ) -> int:
-        """The same afterwards, by reading the files: compare >= 1,000 keys of ``outputs`` (all of a small unit).
+        """Verify a finished rewrite by its files: compare at least 1,000 keys of the outputs (all of a small unit).
 
-        Returns how many; raises VerificationFailed ("V2") naming keys that are missing, should be gone, or have another value.
+        Args:
+            store: the table.
+            partition: partition in Paimon's binary form.
+            bucket: number of the bucket.
+            inputs: files before the rewrite.
+            outputs: files after the rewrite.
+            drop_delete: whether the rewrite drops deletes.
+            now_ms: clock of record-level expiry (epoch ms), None without expiry.
+
+        Returns:
+            Number of compared keys.
+
+        Raises:
+            VerificationFailed: keys are missing, must not exist, or have another value ("V2"); it names them.
         """
         witness = ReferenceWitness(Place(store, partition, bucket), inputs, now_ms)
         for file in inputs:
@@ -110,7 +129,7 @@ class ReferenceJudge:
 
 
 class ReferenceWitness:
-    """What the judge has seen of one bucket's rewrites (implements `compact.Witness`)."""
+    """Rows of one bucket's rewrites that the judge has collected (implements `compact.Witness`)."""
 
     def __init__(
         self,
@@ -132,45 +151,62 @@ class ReferenceWitness:
                 None if compared is None else tuple(map(store.schema.field_names.index, compared)),
             )
         elif store.options.needs_lookup and store.options.merge_engine != "first-row":
-            self._comparison = Comparison(None, lone_as_is=True)  # of the levels above 0 the lowest says everything
+            self._comparison = Comparison(None, lone_as_is=True)  # the lowest level above 0 includes the higher ones
         self.place, self._inputs, self._now_ms = place, tuple(inputs), now_ms
         self._catch = Catch(place, draw(place, inputs, keys), keys)
         self._handed = False
 
     def input(self, file: DataFileMeta, batch: pa.RecordBatch) -> None:
-        """See rows read from an input file."""
+        """Add rows read from an input file."""
         self._catch.add(file.file_name, batch)
 
     def looked_up(self, batch: pa.RecordBatch) -> None:
-        """See rows of the levels above the output."""
+        """Add rows of the levels above the output."""
         self._catch.add(_ABOVE, batch)
 
     def changed(self, batch: pa.RecordBatch) -> None:
-        """See rows of the changelog."""
+        """Add rows of the changelog."""
         self._catch.add(_CHANGELOG, batch)
 
     def wanted(self, file: DataFileMeta, keys: pa.RecordBatch) -> pa.Array:
-        """Which rows read back from an output file :meth:`output` shall be shown next."""
+        """Return the rows read back from an output file that must be passed to :meth:`output` next.
+
+        Args:
+            file: the output file.
+            keys: rows with at least the key columns.
+        """
         self._catch.settle()
         return self._catch.choose(file.file_name, keys)
 
     def output(self, file: DataFileMeta, rows: pa.RecordBatch) -> None:
-        """See the wanted rows."""
+        """Add the wanted rows."""
         self._catch.keep(file.file_name, rows)
 
     def handed(self, batch: pa.RecordBatch) -> None:
-        """See rows handed to a writer, where the output is not read back."""
+        """Add rows passed to a writer, where the output is not read back."""
         self._handed = True
-        self._catch.add(_HANDED, batch)
+        self._catch.add(_WRITTEN, batch)
 
     def verdict(
         self, outputs: Sequence[DataFileMeta], drop_delete: bool, rows_read: Mapping[str, int] | None = None
     ) -> int:
-        """Merge the inputs' rows row by row, compare with the outputs' in every column; returns the keys compared."""
-        results = {_HANDED: sum(file.row_count for file in outputs)}
+        """Merge the inputs' rows one by one and compare them with the outputs' in every column.
+
+        Args:
+            outputs: files after the rewrite.
+            drop_delete: whether the rewrite drops deletes.
+            rows_read: number of rows added by file, None for all rows of each file.
+
+        Returns:
+            Number of compared keys.
+
+        Raises:
+            VerificationFailed: rows differ, or rows of a file were never added.
+        """
+        results = {_WRITTEN: sum(file.row_count for file in outputs)}
         if not self._handed:
             results = {file.file_name: file.row_count for file in outputs}
-        # A witness that is shown less than there is would find a rewrite right that lost the rest.
+        # A witness that sees only a part of the rows would accept a rewrite that lost the other rows.
         inputs_read = {file.file_name: file.row_count for file in self._inputs} | dict(rows_read or {})
         for name, count in {**inputs_read, **results}.items():
             if missed := self._catch.missed(name, count):
@@ -180,35 +216,36 @@ class ReferenceWitness:
         self._catch.settle()
         inputs = [(self._catch.table(file.file_name), file.level, age) for file, age in files_by_age(self._inputs)]
         level = max((file.level for file in outputs), default=0)
-        found = [(self._catch.table(name), level, 0) for name in results]
+        outputs_read = [(self._catch.table(name), level, 0) for name in results]
         store = self.place.store
         if self._comparison is not None:
             rows = _rows(self.place, [*inputs, (self._catch.table(_ABOVE), LOOKED_UP, 0)])
             if self._now_ms is not None:
                 rows = living(rows, store.schema, store.options.raw, self._now_ms)
-            outcomes, changes = merge_and_tell(rows, store.schema, store.options.raw, drop_delete, self._comparison)
-            compared = _compare(store, rows, _rows(self.place, found), drop_delete, outcomes=outcomes)
+            outcomes, changes = merge_with_changes(rows, store.schema, store.options.raw, drop_delete, self._comparison)
+            compared = _compare(store, rows, _rows(self.place, outputs_read), drop_delete, outcomes=outcomes)
             if self._produces_changelog:
                 self._compare_changes(rows, changes)
             return compared
         if self._now_ms is None and not builds_rows(store.options.raw):
-            return _compare_picked(store, _SampledRows.of(inputs), _SampledRows.of(found), drop_delete)
+            return _compare_picked(store, _SampledRows.of(inputs), _SampledRows.of(outputs_read), drop_delete)
         rows = _rows(self.place, inputs)
         if self._now_ms is not None:
             rows = living(rows, store.schema, store.options.raw, self._now_ms)
-        return _compare(store, rows, _rows(self.place, found), drop_delete)
+        return _compare(store, rows, _rows(self.place, outputs_read), drop_delete)
 
     def check_lookups(
         self,
         above: Sequence[DataFileMeta],
         searched: Collection[str],
         marked: Mapping[str, DeletionVector] | None,
-        gone: Callable[[DataFileMeta], DeletionVector | None],
+        vector_of: Callable[[DataFileMeta], DeletionVector | None],
         *,
         alone: bool,
     ) -> None:
-        """See `compact.Witness`. One row group (or the first rows) of one file is decoded, both chosen by chance; rows whose lifetime may
-        be over are not judged.
+        """See `compact.Witness`. One row group (or the first rows) of one file is decoded, both chosen at random.
+
+        Rows whose lifetime may be over are not judged.
         """
         store = self.place.store
         newer, older = (
@@ -220,75 +257,88 @@ class ReferenceWitness:
             }
             for wanted in (True, False)
         )
-        asked = newer - older  # of a key that was compacted before, the unit itself says what it was
-        if not above or not asked or self._now_ms is not None:
+        updated_keys = newer - older  # for a key that was compacted before, the unit has the older row itself
+        if not above or not updated_keys or self._now_ms is not None:
             return
         file = sorted(above, key=lambda each: each.file_name)[self.place.salt % len(above)]
         first, stretch = self.place.stretch(file)
         chosen = self._catch.places(stretch)
-        old = gone(file)
+        old = vector_of(file)
         if old is not None:
             chosen = chosen[~old.deleted_mask(first, stretch.num_rows)[chosen]]
         rows = pa.Table.from_batches([stretch]).take(pa.array(chosen))
-        there = dict(zip(_key_list(store, rows), range(len(chosen)), strict=True))
+        row_by_key = dict(zip(_key_list(store, rows), range(len(chosen)), strict=True))
         wrong: list[str] = []
         if marked is not None:
             vector = marked.get(file.file_name, DeletionVector())
             new = vector.deleted_mask(first, stretch.num_rows)[chosen]
-            for key, at in there.items():
+            for key, at in row_by_key.items():
                 where = f"row {first + int(chosen[at])} of {file.file_name}, key {_ordered_text(key)},"
-                if key in asked and not new[at]:
+                if key in updated_keys and not new[at]:
                     wrong.append(f"{where} is superseded and not marked")
                 elif new[at] and alone and key not in newer:
                     wrong.append(f"{where} is marked, and no newer version came up")
         if file.file_name in searched:
             looked_up = self._catch.table(_ABOVE)
-            found = {key: place for place, key in enumerate(_key_list(store, looked_up))}
-            both = [(there[key], found[key]) for key in there if key in asked and key in found]
+            place_by_key = {key: place for place, key in enumerate(_key_list(store, looked_up))}
+            pairs = [
+                (row_by_key[key], place_by_key[key])
+                for key in row_by_key
+                if key in updated_keys and key in place_by_key
+            ]
             wrong += [
-                f"key {_ordered_text(key)} lies in {file.file_name} and was not found there"
-                for key in there
-                if key in asked and key not in found
+                f"key {_ordered_text(key)} is in {file.file_name}, and the lookup did not find it"
+                for key in row_by_key
+                if key in updated_keys and key not in place_by_key
             ]
             lowest = min(each.level for each in above if each.file_name in searched)
-            if both and looked_up is not None and file.level == lowest and store.options.merge_engine != "first-row":
+            if pairs and looked_up is not None and file.level == lowest and store.options.merge_engine != "first-row":
                 mine, theirs = (
                     table.take(pa.array(places))
-                    for table, places in zip((rows, looked_up), zip(*both, strict=True), strict=True)
+                    for table, places in zip((rows, looked_up), zip(*pairs, strict=True), strict=True)
                 )
                 differs = unequal_rows(mine, theirs, store.schema)
                 for name in (SEQUENCE_NUMBER, VALUE_KIND):
                     differs |= mine.column(name).to_numpy() != theirs.column(name).to_numpy()
                 keys = _key_list(store, mine)
                 wrong += [
-                    f"key {_ordered_text(keys[at])} was looked up with another version or value than {file.file_name} has"
+                    f"key {_ordered_text(keys[at])}: the lookup gave another version or value than {file.file_name} has"
                     for at in np.flatnonzero(differs)
                 ]
         _refuse(store, wrong)
 
     def _compare_changes(self, rows: Sequence[Row], changes: Mapping[Any, Sequence[Row]]) -> None:
-        """The changelog of the sample's keys is the reference's, in the same order per key."""
-        store, told = self.place.store, self._catch.table(_CHANGELOG)
-        same = _sameness(store, rows)
-        found: dict[Any, list[Row]] = {}
-        for row in _rows(self.place, [(told, 0, 0)]):
-            found.setdefault(key_order(row.key), []).append(row)
+        """Compare the changelog of the sample's keys with the reference's, in the same order per key."""
+        store, changelog = self.place.store, self._catch.table(_CHANGELOG)
+        same = _row_equality(store, rows)
+        emitted: dict[Any, list[Row]] = {}
+        for row in _rows(self.place, [(changelog, 0, 0)]):
+            emitted.setdefault(key_order(row.key), []).append(row)
         wrong = [
-            f"key {_key_text(key)} changed as {[kind_text(row) for row in wanted]}, told was {[kind_text(row) for row in mine]}"
-            for key in changes.keys() | found.keys()
-            if len(wanted := list(changes.get(key, ()))) != len(mine := found.get(key, []))
+            f"key {_key_text(key)} changed as {[kind_text(row) for row in wanted]}, "
+            f"the changelog has {[kind_text(row) for row in mine]}"
+            for key in changes.keys() | emitted.keys()
+            if len(wanted := list(changes.get(key, ()))) != len(mine := emitted.get(key, []))
             or not all(map(same, wanted, mine))
         ]
         _refuse(store, wrong)
 
 
 def kind_text(row: Row) -> str:
-    """The kind of a change."""
+    """Return the kind of a change as text.
+
+    Args:
+        row: the change.
+    """
     return ("+I", "-U", "+U", "-D")[row.kind]
 
 
 def files_by_age(files: Sequence[DataFileMeta]) -> list[tuple[DataFileMeta, int]]:
-    """Return files with their age (larger = newer), by semantics.md 3.5: level 0 by largest sequence number."""
+    """Return files with their age (larger = newer), by semantics.md 3.5: level 0 by largest sequence number.
+
+    Args:
+        files: files of a bucket.
+    """
     newest_last = sorted(
         (file for file in files if file.level == 0),
         key=lambda f: (-f.max_sequence_number, f.min_sequence_number, f.creation_time_ms or 0, f.file_name),
@@ -300,7 +350,7 @@ def files_by_age(files: Sequence[DataFileMeta]) -> list[tuple[DataFileMeta, int]
 
 @dataclass(frozen=True)
 class _SampledRows:
-    """Rows of a sample, with the level and age of the file that each was read from; ``table`` None: there is none."""
+    """Rows of a sample, with the level and age of the file of each row; ``table`` is None without rows."""
 
     table: pa.Table | None
     levels: list[int]
@@ -308,36 +358,36 @@ class _SampledRows:
 
     @staticmethod
     def of(tables: Sequence[tuple[pa.Table | None, int, int]]) -> _SampledRows:
-        """The rows of all files, given with the file's level and age."""
-        there = [(table, level, age) for table, level, age in tables if table is not None]
-        whole = pa.concat_tables([table for table, _, _ in there]) if there else None
-        levels = chain.from_iterable(repeat(level, table.num_rows) for table, level, _ in there)
-        ages = chain.from_iterable(repeat(age, table.num_rows) for table, _, age in there)
+        """Return the rows of all files, given with the file's level and age."""
+        present = [(table, level, age) for table, level, age in tables if table is not None]
+        whole = pa.concat_tables([table for table, _, _ in present]) if present else None
+        levels = chain.from_iterable(repeat(level, table.num_rows) for table, level, _ in present)
+        ages = chain.from_iterable(repeat(age, table.num_rows) for table, _, age in present)
         return _SampledRows(whole, list(levels), list(ages))
 
     def rows(self, store: TableStore, values: Iterable[tuple[Any, ...]]) -> list[Row]:
-        """Rows as the reference takes them, with these ``values``."""
+        """Return rows in the form of the reference, with these ``values``."""
         if self.table is None:
             return []
         keys = _tuples(self.table, [KEY_PREFIX + name for name in store.schema.trimmed_primary_keys])
         order = _tuples(self.table, store.options.sequence_field)
-        sequences, kinds = (_listed(self.table.column(name)) for name in (SEQUENCE_NUMBER, VALUE_KIND))
+        sequences, kinds = (_to_list(self.table.column(name)) for name in (SEQUENCE_NUMBER, VALUE_KIND))
         return list(starmap(Row, zip(keys, order, sequences, kinds, values, self.levels, self.ages, strict=True)))
 
 
 def _rows(place: Place, tables: Sequence[tuple[pa.Table | None, int, int]]) -> list[Row]:
-    """Rows as the reference takes them, of tables with the level and age of the files that they were read from."""
+    """Return rows in the form of the reference, of tables with the level and age of their files."""
     caught, store = _SampledRows.of(tables), place.store
     if caught.table is None:
         return []
     if builds_rows(store.options.raw):
         columns = [plain_values(caught.table.column(name)) for name in store.schema.field_names]
         return caught.rows(store, zip(*columns, strict=True))
-    return caught.rows(store, _tuples(_flat(caught.table, store.schema), store.schema.field_names, exact=True))
+    return caught.rows(store, _tuples(_encode_nested(caught.table, store.schema), store.schema.field_names, exact=True))
 
 
-def _flat(table: pa.Table, schema: TableSchema) -> pa.Table:
-    """Nested columns as the bytes of their BinaryRow: equal exactly where every value inside is the same, NaN with NaN."""
+def _encode_nested(table: pa.Table, schema: TableSchema) -> pa.Table:
+    """Replace nested columns by the bytes of their BinaryRow: equal where every inner value is the same, also NaN."""
     for field in schema.fields:
         if field.type.is_nested:
             at = table.column_names.index(field.name)
@@ -346,14 +396,14 @@ def _flat(table: pa.Table, schema: TableSchema) -> pa.Table:
 
 
 def _tuples(table: pa.Table, names: Sequence[str], exact: bool = False) -> list[tuple[Any, ...]]:
-    """Rows of plain values: dates and times as their numbers, which always fit and compare as they do.
+    """Return rows of plain values: dates and times as their numbers, which always fit and compare as they do.
 
     ``exact``: values are equal only when they are the same, so floats are their bits (one NaN, two zeros).
     """
     if not names:
         return [()] * table.num_rows
     columns = (_numbers(table.column(name)) for name in names)
-    return list(zip(*(_listed(_bits(column) if exact else column) for column in columns), strict=True))
+    return list(zip(*(_to_list(_bits(column) if exact else column) for column in columns), strict=True))
 
 
 def _numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -373,7 +423,7 @@ def _bits(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _key_list(store: TableStore, table: pa.Table | None) -> list[Any]:
-    """The keys of KV rows, as they compare; of none, none."""
+    """Return the keys of KV rows as comparable values; [] without a table."""
     if table is None:
         return []
     names = [KEY_PREFIX + name for name in store.schema.trimmed_primary_keys]
@@ -381,20 +431,20 @@ def _key_list(store: TableStore, table: pa.Table | None) -> list[Any]:
 
 
 def _ordered_text(key: tuple[Any, ...]) -> str:
-    """A key as :func:`_key_list` gives it, for people."""
+    """Return a key of :func:`_key_list` as text for people."""
     return ", ".join(repr(part[-1]) for part in key)
 
 
-def _listed(column: pa.ChunkedArray) -> list[Any]:
+def _to_list(column: pa.ChunkedArray) -> list[Any]:
     if column.null_count == 0 and pa.types.is_integer(column.type):
         return list(column.to_numpy().tolist())
     return list(column.to_pylist())
 
 
-def _compare_picked(store: TableStore, inputs: _SampledRows, found: _SampledRows, drop_delete: bool) -> int:
-    """As :func:`_compare`, where every answer is one of the versions: the reference picks row numbers, values are compared by column."""
+def _compare_picked(store: TableStore, inputs: _SampledRows, outputs: _SampledRows, drop_delete: bool) -> int:
+    """Compare as :func:`_compare` does, where every result is one of the versions: rows by number, values by column."""
     mine = inputs.rows(store, ((number,) for number in range(len(inputs.levels))))
-    theirs = found.rows(store, ((number,) for number in range(len(found.levels))))
+    theirs = outputs.rows(store, ((number,) for number in range(len(outputs.levels))))
     pairs: list[tuple[Row, Row]] = []
 
     def same(picked: Row, stored: Row) -> bool:
@@ -402,18 +452,23 @@ def _compare_picked(store: TableStore, inputs: _SampledRows, found: _SampledRows
         return (picked.sequence, picked.kind) == (stored.sequence, stored.kind)
 
     compared = _compare(store, mine, theirs, drop_delete, same)
-    if pairs and inputs.table is not None and found.table is not None:
-        one, two = inputs.table, found.table
-        step = max(1, _COMPARED_BYTES * two.num_rows // max(1, two.nbytes))  # rows may be wide
+    if pairs and inputs.table is not None and outputs.table is not None:
+        input_table, output_table = inputs.table, outputs.table
+        step = max(1, _COMPARED_BYTES * output_table.num_rows // max(1, output_table.nbytes))  # rows may be wide
         if step > 1:
-            one, two = one.combine_chunks(), two.combine_chunks()  # or each `take` would join the chunks
+            input_table, output_table = (
+                input_table.combine_chunks(),
+                output_table.combine_chunks(),
+            )  # or each `take` would join the chunks
         for start in range(0, len(pairs), step):
             some = pairs[start : start + step]
             if step == 1:  # a row that large is not copied
-                ours, other = (side.slice(row.values[0], 1) for side, row in zip((one, two), some[0], strict=True))
+                ours, other = (
+                    side.slice(row.values[0], 1) for side, row in zip((input_table, output_table), some[0], strict=True)
+                )
             else:
-                ours = one.take(pa.array([picked.values[0] for picked, _ in some]))
-                other = two.take(pa.array([stored.values[0] for _, stored in some]))
+                ours = input_table.take(pa.array([picked.values[0] for picked, _ in some]))
+                other = output_table.take(pa.array([stored.values[0] for _, stored in some]))
             wrong = np.flatnonzero(unequal_rows(ours, other, store.schema))
             _refuse(
                 store, [f"key {_key_text(some[place][0].key)} has another version or value" for place in wrong[:_SHOWN]]
@@ -421,12 +476,18 @@ def _compare_picked(store: TableStore, inputs: _SampledRows, found: _SampledRows
     return compared
 
 
-def unequal_rows(one: pa.Table, other: pa.Table, schema: TableSchema) -> npt.NDArray[np.bool_]:
-    """Which rows differ in a column of the table: floats by their bits (one NaN, two zeros), nested values by their BinaryRow."""
-    wrong = np.zeros(one.num_rows, dtype=bool)
-    one, other = _flat(one, schema), _flat(other, schema)
+def unequal_rows(left: pa.Table, right: pa.Table, schema: TableSchema) -> npt.NDArray[np.bool_]:
+    """Return which rows differ in a column of the table: floats by their bits, nested values by their BinaryRow.
+
+    Args:
+        left: rows of the first side.
+        right: rows of the second side, in the same order.
+        schema: schema of the table.
+    """
+    wrong = np.zeros(left.num_rows, dtype=bool)
+    left, right = _encode_nested(left, schema), _encode_nested(right, schema)
     for name in schema.field_names:
-        mine, theirs = (_bits(_numbers(side.column(name))) for side in (one, other))
+        mine, theirs = (_bits(_numbers(side.column(name))) for side in (left, right))
         if mine.equals(theirs):
             continue
         differ = pc.fill_null(pc.not_equal(mine, theirs), fill_value=False)
@@ -442,19 +503,19 @@ def _refuse(store: TableStore, wrong: Sequence[str]) -> None:
 def _compare(
     store: TableStore,
     inputs: Sequence[Row],
-    found: Sequence[Row],
+    outputs: Sequence[Row],
     drop_delete: bool,
     same: Callable[[Row, Row], bool] | None = None,
     outcomes: Mapping[Any, Row | None] | None = None,
 ) -> int:
-    """Merge the inputs (or take ``outcomes``), compare with what was found in the outputs; returns the number of keys compared."""
+    """Merge the inputs (or take ``outcomes``), compare with the rows of the outputs, and return the number of keys."""
     if outcomes is None:
         outcomes = merge_by_key(inputs, store.schema, store.options.raw, drop_delete)
     wanted = {key: row for key, row in outcomes.items() if row is not None}
     stored: dict[Any, Row] = {}
     wrong: dict[Any, str] = {}
-    same = same or _sameness(store, inputs)
-    for row in found:
+    same = same or _row_equality(store, inputs)
+    for row in outputs:
         key = key_order(row.key)
         if key in stored:
             wrong[key] = f"key {row.key} is stored twice"
@@ -470,8 +531,8 @@ def _compare(
     return len(outcomes)
 
 
-def _sameness(store: TableStore, inputs: Sequence[Row]) -> Callable[[Row, Row], bool]:
-    """Whether two versions are the same row, as a function of both; values of sequence fields are compared as all others are."""
+def _row_equality(store: TableStore, inputs: Sequence[Row]) -> Callable[[Row, Row], bool]:
+    """Return the function that compares two versions; values of sequence fields are compared like all others."""
     if not builds_rows(store.options.raw):
         return lambda mine, theirs: (
             (mine.sequence, mine.kind, mine.values)
@@ -484,7 +545,7 @@ def _sameness(store: TableStore, inputs: Sequence[Row]) -> Callable[[Row, Row], 
     answers = Answers(store.schema, store.options.raw)
 
     def same(mine: Row, theirs: Row) -> bool:
-        # only what differs is worth looking for its versions, by which sums of floats may differ
+        # The versions, by which sums of floats may differ, are searched only for rows that differ.
         return answers.same(mine, theirs) or answers.same(
             mine, theirs, [row for row in inputs if key_order(row.key) == key_order(mine.key)]
         )
@@ -498,7 +559,7 @@ def _key_text(key: tuple[Any, ...]) -> str:
 
 @dataclass(frozen=True)
 class _Bucket:
-    """The live files of a bucket in one snapshot."""
+    """Live files of a bucket in one snapshot."""
 
     partition: bytes
     bucket: int
@@ -508,28 +569,28 @@ class _Bucket:
 
     @property
     def fixed(self) -> bool:
-        """Whether the bucket function tells which rows belong here."""
+        """Whether the bucket function decides which rows belong here."""
         return self.bucket >= 0 and self.total > 0
 
     def without(self, shared: Collection[tuple[str, int, DeletionFile | None]]) -> _Bucket:
-        """Of it, the files that are not ``shared``."""
-        rest = [
-            (file, gone)
-            for file, gone in zip(self.files, self.deletions, strict=True)
-            if (file.file_name, file.level, gone) not in shared
+        """Return the bucket without the ``shared`` files."""
+        kept = [
+            (file, vector)
+            for file, vector in zip(self.files, self.deletions, strict=True)
+            if (file.file_name, file.level, vector) not in shared
         ]
-        return replace(self, files=tuple(file for file, _ in rest), deletions=tuple(gone for _, gone in rest))
+        return replace(self, files=tuple(file for file, _ in kept), deletions=tuple(vector for _, vector in kept))
 
     @property
     def identity(self) -> frozenset[tuple[str, int, DeletionFile | None]]:
         return frozenset(
-            (file.file_name, file.level, gone) for file, gone in zip(self.files, self.deletions, strict=True)
+            (file.file_name, file.level, vector) for file, vector in zip(self.files, self.deletions, strict=True)
         )
 
 
 @dataclass(frozen=True)
 class _Pair:
-    """What is compared as one: a bucket on both sides, or a partition whose number of buckets changed."""
+    """Unit of comparison: a bucket on both sides, or a partition whose number of buckets changed."""
 
     name: str
     sides: tuple[tuple[_Bucket, ...], tuple[_Bucket, ...]]
@@ -537,7 +598,7 @@ class _Pair:
 
     @property
     def places(self) -> set[int]:
-        """The buckets of either side."""
+        """Numbers of the buckets of either side."""
         return {place.bucket for side in self.sides for place in side}
 
     @property
@@ -548,44 +609,45 @@ class _Pair:
     @property
     def shared(self) -> bool:
         """Whether both sides have the same files."""
-        one, two = self.sides
-        return not self.rescaled and [place.identity for place in one] == [place.identity for place in two]
+        first, second = self.sides
+        return not self.rescaled and [place.identity for place in first] == [place.identity for place in second]
 
     def replaced(self, store: TableStore) -> _Pair | None:
-        """What one side has and the other has not, if that proves as much as all of it; None where it does not.
+        """Return the files that only one side has, if comparing them proves as much as comparing the whole; else None.
 
-        Merged first, the replaced files must say what their outputs say in the merge with all the others: so of tables whose answers do not depend on
-        what is merged first, and, but for engines that take one row of a total order, of files with no other between them in age.
+        Merged first, the replaced files must give the same rows as their outputs in the merge with all others. This
+        holds for tables whose rows do not depend on the order of merging and, except for engines that take one row of a
+        total order, only if no other file is between them in age.
         """
         if self.rescaled or any(len(side) != 1 for side in self.sides):
             return None
-        (one,), (two,) = self.sides
-        shared = one.identity & two.identity
+        (before,), (after,) = self.sides
+        shared = before.identity & after.identity
         if not shared or not store.schema.primary_keys or store.options.needs_lookup or expiry_of(store) is not None:
             return None
-        retracts = any(file.delete_row_count != 0 for place in (one, two) for file in place.files)
+        retracts = any(file.delete_row_count != 0 for place in (before, after) for file in place.files)
         if not order_free(store.schema, store.options.raw, retracts, store.name, has_expired=False).ok:
             return None
-        parts = tuple(place.without(shared) for place in (one, two))
+        parts = tuple(place.without(shared) for place in (before, after))
         if store.options.merge_engine != "deduplicate":
             first = min(file.min_sequence_number for file in parts[0].files)
             last = max(file.max_sequence_number for file in parts[0].files)
-            rest = [file for file in one.files if (file.file_name, file.level, None) in shared]
-            if any(file.min_sequence_number <= last and file.max_sequence_number >= first for file in rest):
+            shared_files = [file for file in before.files if (file.file_name, file.level, None) in shared]
+            if any(file.min_sequence_number <= last and file.max_sequence_number >= first for file in shared_files):
                 return None
         return _Pair(self.name, ((parts[0],), (parts[1],)))
 
     def drops_deletes(self, store: TableStore, replaced: _Pair) -> bool:
-        """Whether deletes among the ``replaced`` files may be gone: no other file can hold a row of before them."""
+        """Return whether deletes among the ``replaced`` files may be dropped: no other file can hold an older row."""
         if store.options.merge_engine != "deduplicate" or store.options.sequence_field:
             return False
         (part,), (whole,) = replaced.sides[0], self.sides[0]
         last = max((file.max_sequence_number for file in part.files), default=0)
-        taken = {file.file_name for file in part.files}
-        return all(file.min_sequence_number > last for file in whole.files if file.file_name not in taken)
+        part_names = {file.file_name for file in part.files}
+        return all(file.min_sequence_number > last for file in whole.files if file.file_name not in part_names)
 
     def content(self, store: TableStore, side: int, living: Living | None) -> Content:
-        """What one side says, its buckets summed; of a rescaled one rows that lie in another's bucket do not count."""
+        """Return the content of one side, its buckets summed; of a rescaled one misplaced rows do not count."""
         content = Content()
         for place in self.sides[side]:
             content = content.plus(content_view(store, place, living, placed=self.rescaled))
@@ -593,10 +655,10 @@ class _Pair:
 
 
 class _Moves:
-    """Buckets that differ, gathered where rows may move to another bucket without changing what the table says.
+    """Buckets that differ, grouped where rows may move to another bucket without changing the table's rows.
 
-    Keys of dynamic buckets may lie in any bucket of their partition, and those of cross-partition tables in any partition. Such
-    buckets differ only where their contents, summed over the partition or the table, do.
+    Keys of dynamic buckets may be in any bucket of their partition, and those of cross-partition tables in any
+    partition. These buckets differ only if their contents, summed over the partition or the table, do.
     """
 
     def __init__(self, store: TableStore) -> None:
@@ -614,7 +676,7 @@ class _Moves:
         self._buckets.setdefault(scope, []).append((difference, left, right))
 
     def differences(self) -> list[BucketDifference]:
-        """Return the buckets of all places whose contents differ as a whole."""
+        """Return the buckets of all groups whose contents differ as a whole."""
         differences: list[BucketDifference] = []
         for buckets in self._buckets.values():
             before = reduce(Content.plus, (left for _, left, _ in buckets), Content())
@@ -633,21 +695,35 @@ def verify_snapshots(
     places: Collection[tuple[bytes, int]] | None = None,
     appended: bool = False,
 ) -> VerifyReport:
-    """Compare the content views of two snapshots bucket by bucket: by reference where the files are the same, else by digest.
+    """Compare the content views of two snapshots by bucket: by reference where files are the same, else by digest.
 
-    Meant for the two sides of a COMPACT commit or of a rescale; an append between them is a difference, unless what was ``appended`` is to count on
-    both sides. ``places``: only these (partition bytes and bucket; None: all). ``replaced_only``: of a bucket that proves as much, only the files that one side
-    alone has are merged and compared, with sequence numbers, kinds and deletes (`VerifyReport.by_part`). A partition whose number
-    of buckets changed is compared as a whole, and rows that lie outside the bucket of their key count as lost. Rows whose record-level lifetime was over
-    at that compaction's clock are on neither side. Order-independent; memory is that of one bucket's merge. Raises SnapshotNotFound, CorruptFile, UnsupportedFeature.
+    Use it for the two sides of a COMPACT commit or of a rescale; rows appended between them are a difference unless
+    ``appended`` is set. A partition whose number of buckets changed is compared as a whole, and rows outside the bucket
+    of their key count as lost. Rows whose record-level lifetime was over at that compaction's clock are on neither
+    side. The result does not depend on the order of rows; memory is that of one bucket's merge.
+
+    Args:
+        store: the table.
+        snapshot_a: number of the first snapshot.
+        snapshot_b: number of the second snapshot.
+        replaced_only: of a bucket for which that proves as much, merge and compare only the files that one side alone
+            has, with sequence numbers, kinds and deletes (`VerifyReport.by_part`).
+        places: buckets to compare (partition bytes and bucket), None for all.
+        appended: count rows appended between the snapshots on both sides.
+
+    Raises:
+        InvalidOption: an id is no number.
+        SnapshotNotFound: a snapshot does not exist.
+        CorruptFile: a file cannot be read.
+        UnsupportedFeature: the table cannot be read here.
     """
-    for given in (snapshot_a, snapshot_b):
-        if not isinstance(given, int):
-            raise InvalidOption("snapshot id", given, "the number of a snapshot", store.name)
+    for snapshot_id in (snapshot_a, snapshot_b):
+        if not isinstance(snapshot_id, int):
+            raise InvalidOption("snapshot id", snapshot_id, "the number of a snapshot", store.name)
     started = time.perf_counter()
     entries = entries_to_compare(store, snapshot_a, snapshot_b, places, appended=appended)
     first, second = (
-        _buckets(store, number, one) for number, one in zip((snapshot_a, snapshot_b), entries, strict=True)
+        _buckets(store, number, side) for number, side in zip((snapshot_a, snapshot_b), entries, strict=True)
     )
     living = living_at(store, expiry_clock(snapshots.read(store, snapshot_b)))
     differences: list[BucketDifference] = []
@@ -664,7 +740,7 @@ def verify_snapshots(
     ):
         for pair, part in zip(changed, parts, strict=True):
             if part is not None:
-                sides = [_exact_content(store, side[0]) for side in part.sides]
+                sides = [_digest_exact(store, side[0]) for side in part.sides]
                 kept = sides[0].dead == sides[1].dead or (not sides[1].dead.rows and pair.drops_deletes(store, part))
                 if kept and sides[0].live == sides[1].live:
                     by_part += 1
@@ -672,7 +748,7 @@ def verify_snapshots(
                     reached(through)
                     rows = [total + side.live.rows for total, side in zip(rows, sides, strict=True)]
                     continue
-            # what differs in part is compared as a whole, which tells what readers see of it
+            # A bucket whose replaced files differ is compared as a whole, to find the difference that readers see.
             left, right = pair.content(store, 0, living), pair.content(store, 1, living)
             through += pair.rows
             reached(through)  # merging leaves some out
@@ -682,7 +758,7 @@ def verify_snapshots(
                 texts = left.text(), right.text()
                 difference = BucketDifference(pair.name, left.live.rows, right.live.rows, *texts)
                 moves.add(pair, difference, left, right)
-            elif part is not None and sides[0].live != sides[1].live:  # nobody sees it yet
+            elif part is not None and sides[0].live != sides[1].live:  # not yet visible to readers
                 texts = sides[0].text(), sides[1].text()
                 differences.append(BucketDifference(pair.name, sides[0].rows, sides[1].rows, *texts))
     differences += moves.differences()
@@ -703,9 +779,9 @@ def verify_snapshots(
 
 
 def _pairs(store: TableStore, first: _Buckets, second: _Buckets) -> Iterator[_Pair]:
-    """The pairs of buckets to compare, by partition bytes and bucket number."""
-    fixed = [_fixed(first), _fixed(second)]
-    totals = [{p: sorted({one.total for one in places}) for p, places in side.items()} for side in fixed]
+    """Yield the pairs of buckets to compare, by partition bytes and bucket number."""
+    fixed = [_hashed_buckets(first), _hashed_buckets(second)]
+    totals = [{p: sorted({place.total for place in places}) for p, places in side.items()} for side in fixed]
     rescaled = {p for p in totals[0].keys() & totals[1].keys() if totals[0][p] != totals[1][p]}
     done: set[bytes] = set()
     for partition, bucket in sorted(first.keys() | second.keys()):
@@ -721,31 +797,37 @@ def _pairs(store: TableStore, first: _Buckets, second: _Buckets) -> Iterator[_Pa
             yield _Pair(f"{text}, {counts} buckets".removeprefix(", "), sides, rescaled=True)
 
 
-def _fixed(side: _Buckets) -> dict[bytes, list[_Bucket]]:
-    """The buckets of each partition that the bucket function fills."""
-    found: dict[bytes, list[_Bucket]] = {}
+def _hashed_buckets(side: _Buckets) -> dict[bytes, list[_Bucket]]:
+    """Return the buckets of each partition that the bucket function fills."""
+    by_partition: dict[bytes, list[_Bucket]] = {}
     for place in side.values():
         if place.fixed:
-            found.setdefault(place.partition, []).append(place)
-    return found
+            by_partition.setdefault(place.partition, []).append(place)
+    return by_partition
 
 
 def _buckets(store: TableStore, snapshot_id: int, entries: pa.Table) -> _Buckets:
     snapshot = snapshots.read(store, snapshot_id)
     require_in_place(store, snapshot, entries)
     vectors = deletion_vectors(store, snapshot)
-    found = {}
+    buckets = {}
     for partition, bucket, total, table in bucket_groups(entries):
         files = tuple(entry.file for entry in table_to_entries(table))
-        gone = vectors.get((partition, bucket), {})
-        found[partition, bucket] = _Bucket(partition, bucket, total, files, tuple(gone.get(f.file_name) for f in files))
-    return found
+        bucket_vectors = vectors.get((partition, bucket), {})
+        buckets[partition, bucket] = _Bucket(
+            partition, bucket, total, files, tuple(bucket_vectors.get(f.file_name) for f in files)
+        )
+    return buckets
 
 
 def content_view(store: TableStore, place: _Bucket, living: Living | None = None, placed: bool = False) -> Content:
-    """Digest of the merged rows of one bucket, deletes left out; rows that ``living`` leaves out are not merged.
+    """Return the digest of one bucket's merged rows, without deletes and without rows that ``living`` excludes.
 
-    ``placed``: only rows whose keys belong into this bucket.
+    Args:
+        store: the table.
+        place: the bucket.
+        living: record-level expiry, None for all rows.
+        placed: count only rows whose keys belong into this bucket.
     """
     content = Content()
     with closing(_merged(store, place, living)) as batches:  # type: ignore[type-var]
@@ -755,8 +837,8 @@ def content_view(store: TableStore, place: _Bucket, living: Living | None = None
     return content
 
 
-def _exact_content(store: TableStore, place: _Bucket) -> Content:
-    """Digest of the merged rows of some of a bucket's files with their sequence numbers and kinds, deletes apart."""
+def _digest_exact(store: TableStore, place: _Bucket) -> Content:
+    """Return the digest of merged rows of some files, with sequence numbers and kinds, deletes separately."""
     content = Content()
     merged = read_bucket_merged(
         store, place.partition, place.bucket, list(place.files), keep_deletes=True, keep_system=True
@@ -776,13 +858,25 @@ def bucket_content(
     deletions: Mapping[str, DeletionFile],
     living: Living | None = None,
 ) -> Content:
-    """:func:`content_view` of a bucket of these ``files``, live or not; ``deletions``: vectors by data file. Raises CorruptFile."""
-    gone = tuple(deletions.get(file.file_name) for file in files)
-    return content_view(store, _Bucket(partition, bucket, 0, tuple(files), gone), living)
+    """Return the :func:`content_view` of a bucket with these files, live or not.
+
+    Args:
+        store: the table.
+        partition: partition in Paimon's binary form.
+        bucket: number of the bucket.
+        files: its files.
+        deletions: deletion vectors by data file.
+        living: record-level expiry, None for all rows.
+
+    Raises:
+        CorruptFile: a file cannot be read.
+    """
+    vectors = tuple(deletions.get(file.file_name) for file in files)
+    return content_view(store, _Bucket(partition, bucket, 0, tuple(files), vectors), living)
 
 
 def _own(store: TableStore, place: _Bucket, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows that the bucket function puts into ``place``: readers of some keys look for them nowhere else."""
+    """Return the rows that the bucket function puts into ``place``: lookups read no other bucket for their keys."""
     if not store.schema.bucket_keys:
         return batch
     keys = [batch.column(name) for name in store.schema.bucket_keys]
@@ -793,9 +887,9 @@ def _own(store: TableStore, place: _Bucket, batch: pa.RecordBatch) -> pa.RecordB
 
 def _merged(store: TableStore, place: _Bucket, living: Living | None) -> Iterator[pa.RecordBatch]:
     if store.schema.primary_keys:
-        gone = {f.file_name: vector for f, vector in zip(place.files, place.deletions, strict=True) if vector}
+        vectors = {f.file_name: vector for f, vector in zip(place.files, place.deletions, strict=True) if vector}
         return read_bucket_merged(
-            store, place.partition, place.bucket, list(place.files), deletions=gone, living=living
+            store, place.partition, place.bucket, list(place.files), deletions=vectors, living=living
         )
     split = Split(place.partition, place.bucket, place.files, raw=True, deletions=place.deletions)
     return read_raw(store, split, columns=store.schema.field_names)

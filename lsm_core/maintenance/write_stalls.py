@@ -1,4 +1,4 @@
-"""Waits of writers for their compactions, as entries of the ledger."""
+"""Ledger entries for the waits of writers for their compactions."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def record_stalls(store: TableStore, stalls: Sequence[WriteStall], commit_user: str) -> None:
-    """Add one entry for all ``stalls`` of a writer to the ledger; a ledger that cannot be written is said in the log.
+    """Add one ledger entry for all waits of a writer; a ledger that cannot be written is logged.
 
     Args:
         store: the table.
         stalls: at least one wait.
-        commit_user: of the writer.
+        commit_user: commit user of the writer.
     """
     seconds: dict[tuple[bytes, int], float] = {}
     runs: dict[tuple[bytes, int], int] = {}
@@ -35,7 +35,7 @@ def record_stalls(store: TableStore, stalls: Sequence[WriteStall], commit_user: 
             "seconds": round(waited, 3),
             "sorted_runs": runs[partition, bucket],
         }
-        for (partition, bucket), waited in sorted(seconds.items(), key=lambda one: -one[1])
+        for (partition, bucket), waited in sorted(seconds.items(), key=lambda entry: -entry[1])
     )
     run_id, total = new_run_id(store, WRITE_STALL), round(sum(seconds.values()), 3)
     report = {

@@ -253,7 +253,7 @@ def test_reports_and_ledger_say_which_setting_ran(tmp_path: Path, setting: str, 
     report = table.compact(full=True)
     assert report.verification.text() == text
     assert report.verification.setting == setting
-    unseen = {"full": "outputs re-read", "sampled": "was not looked at", "counts": "a changed value goes unseen"}
+    unseen = {"full": "outputs re-read", "sampled": "the others were not read", "counts": "a changed value goes unseen"}
     assert unseen[setting] in report.verification.independence
     entry = table.ledger()[-1]
     assert entry.report["verification"]["setting"] == setting

@@ -171,6 +171,6 @@ def test_every_action_says_what_it_takes_and_what_people_see(tmp_path: Path) -> 
 def test_a_plan_stored_before_the_hash_covered_everything_says_so() -> None:
     path = Path(__file__).parent.parent / "data" / "plans" / "compact-of-issue-13.json"
     with pytest.raises(
-        PlanStale, match=r"table db\.t is stale: it was made by dredge-0\.1\.0/plan-1, .*; plan it anew"
+        PlanStale, match=r"table db\.t is stale: it was made by dredge-0\.1\.0/plan-1, .*; plan it again"
     ):
         MaintenancePlan.from_json(path.read_text("utf-8"))

@@ -87,7 +87,7 @@ def test_the_command_line_compacts_and_shows_what_waits(tmp_path: Path, capsys: 
     write(made(tmp_path), 1)
     assert run(["plan", "db.t", "--no-save", "-w", str(tmp_path)]) == 0
     said = capsys.readouterr().out
-    assert "would assign buckets" in said and "chosen anew once the rows have their buckets" in said
+    assert "would assign buckets" in said and "chosen again once the rows have their buckets" in said
     assert run(["status", "db.t", "-w", str(tmp_path)]) == 0
     assert "20 postponed rows have no bucket, and no reader sees them: compact it" in capsys.readouterr().out.replace(
         "\n", " "

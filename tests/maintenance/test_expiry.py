@@ -218,7 +218,7 @@ def test_expiry_beside_commits_and_another_expiry(tmp_path: Path) -> None:
     table.write(rows([3], v=7))  # a new commit does not matter
     before = content(table)
     apply_plan(table.store, twin)
-    with pytest.raises(PlanStale, match=r"snapshot 6 is|expired by somebody"):
+    with pytest.raises(PlanStale, match=r"snapshot 6 is|expired by another process"):
         apply_plan(table.store, dataclasses.replace(plan, items=plan.items[:1] + plan.items[6:]))
     apply_plan(table.store, plan_expiry(table.store, retain_max=2))
     _sweep(table)

@@ -53,7 +53,7 @@ def test_the_newest_version_supplies_every_column_of_a_deduplicated_row(tmp_path
     assert story.answer == read(made, 1) == {"k": 1, "v": 21, "s": "s1"}
     assert [(v.number, v.level, v.kind, v.values["v"]) for v in story.versions] == [(1, 0, "+I", 21), (2, 5, "+I", 11)]
     assert story.column("v").versions == (1,) and story.column("v").roles[2] == "replaced by a newer version"
-    assert story.found and "2 versions in 2 files" in story.summary
+    assert story.exists and "2 versions in 2 files" in story.summary
     files = {v.file: v for v in story.versions}
     assert set(files) == set(made.store and _live(made))
     older = made.explain_row({"k": 1}, snapshot_id=2)
@@ -74,7 +74,7 @@ def test_a_deleted_row_and_a_missing_one_have_no_answer_and_say_why(tmp_path: Pa
     assert [v.kind for v in story.versions] == ["-D", "+I"] and "deleted" in story.summary
     for missing in (2, 99):
         story = made.explain_row({"k": missing})
-        assert (story.found, story.answer, story.versions, story.columns) == (False, None, (), ())
+        assert (story.exists, story.answer, story.versions, story.columns) == (False, None, (), ())
         assert "no version" in story.summary and story.files == (1 if missing == 2 else 0)
 
 
@@ -94,7 +94,7 @@ def test_keys_that_do_not_fit_are_named(tmp_path: Path) -> None:
         made.explain_row(7)  # type: ignore[arg-type]
     with pytest.raises(SnapshotNotFound):
         made.explain_row({"k": 1, "dt": "a"}, snapshot_id=9)
-    assert made.explain_row({"k": "1", "dt": "a"}).found
+    assert made.explain_row({"k": "1", "dt": "a"}).exists
     other = Catalog(tmp_path / "wh")
     append = other.create_table("db.a", Schema(pa.schema([("v", pa.int64())])))
     with pytest.raises(UnsupportedFeature, match="without a primary key"):
@@ -266,7 +266,7 @@ def test_where_compactions_look_keys_up_only_the_lowest_level_is_told_to_count(t
     story = looking.explain_row({"k": 1})
     assert story.answer == read(looking, 1) == {"k": 1, "g": 6 if function == "sum" else "b,c"}
     assert [(one.level, one.hidden is None) for one in story.versions] == [(0, True), (4, True), (5, False)]
-    assert "so that one says what this said" in str(story.versions[2].hidden)
+    assert "so the lower version includes this one" in str(story.versions[2].hidden)
     assert story.column("g").versions == (2, 1) and "1 of them hidden" in story.summary
     assert made.explain_row({"k": 1}).answer == read(made, 1) == {"k": 1, "g": 7 if function == "sum" else "a,b,c"}
 

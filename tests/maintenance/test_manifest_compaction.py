@@ -71,7 +71,7 @@ def test_a_plan_whose_manifests_were_merged_by_another_is_stale(tmp_path: Path) 
         table.write(rows([i]))
     plan = table.plan_maintenance("manifests")
     Committer(table.store).compact_manifests()
-    with pytest.raises(PlanStale, match="merged by somebody else"):
+    with pytest.raises(PlanStale, match="another process merged its manifests"):
         table.apply(plan)
 
 

@@ -116,5 +116,5 @@ def test_manifests_that_are_gone_are_left_out(tmp_path: Path, capsys: pytest.Cap
     assert len(content(table)) == 5
     for meta in manifests.data_manifests(table.store, table.latest_snapshot())[:4]:
         Path(table.store.manifest_path(meta.file_name)).unlink()
-    with pytest.raises(PlanRefused, match="is their storage there"):
+    with pytest.raises(PlanRefused, match="check that their storage is available"):
         table.plan_maintenance("remove_unexisting_manifests")

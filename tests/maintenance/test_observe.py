@@ -210,7 +210,7 @@ def test_forecasts_are_calibrated_by_the_median_of_the_tables_own_runs() -> None
     found = calibrate([*told, run(1.0, 9.0, outcome="failed"), run(1.0, 9.0, size=0)])
     assert found == Calibration(3, 3.0, 0.5)
     assert found.predicted_seconds(1.5) == 4.5
-    assert found.text() == "3 runs took 3.00 times what was forecast for one core, and wrote 50% of what they read"
+    assert found.text() == "3 runs took 3.00 times the forecast for one core, and wrote 50% of the bytes read"
 
 
 def _marked(tmp_path: Path, buckets: int = 0) -> Table:

@@ -137,7 +137,7 @@ def test_a_folder_that_a_part_does_not_see_stops_it(tmp_path: Path, monkeypatch:
         return replace(found, filled={folder for folder in found.filled if "dt=b" not in folder})
 
     monkeypatch.setattr(Survey, "from_bytes", less)
-    with pytest.raises(PlanRefused, match=r"live files lie in .*dt=b/bucket-\d, of which none was listed"):
+    with pytest.raises(PlanRefused, match=r"dt=b/bucket-\d has \d+ live files, of which none was listed"):
         plan_maintenance(table.store, "orphans", Parts(), max_share=60)
     monkeypatch.undo()
     with pytest.raises(CorruptFile, match="survey of files"):

@@ -99,7 +99,7 @@ def test_a_plan_of_an_older_hash_says_so(tmp_path: Path) -> None:
     plans = Path(table.store.root) / "dredge" / "plans"
     plans.mkdir(parents=True)
     (plans / f"{'ab' * 16}.json").write_text(json.dumps(value))
-    with pytest.raises(PlanStale, match=r"made by dredge-0\.1\.0/plan-1, this is .*; plan it anew"):
+    with pytest.raises(PlanStale, match=r"made by dredge-0\.1\.0/plan-1, this is .*; plan it again"):
         table.load_plan("ab")
 
 

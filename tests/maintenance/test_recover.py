@@ -180,7 +180,7 @@ def test_stopping_between_passes_loses_nothing_and_asking_again_goes_on(tmp_path
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        recover(table.store, files=6, told=stop)
+        recover(table.store, files=6, on_pass=stop)
     assert content(table) == before and not strays(table)
     assert sum(level0(table).values()) == whole[0].level0_after == files - 6
     one = table.recover(passes=1, files=6)
@@ -317,7 +317,7 @@ def test_the_last_pass_is_compared_with_what_was_there_before_the_first_and_what
     done = table.compact(full=True).snapshot_id
     proof = proof_of(table.store, done)
     assert proof == Proof(start, places=frozenset({(b"\0" * 12, 0)}), passes=2, appended=True), proof
-    assert "over the 3 compactions of a recovery and what was appended meanwhile" in proof.text()
+    assert "over the 3 compactions of a recovery and the rows appended meanwhile" in proof.text()
     found = verify_snapshots(table.store, proof.before, done, places=proof.places, appended=True)
     assert found.ok and found.rows_a == found.rows_b == 6
     assert not verify_snapshots(table.store, proof.before, done, places=proof.places).ok

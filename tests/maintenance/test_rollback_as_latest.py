@@ -70,7 +70,7 @@ def test_every_version_can_be_the_newest_and_that_be_taken_back(tmp_path: Path, 
     table.write(rows([500], dt="a"))
     table.compact(full=True)
     again = table.plan_maintenance("rollback_as_latest", snapshot_id=table.latest_snapshot().id)  # type: ignore[union-attr]
-    assert not again.items and "the table says what snapshot" in again.declined[0].text
+    assert not again.items and "the table has the content of snapshot" in again.declined[0].text
     table.store.clock.advance(2 * HOUR)
     now = content(table)
     table.expire_snapshots(retain_max=1)

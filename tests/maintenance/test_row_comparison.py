@@ -213,7 +213,7 @@ def test_a_sample_has_every_row_of_its_keys_and_wide_rows_make_it_smaller(
     found = compared(asked, "rules", read)
     assert found.ok
     assert 80 <= found.compared <= read.num_rows < 200
-    monkeypatch.setattr("lsm_core.maintenance.checks.sampled_rows._MOST_BYTES", read.nbytes // 3)
+    monkeypatch.setattr("lsm_core.maintenance.checks.sampled_rows._MAX_BYTES", read.nbytes // 3)
     fewer, keys = read_sampled_rows(asked)
     assert (keys < 50, fewer.num_rows < read.num_rows, fewer.num_rows > 0) == (True, True, True)
     assert compared(question(table, keys=keys), "rules", fewer).ok

@@ -103,7 +103,7 @@ def test_a_deleted_tag_frees_what_it_alone_kept_and_comes_back(tmp_path: Path) -
     plan = table.plan_maintenance("delete_tag", tag="a")
     assert not plan.items_of(DeleteItem)
     assert [item.text for item in plan.declined] == [
-        "snapshot 2 is still there and holds them: they go when it has expired"
+        "snapshot 2 still exists and holds them: they are deleted when it expires"
     ]
     report = table.apply(plan)  # the tag's file alone
     assert (report.tags, report.files_recorded) == (("a",), 0)

@@ -291,7 +291,7 @@ def test_wide_rows_are_compared_within_a_bound_of_bytes(tmp_path: Path, monkeypa
     """The sample keeps the rows of a few keys when rows are wide, all versions of each, and still stops a wrong value."""
     from lsm_core.maintenance.reference import sampling
 
-    monkeypatch.setattr(sampling, "_MOST_BYTES", 40_000)
+    monkeypatch.setattr(sampling, "_MAX_BYTES", 40_000)
     kept: list[int] = []
     keep = sampling.Catch.keep
 

@@ -51,7 +51,7 @@ def explain(
         print_json(document)
         return
     say(f"{story.table} {_text(story.key)}: {story.summary}")
-    if not story.found and "=" in key and list(story.key.values()) == [key]:
+    if not story.exists and "=" in key and list(story.key.values()) == [key]:
         say(
             f"there is no column '{key.partition('=')[0].strip()}', so '{key}' was taken for the value of "
             f"{next(iter(story.key))}"

@@ -1,6 +1,6 @@
-"""What can be done to a table: a folder an action, which holds its arguments, plan items, plan(), apply() and report.
+"""Built-in actions: one folder per action with its arguments, plan items, plan(), apply() and report.
 
-A folder's ``ACTION`` imports the working modules when they are needed only, so that listing actions and flags costs nothing.
+A folder's ``ACTION`` imports the working modules only when they are needed, so that listing actions and flags is cheap.
 A new action is a new folder and its name in `lsm_core.maintenance.action.BUILT_IN`.
 """
 
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 PARTITIONS: Final = Argument(
     "partitions",
     ArgumentKind.PARTITIONS,
-    'Only this partition; may be repeated. Empty value: null; K="": the empty text; in quotes a value may hold anything, such as ",K=".',
+    'Only this partition; may be repeated. Empty value: null; K="": the empty text; '
+    'a quoted value may hold any text, for example ",K=".',
     "--partition",
 )
 WHERE: Final = Argument(
@@ -41,10 +42,15 @@ NOW: Final = Argument("now_ms", ArgumentKind.TIME, "The plan's time (epoch ms); 
 
 
 class BuiltInAction(Action):
-    """An action that names its parts as "module.name" within `lsm_core.maintenance`.
+    """Action that names its functions as "module.name" within `lsm_core.maintenance`.
 
-    ``items``: the types of its plans' items; ``planned_by`` and ``applied_by``: what :meth:`plan` and :meth:`apply` call;
-    ``fits_by``: what :meth:`fits` calls, "" where only applying tells; ``report``: the type of its report. ``traced_by``: what :meth:`trace` calls, "" where an application leaves nothing else behind. Where it ``runs_tasks`` ``applied_by`` takes a runner too.
+    Attributes:
+        items: types of its plans' items.
+        planned_by: function of :meth:`plan`.
+        applied_by: function of :meth:`apply`; it takes a runner too if the action ``runs_tasks``.
+        fits_by: function of :meth:`fits`, "" if only applying can show it.
+        report: type of its report.
+        traced_by: function of :meth:`trace`, "" if an application leaves no other trace.
     """
 
     items: ClassVar[tuple[str, ...]]
@@ -55,43 +61,47 @@ class BuiltInAction(Action):
     traced_by: ClassVar[str] = ""
 
     def item_types(self) -> tuple[type[PlanItem], ...]:
-        """See ``items``."""
-        return tuple(_part(name) for name in self.items)
+        """Return the types in ``items``."""
+        return tuple(_import_name(name) for name in self.items)
 
     def plan(self, store: TableStore, **arguments: Any) -> MaintenancePlan:
-        """See ``planned_by``."""
-        plan: MaintenancePlan = _part(self.planned_by)(store, **arguments)
+        """Plan by ``planned_by``."""
+        plan: MaintenancePlan = _import_name(self.planned_by)(store, **arguments)
         return plan
 
     def apply(self, store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> Outcome:
-        """See ``applied_by``."""
-        outcome: Outcome = _part(self.applied_by)(store, plan, *((runner,) if self.runs_tasks else ()))
+        """Apply by ``applied_by``."""
+        outcome: Outcome = _import_name(self.applied_by)(store, plan, *((runner,) if self.runs_tasks else ()))
         return outcome
 
     def fits(self, store: TableStore, plan: MaintenancePlan) -> bool:
-        """See ``fits_by``."""
-        return bool(_part(self.fits_by)(store, plan)) if self.fits_by else True
+        """Decide by ``fits_by``."""
+        return bool(_import_name(self.fits_by)(store, plan)) if self.fits_by else True
 
     def trace(self, store: TableStore, plan: MaintenancePlan) -> Applied | None:
         """See ``traced_by``."""
-        found: Applied | None = _part(self.traced_by)(store, plan) if self.traced_by else None
-        return found
+        applied: Applied | None = _import_name(self.traced_by)(store, plan) if self.traced_by else None
+        return applied
 
     def unchanged(self, plan: MaintenancePlan) -> Report:
-        """A ``report`` with what the plan tells for its fields: nothing was done."""
-        told = {
+        """Return a ``report`` of no work, with the fields that the plan defines.
+
+        Args:
+            plan: the plan.
+        """
+        values = {
             "plan_hash": plan.hash,
             "base_snapshot": plan.base_snapshot,
             "snapshot_id": None,
             "declined": plan.declined,
         }
         if "trash_id" in plan.arguments:
-            told["trash_id"] = str(plan.arguments["trash_id"])
-        kind = _part(self.report)
-        report: Report = kind(**{one.name: told[one.name] for one in fields(kind) if one.name in told})
+            values["trash_id"] = str(plan.arguments["trash_id"])
+        kind = _import_name(self.report)
+        report: Report = kind(**{field.name: values[field.name] for field in fields(kind) if field.name in values})
         return report
 
 
-def _part(name: str) -> Any:
+def _import_name(name: str) -> Any:
     module, _, attribute = name.rpartition(".")
     return getattr(import_module(f"lsm_core.maintenance.{module}"), attribute)

@@ -1,4 +1,4 @@
-"""Checks: what must hold of a table, found from its metadata and, in bounded samples, from its rows; nothing is changed.
+"""Checks of a table's invariants from its metadata and, in bounded samples, from its rows; nothing is changed.
 
-One module an idea; `checking` lists them all, with the tables that each is for.
+Each module holds one idea; `checking` lists all checks with the tables that each applies to.
 """

@@ -1,4 +1,4 @@
-"""Which buckets a check of rows looks at, and which of their keys: the same ones for the same snapshot."""
+"""Choice of the buckets and keys that a check of rows reads: the same ones for the same snapshot."""
 
 from __future__ import annotations
 
@@ -26,7 +26,14 @@ _ALL = (1 << 64) - 1
 
 @dataclass(frozen=True)
 class SampledBucket:
-    """One bucket that is looked at: its live ``files`` that meet the keys ``within`` (None: all keys), with their deletion vectors."""
+    """Bucket that a check reads.
+
+    Attributes:
+        place: the bucket, and the range of keys to read.
+        total: number of buckets of the partition.
+        files: live files that meet the range of keys.
+        deletions: deletion vectors by data file.
+    """
 
     place: Place
     total: int
@@ -35,22 +42,27 @@ class SampledBucket:
 
     @property
     def name(self) -> str:
-        """The bucket as people read it."""
+        """Name of the bucket for people."""
         store = self.place.store
         return bucket_name(partition_text(store.schema, self.place.partition, store.options), self.place.bucket)
 
     @property
     def rows(self) -> int:
-        """Rows stored in the files."""
+        """Number of rows stored in the files."""
         return sum(file.row_count for file in self.files)
 
     def sample(self, keys: int) -> Sample:
-        """About ``keys`` of its keys, all of a small one."""
+        """Return a sample of about ``keys`` of its keys, or of all keys of a small bucket."""
         return sample_of(self.files, keys)
 
 
 def sample_of(files: Sequence[DataFileMeta], keys: int) -> Sample:
-    """Return the sample of about ``keys`` keys of the bucket that has these files, of all keys of a small one."""
+    """Return the sample of about ``keys`` keys of the bucket with these files, or of all keys of a small one.
+
+    Args:
+        files: live files of the bucket.
+        keys: wanted number of keys.
+    """
     largest = max((file.row_count for file in files), default=0)
     limit = None if largest <= keys else min(_ALL, int(keys / largest * _ALL))
     return Sample(limit, np.empty(0, np.uint64))
@@ -58,7 +70,14 @@ def sample_of(files: Sequence[DataFileMeta], keys: int) -> Sample:
 
 @dataclass(frozen=True)
 class BucketSample:
-    """The buckets looked at, and how many ``buckets`` and ``rows`` the table has altogether; ``totals``: numbers of buckets by partition."""
+    """Buckets that a check reads.
+
+    Attributes:
+        looked_at: partition and number of each chosen bucket.
+        buckets: number of buckets of the table.
+        rows: number of rows of the table.
+        totals: number of buckets by partition.
+    """
 
     looked_at: Sequence[tuple[bytes, int]]
     buckets: int
@@ -66,14 +85,17 @@ class BucketSample:
     totals: Mapping[bytes, int]
 
     def numbers(self, rows_read: int) -> dict[str, float | str]:
-        """How much of how much was looked at."""
+        """Return the numbers for the report: buckets and rows read, out of how many."""
         return {"buckets_read": len(self.looked_at), "buckets": self.buckets, "rows_read": rows_read, "rows": self.rows}
 
 
 def draw_buckets(question: Question, *, partitions: bool = False) -> BucketSample:
-    """Choose buckets in an order that only the snapshot decides, as many as hold the limit of rows, at least one.
+    """Choose buckets within the limit of rows, at least one, in an order that depends on the snapshot alone.
 
-    ``partitions``: whole partitions, where only all of their buckets together tell. Postponed rows are in no bucket yet.
+    Args:
+        question: store, snapshot and limits.
+        partitions: choose whole partitions, for checks that need all buckets of a partition. Postponed rows have no
+            bucket yet and are left out.
     """
     sums: dict[tuple[bytes, int], int] = {}
     totals: dict[bytes, int] = {}
@@ -102,12 +124,25 @@ def draw_buckets(question: Question, *, partitions: bool = False) -> BucketSampl
 
 
 def draw_units(question: Question) -> BucketSample:
-    """Choose buckets as `draw_buckets` does, and whole partitions where keys may move between buckets."""
+    """Choose buckets as `draw_buckets` does, and whole partitions where keys may move between buckets.
+
+    Args:
+        question: store, snapshot and limits.
+    """
     return draw_buckets(question, partitions=question.store.bucket_mode is not BucketMode.FIXED)
 
 
 def open_bucket(question: Question, partition: bytes, bucket: int) -> SampledBucket:
-    """Find the files of a bucket; of one with more rows than the limit, those that meet one range of its keys. Raises CorruptFile."""
+    """Return the files of a bucket; of a bucket above the row limit those that meet one range of its keys.
+
+    Args:
+        question: store, snapshot and limits.
+        partition: partition in Paimon's binary form.
+        bucket: number of the bucket.
+
+    Raises:
+        CorruptFile: a manifest cannot be read.
+    """
     store, snapshot = question.store, question.snapshot
     entries = manifests.live_entries(store, snapshot, partitions=[partition], buckets=[bucket])
     require_in_place(store, snapshot, entries)
@@ -123,7 +158,7 @@ def open_bucket(question: Question, partition: bytes, bucket: int) -> SampledBuc
 
 
 def _one_range(question: Question, files: Sequence[DataFileMeta]) -> KeyBounds | None:
-    """The keys of one file of the level that has most files; None where no level above 0 has several."""
+    """Return the key range of one file of the level with most files, or None where no level above 0 has several."""
     levels: dict[int, list[DataFileMeta]] = {}
     for file in files:
         if file.level > 0:

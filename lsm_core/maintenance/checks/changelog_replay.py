@@ -1,7 +1,7 @@
-"""changelog_replays: changes since an older snapshot, applied to what the table said then, give what it says now.
+"""Check `changelog_replays`: changes since an older snapshot, applied to its rows, give the current rows.
 
-A changelog made by compactions tells what lies above level 0 (lookup) or on the highest level (full-compaction), so that is what is
-compared; one of a writer's input tells all of the table.
+A changelog written by compactions covers the rows above level 0 (lookup) or on the highest level (full-compaction), so
+only these are compared. A changelog of the writers' input covers all rows.
 """
 
 from __future__ import annotations
@@ -37,21 +37,25 @@ from lsm_core.types.dictionaries import plain_batch
 
 _ALL: Final = (1 << 64) - 1
 _UPDATE_BEFORE, _DELETE = 1, 3
-_TELLING: Final = {CommitKind.APPEND, CommitKind.COMPACT, CommitKind.ANALYZE}
+_REPLAYABLE: Final = {CommitKind.APPEND, CommitKind.COMPACT, CommitKind.ANALYZE}
 Values = tuple[Any, ...]
 State = dict[Any, tuple[Values, Values]]
 """By `key_order` of the bucket's key: that key and the compared columns, as plain values."""
 
 
 def changelog_replays(question: Question) -> CheckReport:
-    """The verdict over the sampled keys of some buckets, since the oldest snapshot from which only appends and compactions lead here."""
+    """Check the sampled keys of some buckets, from the oldest snapshot that only appends and compactions follow.
+
+    Args:
+        question: store, snapshot and limits.
+    """
     store, newest = question.store, question.snapshot
     since = snapshots_to_replay(question)
     if not since:
         return question.passes("no older snapshot to replay from: nothing was compared", keys_compared=0)
     base = snapshots.read(store, since[0].id - 1)
     sample = draw_buckets(question)
-    compared = told = read = 0
+    compared = applied = read = 0
     problems: list[str] = []
     for partition, bucket in sample.looked_at:
         place = Place(store, partition, bucket, salt=question.seed)
@@ -61,44 +65,53 @@ def changelog_replays(question: Question) -> CheckReport:
             None if rows <= question.limits.keys else min(_ALL, int(question.limits.keys / rows * _ALL)),
             np.empty(0, np.uint64),
         )
-        replayed = stated_rows(question, base, place, keys)
+        replayed = logged_rows(question, base, place, keys)
         for snapshot in since:
-            told += replay_changes(question, snapshot, place, keys, replayed)
-        found = stated_rows(question, newest, place, keys)
-        compared += len(replayed.keys() | found.keys())
+            applied += replay_changes(question, snapshot, place, keys, replayed)
+        current = logged_rows(question, newest, place, keys)
+        compared += len(replayed.keys() | current.keys())
         read += sum(file.row_count for file in now)
         name = bucket_name(partition_text(store.schema, partition, store.options), bucket)
-        problems += [f"{name}: {line}" for line in _differences(replayed, found)]
+        problems += [f"{name}: {line}" for line in _differences(replayed, current)]
     span = f"snapshot {base.id} to {newest.id}"
-    numbers = {**sample.numbers(read), "keys_compared": compared, "changes_applied": told, "replayed": span}
+    numbers = {**sample.numbers(read), "keys_compared": compared, "changes_applied": applied, "replayed": span}
     if problems:
-        text = f"{len(problems)} keys are not what the changelog of {span} makes of them: {problems[0]}"
+        text = f"{len(problems)} keys differ from the replayed changelog of {span}: {problems[0]}"
         return question.fails(text, problems, **numbers)
-    return question.passes(f"{told:,} changes of {span} give the {compared:,} keys compared", **numbers)
+    return question.passes(f"{applied:,} changes of {span} give the {compared:,} keys compared", **numbers)
 
 
 def snapshots_to_replay(question: Question) -> list[Snapshot]:
-    """The snapshots to replay, oldest first: back to one before which somebody overwrote, changed the schema, or history has expired.
+    """Return the snapshots to replay, oldest first, back to an overwrite, a schema change or the start of the history.
 
-    Rows that expire vanish in compactions without a change being told, so tables of such rows are not replayed.
+    Tables with record-level expiry are not replayed, because compactions remove expired rows without emitting changes.
+
+    Args:
+        question: store, newest snapshot and limits.
     """
     store, newest = question.store, question.snapshot
     since: list[Snapshot] = []
-    one = newest
-    while expiry_of(store) is None and len(since) < question.limits.history and one.commit_kind in _TELLING:
+    snapshot = newest
+    while expiry_of(store) is None and len(since) < question.limits.history and snapshot.commit_kind in _REPLAYABLE:
         try:
-            before = snapshots.read(store, one.id - 1)
+            before = snapshots.read(store, snapshot.id - 1)
         except SnapshotNotFound:
             break
-        if before.schema_id != newest.schema_id or manifests.changelog_list(store, one) is None:
+        if before.schema_id != newest.schema_id or manifests.changelog_list(store, snapshot) is None:
             break
-        since.append(one)
-        one = before
+        since.append(snapshot)
+        snapshot = before
     return since[::-1]
 
 
 def changelog_files(store: TableStore, snapshot: Snapshot, place: Place) -> list[DataFileMeta]:
-    """The files of a bucket that the changelog tells of."""
+    """Return the files of a bucket whose rows the changelog covers.
+
+    Args:
+        store: the table.
+        snapshot: snapshot with the files.
+        place: the bucket.
+    """
     entries = manifests.live_entries(store, snapshot, partitions=[place.partition], buckets=[place.bucket])
     files = [entry.file for entry in table_to_entries(entries)]
     producer = store.options.changelog_producer
@@ -106,8 +119,15 @@ def changelog_files(store: TableStore, snapshot: Snapshot, place: Place) -> list
     return [file for file in files if file.level >= lowest]
 
 
-def stated_rows(question: Question, snapshot: Snapshot, place: Place, keys: Sample) -> State:
-    """What the changelog told of up to ``snapshot``: the chosen keys' rows."""
+def logged_rows(question: Question, snapshot: Snapshot, place: Place, keys: Sample) -> State:
+    """Return the rows of the chosen keys that the changelog up to ``snapshot`` covers.
+
+    Args:
+        question: store and limits.
+        snapshot: snapshot to read.
+        place: the bucket.
+        keys: the chosen keys.
+    """
     store = question.store
     vectors = deletion_vectors(store, snapshot, [place.partition], [place.bucket])
     merged = read_bucket_merged(
@@ -123,9 +143,20 @@ def stated_rows(question: Question, snapshot: Snapshot, place: Place, keys: Samp
 
 
 def replay_changes(question: Question, snapshot: Snapshot, place: Place, keys: Sample, state: State) -> int:
-    """Apply the changes of the chosen keys that a snapshot tells to ``state``, and return their number."""
+    """Apply a snapshot's changes of the chosen keys to ``state``.
+
+    Args:
+        question: store and limits.
+        snapshot: snapshot with the changelog.
+        place: the bucket.
+        keys: the chosen keys.
+        state: rows by key; it is modified.
+
+    Returns:
+        Number of applied changes.
+    """
     changes = 0
-    for key, kind, values in told_changes(question, snapshot, place, keys):
+    for key, kind, values in read_changes(question, snapshot, place, keys):
         changes += 1
         if kind == _DELETE:
             state.pop(key_order(key), None)
@@ -134,15 +165,25 @@ def replay_changes(question: Question, snapshot: Snapshot, place: Place, keys: S
     return changes
 
 
-def told_changes(
+def read_changes(
     question: Question, snapshot: Snapshot, place: Place, keys: Sample
 ) -> Iterable[tuple[Values, int, Values]]:
-    """The changes of the chosen keys that a snapshot tells, in their order."""
+    """Yield the changes of the chosen keys in a snapshot's changelog, in order.
+
+    Args:
+        question: store and limits.
+        snapshot: snapshot with the changelog.
+        place: the bucket.
+        keys: the chosen keys.
+
+    Yields:
+        Key, row kind and values of the compared columns.
+    """
     store = question.store
-    told = manifests.keep_rows(
+    entries = manifests.keep_rows(
         added(manifests.changelog_entries(store, snapshot)), [place.partition], [place.bucket], None
     )
-    files = [entry.file for entry in table_to_entries(told)]
+    files = [entry.file for entry in table_to_entries(entries)]
     if store.options.changelog_producer == "input":
         files.sort(key=lambda file: file.min_sequence_number)
     for file in files:
@@ -153,7 +194,17 @@ def told_changes(
 def chosen_rows_of(
     store: TableStore, place: Place, keys: Sample, batches: Iterable[pa.RecordBatch]
 ) -> Iterable[tuple[Values, int, Values]]:
-    """Key, kind and compared columns of the rows of chosen keys, as plain values."""
+    """Yield the rows of chosen keys as plain values.
+
+    Args:
+        store: the table.
+        place: the bucket.
+        keys: the chosen keys.
+        batches: KV rows.
+
+    Yields:
+        Key, row kind and values of the compared columns.
+    """
     names = compared_columns(store)
     for batch in batches:
         rows = plain_batch(batch.take(arrow_array(keys.chosen(place.ranks(batch)))))
@@ -165,22 +216,26 @@ def chosen_rows_of(
 
 
 def compared_columns(store: TableStore) -> list[str]:
-    """Return the columns whose changes the changelog tells."""
+    """Return the columns whose changes the changelog covers.
+
+    Args:
+        store: the table.
+    """
     ignored = str(store.options.get("changelog-producer.row-deduplicate-ignore-fields") or "")
     left_out = {name.strip() for name in ignored.split(",")}
     return [name for name in store.schema.field_names if name not in left_out]
 
 
-def _differences(replayed: State, found: State) -> list[str]:
+def _differences(replayed: State, current: State) -> list[str]:
     wrong = []
-    for key in replayed.keys() | found.keys():
+    for key in replayed.keys() | current.keys():
         name = ", ".join(repr(part[-1]) for part in key)
-        if key not in found:
-            wrong.append(f"key {name} is there by the changelog alone")
+        if key not in current:
+            wrong.append(f"key {name} is in the changelog, but not in the table")
         elif key not in replayed:
-            wrong.append(f"key {name} is there and the changelog never told it")
-        elif same(replayed[key][1]) != same(found[key][1]):
-            wrong.append(f"key {name} has another value than the changelog told last")
+            wrong.append(f"key {name} is in the table, but not in the changelog")
+        elif same(replayed[key][1]) != same(current[key][1]):
+            wrong.append(f"key {name} has another value than its last change in the changelog")
     return sorted(wrong)
 
 
@@ -189,7 +244,7 @@ __all__ = [
     "changelog_replays",
     "chosen_rows_of",
     "compared_columns",
+    "logged_rows",
     "replay_changes",
     "snapshots_to_replay",
-    "stated_rows",
 ]

@@ -1,4 +1,4 @@
-"""The checks there are, which of them a table has, and how one is made: a check that cannot read the table fails, and says what it met."""
+"""List of all checks, the tables that each applies to, and their execution: read errors become failures."""
 
 from __future__ import annotations
 
@@ -20,13 +20,23 @@ PAGES_CHECK: Final = "pages_readable"
 
 @dataclass(frozen=True)
 class Kind:
-    """What of a table decides which checks it has: its options as they are stored (a missing one has its default)."""
+    """Properties of a table that decide which checks apply to it.
+
+    Attributes:
+        keyed: whether the table has a primary key.
+        options: its stored options; a missing one has its default.
+    """
 
     keyed: bool
     options: Mapping[str, str]
 
     def option(self, name: str, default: str = "") -> str:
-        """An option in lower case."""
+        """Return an option in lower case.
+
+        Args:
+            name: key of the option.
+            default: value of a missing option.
+        """
         return self.options.get(name, default).strip().lower()
 
     @property
@@ -36,7 +46,10 @@ class Kind:
 
     @property
     def replays(self) -> bool:
-        """Whether its changelog tells what the table says: a writer's input does so only where the newest row of a key is the row."""
+        """Whether its changelog describes the table's rows.
+
+        A writer's input does so only where the newest written row of a key is the row of the table.
+        """
         producer = self.option("changelog-producer", "none")
         if not self.keyed or producer == "none":
             return False
@@ -47,10 +60,16 @@ class Kind:
 
 @dataclass(frozen=True)
 class Check:
-    """One check: ``promise`` in a sentence, ``module`` and ``function`` of its code, and which tables it is ``of`` (None: of all).
+    """One check.
 
-    ``blocking``: while it fails nothing may be done to the table. ``warn``: its failure asks for attention only. ``reads_rows``: data files
-    are opened, so it is made at night and not after every compaction.
+    Attributes:
+        name: name of the check, and of its function.
+        promise: the invariant, in one sentence.
+        module: module of its code.
+        of: predicate of the tables that it applies to, None for all.
+        blocking: whether a failure forbids all maintenance of the table.
+        warn: whether a failure is a warning.
+        reads_rows: whether it opens data files; such checks run at night and not after every compaction.
     """
 
     name: str
@@ -62,7 +81,11 @@ class Check:
     reads_rows: bool = False
 
     def make(self, question: Question) -> CheckReport:
-        """The verdict. Raises what reading the table raises."""
+        """Run the check. Errors of reading the table pass through.
+
+        Args:
+            question: store, snapshot and limits.
+        """
         verdict: CheckReport = getattr(import_module(f"{_ROOM}.{self.module}"), self.name)(question)
         return verdict
 
@@ -80,7 +103,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     for check in (
         Check(
             "tree_is_valid",
-            "Files of one level above 0 never overlap in key range, and each file's key and sequence ranges make sense.",
+            "Files of one level above 0 never overlap in key range, and each file's key and sequence ranges are valid.",
             "tree_validity",
             blocking=True,
         ),
@@ -93,7 +116,8 @@ CHECKS: Final[Mapping[str, Check]] = {
         ),
         Check(
             "small_files_backlog",
-            "Small files of each partition and bucket of an append table stay below the warning; every read has to open each of them.",
+            "Small files of each partition and bucket of an append table stay below the warning; "
+            "every read opens them all.",
             "layout_condition",
             lambda kind: not kind.keyed,
             warn=True,
@@ -106,13 +130,14 @@ CHECKS: Final[Mapping[str, Check]] = {
         ),
         Check(
             "average_file_size",
-            "Neither a partition nor the table lies in many files that are small on average: each is opened by every read.",
+            "Neither a partition nor the table consists of many files that are small on average: "
+            "every read opens them all.",
             "layout_condition",
             warn=True,
         ),
         Check(
             "ro_is_fresh",
-            "The read-optimized view does not lag behind what was written by more than is allowed.",
+            "The read-optimized view lags behind the written rows by no more than the limit.",
             "layout_condition",
             _is_keyed,
             warn=True,
@@ -125,33 +150,34 @@ CHECKS: Final[Mapping[str, Check]] = {
         ),
         Check(
             "snapshot_chain",
-            "Snapshots follow each other without a gap, and what every snapshot and tag names is there: manifests, data files, indexes.",
+            "Snapshots have no gap, and every manifest, data file and index that a snapshot or tag references exists.",
             "snapshot_chain",
             reads_rows=True,
         ),
         Check(
             PAGES_CHECK,
-            "The pages of data files decode and fit their checksums: a sample of files, or every file when asked for a deep read.",
+            "Pages of data files decode and match their checksums: a sample of files, or every file in a deep read.",
             "stored_pages",
             reads_rows=True,
         ),
         Check(
             "deletion_vectors_valid",
-            "Each deletion vector lies in its file's bucket, marks rows that the file has, and as many as the index manifest records.",
+            "Each deletion vector is in its file's bucket and marks existing rows, as many as the manifest records.",
             "vector_validity",
             lambda kind: kind.vectors,
             reads_rows=True,
         ),
         Check(
             "unique_keys",
-            "Readers see each key once, and in the bucket in which lookups search it.",
+            "Readers see each key once, and in the bucket that lookups read.",
             "key_uniqueness",
             _is_keyed,
             reads_rows=True,
         ),
         Check(
             "equal_sequence_numbers",
-            "No two versions of a key have the same sequence number, as those of two writers may: chance would decide between them.",
+            "No two versions of a key have the same sequence number (two concurrent writers cause it): "
+            "their order is undefined.",
             "key_uniqueness",
             _is_ordered,
             warn=True,
@@ -159,25 +185,30 @@ CHECKS: Final[Mapping[str, Check]] = {
         ),
         Check(
             "merge_engine_rules",
-            "The table says what its merge engine makes of what was written, recomputed row by row for a sample of keys.",
+            "Readers see the rows that the merge engine makes of the written rows, recomputed for a sample of keys.",
             "merge_rules",
             _is_keyed,
             reads_rows=True,
         ),
         Check(
             "changelog_replays",
-            "The changelog, applied to what the table said before, gives what it says now, for a sample of keys.",
+            "The changelog, applied to the rows of an older snapshot, gives the current rows of a sample of keys.",
             "changelog_replay",
             lambda kind: kind.replays,
             reads_rows=True,
         ),
     )
 }
-"""By name, in the order in which they are shown."""
+"""Checks by name, in the order in which they are shown."""
 
 
 def checks_of(primary_keys: Collection[str], options: Mapping[str, str]) -> tuple[Check, ...]:
-    """The checks that a table of these keys and options has."""
+    """Return the checks that apply to a table.
+
+    Args:
+        primary_keys: names of the key columns.
+        options: stored options.
+    """
     kind = Kind(bool(primary_keys), options)
     return tuple(check for check in CHECKS.values() if check.of is None or check.of(kind))
 
@@ -185,9 +216,19 @@ def checks_of(primary_keys: Collection[str], options: Mapping[str, str]) -> tupl
 def check_table(
     store: TableStore, names: Sequence[str] | None = None, limits: CheckLimits | None = None
 ) -> list[CheckReport]:
-    """Make the named checks over the newest snapshot, None: all that the table has; one report each, in the order of `CHECKS`.
+    """Run checks over the newest snapshot. A check that meets a damaged file fails and names the file.
 
-    A check that meets a damaged file fails and names it. Raises InvalidOption for a name that the table has no check of.
+    Args:
+        store: the table.
+        names: names of the checks, None for all that apply to the table.
+        limits: thresholds and limits of reads, None for the defaults.
+
+    Returns:
+        One report per check, in the order of `CHECKS`.
+
+    Raises:
+        InvalidOption: a check does not apply to the table or does not exist, or a deep read is asked for without
+            `pages_readable`.
     """
     own = {check.name: check for check in checks_of(store.schema.primary_keys, store.schema.options)}
     for name in names or ():
@@ -205,19 +246,25 @@ def check_table(
 
 
 def run_check(store: TableStore, check: Check | str, limits: CheckLimits | None = None) -> CheckReport:
-    """Make one check over the newest snapshot. Damage that it meets is its failure, not an error."""
-    made = CHECKS[check] if isinstance(check, str) else check
+    """Run one check over the newest snapshot. Damage fails the check and raises no error.
+
+    Args:
+        store: the table.
+        check: the check or its name.
+        limits: thresholds and limits of reads, None for the defaults.
+    """
+    definition = CHECKS[check] if isinstance(check, str) else check
     try:
         snapshot = snapshots.latest(store)
         if snapshot is None:
             text = "nothing was committed yet"
-            return CheckReport(made.name, store.name, None, passed=True, text=text)
-        return made.make(Question(made.name, store, snapshot, limits or CheckLimits(), made.warn))
+            return CheckReport(definition.name, store.name, None, passed=True, text=text)
+        return definition.make(Question(definition.name, store, snapshot, limits or CheckLimits(), definition.warn))
     except CorruptFile as error:
-        return CheckReport(made.name, store.name, None, passed=False, text=str(error), problems=(error.path,))
+        return CheckReport(definition.name, store.name, None, passed=False, text=str(error), problems=(error.path,))
     except DredgeError as error:
         text = f"not evaluated: {type(error).__name__}: {error}"
-        return replace(CheckReport(made.name, store.name, None, passed=False, text=text), warn=True)
+        return replace(CheckReport(definition.name, store.name, None, passed=False, text=text), warn=True)
 
 
 __all__ = ["CHECKS", "PAGES_CHECK", "Check", "check_table", "checks_of", "run_check"]

@@ -1,7 +1,7 @@
-"""Rows that readers must see of a sample of keys, recomputed from what the table stores.
+"""Rows that readers must see of a sample of keys, recomputed from the stored files.
 
-Three sources say so independently of the reader: the merge engine's rules over the written versions, the changelog over an older
-snapshot, and the rows from before a compaction.
+Three sources are independent of the reader: the merge engine's rules over the written versions, the changelog over an
+older snapshot, and the rows before a compaction.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from lsm_core.maintenance.checks.bucket_sample import SampledBucket, draw_units,
 from lsm_core.maintenance.checks.changelog_replay import (
     changelog_files,
     compared_columns,
+    logged_rows,
     replay_changes,
     snapshots_to_replay,
-    stated_rows,
 )
 from lsm_core.maintenance.checks.merge_rules import history_of, written_files
 from lsm_core.maintenance.checks.outcome import Question
 from lsm_core.maintenance.reference import Row, key_order, merge_by_key
-from lsm_core.maintenance.reference.changes import Comparison, merge_and_tell
+from lsm_core.maintenance.reference.changes import Comparison, merge_with_changes
 from lsm_core.maintenance.reference.expiry import living
 from lsm_core.maintenance.reference.plain import plain_values
 from lsm_core.maintenance.reference.sampling import Catch, Place, Sample
@@ -54,7 +54,7 @@ class ExpectedRow:
     Attributes:
         key: values of the primary key's columns.
         values: values of the compared columns, None where readers must not see the key.
-        versions: the versions that were merged, by which sums of floats may differ in their last bits.
+        versions: the merged versions, by which sums of floats may differ in their last bits.
     """
 
     key: Values
@@ -64,10 +64,10 @@ class ExpectedRow:
 
 @dataclass(frozen=True)
 class ExpectedRows:
-    """What readers must see of a sample of keys.
+    """Rows that readers must see of a sample of keys.
 
     Attributes:
-        basis: what the rows were recomputed from, or why nothing is compared.
+        basis: source of the rows, or the reason why nothing is compared.
         columns: names of the compared columns.
         parts: makes the rows, one mapping per sampled bucket, by `key_order` of their keys.
         buckets: number of sampled buckets.
@@ -80,10 +80,13 @@ class ExpectedRows:
 
 
 def merged_by_rules(question: Question) -> ExpectedRows:
-    """Return what the table's merge engine makes of the written versions, merged one at a time by the reference.
+    """Return the rows that the reference makes of the written versions by the rules of the merge engine.
 
-    The versions are those of an older snapshot and all that writers added since (see `history_of`). Keys are not judged of which a
-    version has expired, or of which a version waits on level 0 where readers do not see level 0.
+    The versions are those of an older snapshot and all that writers added since (see `history_of`). Keys are not judged
+    if a version has expired, or if a version waits on level 0 while readers skip level 0.
+
+    Args:
+        question: store, snapshot and limits.
     """
     store, sample, history = question.store, draw_units(question), history_of(question)
 
@@ -93,8 +96,8 @@ def merged_by_rules(question: Question) -> ExpectedRows:
             written, vectors = written_files(question, opened, history)
             catch = Catch(opened.place, opened.sample(question.limits.keys), question.limits.keys)
             for file in written:
-                gone = vectors.get(file.file_name)
-                deleted = None if gone is None else read_vector(store, gone, file.row_count)
+                vector = vectors.get(file.file_name)
+                deleted = None if vector is None else read_vector(store, vector, file.row_count)
                 for batch in _batches(opened.place, file, store.schema.field_names, deleted):
                     catch.add(file.file_name, batch)
             catch.settle()
@@ -104,23 +107,23 @@ def merged_by_rules(question: Question) -> ExpectedRows:
             rows = _versions(
                 store, [(catch.table(file.file_name), file.level, age) for file, age in files_by_age(written)]
             )
-            yield _by_rules(opened, rows, _keys(opened.place, catch, unknown), _keys(opened.place, catch, hidden))
+            yield _merge_by_rules(opened, rows, _keys(opened.place, catch, unknown), _keys(opened.place, catch, hidden))
 
     return ExpectedRows(history.text, store.schema.field_names, parts, len(sample.looked_at))
 
 
-def _by_rules(
+def _merge_by_rules(
     opened: SampledBucket, rows: Sequence[Row], stored: Sequence[Values], hidden: Sequence[Values]
 ) -> Mapping[Any, ExpectedRow]:
-    """Return what the reference makes of ``rows``; of keys that are ``stored`` and in none of them nothing must be seen."""
+    """Return the rows that the reference makes of ``rows``; other keys in ``stored`` must not be seen."""
     store, raw = opened.place.store, opened.place.store.options.raw
     expired: set[Any] = set()
     if expiry_of(store) is not None:
         alive = set(map(id, living(rows, store.schema, raw, store.clock.now_ms())))
         expired = {key_order(row.key) for row in rows if id(row) not in alive}
     if store.options.needs_lookup and store.options.merge_engine != "first-row":
-        # Of the levels above 0 the lowest one holds what was looked up in the others.
-        outcomes, _ = merge_and_tell(
+        # Of the levels above 0 the lowest one holds the row that was looked up in the others.
+        outcomes, _ = merge_with_changes(
             rows, store.schema, raw, drop_delete=True, comparison=Comparison(None, lone_as_is=True)
         )
     else:
@@ -143,9 +146,12 @@ def _by_rules(
 
 
 def replayed_changelog(question: Question) -> ExpectedRows:
-    """Return the rows of an older snapshot with all changes applied that the changelog tells since.
+    """Return the rows of an older snapshot with all later changes of the changelog applied.
 
-    A changelog made by compactions says nothing of rows that wait below the level that it tells of: their keys are not judged.
+    A changelog of compactions does not cover rows below its level: their keys are not judged.
+
+    Args:
+        question: store, snapshot and limits.
     """
     store, newest = question.store, question.snapshot
     since = snapshots_to_replay(question)
@@ -157,16 +163,16 @@ def replayed_changelog(question: Question) -> ExpectedRows:
         for partition, bucket in sample.looked_at:
             opened = open_bucket(question, partition, bucket)
             place, keys = Place(store, partition, bucket, salt=question.seed), opened.sample(question.limits.keys)
-            replayed = stated_rows(question, base, place, keys)
+            replayed = logged_rows(question, base, place, keys)
             for snapshot in since:
                 replay_changes(question, snapshot, place, keys, replayed)
-            told = {file.file_name for file in changelog_files(store, newest, place)}
+            covered = {file.file_name for file in changelog_files(store, newest, place)}
             live = _live_files(store, newest.id, place)
             seen = [file for file in live if file.level > 0 or not store.options.batch_scan_skips_level0]
             waiting = {
-                key_order(key) for file in seen if file.file_name not in told for key in _keys_of(place, file, keys)
+                key_order(key) for file in seen if file.file_name not in covered for key in _keys_of(place, file, keys)
             }
-            stored = [key for file in live if file.file_name in told for key in _keys_of(place, file, keys)]
+            stored = [key for file in live if file.file_name in covered for key in _keys_of(place, file, keys)]
             whole = _WholeKey(store, partition)
             expected = {whole.order(key): ExpectedRow(whole.key(key), None) for key in stored}
             expected |= {whole.order(key): ExpectedRow(whole.key(key), values) for key, values in replayed.values()}
@@ -177,10 +183,15 @@ def replayed_changelog(question: Question) -> ExpectedRows:
 
 
 def rows_before(question: Question, before: int | None = None) -> ExpectedRows:
-    """Return the merged rows of the snapshot ``before`` a compaction, None for the one right before it.
+    """Return the merged rows of the snapshot before a compaction.
+
+    Args:
+        question: store, snapshot after the compaction, and limits.
+        before: the snapshot before, None for the direct predecessor.
 
     Raises:
-        InvalidOption: the table has no primary key, ``before`` is no older snapshot, or one since then is no compaction.
+        InvalidOption: the table has no primary key, ``before`` is no older snapshot, or a snapshot since then is no
+            compaction.
         SnapshotNotFound: the snapshot before has expired.
     """
     store, after = question.store, question.snapshot
@@ -209,16 +220,24 @@ def rows_before(question: Question, before: int | None = None) -> ExpectedRows:
         units.setdefault((partition, None if moving else bucket), []).append(bucket)
 
     def parts() -> Iterator[Mapping[Any, ExpectedRow]]:
-        for (partition, alone), buckets in units.items():
-            yield _unit_before(question, earlier, partition, alone, buckets)
+        for (partition, only_bucket), buckets in units.items():
+            yield _rows_of_unit(question, earlier, partition, only_bucket, buckets)
 
     return ExpectedRows(f"snapshot {earlier}", store.schema.field_names, parts, len(sample.looked_at))
 
 
-def _unit_before(
-    question: Question, before: int, partition: bytes, alone: int | None, buckets: Sequence[int]
+def _rows_of_unit(
+    question: Question, before: int, partition: bytes, only_bucket: int | None, buckets: Sequence[int]
 ) -> Mapping[Any, ExpectedRow]:
-    """Return the sampled rows of a bucket, or (``alone`` None) of a partition whose keys may move between its buckets, in snapshot ``before``."""
+    """Return the sampled rows in snapshot ``before`` of a bucket, or of a partition if keys may move between buckets.
+
+    Args:
+        question: store, snapshot after the compaction, and limits.
+        before: number of the earlier snapshot.
+        partition: partition in Paimon's binary form.
+        only_bucket: the only bucket to read, None for all buckets of the partition.
+        buckets: the sampled buckets.
+    """
     store, after = question.store, question.snapshot.id
     places = [Place(store, partition, bucket, salt=question.seed) for bucket in buckets]
     live = [(place, file) for place in places for file in _live_files(store, after, place)]
@@ -227,21 +246,21 @@ def _unit_before(
     expected: dict[Any, ExpectedRow] = {}
     hidden: set[Any] = set()
     for place, file in live:
-        found = _keys_of(place, file, keys)
-        expected |= {whole.order(key): ExpectedRow(whole.key(key), None) for key in found}
+        file_keys = _keys_of(place, file, keys)
+        expected |= {whole.order(key): ExpectedRow(whole.key(key), None) for key in file_keys}
         if file.level == 0 and store.options.batch_scan_skips_level0:
-            hidden.update(whole.order(key) for key in found)
+            hidden.update(whole.order(key) for key in file_keys)
     snapshot = snapshots.read(store, before)
-    only = None if alone is None else [alone]
-    vectors = deletion_vectors(store, snapshot, [partition], only)
-    entries = manifests.live_entries(store, snapshot, partitions=[partition], buckets=only)
+    bucket_filter = None if only_bucket is None else [only_bucket]
+    vectors = deletion_vectors(store, snapshot, [partition], bucket_filter)
+    entries = manifests.live_entries(store, snapshot, partitions=[partition], buckets=bucket_filter)
     by_bucket: dict[int, list[DataFileMeta]] = {}
     for entry in table_to_entries(entries):
         by_bucket.setdefault(entry.bucket, []).append(entry.file)
     for bucket, files in by_bucket.items():
         place = Place(store, partition, bucket, salt=question.seed)
-        gone = vectors.get((partition, bucket), {})
-        with closing(read_bucket_merged(store, partition, bucket, files, deletions=gone)) as batches:
+        bucket_vectors = vectors.get((partition, bucket), {})
+        with closing(read_bucket_merged(store, partition, bucket, files, deletions=bucket_vectors)) as batches:
             for batch in batches:
                 rows = plain_batch(batch.take(arrow_array(keys.chosen(place.ranks(batch)))))
                 expected |= {
@@ -252,7 +271,7 @@ def _unit_before(
 
 
 class _WholeKey:
-    """Primary keys of one partition, made from the keys of its buckets, which lack the partition's columns."""
+    """Mapping from the keys of buckets, which lack the partition's columns, to primary keys of one partition."""
 
     def __init__(self, store: TableStore, partition: bytes) -> None:
         schema = store.schema
@@ -275,14 +294,19 @@ class _WholeKey:
         return key_order(self.key(trimmed))
 
     def trimmed_order(self, key: Values) -> Any:
-        """Return `key_order` of a whole key's part that its bucket knows."""
+        """Return `key_order` of the part of a primary key that its bucket stores."""
         places = [(at, i) for i, (at, _) in enumerate(self._parts) if at is not None]
         return key_order([key[i] for _, i in sorted(places)])
 
 
 def _versions(store: TableStore, tables: Sequence[tuple[pa.Table | None, int, int]]) -> list[Row]:
-    """Return the stored versions in tables of KV rows, given with the level and age of the file that each was read from."""
-    schema, found = store.schema, list[Row]()
+    """Return the stored versions in tables of KV rows.
+
+    Args:
+        store: the table.
+        tables: KV rows with level and age of the file that they were read from; None for no rows.
+    """
+    schema, versions = store.schema, list[Row]()
     for table, level, age in tables:
         if table is None:
             continue
@@ -291,8 +315,8 @@ def _versions(store: TableStore, tables: Sequence[tuple[pa.Table | None, int, in
         values = _tuples([table.column(name) for name in schema.field_names])
         system = zip(*(table.column(name).to_pylist() for name in (SEQUENCE_NUMBER, VALUE_KIND)), strict=True)
         parts = zip(keys, order, system, values, strict=True)
-        found += [Row(key, by, sequence, kind, row, level, age) for key, by, (sequence, kind), row in parts]
-    return found
+        versions += [Row(key, by, sequence, kind, row, level, age) for key, by, (sequence, kind), row in parts]
+    return versions
 
 
 def _tuples(columns: Sequence[pa.Array | pa.ChunkedArray]) -> list[Values]:
@@ -315,20 +339,20 @@ def _batches(place: Place, file: DataFileMeta, columns: Sequence[str], deleted: 
 
 
 def _keys(place: Place, catch: Catch, files: Sequence[DataFileMeta]) -> list[Values]:
-    """Return the keys in ``files`` that are in the sample of ``catch`` as it is now."""
-    found: list[Values] = []
+    """Return the keys in ``files`` that are in the current sample of ``catch``."""
+    keys: list[Values] = []
     for file in files:
         for batch in _batches(place, file, []):
-            found += _tuples(place.keys(plain_batch(batch.take(arrow_array(catch.places(batch))))))
-    return found
+            keys += _tuples(place.keys(plain_batch(batch.take(arrow_array(catch.places(batch))))))
+    return keys
 
 
 def _keys_of(place: Place, file: DataFileMeta, keys: Sample) -> list[Values]:
     """Return the sampled keys in a file."""
-    found: list[Values] = []
+    sampled: list[Values] = []
     for batch in _batches(place, file, []):
-        found += _tuples(place.keys(plain_batch(batch.take(arrow_array(keys.chosen(place.ranks(batch)))))))
-    return found
+        sampled += _tuples(place.keys(plain_batch(batch.take(arrow_array(keys.chosen(place.ranks(batch)))))))
+    return sampled
 
 
 __all__ = ["ExpectedRow", "ExpectedRows", "merged_by_rules", "replayed_changelog", "rows_before"]

@@ -1,4 +1,4 @@
-"""unique_keys and equal_sequence_numbers: each key is there once for readers, and its versions have an order that is no chance."""
+"""Checks `unique_keys` and `equal_sequence_numbers`: readers see each key once; its versions have a definite order."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from lsm_core.metadata.store import BucketMode
 from lsm_core.read import plan_scan, read_split
 from lsm_core.read.inputs import as_tree
 
-_MOST_KEYS: Final = 200_000
-"""Keys that are held to find one twice: of a larger table a share, the same ones in all of its buckets."""
+_MAX_KEYS: Final = 200_000
+"""Keys held in memory to find repeated ones; of a larger table the same share of each bucket's keys."""
 _SPREAD: Final = np.uint64(0x9E3779B97F4A7C15)
 _BUCKET: Final = "(bucket)"
 _FILE: Final = "(file)"
@@ -34,9 +34,13 @@ _PARTITION: Final = "(partition)"
 
 
 def unique_keys(question: Question) -> CheckReport:
-    """The verdict over what readers see of some buckets: no key twice, none in a bucket where its hash does not send lookups.
+    """Check that readers see no key twice, and none in another bucket than the one that lookups read.
 
-    Where no hash tells the bucket of a key, whole partitions are read; in memory is a bounded share of their keys.
+    Where the bucket of a key does not follow from its hash, whole partitions are read; a bounded share of their keys is
+    held in memory.
+
+    Args:
+        question: store, snapshot and limits.
     """
     store = question.store
     fixed = store.bucket_mode is BucketMode.FIXED
@@ -49,13 +53,13 @@ def unique_keys(question: Question) -> CheckReport:
         store,
         snapshot_id=question.snapshot.id,
         columns=keys,
-        partitions=[partition_values(store.schema, one) for one in sorted(wanted)]
+        partitions=[partition_values(store.schema, binary) for binary in sorted(wanted)]
         if store.schema.partition_keys
         else None,
     )
     splits = [split for split in scan.splits if (split.partition, split.bucket) in chosen]
     expected = sum(split.row_count for split in splits)
-    limit = None if expected <= _MOST_KEYS else np.uint64(_MOST_KEYS / expected * ((1 << 64) - 1))
+    limit = None if expected <= _MAX_KEYS else np.uint64(_MAX_KEYS / expected * ((1 << 64) - 1))
     read, problems = 0, []
     moving = store.bucket_mode is BucketMode.CROSS_PARTITION
     numbers_of: dict[bytes, int] = {}
@@ -68,11 +72,11 @@ def unique_keys(question: Question) -> CheckReport:
                     columns = [batch.column(name) for name in keys]
                     ranks = np.asarray(hash_rows(columns, types)).view(np.uint32) * np.uint64(question.seed) * _SPREAD
                     batch = batch.filter(arrow_array(ranks < limit))
-                lies = arrow_array(np.full(batch.num_rows, split.bucket, np.int32))
-                # Only keys that move between partitions are there once in the whole table.
+                bucket_numbers = arrow_array(np.full(batch.num_rows, split.bucket, np.int32))
+                # Keys are unique in the whole table only if they can move between partitions.
                 apart = 0 if moving else numbers_of.setdefault(split.partition, len(numbers_of))
-                where = arrow_array(np.full(batch.num_rows, apart, np.int32))
-                kept.append(batch.append_column(_BUCKET, lies).append_column(_PARTITION, where))
+                group_numbers = arrow_array(np.full(batch.num_rows, apart, np.int32))
+                kept.append(batch.append_column(_BUCKET, bucket_numbers).append_column(_PARTITION, group_numbers))
                 if fixed and sample.totals[split.partition]:
                     problems += _misplaced(
                         question, batch, split.partition, split.bucket, sample.totals[split.partition]
@@ -83,24 +87,26 @@ def unique_keys(question: Question) -> CheckReport:
         counts = grouped.aggregate([(_BUCKET, "count"), (_BUCKET, "distinct")])
         twice = counts.filter(pc.greater(counts.column(f"{_BUCKET}_count"), 1))
         for row in twice.slice(0, 20).to_pylist():
-            where = ", ".join(str(number) for number in sorted(row[f"{_BUCKET}_distinct"]))
-            problems.append(f"key {_key_text(row, keys)} is there {row[f'{_BUCKET}_count']} times (buckets {where})")
+            in_buckets = ", ".join(str(number) for number in sorted(row[f"{_BUCKET}_distinct"]))
+            problems.append(
+                f"key {_key_text(row, keys)} is there {row[f'{_BUCKET}_count']} times (buckets {in_buckets})"
+            )
         extra = max(0, twice.num_rows - 20)
     else:
         extra = 0
     numbers = {**sample.numbers(read), "keys": looked_at}
     if problems:
         return question.fails(
-            f"{len(problems) + extra} keys are not where or as they should be: {problems[0]}", problems, **numbers
+            f"{len(problems) + extra} keys are repeated or misplaced: {problems[0]}", problems, **numbers
         )
     whole = (
         "" if looked_at == read and len(sample.looked_at) == sample.buckets else f" of a sample of {sample.rows:,} rows"
     )
-    return question.passes(f"{looked_at:,} keys{whole} are there once", **numbers)
+    return question.passes(f"{looked_at:,} keys{whole} are unique", **numbers)
 
 
 def _misplaced(question: Question, batch: pa.RecordBatch, partition: bytes, bucket: int, total: int) -> list[str]:
-    """Keys of a batch that the bucket function sends elsewhere."""
+    """Return the keys of a batch that the bucket function assigns to another bucket."""
     store = question.store
     columns = [batch.column(name) for name in store.schema.bucket_keys]
     if not columns or not batch.num_rows:
@@ -110,13 +116,19 @@ def _misplaced(question: Question, batch: pa.RecordBatch, partition: bytes, buck
     where = bucket_name(partition_text(store.schema, partition, store.options), bucket)
     keys = list(store.schema.primary_keys)
     return [
-        f"key {_key_text(row, keys)} lies in {where} and belongs into bucket {wanted[at]} of {total}: lookups miss it"
+        f"key {_key_text(row, keys)} is in {where} and belongs into bucket {wanted[at]} of {total}: lookups miss it"
         for at, row in zip(wrong[:20], batch.take(arrow_array(wrong[:20])).to_pylist(), strict=True)
     ]
 
 
 def equal_sequence_numbers(question: Question) -> CheckReport:
-    """The verdict over some buckets: only files whose ranges of keys and of sequence numbers meet are opened, and only their keys read."""
+    """Check some buckets for versions of one key with equal sequence numbers.
+
+    Only files whose ranges of keys and of sequence numbers meet are opened, and only their keys are read.
+
+    Args:
+        question: store, snapshot and limits.
+    """
     sample = draw_buckets(question)
     read = meeting = 0
     problems: list[str] = []
@@ -124,9 +136,9 @@ def equal_sequence_numbers(question: Question) -> CheckReport:
         opened = open_bucket(question, partition, bucket)
         files = _meeting(opened)
         meeting += len(files)
-        rows, found = _equal(question, opened, files)
+        rows, ties = _equal_versions(question, opened, files)
         read += rows
-        problems += found
+        problems += ties
     numbers = {**sample.numbers(read), "files_whose_ranges_meet": meeting}
     if problems:
         text = (
@@ -137,10 +149,10 @@ def equal_sequence_numbers(question: Question) -> CheckReport:
 
 
 def _meeting(opened: SampledBucket) -> list[DataFileMeta]:
-    """Files that share keys and sequence numbers with another one, going by their ranges: one pass over them by sequence number."""
+    """Return the files whose key and sequence ranges meet another file's, in one pass by sequence number."""
     shapes = as_tree(opened.place.store, opened.files)
     order = sorted(range(len(shapes)), key=lambda at: shapes[at].min_sequence)
-    found: set[int] = set()
+    meeting: set[int] = set()
     open_now: list[int] = []
     for at in order:
         shape = shapes[at]
@@ -151,13 +163,13 @@ def _meeting(opened: SampledBucket) -> list[DataFileMeta]:
             if shapes[other].max_key >= shape.min_key and shapes[other].min_key <= shape.max_key
         ]
         if met:
-            found.update(met, [at])
+            meeting.update(met, [at])
         open_now.append(at)
-    return [opened.files[at] for at in sorted(found)]
+    return [opened.files[at] for at in sorted(meeting)]
 
 
-def _equal(question: Question, opened: SampledBucket, files: Sequence[DataFileMeta]) -> tuple[int, list[str]]:
-    """How many rows of ``files`` were looked at, and the keys of which two have one sequence number (and equal sequence fields)."""
+def _equal_versions(question: Question, opened: SampledBucket, files: Sequence[DataFileMeta]) -> tuple[int, list[str]]:
+    """Return the number of rows read, and the keys with two versions of equal sequence number and sequence fields."""
     place, store = opened.place, opened.place.store
     keys, fields = list(store.schema.trimmed_primary_keys), list(store.options.sequence_field)
     chosen = opened.sample(question.limits.keys * 16)
@@ -170,8 +182,8 @@ def _equal(question: Question, opened: SampledBucket, files: Sequence[DataFileMe
             rows = batch.take(arrow_array(at))
             columns = [*place.keys(rows), rows.column(SEQUENCE_NUMBER), *(rows.column(name) for name in fields)]
             names = [*keys, SEQUENCE_NUMBER, *(f"by {name}" for name in fields)]
-            lies = pa.array([file.file_name], pa.string()).take(pa.array(np.zeros(len(at), np.int64)))
-            parts.append(pa.table([*columns, lies], names=[*names, _FILE]))
+            file_names = pa.array([file.file_name], pa.string()).take(pa.array(np.zeros(len(at), np.int64)))
+            parts.append(pa.table([*columns, file_names], names=[*names, _FILE]))
     if not parts:
         return read, []
     whole = pa.concat_tables(parts)
@@ -180,7 +192,8 @@ def _equal(question: Question, opened: SampledBucket, files: Sequence[DataFileMe
     )
     ties = counts.filter(pc.greater(counts.column(f"{_FILE}_count"), 1))
     return read, [
-        f"{opened.name}: key {_key_text(row, keys)} twice with sequence number {row[SEQUENCE_NUMBER]}, in {' and '.join(sorted(row[f'{_FILE}_distinct']))}"
+        f"{opened.name}: key {_key_text(row, keys)} twice with sequence number {row[SEQUENCE_NUMBER]}, "
+        f"in {' and '.join(sorted(row[f'{_FILE}_distinct']))}"
         for row in ties.slice(0, 20).to_pylist()
     ]
 
@@ -188,9 +201,12 @@ def _equal(question: Question, opened: SampledBucket, files: Sequence[DataFileMe
 def _versions(
     opened: SampledBucket, file: DataFileMeta, fields: Sequence[str]
 ) -> Iterator[tuple[npt.NDArray[np.uint64], pa.RecordBatch]]:
-    """The stored versions of a file that no deletion vector marks, with the ranks of their keys; only keys and order are decoded."""
-    place, gone = opened.place, opened.deletions.get(file.file_name)
-    deleted = None if gone is None else read_vector(place.store, gone, file.row_count)
+    """Yield the versions in a file that no deletion vector marks, with the ranks of their keys.
+
+    Only keys and ordering columns are decoded.
+    """
+    place, vector = opened.place, opened.deletions.get(file.file_name)
+    deleted = None if vector is None else read_vector(place.store, vector, file.row_count)
     reader = open_kv if place.within is None else place.within.open
     with closing(  # type: ignore[type-var]
         reader(place.store, place.partition, place.bucket, file, columns=list(fields), deleted=deleted)

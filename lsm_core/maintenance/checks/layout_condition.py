@@ -1,4 +1,4 @@
-"""How the files lie, judged from the health of buckets: backlog of level 0, sizes, the lag of the read-optimized view, work left undone."""
+"""Checks of the layout by bucket health: level-0 backlog, sizes, lag of the read-optimized view, idle maintenance."""
 
 from __future__ import annotations
 
@@ -16,17 +16,27 @@ from lsm_core.maintenance.record import UNREADABLE, read_ledger
 from lsm_core.metadata.store import TableStore
 
 _SMALL_SHARE: Final = 10
-"""Files of a partition are small on average when so many of them would fit into one of the size that writers aim at."""
+"""Files of a partition are small on average when this many of them fit into one file of the target size."""
 _GATHERED: Final = 2
-"""Below so many files a bucket, a compaction has little to gather: partitions or buckets are too many."""
+"""Files per bucket below which a compaction merges little: the table has too many partitions or buckets."""
 _STILL_WRITTEN: Final = 2
-"""So many times the trigger's sorted runs are no chance of the moment: the bucket has been due for a while."""
+"""Multiple of the trigger's sorted runs that shows that the bucket has been due for a while."""
 Numbers = Mapping[str, float | str]
 
 
 @dataclass(frozen=True)
 class Condition:
-    """A table's buckets when they were looked at (epoch ms), and the options that they are judged by; ``last_run_ms``: of its ledger."""
+    """Health of a table's buckets, and the options to judge it by.
+
+    Attributes:
+        buckets: health of each bucket.
+        now_ms: time of the observation (epoch ms).
+        keyed: whether the table has a primary key.
+        file_bytes: target size of files.
+        trigger: sorted runs that trigger a compaction.
+        hides_level0: whether batch reads skip level 0.
+        last_run_ms: time of the newest entry of its ledger (epoch ms), None if nothing is due or nothing ran.
+    """
 
     buckets: Sequence[BucketHealth]
     now_ms: int
@@ -39,7 +49,15 @@ class Condition:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a promise holds, in a sentence, with numbers and the buckets that break it."""
+    """Result of a judge.
+
+    Attributes:
+        text: result in one sentence.
+        numbers: figures for the report.
+        problems: buckets that break the promise.
+        passed: whether the promise holds.
+        critical: whether a failure is more than a warning.
+    """
 
     text: str
     numbers: Numbers
@@ -49,7 +67,16 @@ class Verdict:
 
 
 def condition_of(store: TableStore, buckets: Sequence[BucketHealth], now_ms: int) -> Condition:
-    """Return the condition to judge; the ledger is read only where something is due. Raises CorruptFile."""
+    """Return the condition to judge; the ledger is read only where something is due.
+
+    Args:
+        store: the table.
+        buckets: health of its buckets.
+        now_ms: time of the observation (epoch ms).
+
+    Raises:
+        CorruptFile: the ledger cannot be read.
+    """
     entries = read_ledger(store, 1, heads=True) if any(map(is_due, buckets)) else []
     last = max((entry.time_ms for entry in entries if entry.outcome != UNREADABLE), default=None)
     keyed, options = store.has_primary_key, store.options
@@ -65,12 +92,21 @@ def condition_of(store: TableStore, buckets: Sequence[BucketHealth], now_ms: int
 
 
 def is_due(bucket: BucketHealth) -> bool:
-    """Whether the table's own rules would compact something of the bucket right now."""
+    """Return whether the table's own rules would compact the bucket now.
+
+    Args:
+        bucket: health of the bucket.
+    """
     return bucket.cost_minor > 0
 
 
 def judge_backlog(condition: Condition, limits: CheckLimits) -> Verdict:
-    """Level-0 files of the worst bucket against warning and alarm."""
+    """Compare the level-0 files of the worst bucket with the thresholds.
+
+    Args:
+        condition: condition of the table.
+        limits: thresholds.
+    """
     worst = max(condition.buckets, key=lambda bucket: bucket.level0_files, default=None)
     files = worst.level0_files if worst is not None else 0
     critical = files >= limits.level0_critical
@@ -89,7 +125,12 @@ def judge_backlog(condition: Condition, limits: CheckLimits) -> Verdict:
 
 
 def judge_small_files(condition: Condition, limits: CheckLimits) -> Verdict:
-    """Small files of an append table's worst partition against warning and alarm; large files are no backlog, however many they are."""
+    """Compare the small files of an append table's worst partition with the thresholds; large files are no backlog.
+
+    Args:
+        condition: condition of the table.
+        limits: thresholds.
+    """
     small = small_files_of_partitions(condition.buckets)
     buckets = Counter(bucket.partition_text for bucket in condition.buckets)
     worst = max(small, key=lambda text: small[text], default="")
@@ -100,7 +141,9 @@ def judge_small_files(condition: Condition, limits: CheckLimits) -> Verdict:
     where = worst or "the table"
     text = f"{files:,} small files {'<' if passed else '>='} {threshold:,} in {where}"
     problems = [
-        f"{one or 'the table'}: {count:,} small files" for one, count in small.items() if count >= limits.pile_warn
+        f"{partition or 'the table'}: {count:,} small files"
+        for partition, count in small.items()
+        if count >= limits.pile_warn
     ]
     problems += [
         f"{_name(bucket)}: {bucket.small_files:,} small files"
@@ -112,21 +155,34 @@ def judge_small_files(condition: Condition, limits: CheckLimits) -> Verdict:
 
 
 def judge_bucket_size(condition: Condition, limits: CheckLimits) -> Verdict:
-    """Bytes of the largest bucket."""
+    """Compare the size of the largest bucket with the limit.
+
+    Args:
+        condition: condition of the table.
+        limits: thresholds.
+    """
     largest = max(condition.buckets, key=lambda bucket: bucket.total_bytes, default=None)
     size = largest.total_bytes if largest is not None else 0
     numbers = {"bytes (largest bucket)": size, "limit": limits.bucket_bytes, "buckets": len(condition.buckets)}
-    said = f"{size_text(size)} {{}} {size_text(limits.bucket_bytes)}"
+    comparison = f"{size_text(size)} {{}} {size_text(limits.bucket_bytes)}"
     if largest is None or not condition.keyed or size <= limits.bucket_bytes:
-        return Verdict(f"the largest of {len(condition.buckets)} buckets holds {said.format('<=')}", numbers)
+        return Verdict(f"the largest of {len(condition.buckets)} buckets holds {comparison.format('<=')}", numbers)
     over = [bucket for bucket in condition.buckets if bucket.total_bytes > limits.bucket_bytes]
     problems = [f"{_name(bucket)}: {size_text(bucket.total_bytes)}" for bucket in over]
-    text = f"{len(over)} buckets are too large: {_name(largest)} holds {said.format('>')}; `dredge rescale` gives the partition more"
+    text = (
+        f"{len(over)} buckets are too large: {_name(largest)} holds {comparison.format('>')}; "
+        "`dredge rescale` gives the partition more"
+    )
     return Verdict(text, numbers, problems, passed=False)
 
 
 def judge_file_size(condition: Condition, limits: CheckLimits) -> Verdict:
-    """Average size of the files of each partition that has many more than its bytes need, and of the whole table."""
+    """Judge the average file size of each partition with more files than its bytes need, and of the whole table.
+
+    Args:
+        condition: condition of the table.
+        limits: thresholds.
+    """
     files: dict[str, int] = {}
     size: dict[str, int] = {}
     buckets: dict[str, int] = {}
@@ -136,7 +192,7 @@ def judge_file_size(condition: Condition, limits: CheckLimits) -> Verdict:
         size[text] = size.get(text, 0) + bucket.total_bytes
         buckets[text] = buckets.get(text, 0) + 1
     small = condition.file_bytes // _SMALL_SHARE
-    # A bucket of a keyed table may hold a full set of runs below the trigger: that is its design and no neglect.
+    # A bucket of a keyed table may hold a full set of runs below the trigger: that is by design and no backlog.
     spared = condition.trigger if condition.keyed else 1
     many = {
         text: count
@@ -159,28 +215,42 @@ def judge_file_size(condition: Condition, limits: CheckLimits) -> Verdict:
         where = f"{len(files):,} partitions, {len(condition.buckets):,} buckets"
         return Verdict(f"{text}, below {size_text(small)}, in {where}: {act}", numbers, passed=False)
     worst = max(many, key=lambda text: many[text])
-    ranked = sorted(many.items(), key=lambda one: -one[1])
+    ranked = sorted(many.items(), key=lambda entry: -entry[1])
     problems = [f"{text or 'the table'}: {n:,} files of {size_text(size[text] // n)}" for text, n in ranked]
     where = f"partition {worst}" if worst else "the table"
-    text = f"{where} lies in {many[worst]:,} files of {size_text(size[worst] // many[worst])} on average, below {size_text(small)}"
+    average = size_text(size[worst] // many[worst])
+    text = f"{where} consists of {many[worst]:,} files of {average} on average, below {size_text(small)}"
     return Verdict(text, numbers, problems, passed=False)
 
 
 def judge_ro_lag(condition: Condition, limits: CheckLimits) -> Verdict:
-    """Age of the oldest rows that the read-optimized view does not show."""
+    """Compare the age of the oldest rows that the read-optimized view does not show with the limit.
+
+    Args:
+        condition: condition of the table.
+        limits: thresholds.
+    """
     worst = max(condition.buckets, key=lambda bucket: bucket.ro_lag_ms, default=None)
     lag = worst.ro_lag_ms if worst is not None else 0
     numbers = {"lag ms (worst bucket)": lag, "limit ms": limits.ro_lag_ms}
     if worst is None or lag <= limits.ro_lag_ms:
-        return Verdict(f"the read-optimized view lags {_hours(lag)} <= {_hours(limits.ro_lag_ms)}", numbers)
+        return Verdict(f"the read-optimized view lags {_span_text(lag)} <= {_span_text(limits.ro_lag_ms)}", numbers)
     late = [bucket for bucket in condition.buckets if bucket.ro_lag_ms > limits.ro_lag_ms]
-    problems = [f"{_name(bucket)}: {_hours(bucket.ro_lag_ms)}" for bucket in late]
-    text = f"{len(late)} of {len(condition.buckets)} buckets: $ro lags {_hours(lag)} > {_hours(limits.ro_lag_ms)} in {_name(worst)}; a full compaction brings it up to date"
+    problems = [f"{_name(bucket)}: {_span_text(bucket.ro_lag_ms)}" for bucket in late]
+    text = (
+        f"{len(late)} of {len(condition.buckets)} buckets: $ro lags {_span_text(lag)} > {_span_text(limits.ro_lag_ms)} "
+        f"in {_name(worst)}; a full compaction brings it up to date"
+    )
     return Verdict(text, numbers, problems, passed=False)
 
 
 def judge_alive(condition: Condition, limits: CheckLimits) -> Verdict:
-    """Whether something has been due for hours and nothing ran; a pause that the policy declares is no failure."""
+    """Judge whether work has been due for hours while nothing ran; a pause that the policy declares is no failure.
+
+    Args:
+        condition: condition of the table.
+        limits: thresholds.
+    """
     due = [bucket for bucket in condition.buckets if is_due(bucket)]
     waiting = [(bucket, since) for bucket in due if (since := _waits_since(bucket, condition)) is not None]
     numbers: dict[str, float | str] = {"buckets due": len(due), "limit ms": limits.idle_ms}
@@ -188,18 +258,21 @@ def judge_alive(condition: Condition, limits: CheckLimits) -> Verdict:
         numbers["last run"] = utc_text(condition.last_run_ms)
     late = [(bucket, since) for bucket, since in waiting if condition.now_ms - since > limits.idle_ms]
     if not late:
-        return Verdict("something is due, and work goes on" if due else "nothing is due", numbers)
-    bucket, since = min(late, key=lambda one: one[1])
-    idle = _hours(condition.now_ms - since)
-    problems = [f"{_name(one)}: since {utc_text(began)}" for one, began in late]
+        return Verdict("work is due and runs go on" if due else "nothing is due", numbers)
+    bucket, since = min(late, key=lambda entry: entry[1])
+    idle = _span_text(condition.now_ms - since)
+    problems = [f"{_name(waiting_bucket)}: since {utc_text(began)}" for waiting_bucket, began in late]
     if limits.paused is not None:
         return Verdict(f"{len(late)} buckets are due, maintenance is paused: {limits.paused}", numbers, problems)
-    text = f"{_name(bucket)} is due ({bucket.sorted_runs} sorted runs) and nothing ran for {idle} > {_hours(limits.idle_ms)}: are daemon and sensors at work?"
+    text = (
+        f"{_name(bucket)} is due ({bucket.sorted_runs} sorted runs) and nothing ran for {idle} > "
+        f"{_span_text(limits.idle_ms)}: check that daemon and sensors run"
+    )
     return Verdict(text, numbers, problems, passed=False)
 
 
 def _waits_since(bucket: BucketHealth, condition: Condition) -> int | None:
-    """Since when (epoch ms) a due bucket has waited at least; None where it may have become due just now."""
+    """Return since when (epoch ms) a due bucket has waited at least, or None where it may have just become due."""
     newest = bucket.newest_file_ms or 0
     runs = bucket.sorted_runs >= _STILL_WRITTEN * condition.trigger if condition.keyed else False
     began = (bucket.oldest_level0_ms or newest) if runs else newest
@@ -215,7 +288,7 @@ JUDGES: Final[Mapping[str, Callable[[Condition, CheckLimits], Verdict]]] = {
     "ro_is_fresh": judge_ro_lag,
     "maintenance_alive": judge_alive,
 }
-"""By the name of the check: none of them reads anything."""
+"""Judges by the name of their check; none of them reads anything."""
 
 
 def _report(question: Question) -> CheckReport:
@@ -226,7 +299,12 @@ def _report(question: Question) -> CheckReport:
 
 
 def report_of(question: Question, verdict: Verdict) -> CheckReport:
-    """Return the report of a verdict."""
+    """Return the report of a verdict.
+
+    Args:
+        question: the check's question.
+        verdict: result of its judge.
+    """
     return CheckReport(
         question.check,
         question.store.name,
@@ -240,13 +318,13 @@ def report_of(question: Question, verdict: Verdict) -> CheckReport:
 
 
 level0_backlog = small_files_backlog = bucket_size = average_file_size = ro_is_fresh = maintenance_alive = _report
-"""Each is the judge of its name, asked about the newest snapshot."""
+"""Check functions; each applies the judge of its name to the question's snapshot."""
 
 
 def _name(bucket: BucketHealth) -> str:
     return bucket_name(bucket.partition_text, bucket.bucket)
 
 
-def _hours(span_ms: int) -> str:
+def _span_text(span_ms: int) -> str:
     hours = span_ms / HOUR_MS
     return f"{hours / 24:.1f} d" if hours >= 48 else f"{hours:.1f} h"

@@ -1,7 +1,8 @@
-"""merge_engine_rules: what readers see of a sample of keys is what the reference makes of the rows that were written, one at a time.
+"""Check `merge_engine_rules`: readers see of a sample of keys the rows that the reference computes, one at a time.
 
-The rows are those of an older snapshot and all that writers added since, so that a compaction in between that changed an answer is found.
-Where merging a part first may change an answer (an order-sensitive table, rows that expire) the live files alone are merged again.
+The reference merges the rows of an older snapshot and all rows that writers added since, so a compaction in between
+that changed a row is detected. Where merging a part first may change the result (an order-sensitive table, rows that
+expire), only the live files are merged again.
 """
 
 from __future__ import annotations
@@ -34,20 +35,29 @@ _WRITTEN: Final = {CommitKind.APPEND, CommitKind.COMPACT, CommitKind.ANALYZE}
 
 @dataclass(frozen=True)
 class History:
-    """What was there at ``base``, and what writers added in the snapshots ``since``, oldest first."""
+    """Source of the recomputed rows.
+
+    Attributes:
+        base: snapshot whose rows are read.
+        since: snapshots after it whose written rows are added, oldest first.
+    """
 
     base: Snapshot
     since: tuple[Snapshot, ...] = ()
 
     @property
     def text(self) -> str:
-        """``snapshot 3 and what 4 commits wrote since``."""
-        writes = sum(one.commit_kind is CommitKind.APPEND for one in self.since)
+        """Description, as ``snapshot 3 and what 4 commits wrote since``."""
+        writes = sum(snapshot.commit_kind is CommitKind.APPEND for snapshot in self.since)
         return f"snapshot {self.base.id}" + (f" and what {writes} commits wrote since" if self.since else "")
 
 
 def merge_engine_rules(question: Question) -> CheckReport:
-    """The verdict over the sampled keys of some buckets."""
+    """Check the sampled keys of some buckets.
+
+    Args:
+        question: store, snapshot and limits.
+    """
     sample, history = draw_buckets(question), history_of(question)
     compared = read = 0
     problems: list[str] = []
@@ -72,7 +82,11 @@ def merge_engine_rules(question: Question) -> CheckReport:
 
 
 def history_of(question: Question) -> History:
-    """How far back the rows of today may be recomputed: through appends and compactions of one schema that only add and merge."""
+    """Return the oldest usable history: appends and compactions of one schema that only add and merge.
+
+    Args:
+        question: store, newest snapshot and limits; `limits.history` bounds the number of snapshots.
+    """
     store, newest = question.store, question.snapshot
     fold = order_free(store.schema, store.options.raw, has_retracts=False, table=store.name)
     if not fold.ok or expiry_of(store) is not None or store.bucket_mode is BucketMode.POSTPONE:
@@ -94,27 +108,29 @@ def history_of(question: Question) -> History:
 
 
 def _only_adds(store: TableStore, snapshot: Snapshot) -> bool:
-    """Whether a commit of a writer adds files to level 0 and does nothing else."""
+    """Return whether a writer's commit adds files to level 0 and changes nothing else."""
     delta = manifests.delta_entries(store, snapshot)
     adds = pc.and_(pc.equal(delta.column("kind"), 0), pc.equal(delta.column("level"), 0))
     return bool(pc.all(adds, min_count=0).as_py())
 
 
 def _compare(question: Question, opened: SampledBucket, history: History) -> int:
-    """Merge the rows of ``history`` row by row, and hold the result against what is read now; returns the number of keys compared.
+    """Merge the rows of ``history`` row by row, compare the result with a read, and return the number of compared keys.
 
-    Raises VerificationFailed naming keys.
+    Raises:
+        VerificationFailed: keys differ; it names them.
     """
     store, place = question.store, opened.place
     written, vectors = written_files(question, opened, history)
     witness = ReferenceWitness(place, written, None, question.limits.keys)
     counts: dict[str, int] = {}
     for file in written:
-        gone = vectors.get(file.file_name)
-        deleted = None if gone is None else read_vector(store, gone, file.row_count)
+        vector = vectors.get(file.file_name)
+        deleted = None if vector is None else read_vector(store, vector, file.row_count)
         reader = open_kv if place.within is None else place.within.open
         counts[file.file_name] = 0
-        with closing(reader(store, place.partition, place.bucket, file, deleted=deleted)) as batches:  # type: ignore[type-var]
+        opened_file = reader(store, place.partition, place.bucket, file, deleted=deleted)
+        with closing(opened_file) as batches:  # type: ignore[type-var]
             for batch in batches:
                 counts[file.file_name] += batch.num_rows
                 witness.input(file, batch)
@@ -138,17 +154,26 @@ def _compare(question: Question, opened: SampledBucket, history: History) -> int
 def written_files(
     question: Question, opened: SampledBucket, history: History
 ) -> tuple[Sequence[DataFileMeta], dict[str, DeletionFile]]:
-    """Return the files of the bucket in ``history`` with the deletion vectors of its base, or the live files where
-    retracts make the order matter, or numbers of the bucket were used twice."""
+    """Return the files that hold the written rows of a bucket, with their deletion vectors.
+
+    Args:
+        question: store, snapshot and limits.
+        opened: the bucket.
+        history: source of the rows.
+
+    Returns:
+        Files of the base and of later appends with the vectors of the base, or the live files where retracts make the
+            order matter.
+    """
     if not history.since:
         return opened.files, opened.deletions
     store, place = question.store, opened.place
-    here, only = [place.partition], [place.bucket]
-    tables = [manifests.live_entries(store, history.base, partitions=here, buckets=only)]
+    partitions, buckets = [place.partition], [place.bucket]
+    tables = [manifests.live_entries(store, history.base, partitions=partitions, buckets=buckets)]
     for snapshot in history.since:
         if snapshot.commit_kind is CommitKind.APPEND:
             delta = manifests.delta_entries(store, snapshot)
-            tables.append(manifests.keep_rows(delta, here, only, None))
+            tables.append(manifests.keep_rows(delta, partitions, buckets, None))
     files = [entry.file for entry in table_to_entries(pa.concat_tables(tables))]
     if any(file.delete_row_count != 0 for file in files) and (
         _numbered_again(tables)
@@ -158,7 +183,7 @@ def written_files(
     if place.within is not None:
         shapes = as_tree(store, files)
         files = [file for file, shape in zip(files, shapes, strict=True) if place.within.meets(shape)]
-    vectors = deletion_vectors(store, history.base, here, only)
+    vectors = deletion_vectors(store, history.base, partitions, buckets)
     return files, vectors.get((place.partition, place.bucket), {})
 
 

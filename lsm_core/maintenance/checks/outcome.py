@@ -1,4 +1,4 @@
-"""What a check is given and what it says: limits of its samples, its verdict, how much it looked at, and what breaks the promise."""
+"""Question and report of a check: store, snapshot and limits; verdict, counts and problems."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata.store import TableStore
 
 HOUR_MS: Final = 60 * 60 * 1000
-_SHOWN: Final = 20
+_MAX_PROBLEMS: Final = 20
 _LOCAL_ROUND_BYTES: Final = 256 << 20
 _CLUSTER_ROUND_BYTES: Final = 4 << 30
 
 
 @dataclass(frozen=True)
 class PageProblem:
-    """A data file whose pages cannot be read.
+    """Data file whose pages cannot be read.
 
     Attributes:
         file_name: name of the data file.
-        reason: what the reader met; it names the path.
+        reason: error of the reader; it names the path.
         damaged: whether the file is damaged; False for a feature that Dredge does not read.
     """
 
@@ -53,21 +53,36 @@ class DeepRead:
 
     @classmethod
     def distributed(cls, reader: PageReader, limit: int | None = None) -> DeepRead:
-        """Return the settings of a pass whose rounds are large enough for the tasks of a cluster."""
+        """Return the settings of a pass whose rounds are large enough for the tasks of a cluster.
+
+        Args:
+            reader: decoder of the files of one round.
+            limit: stored bytes after which the call stops, None for no limit.
+        """
         return cls(limit, reader, _CLUSTER_ROUND_BYTES)
 
 
 @dataclass(frozen=True)
 class CheckLimits:
-    """From where on a check fails, and how much it reads at most. Bytes, ms and counts.
+    """Thresholds of the checks and limits of their reads. Bytes, ms and counts.
 
-    ``rows``: rows that a check of rows reads at most, apart from the first bucket that it looks at. ``keys``: how many of their keys are
-    judged in each bucket. ``vectors``: deletion vectors that are read. ``history``: snapshots that are followed back.
-    ``level0_warn`` and ``level0_critical``: level-0 files of one bucket. ``pile_warn`` and ``pile_critical``: small files of one partition of an
-    append table. ``many_files``: so many files of a table that are small on average are too many. ``bucket_bytes``: of one bucket. ``small_files``: so many files of a
-    partition that are small on average are too many. ``ro_lag_ms``: age of what the read-optimized view does not show. ``idle_ms``: how long
-    something may be due while nothing runs. ``paused``: why maintenance rests, None where it does not. ``page_bytes``: stored bytes of the data
-    files that `pages_readable` draws; ``deep``: how it reads all of them, None for a sample.
+    Attributes:
+        rows: rows that a check of rows reads at most, apart from its first bucket.
+        keys: keys that are judged in each bucket.
+        vectors: deletion vectors that are read.
+        history: snapshots that are followed back.
+        level0_warn: level-0 files of one bucket from which on the check warns.
+        level0_critical: level-0 files of one bucket from which on the check is critical.
+        pile_warn: small files of one partition of an append table from which on the check warns.
+        pile_critical: small files of one partition of an append table from which on the check is critical.
+        many_files: files of a table that are too many if they are small on average.
+        bucket_bytes: largest allowed size of a bucket.
+        small_files: files of a partition that are too many if they are small on average.
+        ro_lag_ms: largest allowed age of rows that the read-optimized view does not show.
+        idle_ms: time for which work may be due while nothing runs.
+        paused: reason why maintenance is paused, None where it is not.
+        page_bytes: stored bytes of the data files that `pages_readable` samples.
+        deep: settings of a read of all data files, None for a sample.
     """
 
     rows: int = 2_000_000
@@ -90,10 +105,17 @@ class CheckLimits:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """The verdict of one check over one snapshot (None: nothing was committed).
+    """Result of one check over one snapshot.
 
-    ``text`` is one sentence; ``numbers`` say how much of how much was looked at; ``problems`` name the first 20 keys, files or buckets that
-    break the promise. ``warn``: a failure that asks for attention and not for a stop.
+    Attributes:
+        check: name of the check.
+        table: name of the table.
+        snapshot_id: the snapshot, None if the table has none.
+        passed: whether the promise holds.
+        text: result in one sentence.
+        numbers: counts of what was read, out of how much.
+        problems: the first 20 keys, files or buckets that break the promise.
+        warn: whether a failure is a warning that stops nothing.
     """
 
     check: str
@@ -111,7 +133,7 @@ class CheckReport:
         return "passed" if self.passed else "warning" if self.warn else "failed"
 
     def to_plain(self) -> dict[str, Any]:
-        """The report as plain values, for JSON."""
+        """Return the report as plain values for JSON."""
         return {
             "check": self.check,
             "table": self.table,
@@ -125,7 +147,15 @@ class CheckReport:
 
 @dataclass(frozen=True)
 class Question:
-    """A check being made: of which ``store`` and ``snapshot``, within which ``limits``; ``check`` is its name, ``warn`` how its failures count."""
+    """Input of a check.
+
+    Attributes:
+        check: name of the check.
+        store: the table.
+        snapshot: snapshot to check.
+        limits: thresholds and limits of reads.
+        warn: whether failures are warnings.
+    """
 
     check: str
     store: TableStore
@@ -135,31 +165,42 @@ class Question:
 
     @property
     def seed(self) -> int:
-        """64 bits, odd, the same for the same snapshot: whoever looks again looks at the same sample."""
-        said = f"{self.store.name} {self.snapshot.id} {self.snapshot.delta_manifest_list}"
-        return int.from_bytes(hashlib.sha256(said.encode()).digest()[:8]) | 1
+        """Odd number of 64 bits, the same for the same snapshot, so that repeated checks draw the same sample."""
+        identity = f"{self.store.name} {self.snapshot.id} {self.snapshot.delta_manifest_list}"
+        return int.from_bytes(hashlib.sha256(identity.encode()).digest()[:8]) | 1
 
     def passes(self, text: str, **numbers: float | str) -> CheckReport:
-        """The promise holds."""
+        """Return the report of a promise that holds.
+
+        Args:
+            text: result in one sentence.
+            numbers: counts for the report.
+        """
         return CheckReport(
-            self.check, self.store.name, self.snapshot.id, passed=True, text=text, numbers=_said(numbers)
+            self.check, self.store.name, self.snapshot.id, passed=True, text=text, numbers=_spell_names(numbers)
         )
 
     def fails(self, text: str, problems: Sequence[str] = (), **numbers: float | str) -> CheckReport:
-        """The promise is broken: ``text`` says how, ``problems`` where."""
+        """Return the report of a broken promise.
+
+        Args:
+            text: how it is broken, in one sentence.
+            problems: keys, files or buckets that break it; the first 20 are kept.
+            numbers: counts for the report.
+        """
         return CheckReport(
             self.check,
             self.store.name,
             self.snapshot.id,
             passed=False,
             text=text,
-            numbers=_said(numbers),
-            problems=tuple(problems[:_SHOWN]),
+            numbers=_spell_names(numbers),
+            problems=tuple(problems[:_MAX_PROBLEMS]),
             warn=self.warn,
         )
 
 
-def _said(numbers: Mapping[str, float | str]) -> dict[str, float | str]:
+def _spell_names(numbers: Mapping[str, float | str]) -> dict[str, float | str]:
     return {name.replace("_", " "): value for name, value in numbers.items()}
 
 

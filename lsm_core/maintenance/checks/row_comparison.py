@@ -1,4 +1,4 @@
-"""Rows that somebody read from a table, compared with those that readers must see, key by key."""
+"""Comparison of rows read from a table with those that readers must see, key by key."""
 
 from __future__ import annotations
 
@@ -21,38 +21,54 @@ from lsm_core.maintenance.reference.plain import plain_values
 from lsm_core.metadata.store import TableStore
 
 SHOWN_ROWS: Final = 20
-"""Differing rows that a comparison names."""
+"""Number of differing rows that a comparison names."""
 _KEYS_AT_ONCE: Final = 20_000
-_LONGEST_SHOWN: Final = 120
+_MAX_TEXT: Final = 120
 COUNT_COLUMN: Final = "(rows)"
 """Column of `repeated_keys` with the number of rows."""
 
 
 class ReadRows(Protocol):
-    """Rows that were read from a table, wherever they are.
+    """Rows read from a table, in any form.
 
     Attributes:
-        nan_is_null: columns whose source cannot tell null from NaN.
+        nan_is_null: columns whose source cannot distinguish null and NaN.
     """
 
     nan_is_null: Collection[str]
 
     def with_keys(self, keys: pa.Table, columns: Sequence[str]) -> pa.Table:
-        """Return ``columns`` of the rows that have one of these primary keys, typed as the table's columns."""
+        """Return ``columns`` of the rows that have one of these primary keys.
+
+        Args:
+            keys: primary keys.
+            columns: names of the columns.
+
+        Returns:
+            The rows, typed as the table's columns.
+        """
 
     def repeated_keys(self, limit: int) -> tuple[int, int, pa.Table]:
-        """Return the number of rows, the number of keys of several rows, and the first ``limit`` of these keys with the column `(rows)`."""
+        """Find the keys of several rows.
+
+        Args:
+            limit: number of keys to return.
+
+        Returns:
+            Number of rows, number of keys of several rows, and the first ``limit`` of these keys with the column
+                `(rows)`.
+        """
 
 
 @dataclass(frozen=True)
 class RowDifference:
-    """A row that is not what readers must see. Values are texts for people.
+    """Row that differs from the one that readers must see. Values are texts for people.
 
     Attributes:
         key: values of the primary key by column.
-        reason: what is wrong with it.
+        reason: kind of the difference.
         expected: values of the columns that differ, None where the key must not be seen.
-        observed: values of the same columns in the row that was read, None where there is none.
+        observed: values of the same columns in the row that was read, None where it is missing.
     """
 
     key: Mapping[str, str]
@@ -72,10 +88,10 @@ class RowDifference:
 
 @dataclass(frozen=True)
 class RowComparison:
-    """Outcome of comparing read rows with those that readers must see.
+    """Result of comparing read rows with those that readers must see.
 
     Attributes:
-        basis: what the expected rows were recomputed from, or why nothing is compared.
+        basis: source of the expected rows, or the reason why nothing is compared.
         compared: number of compared keys.
         differing: number of keys whose rows differ.
         differences: the first 20 of them.
@@ -93,34 +109,44 @@ class RowComparison:
 
 
 def compare_rows(store: TableStore, expected: ExpectedRows, rows: ReadRows) -> RowComparison:
-    """Compare ``rows`` with the expected ones; keys that these do not have are not judged.
+    """Compare rows with the expected ones. Rows of other keys are not judged.
 
     Memory is that of the sample of one bucket, or of 20,000 keys of small ones.
+
+    Args:
+        store: the table.
+        expected: rows that readers must see.
+        rows: rows that were read.
     """
     judge = _Judge(store, expected.columns, rows)
     compared = differing = 0
     differences: list[RowDifference] = []
-    for part in _gathered(expected):
-        found = judge.differences(part)
+    for part in _join_small_parts(expected):
+        part_differences = judge.differences(part)
         compared += len(part)
-        differing += len(found)
-        differences += found[: SHOWN_ROWS - len(differences)]
+        differing += len(part_differences)
+        differences += part_differences[: SHOWN_ROWS - len(differences)]
     return RowComparison(expected.basis, compared, differing, differences)
 
 
 def compare_keys(store: TableStore, rows: ReadRows) -> RowComparison:
-    """Return the primary keys of which ``rows`` has several rows; every row is looked at."""
+    """Return the primary keys with several rows; every row is read.
+
+    Args:
+        store: the table.
+        rows: rows that were read.
+    """
     schema = store.schema
     count, repeated, keys = rows.repeated_keys(SHOWN_ROWS)
     columns = _plain_rows(keys, schema.primary_keys)
-    found = [
+    differences = [
         RowDifference(_key_texts(schema, key), f"there are {number} rows with this key")
         for key, number in zip(columns, keys.column(COUNT_COLUMN).to_pylist(), strict=True)
     ]
-    return RowComparison("unique keys", count, repeated, found)
+    return RowComparison("unique keys", count, repeated, differences)
 
 
-def _gathered(expected: ExpectedRows) -> Iterator[dict[Any, ExpectedRow]]:
+def _join_small_parts(expected: ExpectedRows) -> Iterator[dict[Any, ExpectedRow]]:
     """Yield the expected rows of small buckets together: on Spark each comparison is a job."""
     gathered: dict[Any, ExpectedRow] = {}
     for part in expected.parts():
@@ -133,7 +159,7 @@ def _gathered(expected: ExpectedRows) -> Iterator[dict[Any, ExpectedRow]]:
 
 
 class _Judge:
-    """Compares rows of one table in the columns that are compared."""
+    """Comparison of one table's rows in the compared columns."""
 
     def __init__(self, store: TableStore, columns: Sequence[str], rows: ReadRows) -> None:
         self._schema, self._rows = store.schema, rows
@@ -143,40 +169,40 @@ class _Judge:
         self._lossy = [name in rows.nan_is_null for name in columns]
 
     def differences(self, expected: Mapping[Any, ExpectedRow]) -> list[RowDifference]:
-        """Return what is wrong with the rows of these keys, by ascending key."""
+        """Return the differences of these keys, by ascending key."""
         keys = self._schema.primary_keys
         wanted = pa.table(
             [_arrow(self._schema, name, [row.key[i] for row in expected.values()]) for i, name in enumerate(keys)],
             names=list(keys),
         )
         read = self._rows.with_keys(wanted, list(dict.fromkeys([*keys, *self._columns])))
-        found: dict[Any, list[Values]] = {}
+        rows_by_key: dict[Any, list[Values]] = {}
         for key, values in zip(_plain_rows(read, keys), _plain_rows(read, self._columns), strict=True):
-            found.setdefault(key_order(key), []).append(values)
-        compared = (self._difference(expected[order], found.get(order, [])) for order in sorted(expected))
+            rows_by_key.setdefault(key_order(key), []).append(values)
+        compared = (self._difference(expected[order], rows_by_key.get(order, [])) for order in sorted(expected))
         return [difference for difference in compared if difference is not None]
 
-    def _difference(self, expected: ExpectedRow, found: Sequence[Values]) -> RowDifference | None:
+    def _difference(self, expected: ExpectedRow, observed: Sequence[Values]) -> RowDifference | None:
         key = _key_texts(self._schema, expected.key)
         if expected.values is None:
-            if not found:
+            if not observed:
                 return None
             return RowDifference(
-                key, "the row should not be there", None, self._texts(found[0], range(len(self._columns)))
+                key, "the row should not be there", None, self._texts(observed[0], range(len(self._columns)))
             )
         values = tuple(
             None if lossy and isinstance(value, float) and value != value else value  # noqa: PLR0124  (only NaN)
             for value, lossy in zip(expected.values, self._lossy, strict=True)
         )
-        if not found:
+        if not observed:
             return RowDifference(key, "the row is missing", self._texts(values, range(len(values))), None)
-        if len(found) > 1:
-            return RowDifference(key, f"there are {len(found)} rows with this key")
-        places = self._answers.differing(self._places, values, found[0], expected.versions)
+        if len(observed) > 1:
+            return RowDifference(key, f"there are {len(observed)} rows with this key")
+        places = self._answers.differing(self._places, values, observed[0], expected.versions)
         if not places:
             return None
         at = [self._places.index(place) for place in places]
-        return RowDifference(key, "another value", self._texts(values, at), self._texts(found[0], at))
+        return RowDifference(key, "another value", self._texts(values, at), self._texts(observed[0], at))
 
     def _texts(self, values: Values, at: Collection[int]) -> dict[str, str]:
         return {self._columns[i]: _text(self._schema, self._columns[i], values[i]) for i in at}
@@ -202,21 +228,21 @@ def _arrow(schema: TableSchema, name: str, values: Sequence[Any]) -> pa.Array:
 
 
 def _text(schema: TableSchema, name: str, value: Any) -> str:
-    """Return a plain value as people read it, cut where it is long."""
+    """Return a plain value as text for people, cut where it is long."""
     kind = schema.arrow_schema.field(name).type
     if value is not None and pa.types.is_temporal(kind):
         value = _arrow(schema, name, [value]).cast(pa.string())[0].as_py()
     text = "null" if value is None else value.hex() if isinstance(value, bytes) else str(value)
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}... ({len(text):,} characters)"
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}... ({len(text):,} characters)"
 
 
 class ArrowRows:
-    """Rows that were read into an Arrow table.
+    """Rows in an Arrow table.
 
     Args:
         store: the table that they were read from.
-        rows: the rows; columns may be left out that are not compared.
-        nan_is_null: columns whose source cannot tell null from NaN.
+        rows: the rows; columns that are not compared may be missing.
+        nan_is_null: columns whose source cannot distinguish null and NaN.
     """
 
     def __init__(self, store: TableStore, rows: pa.Table, nan_is_null: Collection[str] = ()) -> None:
@@ -225,7 +251,11 @@ class ArrowRows:
         self._hashes: Any = None
 
     def with_keys(self, keys: pa.Table, columns: Sequence[str]) -> pa.Table:
-        """See ReadRows. Raises InvalidData for a column that the rows lack."""
+        """See ReadRows.
+
+        Raises:
+            InvalidData: the rows lack a column.
+        """
         require_columns(self._store, self._table.column_names, columns)
         if self._hashes is None:
             self._hashes = self._hash(self._table)
@@ -233,7 +263,11 @@ class ArrowRows:
         return self._table.select(list(columns)).take(arrow_array(candidates))
 
     def repeated_keys(self, limit: int) -> tuple[int, int, pa.Table]:
-        """See ReadRows. Raises InvalidData for a key column that the rows lack."""
+        """See ReadRows.
+
+        Raises:
+            InvalidData: the rows lack a key column.
+        """
         keys = list(self._store.schema.primary_keys)
         require_columns(self._store, self._table.column_names, keys)
         counted = self._table.select(keys).group_by(keys, use_threads=False).aggregate([([], "count_all")])
@@ -250,10 +284,19 @@ class ArrowRows:
         return np.asarray(hash_rows(columns, [schema.field(name).type for name in names]))
 
 
-def require_columns(store: TableStore, there: Collection[str], wanted: Sequence[str]) -> None:
-    """Raise InvalidData naming a column of ``wanted`` that the rows lack."""
+def require_columns(store: TableStore, present: Collection[str], wanted: Sequence[str]) -> None:
+    """Raise an error if a column is missing.
+
+    Args:
+        store: the table.
+        present: names of the columns that the rows have.
+        wanted: names of the columns that are needed.
+
+    Raises:
+        InvalidData: a column is missing; it names the column.
+    """
     for name in wanted:
-        if name not in there:
+        if name not in present:
             raise InvalidData(store.name, name, "the rows to compare lack this column: read all columns of the table")
 
 

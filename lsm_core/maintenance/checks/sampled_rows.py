@@ -1,4 +1,4 @@
-"""What readers see of the sampled keys of a table: few enough rows that all of their columns can be held."""
+"""Rows of the sampled keys as readers see them: few enough that all of their columns fit into memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.read import plan_scan, read_split
 from lsm_core.read.table_versions import resolve
 
-_MOST_BYTES: Final = 64 << 20
+_MAX_BYTES: Final = 64 << 20
 
 
 def question_at(store: TableStore, snapshot_id: int | None = None, *, rows: int, keys: int) -> Question:
@@ -26,11 +26,11 @@ def question_at(store: TableStore, snapshot_id: int | None = None, *, rows: int,
     Args:
         store: the table.
         snapshot_id: the snapshot, None for the newest one with the newest schema.
-        rows: number of rows that are looked at, apart from the first bucket.
-        keys: number of keys per bucket that are judged.
+        rows: number of rows to check, apart from the first bucket.
+        keys: number of keys per bucket to judge.
 
     Raises:
-        SnapshotNotFound: there is no such snapshot, or nothing was committed yet.
+        SnapshotNotFound: the snapshot does not exist, or the table has no snapshot yet.
     """
     limits = CheckLimits(rows=rows, keys=keys)
     if snapshot_id is not None:
@@ -44,17 +44,21 @@ def question_at(store: TableStore, snapshot_id: int | None = None, *, rows: int,
 
 
 def read_sampled_rows(question: Question) -> tuple[pa.Table, int]:
-    """Read the rows of sampled keys as any reader does: by a scan of the snapshot.
+    """Read the rows of the sampled keys by a scan of the snapshot, as any reader does.
+
+    Args:
+        question: store, snapshot and limits.
 
     Returns:
-        The rows with all columns, and the number of keys per bucket of which every row is there: that of the question's limits,
-        or fewer where rows are so wide that they would take more than 64 MiB.
+        The rows with all columns, and the number of keys per bucket whose rows are complete: that of the limits, or
+            fewer where the rows would take more than 64 MiB.
     """
     store, keys = question.store, question.limits.keys
     sample = draw_units(question)
     opened = {(partition, bucket): open_bucket(question, partition, bucket) for partition, bucket in sample.looked_at}
     names = list(store.schema.field_names)
-    partitions = [partition_values(store.schema, one) for one in sorted({place[0] for place in opened})]
+    binaries = sorted({binary for binary, _ in opened})
+    partitions = [partition_values(store.schema, binary) for binary in binaries]
     scan = plan_scan(
         store,
         snapshot_id=question.snapshot.id,
@@ -71,16 +75,16 @@ def read_sampled_rows(question: Question) -> tuple[pa.Table, int]:
             for batch in batches:
                 kept.append((bucket, _sampled(bucket, batch, keys)))
                 total += kept[-1][1].nbytes
-                while total > _MOST_BYTES and keys > 1:
+                while total > _MAX_BYTES and keys > 1:
                     keys //= 2
-                    kept = [(one, _sampled(one, rows, keys)) for one, rows in kept]
+                    kept = [(kept_bucket, _sampled(kept_bucket, rows, keys)) for kept_bucket, rows in kept]
                     total = sum(rows.nbytes for _, rows in kept)
     schema = pa.schema([store.schema.arrow_schema.field(name) for name in names])
     return pa.Table.from_batches([rows for _, rows in kept], schema=schema), keys
 
 
 def _sampled(bucket: SampledBucket, batch: pa.RecordBatch, keys: int) -> pa.RecordBatch:
-    """Return the rows of the bucket's sample of so many keys."""
+    """Return the rows of the bucket's sample of ``keys`` keys."""
     return chosen_rows(batch, pa.array(bucket.sample(keys).chosen(bucket.place.ranks(batch))))
 
 

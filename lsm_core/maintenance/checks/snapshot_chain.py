@@ -1,4 +1,4 @@
-"""snapshot_chain: everything that snapshots and tags name is there."""
+"""Check `snapshot_chain`: all files that snapshots and tags reference exist."""
 
 from __future__ import annotations
 
@@ -16,14 +16,18 @@ from lsm_core.metadata import manifests, snapshots, tags
 from lsm_core.metadata.indexes import index_file_path
 from lsm_core.metadata.store import TableStore
 
-_MOST_PROBLEMS = 100
-"""Past so many the rest is not looked for: the storage is not there, or the table is another's."""
+_MAX_PROBLEMS = 100
+"""Number of problems after which the check stops: the storage is unavailable, or the table is another one."""
 
 
 def snapshot_chain(question: Question) -> CheckReport:
-    """The verdict over all snapshots and tags. Memory is that of a manifest, its deletions, and the names in some folders.
+    """Check all snapshots and tags. Memory is that of one manifest, its deletions, and the file names of some folders.
 
-    Of each snapshot the manifests are read and its own files asked for; those that it took over are asked for once, with the oldest.
+    The manifests of each snapshot are read and the existence of its own files is checked. Files taken over from earlier
+    snapshots are checked once, with the oldest snapshot.
+
+    Args:
+        question: store, snapshot and limits of the check.
     """
     store, problems = question.store, []
     ids = snapshots.list_ids(store)
@@ -33,7 +37,7 @@ def snapshot_chain(question: Question) -> CheckReport:
     files = seen = 0
     previous: int | None = None
     for number in ids:
-        if len(problems) >= _MOST_PROBLEMS:
+        if len(problems) >= _MAX_PROBLEMS:
             break
         try:
             snapshot = snapshots.read(store, number)
@@ -43,27 +47,27 @@ def snapshot_chain(question: Question) -> CheckReport:
             problems.append(str(error))
             continue
         whole = previous is None or previous != number - 1
-        found = list(_inspect(store, f"snapshot {number}", snapshot, listed, whole=whole))
-        if found and not snapshots.exists(store, number):
+        parts = list(_inspect(store, f"snapshot {number}", snapshot, listed, whole=whole))
+        if parts and not snapshots.exists(store, number):
             continue  # expired while it was looked at
-        files += sum(count for count, _ in found)
-        problems += [text for _, text in found if text]
+        files += sum(count for count, _ in parts)
+        problems += [text for _, text in parts if text]
         previous, seen = number, seen + 1
     tagged = tags.list_names(store)
     for name in tagged:
-        if len(problems) >= _MOST_PROBLEMS:
+        if len(problems) >= _MAX_PROBLEMS:
             break
         try:
             tag = tags.read_tag(store, name)
             if tag.id in ids:
                 continue  # looked at as a snapshot
-            found = list(_inspect(store, f"tag {name}", tag, listed, whole=True))
+            parts = list(_inspect(store, f"tag {name}", tag, listed, whole=True))
         except SnapshotNotFound:
             continue
         except DredgeError as error:
-            found = [(0, f"tag {name}: {error}")]
-        files += sum(count for count, _ in found)
-        problems += [text for _, text in found if text]
+            parts = [(0, f"tag {name}: {error}")]
+        files += sum(count for count, _ in parts)
+        problems += [text for _, text in parts if text]
     numbers = {"snapshots": seen, "tags": len(tagged), "data_files": files}
     if problems:
         return question.fails(f"{len(problems)} breaks: {problems[0]}", problems, **numbers)
@@ -78,12 +82,13 @@ def _inspect(
     *,
     whole: bool,
 ) -> Iterator[tuple[int, str]]:
-    """How many data files were asked for, and what is wrong ("": nothing), part by part; ``whole``: also those that it took over.
+    """Yield the number of data files checked and a problem ("" for none), part by part.
 
-    Java's expiry takes the changelog of a snapshot that a tag keeps. A rollback to the tag makes it the oldest snapshot.
+    With ``whole`` the files taken over from earlier snapshots are checked too. Java's expiry deletes the changelog of a
+    snapshot that a tag keeps; a rollback to the tag makes it the oldest snapshot.
     """
     try:
-        parts = manifests.iter_live(store, snapshot) if whole else iter([_own(store, snapshot)])
+        parts = manifests.iter_live(store, snapshot) if whole else iter([_added_entries(store, snapshot)])
         for part in parts:
             yield part.num_rows, ""
             for row in missing_entries(store, part, listed):
@@ -107,20 +112,21 @@ def _inspect(
         yield 0, f"{holder}: {error}"
 
 
-def _own(store: TableStore, snapshot: Snapshot) -> pa.Table:
-    """Entries of the files that a snapshot added and still holds at its end."""
+def _added_entries(store: TableStore, snapshot: Snapshot) -> pa.Table:
+    """Return the entries of the files that a snapshot added and still holds."""
     delta = manifests.delta_entries(store, snapshot)
     new = added(delta)
-    gone = delta.filter(pc.equal(delta.column("kind"), 1))
-    if not gone.num_rows:
+    removed = delta.filter(pc.equal(delta.column("kind"), 1))
+    if not removed.num_rows:
         return new
-    # A file that changes its level is removed and added under one name; one that is added and removed is gone on purpose.
-    both = [
+    # A file that changes its level is removed and added under one name.
+    # A file that is added and then removed was deleted on purpose.
+    moved = [
         f"{name} {level}"
-        for name, level in zip(*(gone.column(c).to_pylist() for c in ("file_name", "level")), strict=True)
+        for name, level in zip(*(removed.column(c).to_pylist() for c in ("file_name", "level")), strict=True)
     ]
     keys = pc.binary_join_element_wise(new.column("file_name"), pc.cast(new.column("level"), pa.string()), " ")
-    return new.filter(pc.invert(pc.is_in(keys, pa.array(both, pa.string()))))
+    return new.filter(pc.invert(pc.is_in(keys, pa.array(moved, pa.string()))))
 
 
 __all__ = ["snapshot_chain"]

@@ -1,6 +1,7 @@
-"""pages_readable: data files of the newest snapshot are decoded page by page, a sample within a budget of bytes or every one of them.
+"""Check `pages_readable`: data files of the newest snapshot are decoded page by page, a sample or every one of them.
 
-Parquet pages carry checksums, which the decoder compares. ORC and Avro files are decoded whole, which finds what their format can.
+Parquet pages carry checksums, which the decoder compares. ORC and Avro files are decoded whole, which finds the damage
+that their formats can detect.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from lsm_core.progress import advance, stage
 _LOG: Final = logging.getLogger(__name__)
 _COLUMNS: Final = ("partition", "bucket", "file_name", "file_size", "row_count", "external_path")
 FILES_TO_READ: Final = pa.schema([ENTRY_SCHEMA.field(name) for name in _COLUMNS])
-"""Columns of the data files that a page reader gets."""
+"""Columns of the data files that a page reader receives."""
 _ROUND_FILES: Final = 10_000
-"""A pass keeps its position after so many files at the latest."""
+"""Number of files after which a pass saves its position at the latest."""
 _BATCH_ROWS: Final = 16_384
-_MOST_DAMAGED: Final = 1_000
-"""Names of damaged files that a pass remembers, to read them again when it is resumed."""
-_MOST_PROGRESS_BYTES: Final = 1 << 20
+_MAX_DAMAGED: Final = 1_000
+"""Number of damaged files whose names a pass keeps, to read them again when it is resumed."""
+_MAX_PROGRESS_BYTES: Final = 1 << 20
 _DAY_MS: Final = 24 * 60 * 60 * 1000
 
 
@@ -58,7 +59,7 @@ class _Progress:
 
 
 def pages_readable(question: Question) -> CheckReport:
-    """Return the verdict over a sample of the data files, or over all of them where the limits ask for a deep read.
+    """Check a sample of the data files, or all of them where the limits ask for a deep read.
 
     Args:
         question: store, snapshot and limits; `limits.page_bytes` bounds a sample, `limits.deep` asks for all files.
@@ -67,7 +68,7 @@ def pages_readable(question: Question) -> CheckReport:
         The report. A damaged file is a problem that names the file.
     """
     deep = question.limits.deep
-    return _sampled(question) if deep is None else _deep(question, deep)
+    return _read_sample(question) if deep is None else _read_all(question, deep)
 
 
 def read_pages(store: TableStore, files: pa.Table) -> list[PageProblem]:
@@ -91,7 +92,7 @@ def read_pages(store: TableStore, files: pa.Table) -> list[PageProblem]:
 
 
 def _read_file(store: TableStore, file: dict[str, Any]) -> PageProblem | None:
-    """Decode every page of one file; None where all can be read."""
+    """Decode every page of one file and return the problem, or None."""
     name = file["file_name"]
     try:
         path = store.data_path(file["partition"], file["bucket"], name, file["external_path"])
@@ -111,8 +112,8 @@ def _read_file(store: TableStore, file: dict[str, Any]) -> PageProblem | None:
 # -- a sample ----------------------------------------------------------------------------------------------------------
 
 
-def _sampled(question: Question) -> CheckReport:
-    """Read files drawn by snapshot and day: the first whatever its size, others while they fit into the budget."""
+def _read_sample(question: Question) -> CheckReport:
+    """Read files drawn by snapshot and day: the first of any size, further ones while they fit into the budget."""
     store = question.store
     sizes = np.concatenate(
         [np.empty(0, np.int64), *(numpy_array(part.column("file_size").combine_chunks()) for part in _live(question))]
@@ -132,16 +133,16 @@ def _sampled(question: Question) -> CheckReport:
 def _draw(sizes: np.ndarray[Any, Any], budget: int, seed: int) -> np.ndarray[Any, Any]:
     """Return the places of a sample of files, in rising order."""
     order = np.random.default_rng(seed).permutation(len(sizes))
-    taken = np.cumsum(sizes[order]) <= budget
-    taken[:1] = True
-    return np.sort(order[taken])
+    in_budget = np.cumsum(sizes[order]) <= budget
+    in_budget[:1] = True
+    return np.sort(order[in_budget])
 
 
 # -- all files ---------------------------------------------------------------------------------------------------------
 
 
-def _deep(question: Question, deep: DeepRead) -> CheckReport:
-    """Read files in the order of their names from where the last call stopped, and keep the position after each round."""
+def _read_all(question: Question, deep: DeepRead) -> CheckReport:
+    """Read files in the order of their names from the saved position, and save the position after each round."""
     store, reader = question.store, deep.reader or read_pages
     path = progress_path(store)
     progress = _load(store, path)
@@ -163,7 +164,7 @@ def _deep(question: Question, deep: DeepRead) -> CheckReport:
             pc.max(files.column("file_name")).as_py() or progress.position,
             progress.files + files.num_rows,
             progress.bytes + size,
-            (*progress.damaged, *damaged)[:_MOST_DAMAGED],
+            (*progress.damaged, *damaged)[:_MAX_DAMAGED],
             progress.unread + len(round_problems) - len(damaged),
         )
         more = window.more or later.num_rows > 0
@@ -184,11 +185,11 @@ def _deep(question: Question, deep: DeepRead) -> CheckReport:
 
 @dataclass(frozen=True)
 class _Window:
-    """The next files of a pass, which one look at all live files finds for several rounds.
+    """Next files of a pass, collected for several rounds by one scan of all live files.
 
     Attributes:
         files: files that are not read yet, in the order of their names (`FILES_TO_READ`).
-        repeated: files to read again with the next round, wherever their names are.
+        repeated: files to read again with the next round, whatever their names.
         live: number of live files of the snapshot.
         more: whether live files remain after these.
     """
@@ -222,20 +223,20 @@ def _first(files: pa.Table) -> pa.Table:
 
 
 def _split(files: pa.Table, most: int) -> tuple[pa.Table, pa.Table]:
-    """Split files in the order of their names behind the first ``most`` bytes, but at least behind one file: each call makes progress."""
+    """Split files behind the first ``most`` bytes, but at least behind one file, so that each call makes progress."""
     sizes = numpy_array(files.column("file_size").combine_chunks())
     count = max(1, int(np.searchsorted(np.cumsum(sizes), most, side="right")))
     return (files, files.slice(files.num_rows)) if count >= files.num_rows else _split_at(files, count)
 
 
 def _split_at(files: pa.Table, count: int) -> tuple[pa.Table, pa.Table]:
-    """Split files in the order of their names behind ``count`` of them; those of one name stay together, since a position is a name."""
+    """Split files behind ``count`` of them; files of one name stay together, since a position is a name."""
     names = files.column("file_name")
     count = pc.sum(pc.less_equal(names, names[count - 1])).as_py()
     return files.slice(0, count), files.slice(count)
 
 
-# -- what both share ---------------------------------------------------------------------------------------------------
+# -- shared helpers ----------------------------------------------------------------------------------------------------
 
 
 def _live(question: Question) -> Iterator[pa.Table]:
@@ -244,7 +245,7 @@ def _live(question: Question) -> Iterator[pa.Table]:
 
 
 def _still_live(store: TableStore, question: Question, problems: list[PageProblem]) -> list[PageProblem]:
-    """Return the problems without those of files that a commit removed since: such a file may be deleted at any time."""
+    """Return the problems of files that are still live: a file removed by a later commit may be deleted at any time."""
     latest = snapshots.latest(store) if problems else None
     if latest is None or latest.id == question.snapshot.id:
         return problems
@@ -277,14 +278,18 @@ def _report(question: Question, progress: _Progress, problems: list[PageProblem]
 
 
 def progress_path(store: TableStore) -> str:
-    """Return the path of the position of an unfinished pass over the table's (or branch's) files."""
+    """Return the path of the saved position of an unfinished pass over the files of a table or branch.
+
+    Args:
+        store: the table or branch.
+    """
     return f"{store.root}/dredge/deep-check/{store.branch or 'main'}.json"
 
 
 def _load(store: TableStore, path: str) -> _Progress:
-    """Return the position of an unfinished pass; one that is missing or cannot be read starts a new pass."""
+    """Return the saved position; if it is missing or unreadable, a new pass starts."""
     try:
-        if not store.file_io.exists(path) or store.file_io.size(path) > _MOST_PROGRESS_BYTES:
+        if not store.file_io.exists(path) or store.file_io.size(path) > _MAX_PROGRESS_BYTES:
             return _Progress()
         value = ObjectReader(parse_object(store.file_io.read_bytes(path), path), path)
         counts = (value.integer("files"), value.integer("bytes"), value.integer("unread"))
@@ -297,7 +302,7 @@ def _load(store: TableStore, path: str) -> _Progress:
 
 
 def _save(store: TableStore, path: str, progress: _Progress) -> str:
-    """Keep the position; a warehouse that cannot be written to is checked all the same. Returns what the report adds."""
+    """Save the position and return a note for the report; a read-only warehouse is checked all the same."""
     value = {
         "position": progress.position,
         "files": progress.files,
@@ -313,7 +318,7 @@ def _save(store: TableStore, path: str, progress: _Progress) -> str:
 
 
 def _forget(store: TableStore, path: str) -> str:
-    """Remove the position at the end of a pass. Returns what the report adds."""
+    """Remove the position at the end of a pass and return a note for the report."""
     try:
         if store.file_io.exists(path):
             store.delete(path)

@@ -1,4 +1,4 @@
-"""tree_is_valid: the invariants of every bucket's tree, from manifest entries alone."""
+"""Check `tree_is_valid`: the invariants of every bucket's tree, from manifest entries alone."""
 
 from __future__ import annotations
 
@@ -15,29 +15,46 @@ from lsm_core.tree import find_violations
 
 @dataclass(frozen=True)
 class BrokenInvariant:
-    """One broken invariant in words, the bucket's name among them, and the partition's path ("": a table without partitions)."""
+    """Broken invariant of a bucket.
+
+    Attributes:
+        partition: path of the partition ("" for a table without partitions).
+        text: description, which names the bucket.
+    """
 
     partition: str
     text: str
 
     def __str__(self) -> str:
-        """The words."""
+        """Return the description."""
         return self.text
 
 
 def tree_is_valid(question: Question) -> CheckReport:
-    """The verdict over all buckets."""
+    """Check the trees of all buckets.
+
+    Args:
+        question: store, snapshot and limits of the check.
+    """
     buckets, files, broken = inspect_tree(question.store)
     if broken:
         text = f"{len(broken)} broken invariants: {broken[0]}"
-        return question.fails(text, [str(one) for one in broken], files=files, buckets=buckets)
-    return question.passes(f"{files} files in {buckets} buckets lie as they should", files=files, buckets=buckets)
+        return question.fails(text, [str(invariant) for invariant in broken], files=files, buckets=buckets)
+    return question.passes(f"{files} files in {buckets} buckets form a valid tree", files=files, buckets=buckets)
 
 
 def inspect_tree(store: TableStore, partition: str | None = None) -> tuple[int, int, list[BrokenInvariant]]:
-    """Return how many buckets and files of the newest snapshot were looked at, and every broken invariant.
+    """Check the trees of the newest snapshot.
 
-    ``partition``: Paimon's path of the only one to look at, None: all. Raises CorruptFile.
+    Args:
+        store: the table.
+        partition: Paimon's path of the only partition to check, None for all.
+
+    Returns:
+        Number of checked buckets, number of their files, and every broken invariant.
+
+    Raises:
+        CorruptFile: a manifest cannot be read.
     """
     latest = snapshots.latest(store)
     if latest is None:
@@ -51,8 +68,8 @@ def inspect_tree(store: TableStore, partition: str | None = None) -> tuple[int, 
         buckets, files = buckets + 1, files + entries.num_rows
         if store.schema.primary_keys:
             where = bucket_name(text, bucket)
-            found = find_violations(tree_files(store, entries))
-            broken += [BrokenInvariant(text, f"{where}: {violation.message}") for violation in found]
+            violations = find_violations(tree_files(store, entries))
+            broken += [BrokenInvariant(text, f"{where}: {violation.message}") for violation in violations]
     return buckets, files, broken
 
 

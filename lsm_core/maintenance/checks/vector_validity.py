@@ -1,4 +1,4 @@
-"""deletion_vectors_valid: every deletion vector of the newest snapshot, or a sample of them, read and held against its data file."""
+"""Check `deletion_vectors_valid`: deletion vectors of the newest snapshot, or a sample, fit their data files."""
 
 from __future__ import annotations
 
@@ -16,14 +16,18 @@ from lsm_core.metadata.indexes import deletion_vectors, read_vector, require_in_
 
 
 def deletion_vectors_valid(question: Question) -> CheckReport:
-    """The verdict: positions in range, as many as recorded, the file live and in the bucket that the vector is listed for.
+    """Check that positions are in range and as many as recorded, and that the file is live in the vector's bucket.
 
-    Vectors of files that are gone are counted and no failure: Java leaves some behind, and nobody reads them.
+    Vectors of files that are no longer live are counted and are no failure: Java leaves some behind, and no reader
+    opens them.
+
+    Args:
+        question: store, snapshot and limits; `limits.vectors` bounds the sample.
     """
     store, snapshot = question.store, question.snapshot
     columns = ["partition", "bucket", "file_name", "row_count"]
     vectors = deletion_vectors(store, snapshot)
-    places = [(place, name, one) for place, files in vectors.items() for name, one in files.items()]
+    places = [(place, name, vector) for place, files in vectors.items() for name, vector in files.items()]
     names = pa.array([name for _, name, _ in places], pa.string())
     parts = [
         part.filter(pc.is_in(part.column("file_name"), names)).select(columns)
@@ -38,13 +42,13 @@ def deletion_vectors_valid(question: Question) -> CheckReport:
     rows = dict(zip(*(live.column(name).to_pylist() for name in ("file_name", "row_count")), strict=True))
     stale = sum(name not in rows for _, name, _ in places)
     chosen = sorted(
-        (one for one in places if one[1] in rows),
-        key=lambda one: hashlib.sha256(f"{question.seed} {one[1]}".encode()).digest(),
+        (place for place in places if place[1] in rows),
+        key=lambda place: hashlib.sha256(f"{question.seed} {place[1]}".encode()).digest(),
     )[: question.limits.vectors]
     marked = 0
-    for (partition, bucket), name, one in chosen:
+    for (partition, bucket), name, vector in chosen:
         try:
-            marked += read_vector(store, one, rows[name]).cardinality
+            marked += read_vector(store, vector, rows[name]).cardinality
         except CorruptFile as error:
             where = bucket_name(partition_text(store.schema, partition, store.options), bucket)
             problems.append(f"{where}: vector of {name}: {error}")

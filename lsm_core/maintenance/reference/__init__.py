@@ -1,4 +1,7 @@
-"""The judge of merging: one row at a time in plain Python, written from the specification and sharing no code with `merge`."""
+"""Reference implementation of merging: one row at a time in plain Python.
+
+It is written from the specification and shares no code with `merge`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""aggregation as semantics.md 3.4 tells it: every column has a function, which takes one version after another."""
+"""Reference merge of `aggregation` (semantics.md 3.4): each column has a function that folds its versions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ from lsm_core.maintenance.reference.versions import DELETE, INSERT, Row
 
 
 def function_name(schema: TableSchema, options: Mapping[str, str], column: str) -> str:
-    """Which function a column has."""
+    """Return the name of a column's aggregate function.
+
+    Args:
+        schema: schema of the table.
+        options: table options as they are stored.
+        column: name of the column.
+    """
     if column in [name.strip() for name in options.get("sequence.field", "").split(",")]:
         return "last_value"
     if column in schema.primary_keys:
@@ -21,7 +27,7 @@ def function_name(schema: TableSchema, options: Mapping[str, str], column: str) 
 
 
 class AggregationMerge:
-    """The merge of one key."""
+    """Merge of the versions of one key."""
 
     def __init__(self, schema: TableSchema, options: Mapping[str, str]) -> None:
         self._functions: list[Function] = [
@@ -34,7 +40,7 @@ class AggregationMerge:
         self._deleted = False
 
     def add(self, row: Row) -> None:
-        """Give one version."""
+        """Apply one version."""
         self._sequence = row.sequence
         self._deleted = self._remove_on_delete and row.kind == DELETE
         if self._deleted:
@@ -45,5 +51,5 @@ class AggregationMerge:
             self._row[i] = step(self._row[i], row.values[i])
 
     def result(self) -> tuple[int, int, list[Any]]:
-        """Sequence number, kind and values."""
+        """Return sequence number, kind and values."""
         return self._sequence, DELETE if self._deleted else INSERT, self._row

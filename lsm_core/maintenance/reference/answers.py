@@ -1,7 +1,8 @@
-"""When an answer of the kernels is the one that the reference gives: exactly, but for what the specification leaves open.
+"""Comparison of merged rows of the kernels with those of the reference.
 
-Open are the order of sets (collect with `distinct`, nested tables with a key), the bytes of equal bitmaps and sketches, and
-the last bits of sums and products of floats, which depend on the order of adding.
+They must be equal, except where the specification leaves the answer open: the order of sets (collect with `distinct`,
+nested tables with a key), the bytes of equal bitmaps and sketches, and the last bits of sums and products of floats,
+which depend on the order of adding.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Form = Callable[[Any], Any]
 
 
 class Answers:
-    """Compares results of one table's merges."""
+    """Comparison of merge results of one table."""
 
     def __init__(self, schema: TableSchema, options: Mapping[str, str]) -> None:
         self._forms: list[Form] = []
@@ -38,25 +39,31 @@ class Answers:
             if name in {"sum", "product"} and field.type.root in _EPSILON:
                 self._roundings[i] = _EPSILON[field.type.root]
 
-    def same(self, wanted: Row, found: Row, inputs: Sequence[Row] = ()) -> bool:
-        """Whether two results are one. ``inputs``: the versions that were merged; with them sums of floats may differ a little."""
-        if (wanted.sequence, wanted.kind) != (found.sequence, found.kind):
+    def same(self, wanted: Row, actual: Row, inputs: Sequence[Row] = ()) -> bool:
+        """Return whether two merged rows are equal.
+
+        Args:
+            wanted: row of the reference.
+            actual: row to compare with it.
+            inputs: the merged versions; with them sums of floats may differ in their last bits.
+        """
+        if (wanted.sequence, wanted.kind) != (actual.sequence, actual.kind):
             return False
-        pairs = zip(wanted.values, found.values, strict=True)
+        pairs = zip(wanted.values, actual.values, strict=True)
         return all(self._same_value(i, mine, theirs, inputs) for i, (mine, theirs) in enumerate(pairs))
 
     def differing(
-        self, places: Sequence[int], wanted: Sequence[Any], found: Sequence[Any], inputs: Sequence[Row] = ()
+        self, places: Sequence[int], wanted: Sequence[Any], actual: Sequence[Any], inputs: Sequence[Row] = ()
     ) -> list[int]:
         """Return the places of columns in which two rows differ.
 
         Args:
             places: places of the rows' columns among those of the table.
             wanted: values of these columns.
-            found: the values to compare them with.
-            inputs: the versions that were merged; with them sums of floats may differ a little.
+            actual: the values to compare them with.
+            inputs: the merged versions; with them sums of floats may differ in their last bits.
         """
-        pairs = zip(places, wanted, found, strict=True)
+        pairs = zip(places, wanted, actual, strict=True)
         return [i for i, mine, theirs in pairs if not self._same_value(i, mine, theirs, inputs)]
 
     def _same_value(self, i: int, mine: Any, theirs: Any, inputs: Sequence[Row]) -> bool:
@@ -72,7 +79,7 @@ class Answers:
 
 
 def _form(field: DataField, function: str, options: Mapping[str, str]) -> Form:
-    """What of a value must be equal."""
+    """Return the function that maps a value to the part that must be equal."""
     if function == "rbm32":
         return lambda data: tuple(BitMap.deserialize(data))
     if function == "rbm64":
@@ -88,5 +95,5 @@ def _form(field: DataField, function: str, options: Mapping[str, str]) -> Form:
 
 
 def _counted(values: Any) -> Any:
-    """A list without its order."""
+    """Return a list as a multiset, so that its order does not count."""
     return frozenset(Counter(same(value) for value in values).items()) if isinstance(values, list) else same(values)

@@ -1,4 +1,4 @@
-"""What a compaction that looks up, or tells changes, makes of each key and tells of it: one key at a time, as semantics.md 5 says."""
+"""Reference for compactions with lookup or changelog (semantics.md 5): row and changes of one key at a time."""
 
 from __future__ import annotations
 
@@ -20,16 +20,21 @@ from lsm_core.maintenance.reference.versions import (
 )
 
 LOOKED_UP: Final = 1 << 20
-"""The level that rows of the levels above a compaction's output are given."""
+"""Level that is given to rows of the levels above a compaction's output."""
 Key = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What the outcome is compared with: the row of level ``top``, or (None) the row of the lowest level above 0, looked up if need be.
+    """Rules for the changes of a compaction.
 
-    ``compared``: places of the columns that must differ for an update to be told; None: every update is. ``lone_as_is``: a key's only
-    version comes out as it is stored, as where nothing comes up from level 0 and nobody looks up.
+    Attributes:
+        top: level whose row is compared with the result. None: the row of the lowest level above 0, looked up where
+            needed.
+        compared: places of the columns of which one must differ for an update to be emitted; None: every update is
+            emitted.
+        lone_as_is: whether the only version of a key stays as it is stored, as where no row comes from level 0 and no
+            lookup runs.
     """
 
     top: int | None
@@ -37,10 +42,21 @@ class Comparison:
     lone_as_is: bool = False
 
 
-def merge_and_tell(
+def merge_with_changes(
     rows: Iterable[Row], schema: TableSchema, options: Mapping[str, str], drop_delete: bool, comparison: Comparison
 ) -> tuple[dict[Key, Row | None], dict[Key, list[Row]]]:
-    """For every key its row (None: nothing is left of it), and the changes told of it, in order."""
+    """Merge rows by key and compute the changes that the compaction emits.
+
+    Args:
+        rows: versions of all keys, in any order.
+        schema: schema of the table.
+        options: table options as they are stored.
+        drop_delete: whether keys whose result is a retract have no row.
+        comparison: rules for the changes.
+
+    Returns:
+        By key, the merged row (None: no row is left) and the emitted changes in order.
+    """
     engine = Engine(schema, options)
     groups: dict[Key, list[Row]] = {}
     for row in rows:
@@ -50,15 +66,15 @@ def merge_and_tell(
     for key, group in groups.items():
         versions = in_merge_order(group, is_descending(options))
         if engine.name == "first-row":
-            result, told = _first(engine, versions)
+            result, emitted = _first(engine, versions)
         elif comparison.top is None:
-            result, told = _looked_up(engine, versions, comparison)
+            result, emitted = _looked_up(engine, versions, comparison)
         else:
             result = engine.result(versions)
             top = next((row for row in versions if row.level == comparison.top), None)
-            told = [] if top is not None and len(versions) == 1 else _between(top, result, comparison)
+            emitted = [] if top is not None and len(versions) == 1 else _between(top, result, comparison)
         outcomes[key] = None if result is None or (drop_delete and result.retracts) else result
-        changes[key] = told
+        changes[key] = emitted
     return outcomes, changes
 
 
@@ -94,4 +110,4 @@ def _between(before: Row | None, after: Row | None, comparison: Comparison) -> l
     return [was._replace(kind=UPDATE_BEFORE), after._replace(kind=UPDATE_AFTER)]
 
 
-__all__ = ["LOOKED_UP", "Comparison", "merge_and_tell"]
+__all__ = ["LOOKED_UP", "Comparison", "merge_with_changes"]

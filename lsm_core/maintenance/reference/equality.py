@@ -1,4 +1,4 @@
-"""When two plain values are the same, as Java says: one NaN, two zeros, maps without order."""
+"""Equality of plain values by Java's rules: one NaN, two zeros, maps without order."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 
 class Entries(list[tuple[Any, Any]]):
-    """The entries of a MAP or MULTISET; a plain list is an ARRAY, a tuple a ROW."""
+    """Entries of a MAP or MULTISET; a plain list is an ARRAY, a tuple a ROW."""
 
 
 def same(value: Any) -> Any:
-    """A hashable value that is equal for equal values of one type."""
+    """Return a hashable value that is equal for equal values of one type."""
     if isinstance(value, float):
         return ("float", "NaN") if math.isnan(value) else ("float", value, math.copysign(1.0, value))
     if isinstance(value, Entries):
@@ -25,8 +25,8 @@ def same(value: Any) -> Any:
 
 
 def distinct(values: Iterable[Any]) -> list[Any]:
-    """The first of each of equal values, in their order."""
-    found: dict[Any, Any] = {}
+    """Return the first of each group of equal values, in their order."""
+    first_by_value: dict[Any, Any] = {}
     for value in values:
-        found.setdefault(same(value), value)
-    return list(found.values())
+        first_by_value.setdefault(same(value), value)
+    return list(first_by_value.values())

@@ -1,4 +1,4 @@
-"""Record-level expiry as semantics.md 4.4 tells it: rows whose time is over are not there when the others are merged."""
+"""Reference for record-level expiry (semantics.md 4.4): expired rows take no part in merging."""
 
 from __future__ import annotations
 
@@ -13,15 +13,19 @@ _MILLISECONDS_FROM = 10**12
 
 
 def living(rows: Iterable[Row], schema: TableSchema, options: Mapping[str, str], now_ms: int) -> list[Row]:
-    """The rows that have not expired at ``now_ms`` (epoch ms), all without `record-level.expire-time`. A null time never expires.
+    """Return the rows that have not expired.
 
-    ``values`` hold all columns of ``schema``, timestamps as their number of units.
+    Args:
+        rows: versions whose ``values`` hold all columns of ``schema``, timestamps as their number of units.
+        schema: schema of the table.
+        options: table options; without `record-level.expire-time` no row expires.
+        now_ms: time of the check (epoch ms). A row whose time is null never expires.
     """
-    typed = TableOptions(options, stored=True)
-    duration = typed.get("record-level.expire-time")
+    table_options = TableOptions(options, stored=True)
+    duration = table_options.get("record-level.expire-time")
     if duration is None:
         return list(rows)
-    name = str(typed.get("record-level.time-field"))
+    name = str(table_options.get("record-level.time-field"))
     place, kind = schema.field_names.index(name), schema.field(name).type
     lifetime, now = int(duration) // 1000, now_ms // 1000
 

@@ -1,4 +1,4 @@
-"""What every key becomes: its versions sorted, given one after another to the table's merge engine."""
+"""Reference merge of all keys: the table's merge engine applies the sorted versions of each key."""
 
 from __future__ import annotations
 
@@ -23,11 +23,17 @@ _IGNORE_DELETE = (
 def merge_rows(
     rows: Iterable[Row], schema: TableSchema, options: Mapping[str, str], drop_delete: bool = False
 ) -> list[Row]:
-    """What is left of ``rows``, by ascending key: at most one version a key, no retracts if ``drop_delete``.
+    """Merge rows of any keys and return at most one row per key, by ascending key.
 
-    ``rows`` may come in any order; of versions equal in everything the later given wins. Engines that build rows need all
-    columns of ``schema`` in ``values``, in its order and as plain values. Raises UnsupportedFeature for an unknown merge
-    engine, and what the engine raises.
+    Args:
+        rows: versions in any order; of versions equal in everything the later one wins. Engines that build rows need
+            all columns of ``schema`` in ``values``, in its order and as plain values.
+        schema: schema of the table.
+        options: table options as they are stored.
+        drop_delete: drop keys whose result is a retract.
+
+    Raises:
+        UnsupportedFeature: the merge engine is unknown. Errors of the engine pass through.
     """
     outcomes = merge_by_key(rows, schema, options, drop_delete)
     return [row for key in sorted(outcomes) if (row := outcomes[key]) is not None]
@@ -36,7 +42,17 @@ def merge_rows(
 def merge_by_key(
     rows: Iterable[Row], schema: TableSchema, options: Mapping[str, str], drop_delete: bool = False
 ) -> dict[tuple[Any, ...], Row | None]:
-    """As :func:`merge_rows`, for every key (as :func:`key_order` puts it): its row, None if nothing is left of it."""
+    """Merge rows as :func:`merge_rows` does and return the result of every key.
+
+    Args:
+        rows: versions in any order.
+        schema: schema of the table.
+        options: table options as they are stored.
+        drop_delete: treat retracts as no row.
+
+    Returns:
+        The row by :func:`key_order` of its key; None where no row is left.
+    """
     engine = Engine(schema, options)
     descending = is_descending(options)
     groups: dict[tuple[Any, ...], list[Row]] = {}
@@ -52,9 +68,15 @@ def merge_by_key(
 def merge_versions(
     schema: TableSchema, options: Mapping[str, str], versions: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any] | None:
-    """Merge the versions of one key, given in merge order as ``{"_SEQUENCE_NUMBER", "_VALUE_KIND", columns...}``; None: no row.
+    """Merge the versions of one key; a lone version is returned unchanged.
 
-    A lone version comes out as it is.
+    Args:
+        schema: schema of the table.
+        options: table options as they are stored.
+        versions: rows ``{"_SEQUENCE_NUMBER", "_VALUE_KIND", columns...}`` in merge order.
+
+    Returns:
+        The merged row in the same form, or None if no row is left.
     """
     names = schema.field_names
     rows = [
@@ -72,17 +94,25 @@ def merge_versions(
 
 
 def builds_rows(options: Mapping[str, str]) -> bool:
-    """Whether the merge engine makes rows of its own; else every answer is one of the versions."""
+    """Return whether the merge engine builds new rows; otherwise every result is one of the versions.
+
+    Args:
+        options: table options as they are stored.
+    """
     return options.get("merge-engine", "deduplicate").lower() in {"partial-update", "aggregation"}
 
 
 def is_descending(options: Mapping[str, str]) -> bool:
-    """Whether the smallest `sequence.field` is the newest."""
+    """Return whether the smallest `sequence.field` is the newest.
+
+    Args:
+        options: table options as they are stored.
+    """
     return options.get("sequence.field.sort-order", "ascending").lower() == "descending"
 
 
 class Engine:
-    """One table's merge engine."""
+    """Merge engine of one table."""
 
     def __init__(self, schema: TableSchema, options: Mapping[str, str]) -> None:
         self.name = options.get("merge-engine", "deduplicate").lower()
@@ -95,7 +125,13 @@ class Engine:
         self._ordering = [schema.field_names.index(name) for name in ordering if name in schema.field_names]
 
     def result(self, versions: Sequence[Row], *, asks_alone: bool = False) -> Row | None:
-        """The result of one key's versions. A lone version comes out as it is, deletes too, unless the engine is asked about it."""
+        """Return the merged row of one key, or None.
+
+        Args:
+            versions: versions of the key in merge order.
+            asks_alone: run the engine on a lone version too; otherwise it is returned unchanged, also if it is a
+                delete.
+        """
         if len(versions) == 1 and not asks_alone:
             return versions[0]
         if self.name == "deduplicate":

@@ -1,4 +1,4 @@
-"""partial-update as semantics.md 3.3 tells it: one row, changed by one version after another, column by column."""
+"""Reference merge of `partial-update` (semantics.md 3.3): one row, changed version by version, column by column."""
 
 from __future__ import annotations
 
@@ -16,20 +16,25 @@ _PREFIX, _SUFFIX = "fields.", ".sequence-group"
 
 @dataclass(frozen=True)
 class Group:
-    """A sequence group: columns by number."""
+    """Sequence group; columns by number."""
 
     ordering: tuple[int, ...]
     protected: tuple[int, ...]
 
 
 def groups_of(schema: TableSchema, options: Mapping[str, str]) -> list[Group]:
-    """`fields.<g1>[,<g2>...].sequence-group` = `c1,c2...`."""
-    found = []
+    """Return the sequence groups of `fields.<g1>[,<g2>...].sequence-group` = `c1,c2...`.
+
+    Args:
+        schema: schema of the table.
+        options: table options as they are stored.
+    """
+    groups = []
     for key, value in options.items():
         if key.startswith(_PREFIX) and key.endswith(_SUFFIX):
             ordering = key[len(_PREFIX) : -len(_SUFFIX)].split(",")
-            found.append(Group(_numbers(schema, ordering), _numbers(schema, value.split(","))))
-    return found
+            groups.append(Group(_numbers(schema, ordering), _numbers(schema, value.split(","))))
+    return groups
 
 
 def _numbers(schema: TableSchema, names: list[str]) -> tuple[int, ...]:
@@ -37,13 +42,13 @@ def _numbers(schema: TableSchema, names: list[str]) -> tuple[int, ...]:
 
 
 class PartialUpdateMerge:
-    """The merge of one key."""
+    """Merge of the versions of one key."""
 
     def __init__(self, schema: TableSchema, options: Mapping[str, str], ignore_delete: bool) -> None:
         self._schema, self._ignore_delete = schema, ignore_delete
         self._groups = groups_of(schema, options)
         self._group_of = {i: group for group in self._groups for i in (*group.ordering, *group.protected)}
-        # of protected columns; outside of groups there is only last_non_null_value, which is what happens anyway
+        # Protected columns only: outside of groups last_non_null_value is the only function, and the default.
         self._functions: dict[int, Function] = {}
         for i, field in enumerate(schema.fields):
             name = options.get(f"fields.{field.name}.aggregate-function")
@@ -59,7 +64,7 @@ class PartialUpdateMerge:
         self._started = self._met_insert = self._deleted = False
 
     def add(self, row: Row) -> None:
-        """Give one version."""
+        """Apply one version."""
         self._deleted = False
         if not row.retracts:
             self._sequence = row.sequence
@@ -78,10 +83,12 @@ class PartialUpdateMerge:
             if row.kind == DELETE:
                 self._delete(row)
         else:
-            raise RetractNotSupported(f"partial-update: a retract of key {row.key}")
+            raise RetractNotSupported(
+                f"partial-update: key {row.key} has a retract; set `ignore-delete` or `sequence-group` options"
+            )
 
     def result(self) -> tuple[int, int, list[Any]]:
-        """Sequence number, kind and values."""
+        """Return sequence number, kind and values."""
         kind = DELETE if self._deleted or not self._met_insert else INSERT
         return self._sequence, kind, self._row
 
@@ -129,16 +136,16 @@ class PartialUpdateMerge:
                 self._row[i] = None
 
     def _verdict(self, group: Group, row: Row) -> str:
-        """skipped: all ordering fields are null; accepted: not below what is there, ties too; else late."""
+        """Return "skipped" (all ordering fields null), "accepted" (not below the current ones, ties too) or "late"."""
         mine = [row.values[i] for i in group.ordering]
         if all(value is None for value in mine):
             return "skipped"
         for value, i in zip(mine, group.ordering, strict=True):
-            there = self._row[i]
-            if value is None or there is None:
-                found = (value is not None) - (there is not None)
+            current = self._row[i]
+            if value is None or current is None:
+                order = (value is not None) - (current is not None)
             else:
-                found = compare_values(value, there)
-            if found:
-                return "accepted" if found > 0 else "late"
+                order = compare_values(value, current)
+            if order:
+                return "accepted" if order > 0 else "late"
         return "accepted"

@@ -11,22 +11,29 @@ from lsm_core.maintenance.reference.equality import Entries
 
 
 def plain_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """One value a row. Dates are days, times and timestamps their number of units, which always fit and compare as they do."""
+    """Return one plain value per row.
+
+    Args:
+        column: the column. Dates become days; times and timestamps become their number of units, which always fits and
+            compares as they do.
+    """
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     kind = column.type
     if pa.types.is_struct(kind):
         fields = [plain_values(column.field(i)) for i in range(kind.num_fields)]
         rows = zip(*fields, strict=True) if fields else [()] * len(column)
-        return [tuple(row) if there else None for row, there in zip(rows, column.is_valid().to_pylist(), strict=True)]
+        return [
+            tuple(row) if is_valid else None for row, is_valid in zip(rows, column.is_valid().to_pylist(), strict=True)
+        ]
     if pa.types.is_map(kind) or pa.types.is_list(kind):
-        made: type[list[Any]] = Entries if pa.types.is_map(kind) else list
+        container: type[list[Any]] = Entries if pa.types.is_map(kind) else list
         if pa.types.is_map(kind):
             items = list(zip(plain_values(column.keys), plain_values(column.items), strict=True))
         else:
             items = plain_values(column.values)
         spans = zip(pairwise(column.offsets.to_pylist()), column.is_valid().to_pylist(), strict=True)
-        return [made(items[start:stop]) if there else None for (start, stop), there in spans]
+        return [container(items[start:stop]) if is_valid else None for (start, stop), is_valid in spans]
     if pa.types.is_timestamp(kind):
         column = column.cast(pa.int64())
     elif pa.types.is_date32(kind) or pa.types.is_time32(kind):

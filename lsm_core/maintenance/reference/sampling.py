@@ -1,6 +1,7 @@
-"""Which keys the reference is asked about: all of a small unit; else deletes, ties and nulls first, then keys by hash.
+"""Choice of the keys that the reference merges again: all keys of a small unit, else a bounded sample.
 
-A key is chosen by its rank, a salted hash, so every version of it is found in every file without holding the keys of the unit.
+A sample holds deletes, ties and nulls first, then keys by hash. A key is chosen by its rank, a salted hash, so every
+version of it is recognised in every file without holding the keys of the unit.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ from lsm_core.types.dictionaries import plain_batch
 Ranks = npt.NDArray[np.uint64]
 
 SMALL_UNIT_ROWS: Final = 4_096
-"""Up to so many input rows every key is compared."""
+"""Largest number of input rows for which every key is compared."""
 KEYS: Final = 1_024
 """Keys compared in larger units, beside the special ones; at least 1,000 are promised of a whole unit."""
-_AT_FIRST: Final = 1.2
-"""So many times the keys are aimed at in the largest file, as ranks are uneven; as more keys pass the sample narrows."""
-_SPECIAL: Final = 400
-_MOST_ROWS: Final = 200_000
-_MOST_BYTES: Final = 64 << 20
-"""Arrow bytes of the rows that are kept: rows of 12 KiB in five versions fill it, of wider rows fewer keys are compared."""
-_LOOK_AT_ROWS: Final = 131_072
+_OVERSAMPLING: Final = 1.2
+"""Factor on the wanted keys in the largest file, as ranks are uneven; the sample narrows as more keys pass."""
+_SPECIAL_KEYS: Final = 400
+_MAX_ROWS: Final = 200_000
+_MAX_BYTES: Final = 64 << 20
+"""Limit of Arrow bytes of kept rows: rows of 12 KiB in five versions fill it; of wider rows fewer keys are compared."""
+_HEAD_ROWS: Final = 131_072
 _BATCH_ROWS: Final = 65_536
 _BITS: Final = 1 << 22
 _SLOT_SHIFT: Final = np.uint64(64 - 22)
@@ -52,17 +53,29 @@ _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclass(frozen=True)
 class Place:
-    """One bucket of a table, or the keys ``within`` a range of it."""
+    """One bucket of a table, or a range of its keys.
+
+    Attributes:
+        store: the table.
+        partition: partition in Paimon's binary form.
+        bucket: number of the bucket.
+        within: range of keys, None for all keys.
+        salt: odd random number of 64 bits, so that every run samples other keys.
+    """
 
     store: TableStore
     partition: bytes
     bucket: int
     within: KeyBounds | None = None
     salt: int = field(default_factory=lambda: int.from_bytes(uuid.uuid4().bytes[:8]) | 1)
-    """An odd number of 64 bits, drawn by chance, so that every run looks at other keys."""
 
     def batches(self, file: DataFileMeta, columns: Sequence[str]) -> Iterator[tuple[Ranks, pa.RecordBatch]]:
-        """Batches of a file (keys, system columns, ``columns``) with the rank of each row's key."""
+        """Yield batches of a file (keys, system columns, ``columns``) with the rank of each row's key.
+
+        Args:
+            file: the data file.
+            columns: value columns to read.
+        """
         opened = open_kv if self.within is None else self.within.open
         with closing(  # type: ignore[type-var]
             opened(self.store, self.partition, self.bucket, file, columns=list(columns), batch_rows=_BATCH_ROWS)
@@ -71,38 +84,54 @@ class Place:
                 yield self.ranks(batch), batch
 
     def stretch(self, file: DataFileMeta) -> tuple[int, pa.RecordBatch]:
-        """Some rows of a file behind one another (keys, system columns, all others), and the number of the first one.
+        """Read consecutive rows of one randomly chosen row group, at most `_HEAD_ROWS`.
 
-        Of a row group chosen by chance, not more than `_LOOK_AT_ROWS`. No bounds and no indexes are asked.
+        Bounds and indexes are not used.
+
+        Args:
+            file: the data file.
+
+        Returns:
+            Number of the first row in the file, and the rows (keys, system columns, all value columns).
         """
         first = 0
 
-        def one_group(source: FileSource) -> Sequence[int]:
+        def choose_group(source: FileSource) -> Sequence[int]:
             nonlocal first
             filled = [number for number, rows in enumerate(source.group_rows) if rows]
             number = filled[self.salt // 2 % len(filled)]
             first = sum(source.group_rows[:number])
             return [number]
 
-        found: list[pa.RecordBatch] = []
-        left = _LOOK_AT_ROWS
-        opened = open_kv(self.store, self.partition, self.bucket, file, batch_rows=_BATCH_ROWS, row_groups=one_group)
+        parts: list[pa.RecordBatch] = []
+        left = _HEAD_ROWS
+        opened = open_kv(self.store, self.partition, self.bucket, file, batch_rows=_BATCH_ROWS, row_groups=choose_group)
         with closing(opened) as batches:  # type: ignore[type-var]
             for batch in batches:
-                found.append(batch.slice(0, left))
-                left -= found[-1].num_rows
+                parts.append(batch.slice(0, left))
+                left -= parts[-1].num_rows
                 if left <= 0:
                     break
-        return first, pa.concat_batches(found)
+        return first, pa.concat_batches(parts)
 
     def keys(self, batch: pa.RecordBatch) -> list[pa.Array]:
-        """The key columns; thin files keep them among the values only."""
+        """Return the key columns; thin files keep them among the values only.
+
+        Args:
+            batch: KV rows.
+        """
         names = set(batch.schema.names)
         keys = self.store.schema.trimmed_primary_keys
         return [batch.column(KEY_PREFIX + k if KEY_PREFIX + k in names else k) for k in keys]
 
     def ranks(self, batch: pa.RecordBatch) -> Ranks:
-        """The rank of each row's key: equal for equal keys, otherwise as good as random. Keys enter a sample smallest first."""
+        """Return the rank of each row's key: equal for equal keys, otherwise uniform.
+
+        Keys enter a sample smallest rank first.
+
+        Args:
+            batch: KV rows.
+        """
         # all NaNs are one key, so they must have one hash
         keys = [
             pc.if_else(pc.is_nan(column), pa.scalar(float("nan"), column.type), column)
@@ -114,7 +143,7 @@ class Place:
             words = keys[0].to_numpy().astype(np.int64, copy=False).view(np.uint64)
         else:
             words = np.asarray(hash_rows(keys, list(self.store.schema.trimmed_key_types))).view(np.uint32) * _ODD
-        # Two multiplications spread all keys over all ranks: few passes, for every row is looked at.
+        # Two multiplications spread all keys over all ranks; few passes, because every row is ranked.
         ranks: Ranks = words * np.uint64(self.salt)
         ranks ^= ranks >> np.uint64(29)
         ranks *= _ODD
@@ -123,20 +152,29 @@ class Place:
 
 @dataclass(frozen=True)
 class Sample:
-    """The keys whose rank is below ``limit`` (None: all keys), and those whose rank is among ``special``."""
+    """Sample of keys.
+
+    Attributes:
+        limit: keys whose rank is below it are chosen; None chooses all keys.
+        special: further ranks that are chosen.
+    """
 
     limit: int | None
     special: Ranks
 
     @cached_property
     def _maybe(self) -> npt.NDArray[np.bool_]:
-        """By the low bits of a rank, whether it may be special: most are told apart by one look."""
+        """Table over the low 16 bits of a rank: False rules a special key out without a search."""
         marks = np.zeros(1 << 16, np.bool_)
         marks[self.special & _LOW] = True
         return marks
 
     def chosen(self, ranks: Ranks) -> npt.NDArray[np.int64]:
-        """Positions of the rows of chosen keys."""
+        """Return the positions of the rows whose keys are chosen.
+
+        Args:
+            ranks: ranks of the rows' keys.
+        """
         if self.limit is None:
             return np.arange(len(ranks))
         picked = ranks < np.uint64(self.limit)
@@ -146,25 +184,33 @@ class Sample:
         return np.flatnonzero(picked)
 
     def narrower(self) -> Sample:
-        """A quarter of this sample: its keys are all in this one."""
+        """Return about a quarter of this sample; all of its keys are in this one."""
         return Sample((_ALL if self.limit is None else self.limit) // 4, self.special[: len(self.special) // 4])
 
 
 def draw(place: Place, inputs: Sequence[DataFileMeta], keys: int = KEYS) -> Sample:
-    """The sample of one rewrite, of about ``keys`` keys at least and the special ones.
+    """Return the sample for one rewrite: at least about ``keys`` keys and the special ones.
 
     A file holds each key once, so the unit has at least as many keys as its largest file has rows.
+
+    Args:
+        place: the bucket.
+        inputs: its files.
+        keys: wanted number of keys.
     """
     if sum(file.row_count for file in inputs) <= SMALL_UNIT_ROWS:
         return Sample(None, np.empty(0, np.uint64))
-    found = [_deleted(place, inputs), _tied(place, inputs), _with_nulls(place, inputs)]
-    special = np.concatenate([ranks[: max(1, _SPECIAL * keys // KEYS)] for ranks in found])
-    share = _AT_FIRST * keys / max(file.row_count for file in inputs)
+    special_ranks = [_deleted_keys(place, inputs), _tied_keys(place, inputs), _null_keys(place, inputs)]
+    special = np.concatenate([ranks[: max(1, _SPECIAL_KEYS * keys // KEYS)] for ranks in special_ranks])
+    share = _OVERSAMPLING * keys / max(file.row_count for file in inputs)
     return Sample(min(_ALL, int(share * _ALL)), np.unique(special))
 
 
 class Catch:
-    """Rows of chosen keys, caught per file as they pass. The sample narrows when they get too many, so memory is bounded."""
+    """Collector of the rows of chosen keys, per file.
+
+    The sample narrows when there are too many rows, so memory is bounded.
+    """
 
     def __init__(self, place: Place, sample: Sample, keys: int = KEYS) -> None:
         self._place, self._sample, self._keys = place, sample, keys
@@ -173,20 +219,30 @@ class Catch:
         self._bytes = 0
         self._passed: dict[str, int] = {}
         self._chosen: Ranks = np.empty(0, np.uint64)
-        self._look_at = int(2 * _AT_FIRST * keys)
+        self._look_at = int(2 * _OVERSAMPLING * keys)
         self._settled = False
-        # one thread merges and shows what it reads and tells, another shows what it hands to a writer
+        # One thread adds the rows that it reads and the changes it emits, another the rows that it passes to a writer.
         self._adding = threading.Lock()
 
     def add(self, name: str, batch: pa.RecordBatch) -> None:
-        """Look at rows of the file ``name``: keys, `_SEQUENCE_NUMBER`, `_VALUE_KIND` and all value columns."""
+        """Keep the rows of a file that belong to the sample.
+
+        Args:
+            name: name of the file.
+            batch: keys, `_SEQUENCE_NUMBER`, `_VALUE_KIND` and all value columns.
+        """
         with self._adding:
             chosen = self.choose(name, batch)
             if len(chosen):
                 self.keep(name, chosen_rows(batch, chosen))
 
     def choose(self, name: str, keys: pa.RecordBatch) -> pa.Array:
-        """Positions of rows of the file ``name`` that :meth:`keep` takes next; ``keys`` has at least its key columns."""
+        """Return the positions of the rows that :meth:`keep` must be given next.
+
+        Args:
+            name: name of the file.
+            keys: rows with at least the key columns.
+        """
         self._passed[name] = self._passed.get(name, 0) + keys.num_rows
         ranks = self._place.ranks(keys)
         chosen = self._sample.chosen(ranks)
@@ -194,11 +250,20 @@ class Catch:
         return pa.array(chosen)
 
     def places(self, keys: pa.RecordBatch) -> npt.NDArray[np.int64]:
-        """Positions of the rows whose keys are in the sample as it is now; nothing is caught."""
+        """Return the positions of the rows whose keys are in the current sample, without keeping rows.
+
+        Args:
+            keys: rows with at least the key columns.
+        """
         return self._sample.chosen(self._place.ranks(keys))
 
     def keep(self, name: str, rows: pa.RecordBatch) -> None:
-        """The rows just chosen."""
+        """Keep the rows that :meth:`choose` selected.
+
+        Args:
+            name: name of the file.
+            rows: the selected rows with all columns.
+        """
         if not rows.num_rows:
             return
         schema = self._place.store.schema
@@ -211,20 +276,20 @@ class Catch:
         self._bytes += kept.nbytes
         if self._rows >= self._look_at:
             self._sample = self._tighter()
-            self._look_at = self._rows + int(_AT_FIRST * self._keys)
-        while self._rows > _MOST_ROWS:
+            self._look_at = self._rows + int(_OVERSAMPLING * self._keys)
+        while self._rows > _MAX_ROWS:
             self._narrow(self._sample.narrower())
-        if self._bytes > _MOST_BYTES:
+        if self._bytes > _MAX_BYTES:
             self._narrow_to_bytes()
 
     def settle(self) -> None:
-        """Once all inputs have passed: let go of the rows that were caught before enough keys were known."""
+        """Drop the rows kept before enough keys were known; call it once all inputs have passed."""
         if not self._settled:
             self._settled = True
             self._narrow(self._tighter())
 
     def _tighter(self) -> Sample:
-        """The sample of the keys that rank first among those seen so far: of these every version was caught."""
+        """Return the sample of the smallest ranks seen so far; every version of these keys has been kept."""
         if self._sample.limit is None or not self._parts:
             return self._sample
         ranks = np.sort(np.concatenate([ranks for parts in self._parts.values() for ranks, _ in parts]))
@@ -234,58 +299,67 @@ class Catch:
         return replace(self._sample, limit=int(ranks[self._keys]))
 
     def missed(self, name: str, rows: int) -> int:
-        """How many of a file's ``rows`` never passed."""
+        """Return how many of a file's ``rows`` were never added.
+
+        Args:
+            name: name of the file.
+            rows: rows that the file has.
+        """
         return max(0, rows - self._passed.get(name, 0))
 
     def table(self, name: str) -> pa.Table | None:
-        """What was caught of a file, or None."""
+        """Return the kept rows of a file, or None.
+
+        Args:
+            name: name of the file.
+        """
         parts = self._parts.get(name)
         return pa.Table.from_batches([batch for _, batch in parts]) if parts else None
 
     def _narrow_to_bytes(self) -> None:
-        """Keep half as many keys until their rows fit into :data:`_MOST_BYTES`, and at least one key."""
-        while self._bytes > _MOST_BYTES:
+        """Keep half as many keys until their rows fit into :data:`_MAX_BYTES`, and at least one key."""
+        while self._bytes > _MAX_BYTES:
             ranks = np.unique(np.concatenate([ranks for parts in self._parts.values() for ranks, _ in parts]))
             if len(ranks) < 2:
                 return
-            middle = int(ranks[len(ranks) // 2])  # never above the limit: versions of such keys went by already
+            middle = int(ranks[len(ranks) // 2])  # never above the limit: versions of larger ranks were not kept
             limit = middle if self._sample.limit is None else min(middle, self._sample.limit)
             self._narrow(Sample(limit, np.empty(0, np.uint64)))
 
     def _narrow(self, sample: Sample) -> None:
         self._sample = sample
         for name, parts in self._parts.items():
-            looked_at = [(sample.chosen(ranks), ranks, batch) for ranks, batch in parts]
+            chosen_parts = [(sample.chosen(ranks), ranks, batch) for ranks, batch in parts]
             self._parts[name] = [
-                (ranks[kept], chosen_rows(batch, pa.array(kept))) for kept, ranks, batch in looked_at if len(kept)
+                (ranks[kept], chosen_rows(batch, pa.array(kept))) for kept, ranks, batch in chosen_parts if len(kept)
             ]
         self._rows = sum(len(ranks) for parts in self._parts.values() for ranks, _ in parts)
         self._bytes = sum(batch.nbytes for parts in self._parts.values() for _, batch in parts)
 
 
-def _deleted(place: Place, files: Sequence[DataFileMeta]) -> Ranks:
-    """Some keys that a file deletes."""
-    found: list[Ranks] = []
+def _deleted_keys(place: Place, files: Sequence[DataFileMeta]) -> Ranks:
+    """Return some keys that a file deletes."""
+    deleted: list[Ranks] = []
     for file in files:
         if file.delete_row_count == 0:
             continue
         for ranks, batch in _head(place, file, []):
             kinds = batch.column(VALUE_KIND).to_numpy(zero_copy_only=False)
-            found.append(ranks[(kinds == 1) | (kinds == 3)])
-    return _some(found)
+            deleted.append(ranks[(kinds == 1) | (kinds == 3)])
+    return _limit_ranks(deleted)
 
 
-def _tied(place: Place, files: Sequence[DataFileMeta]) -> Ranks:
-    """Some keys with two versions that only the last rules of the order tell apart.
+def _tied_keys(place: Place, files: Sequence[DataFileMeta]) -> Ranks:
+    """Return some keys with two versions that only the last rules of the merge order distinguish.
 
     Seen ranks of (key, order) are kept as bits, so a chance collision merely chooses one key more.
     """
     ordering = list(place.store.options.sequence_field)
     ranges = sorted((file.min_sequence_number, file.max_sequence_number) for file in files)
-    if not ordering and all(one[1] < following[0] for one, following in pairwise(ranges)):
+    if not ordering and all(current[1] < following[0] for current, following in pairwise(ranges)):
         return np.empty(0, np.uint64)
     types = [place.store.schema.field(name).type for name in ordering]
-    seen, found = np.zeros(_BITS, np.bool_), []
+    seen, tied = np.zeros(_BITS, np.bool_), []
     for file in files:
         for ranks, batch in _head(place, file, ordering):
             if ordering:
@@ -295,21 +369,21 @@ def _tied(place: Place, files: Sequence[DataFileMeta]) -> Ranks:
             else:
                 order = batch.column(SEQUENCE_NUMBER).to_numpy().astype(np.uint64)
             slots = (ranks ^ (order * _ODD)) >> _SLOT_SHIFT
-            found.append(ranks[seen[slots]])
+            tied.append(ranks[seen[slots]])
             seen[slots] = True
-    return _some(found)
+    return _limit_ranks(tied)
 
 
-def _with_nulls(place: Place, files: Sequence[DataFileMeta]) -> Ranks:
-    """Some keys with a null, looked for in the column that the newest file's statistics say has most of them."""
+def _null_keys(place: Place, files: Sequence[DataFileMeta]) -> Ranks:
+    """Return some keys with a null, read from the column with most nulls by the newest file's statistics."""
     column = _nullest(place, files)
     if column is None:
         return np.empty(0, np.uint64)
-    found = []
+    null_ranks = []
     for file in files[-2:]:
         for ranks, batch in _head(place, file, [column]):
-            found.append(ranks[pc.is_null(batch.column(column)).to_numpy(zero_copy_only=False)])
-    return _some(found)
+            null_ranks.append(ranks[pc.is_null(batch.column(column)).to_numpy(zero_copy_only=False)])
+    return _limit_ranks(null_ranks)
 
 
 def _nullest(place: Place, files: Sequence[DataFileMeta]) -> str | None:
@@ -325,8 +399,8 @@ def _nullest(place: Place, files: Sequence[DataFileMeta]) -> str | None:
 
 
 def _head(place: Place, file: DataFileMeta, columns: Sequence[str]) -> Iterator[tuple[Ranks, pa.RecordBatch]]:
-    """The first rows of a file: looking for special keys must stay cheap."""
-    left = _LOOK_AT_ROWS
+    """Yield the first rows of a file, so that the search for special keys stays cheap."""
+    left = _HEAD_ROWS
     with closing(place.batches(file, columns)) as batches:  # type: ignore[type-var]
         for ranks, batch in batches:
             yield ranks, batch
@@ -335,7 +409,7 @@ def _head(place: Place, file: DataFileMeta, columns: Sequence[str]) -> Iterator[
                 return
 
 
-def _some(found: Sequence[Ranks]) -> Ranks:
-    if not found:
+def _limit_ranks(parts: Sequence[Ranks]) -> Ranks:
+    if not parts:
         return np.empty(0, np.uint64)
-    return np.unique(np.concatenate(found))[:_SPECIAL]
+    return np.unique(np.concatenate(parts))[:_SPECIAL_KEYS]

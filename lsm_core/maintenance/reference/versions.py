@@ -1,4 +1,4 @@
-"""Versions of a key and their order, as semantics.md 3.5 tells it, one comparison at a time."""
+"""Versions of a key and their order (semantics.md 3.5), one comparison at a time."""
 
 from __future__ import annotations
 
@@ -12,9 +12,16 @@ _NULL = (0, None)
 
 
 class Row(NamedTuple):
-    """One stored version of a key. ``sequence_fields`` are the values of the user's `sequence.field` columns.
+    """One stored version of a key.
 
-    ``kind`` is 0 +I, 1 -U, 2 +U, 3 -D; ``level`` and ``age`` (larger = newer) those of the file that it was read from.
+    Attributes:
+        key: values of the bucket's key.
+        sequence_fields: values of the user's `sequence.field` columns.
+        sequence: sequence number.
+        kind: 0 +I, 1 -U, 2 +U, 3 -D.
+        values: values of the other columns.
+        level: level of the file that the version was read from.
+        age: age rank of that file (larger = newer).
     """
 
     key: tuple[Any, ...]
@@ -27,12 +34,17 @@ class Row(NamedTuple):
 
     @property
     def retracts(self) -> bool:
-        """Whether this version takes the row back."""
+        """Whether the version is a retract (-U, -D)."""
         return self.kind in {UPDATE_BEFORE, DELETE}
 
 
 def in_merge_order(rows: Sequence[Row], descending: bool) -> list[Row]:
-    """Versions of one key, the first to be merged first; of versions equal in everything the later given is later."""
+    """Return the versions of one key, oldest first; of versions equal in everything the later one in ``rows`` is later.
+
+    Args:
+        rows: versions of one key.
+        descending: whether the smallest `sequence.field` is the newest.
+    """
 
     by_version = cmp_to_key(partial(_compare_versions, descending=descending))
     return sorted(rows, key=by_version) if len(rows) > 1 else list(rows)
@@ -41,11 +53,11 @@ def in_merge_order(rows: Sequence[Row], descending: bool) -> list[Row]:
 def _compare_versions(left: Row, right: Row, descending: bool) -> int:
     for mine, other in zip(left.sequence_fields, right.sequence_fields, strict=True):
         if mine is None or other is None:
-            found = (mine is not None) - (other is not None)
+            order = (mine is not None) - (other is not None)
         else:
-            found = -compare_values(mine, other) if descending else compare_values(mine, other)
-        if found:
-            return found
+            order = -compare_values(mine, other) if descending else compare_values(mine, other)
+        if order:
+            return order
     if left.sequence != right.sequence:
         return -1 if left.sequence < right.sequence else 1
     if left.retracts != right.retracts:
@@ -56,18 +68,38 @@ def _compare_versions(left: Row, right: Row, descending: bool) -> int:
 
 
 def key_order(key: Sequence[Any]) -> tuple[Any, ...]:
-    """A value that is equal for equal keys and sorts as they do: column by column, nulls first."""
+    """Return a value that is equal for equal keys and sorts as they do: column by column, nulls first.
+
+    Args:
+        key: values of the key's columns.
+    """
     return tuple([(1, part) if type(part) is int else _NULL if part is None else (1, _rank(part)) for part in key])
 
 
 def compare_keys(left: Sequence[Any], right: Sequence[Any]) -> int:
-    """Order of two keys: column by column, nulls first."""
+    """Compare two keys column by column, nulls first.
+
+    Args:
+        left: first key.
+        right: second key.
+
+    Returns:
+        -1, 0 or 1.
+    """
     mine, other = key_order(left), key_order(right)
     return int(mine > other) - int(mine < other)
 
 
 def compare_values(left: Any, right: Any) -> int:
-    """Java's order of two values of one type: text by its UTF-8 bytes, NaN greatest, -0.0 below 0.0."""
+    """Compare two values of one type in Java's order: text by its UTF-8 bytes, NaN greatest, -0.0 below 0.0.
+
+    Args:
+        left: first value.
+        right: second value.
+
+    Returns:
+        -1, 0 or 1.
+    """
     mine, other = _rank(left), _rank(right)
     return int(mine > other) - int(mine < other)
 

@@ -1,4 +1,7 @@
-"""Which version of one key supplied which column, merge engine by merge engine. Source classes: Java's merge functions."""
+"""Which version of one key supplied which column, merge engine by merge engine.
+
+Source classes: Java's merge functions.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +25,16 @@ from lsm_core.merge.keys import order_parts
 
 DELETE = 3
 _ROLES = {AGG: "input", LATE: "late: taken as if it came first", RETRACT: "takes back", SKIP: "passed over"}
+"""Role texts by operation of an aggregate function."""
 
 
 @dataclass(frozen=True, eq=False)
 class Versions:
-    """The versions of one key that reads see, in merge order: a KV batch, one row each."""
+    """Versions of one key that reads see, in merge order.
+
+    Attributes:
+        batch: KV batch with one row per version.
+    """
 
     batch: pa.RecordBatch
 
@@ -38,8 +46,8 @@ class Versions:
         """Row kinds: 0 +I, 1 -U, 2 +U, 3 -D."""
         return [int(kind) for kind in self.batch.column(VALUE_KIND).to_pylist()]
 
-    def backs(self, place: int) -> bool:
-        """Whether a version takes back (-U, -D)."""
+    def retracts(self, place: int) -> bool:
+        """Return whether a version is a retract (-U, -D)."""
         return self.kinds[place] % 2 == 1
 
     @cached_property
@@ -47,28 +55,45 @@ class Versions:
         return {name: self.batch.column(name).is_valid().to_pylist() for name in self.batch.schema.names}
 
     def holds(self, name: str, place: int) -> bool:
-        """Whether a version has a value in a column."""
+        """Return whether a version has a value in a column.
+
+        Args:
+            name: name of the column.
+            place: place of the version in merge order.
+        """
         return self._valid[name][place]
 
 
 @dataclass(frozen=True)
 class Supply:
-    """Where a column's value comes from: places among the versions, why, and what each version did."""
+    """Source of a column's value.
+
+    Attributes:
+        places: places of the supplying versions.
+        why: reason for the choice.
+        roles: effect of each version on the column, by its place.
+    """
 
     places: tuple[int, ...]
     why: str
     roles: Mapping[int, str] = field(default_factory=dict)
 
 
-def picked(winner: int | None, why: str, others: Mapping[int, str]) -> Supply:
-    """One version supplies everything."""
+def supply_by_version(winner: int | None, why: str, others: Mapping[int, str]) -> Supply:
+    """Return the supply of a value that one version holds alone.
+
+    Args:
+        winner: place of the version, None if no version supplies the value.
+        why: reason for the choice.
+        others: roles of the other versions.
+    """
     roles = dict(others)
     if winner is not None:
         roles[winner] = why
     return Supply(() if winner is None else (winner,), why, roles)
 
 
-def aggregated(
+def supply_by_aggregate(
     versions: Versions,
     function: AggregateFunction,
     ops: Operations,
@@ -76,9 +101,15 @@ def aggregated(
     reasons: Mapping[int, str],
     begun: bool,
 ) -> Supply:
-    """What an aggregate function made of its inputs, on top of version ``base``; ``reasons``: why versions are passed over.
+    """Return the supply of a value that an aggregate function computed.
 
-    ``begun``: the function was given inputs before those, which it remembers.
+    Args:
+        versions: versions of the key.
+        function: the aggregate function.
+        ops: operation per version.
+        base: place of the version whose row the merge started with, or None.
+        reasons: reasons why versions are skipped, by place.
+        begun: whether the function had inputs before these, which it remembers.
     """
     name = function.field
     shown = [op != SKIP and not (op == RETRACT and function.ignore_retract) for op in ops.tolist()]
@@ -92,17 +123,17 @@ def aggregated(
     if base is not None:
         roles[base] = "what the row began with"
     if isinstance(function, PickAggregate):
-        return _one_input(versions, function, ops, base, roles, begun)
-    inputs = [place for place, there in enumerate(shown) if there and versions.holds(name, place)]
+        return _supply_by_pick(versions, function, ops, base, roles, begun)
+    inputs = [place for place, is_shown in enumerate(shown) if is_shown and versions.holds(name, place)]
     places = ([base] if base is not None and versions.holds(name, base) else []) + inputs
-    taken = sum(int(ops[place]) == RETRACT for place in inputs)
+    retracted = sum(int(ops[place]) == RETRACT for place in inputs)
     late = sum(int(ops[place]) == LATE for place in inputs)
-    more = [f"{late} of them late"] * bool(late) + [f"{taken} taken back"] * bool(taken)
+    more = [f"{late} of them late"] * bool(late) + [f"{retracted} taken back"] * bool(retracted)
     counted = f"{len(places)} value{'s' if len(places) != 1 else ''}"
     return Supply(tuple(dict.fromkeys(places)), ", ".join([f"{function.name} of {counted}", *more]), roles)
 
 
-def _one_input(
+def _supply_by_pick(
     versions: Versions,
     function: PickAggregate,
     ops: Operations,
@@ -110,7 +141,7 @@ def _one_input(
     roles: dict[int, str],
     begun: bool,
 ) -> Supply:
-    """The function's own choice."""
+    """Return the supply of a function that picks one of its inputs."""
     values = versions.batch.column(function.field)
     initial = values.slice(base, 1) if base is not None else pa.nulls(1, values.type)
     filled = np.array([base is not None and values[base].is_valid])
@@ -129,9 +160,15 @@ _IGNORED_DELETE = "a delete, ignored (ignore-delete)"
 
 
 def supplies(function: MergeFunction, versions: Versions, columns: list[str]) -> Iterator[tuple[str, Supply]]:
-    """For each column where its value in the merged row comes from; nothing where no version is left."""
+    """Yield for each column the source of its value in the merged row; nothing if no version is left.
+
+    Args:
+        function: merge engine of the table.
+        versions: versions of the key.
+        columns: names of the columns.
+    """
     if len(versions) == 1:
-        only = picked(0, "the only version", {})
+        only = supply_by_version(0, "the only version", {})
         yield from ((name, only) for name in columns)
     elif isinstance(function, Deduplicate):
         yield from ((name, _newest(function, versions)) for name in columns)
@@ -145,21 +182,21 @@ def supplies(function: MergeFunction, versions: Versions, columns: list[str]) ->
 
 
 def _newest(function: Deduplicate, versions: Versions) -> Supply:
-    counted = [p for p in range(len(versions)) if not (function.ignore_delete and versions.backs(p))]
+    counted = [p for p in range(len(versions)) if not (function.ignore_delete and versions.retracts(p))]
     roles = {p: "replaced by a newer version" if p in counted else _IGNORED_DELETE for p in range(len(versions))}
-    return picked(counted[-1] if counted else None, "the newest version", roles)
+    return supply_by_version(counted[-1] if counted else None, "the newest version", roles)
 
 
 def _oldest(versions: Versions) -> Supply:
-    adds = [p for p in range(len(versions)) if not versions.backs(p)]
+    adds = [p for p in range(len(versions)) if not versions.retracts(p)]
     roles = {p: "came after the first row" if p in adds else _IGNORED_DELETE for p in range(len(versions))}
-    return picked(adds[0] if adds else None, "the first row", roles)
+    return supply_by_version(adds[0] if adds else None, "the first row", roles)
 
 
 def _aggregation(function: Aggregation, versions: Versions, name: str) -> Supply:
     if name in function.key_spec.key_columns or function.functions[name].name == "primary-key":
-        return picked(len(versions) - 1, "primary key", {})
-    ops = np.array([RETRACT if versions.backs(p) else AGG for p in range(len(versions))], np.int8)
+        return supply_by_version(len(versions) - 1, "primary key", {})
+    ops = np.array([RETRACT if versions.retracts(p) else AGG for p in range(len(versions))], np.int8)
     base, reasons = None, {}
     if function.remove_on_delete:
         for place, kind in enumerate(versions.kinds):
@@ -169,7 +206,7 @@ def _aggregation(function: Aggregation, versions: Versions, name: str) -> Supply
             ops[: base + 1] = SKIP
             reasons = dict.fromkeys(range(base), "before the delete that reset the row")
     begun = any(kind != DELETE for kind in versions.kinds[: base or 0])
-    return aggregated(versions, function.functions[name], ops, base, reasons, begun)
+    return supply_by_aggregate(versions, function.functions[name], ops, base, reasons, begun)
 
 
 _ACCEPTED, _LATE, _NO_ORDER, _IGNORED, _RESET = range(5)
@@ -184,14 +221,14 @@ Rank = tuple[tuple[bool, tuple[int, ...]], ...]
 
 
 class PartialUpdateReplay:
-    """Walks the versions of one key once; then tells of any column."""
+    """Replay of `partial-update` over the versions of one key; afterwards it explains any column."""
 
     def __init__(self, function: PartialUpdate, versions: Versions) -> None:
         self.function, self.versions = function, versions
         self.base: int | None = None
         self.begin = 0
         self._states: dict[SequenceGroup, list[int]] = {group: [] for group in function.groups}
-        if versions.backs(0):
+        if versions.retracts(0):
             self.base = 0
         in_force = {group: self._rank(group, 0) if self.base == 0 else None for group in function.groups}
         for place in range(len(versions)):
@@ -208,7 +245,7 @@ class PartialUpdateReplay:
                 in_force = {group: self._rank(group, place) for group in function.groups}
 
     def _state(self, group: SequenceGroup, place: int, in_force: Rank | None) -> int:
-        if self.function.ignore_delete and self.versions.backs(place):
+        if self.function.ignore_delete and self.versions.retracts(place):
             return _IGNORED
         rank = self._rank(group, place)
         if rank is None:
@@ -216,45 +253,51 @@ class PartialUpdateReplay:
         return _ACCEPTED if in_force is None or rank >= in_force else _LATE
 
     def _rank(self, group: SequenceGroup, place: int) -> Rank | None:
-        """The ordering fields of a version as something that compares; None if all are null."""
+        """Return the ordering fields of a version as a comparable value, or None if all are null."""
         fields = tuple((self.versions.holds(name, place), self._parts[name][place]) for name in group.ordering)
-        return fields if any(there for there, _ in fields) else None
+        return fields if any(is_valid for is_valid, _ in fields) else None
 
     @cached_property
     def _parts(self) -> dict[str, list[tuple[int, ...]]]:
-        """For every ordering field numbers that order as its values do, one tuple a version; nulls all alike."""
-        found = {}
+        """Per ordering field and version, numbers that order as its values do; nulls are all equal."""
+        parts = {}
         for name in (name for group in self.function.groups for name in group.ordering):
             columns = [part.tolist() for part in order_parts(self.versions.batch.column(name))]
             rows = [tuple(int(column[place]) for column in columns) for place in range(len(self.versions))]
-            found[name] = [row if self.versions.holds(name, place) else () for place, row in enumerate(rows)]
-        return found
+            parts[name] = [row if self.versions.holds(name, place) else () for place, row in enumerate(rows)]
+        return parts
 
-    # -- telling ---------------------------------------------------------------------------------------------------
+    # -- explanation of columns ------------------------------------------------------------------------------------
 
     def supply(self, name: str) -> Supply:
-        """Where the value of a column comes from."""
+        """Return the source of a column's value.
+
+        Args:
+            name: name of the column.
+        """
         if name in self.function.key_spec.key_columns:
-            return picked(len(self.versions) - 1, "primary key", {})
+            return supply_by_version(len(self.versions) - 1, "primary key", {})
         group = self.function.group_of.get(name)
         if group is None:
             return self._ungrouped(name)
         if name in self.function.functions:
             function = self.function.functions[name]
             reasons = {p: _WORDS[state] for p, state in enumerate(self._states_after_resets(group))}
-            given = [s in {_ACCEPTED, _LATE} and not self.versions.backs(p) for p, s in enumerate(self._states[group])]
-            begun = any(given[: max(self.begin - 1, 0)])
+            counted = [
+                s in {_ACCEPTED, _LATE} and not self.versions.retracts(p) for p, s in enumerate(self._states[group])
+            ]
+            begun = any(counted[: max(self.begin - 1, 0)])
             ops = [
-                (RETRACT if self.versions.backs(place) else AGG if state == _ACCEPTED else LATE)
+                (RETRACT if self.versions.retracts(place) else AGG if state == _ACCEPTED else LATE)
                 if state in {_ACCEPTED, _LATE}
                 else SKIP
                 for place, state in enumerate(self._states_after_resets(group))
             ]
-            return aggregated(self.versions, function, np.array(ops, np.int8), self.base, reasons, begun)
+            return supply_by_aggregate(self.versions, function, np.array(ops, np.int8), self.base, reasons, begun)
         return self._grouped(name, group)
 
     def _states_after_resets(self, group: SequenceGroup) -> list[int]:
-        """What became of each version, with those that a later delete made void."""
+        """Return the state of each version; versions before a resetting delete are void."""
         return [_RESET if place < self.begin else state for place, state in enumerate(self._states[group])]
 
     def _ungrouped(self, name: str) -> Supply:
@@ -263,15 +306,15 @@ class PartialUpdateReplay:
         for place in range(len(versions)):
             if place < self.begin:
                 roles[place] = _WORDS[_RESET]
-            elif versions.backs(place):
+            elif versions.retracts(place):
                 roles[place] = "a retract: leaves columns without a sequence group alone"
             elif not versions.holds(name, place):
                 roles[place] = "null: leaves the column as it was"
             else:
                 roles[place], winner = "replaced by a newer value", place
         if winner is not None:
-            return picked(winner, "the last value that is not null", roles)
-        return self._began_with(roles, "no version holds a value")
+            return supply_by_version(winner, "the last value that is not null", roles)
+        return self._supply_by_base(roles, "no version holds a value")
 
     def _grouped(self, name: str, group: SequenceGroup) -> Supply:
         states = self._states_after_resets(group)
@@ -279,15 +322,15 @@ class PartialUpdateReplay:
         accepted = [place for place, state in enumerate(states) if state == _ACCEPTED]
         fields = ", ".join(group.ordering)
         if not accepted:
-            return self._began_with(roles, f"sequence group {fields} accepted nothing")
+            return self._supply_by_base(roles, f"sequence group {fields} accepted nothing")
         winner = accepted[-1]
-        if self.versions.backs(winner) and name not in group.ordering:
+        if self.versions.retracts(winner) and name not in group.ordering:
             roles[winner] = f"taken back: the newest by sequence group {fields} is a retract"
             return Supply((), roles[winner], roles)
-        return picked(winner, f"the newest by sequence group {fields}", roles)
+        return supply_by_version(winner, f"the newest by sequence group {fields}", roles)
 
-    def _began_with(self, roles: dict[int, str], otherwise: str) -> Supply:
+    def _supply_by_base(self, roles: dict[int, str], otherwise: str) -> Supply:
         if self.base is None:
             return Supply((), otherwise, roles)
         why = "the row began with this delete's values"
-        return picked(self.base, why, roles)
+        return supply_by_version(self.base, why, roles)

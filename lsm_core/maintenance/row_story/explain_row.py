@@ -1,4 +1,4 @@
-"""Explains one row: finds its versions, merges them with the table's own engine, and tells who supplied what."""
+"""Explanation of one row: its stored versions, merged with the table's own engine, and the source of each column."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ from lsm_core.format.file_meta import SOURCE_COMPACT
 from lsm_core.format.kv_layout import SEQUENCE_NUMBER, VALUE_KIND
 from lsm_core.format.partition_path import partition_text
 from lsm_core.maintenance.row_story.column_supplies import Versions, supplies
-from lsm_core.maintenance.row_story.stored_versions import TAKEN_UP, StoredVersion, places_of, typed_key, versions_of
+from lsm_core.maintenance.row_story.stored_versions import (
+    HIDDEN_BY_LOOKUP,
+    StoredVersion,
+    parse_key,
+    places_of,
+    versions_of,
+)
 from lsm_core.merge import FoldFunction, MergeFunction, merge_function
 from lsm_core.merge.engines.expire_rows import RowExpiry
 from lsm_core.merge.order import merge_order
@@ -27,11 +33,20 @@ _KINDS = ("+I", "-U", "+U", "-D")
 
 @dataclass(frozen=True)
 class RowVersion:
-    """One stored version of a key. ``number`` 1 is the newest, as merging orders them: partition by partition, the answer's first.
+    """One stored version of a key.
 
-    ``kind`` is "+I", "-U", "+U" or "-D"; ``position`` the row's place in ``file``; ``written_ms`` when the file was made (epoch
-    ms). ``hidden`` says why reads do not see the version, None = they do; ``note`` what else is to be known about it. ``partition``
-    is its directory ("" without partitions): only versions of one partition merge.
+    Attributes:
+        number: rank in merge order, 1 for the newest; partition by partition, that of the answer first.
+        file: name of the data file.
+        level: level of the file.
+        sequence: sequence number.
+        kind: "+I", "-U", "+U" or "-D".
+        position: place of the row in the file.
+        values: values by column.
+        written_ms: creation time of the file (epoch ms).
+        hidden: reason why reads do not see the version, None if they do.
+        note: further remarks, or None.
+        partition: directory of the partition ("" without partitions); only versions of one partition merge.
     """
 
     number: int
@@ -49,9 +64,14 @@ class RowVersion:
 
 @dataclass(frozen=True)
 class ColumnStory:
-    """One column of the answer: its value, the numbers of the ``versions`` that supplied it, and why those.
+    """Source of one column of the answer.
 
-    ``roles``: what every version that reads see did for the column, by its number.
+    Attributes:
+        column: name of the column.
+        value: its value.
+        versions: numbers of the versions that supplied the value.
+        why: reason for the choice.
+        roles: effect of every visible version on the column, by its number.
     """
 
     column: str
@@ -63,11 +83,21 @@ class ColumnStory:
 
 @dataclass(frozen=True)
 class RowStory:
-    """The story of one key in one snapshot: ``versions`` newest first, ``answer`` what a read gives (None: no row).
+    """Explanation of one key in one snapshot.
 
-    ``columns`` tell of the row that merging made, also of a deleted one. Where a key may move between partitions, answer and columns
-    are those of the partition that has the row (the one written last, if none or several do). ``files``: how many were looked into; metadata rules the
-    others out.
+    Where a key may move between partitions, answer and columns are those of the partition that has the row; if none or
+    several do, of the one written last.
+
+    Attributes:
+        table: name of the table.
+        key: primary key by column.
+        snapshot_id: the snapshot, None for a table without one.
+        engine: name of the merge engine.
+        summary: the explanation in one sentence.
+        answer: row that a read returns, None for no row.
+        versions: stored versions, newest first.
+        columns: columns of the merged row, also of a deleted one.
+        files: number of opened files; metadata rules the others out.
     """
 
     table: str
@@ -81,60 +111,79 @@ class RowStory:
     files: int = 0
 
     @property
-    def found(self) -> bool:
+    def exists(self) -> bool:
         """Whether any version of the key is stored."""
         return bool(self.versions)
 
     def column(self, name: str) -> ColumnStory:
-        """The story of one column. Raises KeyError for one that is not there."""
+        """Return the explanation of one column.
+
+        Args:
+            name: name of the column.
+
+        Raises:
+            KeyError: the column does not exist.
+        """
         return {story.column: story for story in self.columns}[name]
 
     def to_object(self) -> dict[str, Any]:
-        """The story as plain values (for JSON)."""
+        """Return the explanation as plain values for JSON."""
         return asdict(self)
 
 
 def explain_row(store: TableStore, key: Mapping[str, Any], snapshot_id: int | None = None) -> RowStory:
-    """The story of the row with primary key ``key`` in the newest snapshot (or ``snapshot_id``); a key that is not there has an empty one.
+    """Explain the row of a primary key. A key that is not stored has an explanation without versions.
 
-    Opens only files that metadata does not rule out. Raises ColumnNotFound, InvalidFilter for a key that does not fit,
-    UnsupportedFeature, SnapshotNotFound, CorruptFile, and what reading the row raises.
+    Only files that metadata does not rule out are opened.
+
+    Args:
+        store: the table.
+        key: primary key by column.
+        snapshot_id: the snapshot, None for the newest.
+
+    Raises:
+        ColumnNotFound: the key names an unknown column.
+        InvalidFilter: the key does not fit the table.
+        UnsupportedFeature: the table has no primary key.
+        SnapshotNotFound: the snapshot does not exist.
+        CorruptFile: a file cannot be read.
     """
     version = resolve(store, snapshot_id)
     store, snapshot = version.store, version.snapshot
     require_readable(store, snapshot)
-    typed = typed_key(store, key)
-    plain = {name: _plain(value) for name, value in typed.items()}
+    key_scalars = parse_key(store, key)
+    plain = {name: _plain(value) for name, value in key_scalars.items()}
     function = merge_function(store.schema, store.options.raw, store.name)
     if snapshot is None:
         return RowStory(store.name, plain, None, function.name, "nothing was committed to this table yet", None)
-    places = places_of(store, snapshot, typed)
-    found = (
-        (partition, list(versions_of(store, part, function.key_spec, typed)))
+    places = places_of(store, snapshot, key_scalars)
+    stored_by_partition = (
+        (partition, list(versions_of(store, part, function.key_spec, key_scalars)))
         for partition, part in places.by_partition().items()
     )
-    # Partitions that have the row before those that do not, each written last first; their versions are numbered through.
+    # Partitions with the row come first, then by their newest file; versions are numbered across partitions.
     partitions = sorted(
-        (_PartitionVersions(store, function, partition, stored) for partition, stored in found if stored),
-        key=lambda one: (one.answer() is not None, one.written),
+        (_PartitionVersions(store, function, partition, stored) for partition, stored in stored_by_partition if stored),
+        key=lambda part: (part.answer() is not None, part.written),
         reverse=True,
     )
     before = 0
-    for one in partitions:
-        one.before = before
-        before += len(one.stored)
+    for part in partitions:
+        part.before = before
+        before += len(part.stored)
     summary = _summary(partitions, len(places.entries), snapshot.id)
     answer, columns = (partitions[0].answer(), partitions[0].columns()) if partitions else (None, ())
-    numbered = tuple(version for one in partitions for version in one.versions())
+    numbered = tuple(version for part in partitions for version in part.versions())
     return RowStory(
         store.name, plain, snapshot.id, function.name, summary, answer, numbered, columns, len(places.entries)
     )
 
 
 class _PartitionVersions:
-    """Versions of one partition in merge order, and what the engine makes of those that reads see.
+    """Versions of one partition in merge order, and the row that the engine makes of the visible ones.
 
-    ``before``: versions of other partitions that are told before these.
+    Attributes:
+        before: number of versions of other partitions that are listed before these.
     """
 
     def __init__(
@@ -143,77 +192,85 @@ class _PartitionVersions:
         self.store, self.function, self.before, spec = store, function, 0, function.key_spec
         self.partition = partition_text(store.schema, partition, store.options)
         self.names = list(store.schema.field_names)
-        pieces = [Piece(one.row, spec.keys(one.row), one.file.level, one.age) for one in stored]
+        pieces = [Piece(version.row, spec.keys(version.row), version.file.level, version.age) for version in stored]
         order = merge_order(Rows.of(pieces), spec, sorted_runs=False).order.tolist()
-        self.stored = self._without_taken_up([stored[place] for place in order])
-        self.seen = [place for place, one in enumerate(self.stored) if one.hidden is None]
+        self.stored = self._hide_looked_up([stored[place] for place in order])
+        self.seen = [place for place, version in enumerate(self.stored) if version.hidden is None]
         self.merged: pa.RecordBatch | None = None
         if self.seen:
             visible = [pieces[order[place]] for place in self.seen]
             batches = Merger(function, spec).merge(visible, open_end=False, sorted_runs=False)
             self.merged = batches[0] if batches else None
 
-    def _without_taken_up(self, stored: Sequence[StoredVersion]) -> list[StoredVersion]:
-        """Where engines that build rows look keys up, versions above the lowest level above 0 are hidden by that one's."""
-        lowest = min((one.file.level for one in stored if one.hidden is None and one.file.level > 0), default=0)
+    def _hide_looked_up(self, stored: Sequence[StoredVersion]) -> list[StoredVersion]:
+        """Hide versions above the lowest level above 0 if the engine builds rows and looks keys up.
+
+        The version of the lowest level includes them.
+        """
+        lowest = min(
+            (version.file.level for version in stored if version.hidden is None and version.file.level > 0), default=0
+        )
         if not isinstance(self.function, FoldFunction) or not self.store.options.needs_lookup:
             return list(stored)
         return [
-            replace(one, hidden=TAKEN_UP) if one.hidden is None and one.file.level > lowest else one for one in stored
+            replace(version, hidden=HIDDEN_BY_LOOKUP)
+            if version.hidden is None and version.file.level > lowest
+            else version
+            for version in stored
         ]
 
     def number(self, place: int) -> int:
-        """The number of the version at ``place`` of the merge order: the newest is the first."""
+        """Return the number of the version at ``place`` of the merge order; the newest is the first."""
         return self.before + len(self.stored) - place
 
     @property
     def written(self) -> int:
-        """When the newest file with a version was made (epoch ms)."""
-        return max(one.file.creation_time_ms or 0 for one in self.stored)
+        """Creation time of the newest file with a version (epoch ms)."""
+        return max(version.file.creation_time_ms or 0 for version in self.stored)
 
     @property
     def kind(self) -> str | None:
-        """Kind of the merged row; None if nothing is left."""
+        """Kind of the merged row, None if nothing is left."""
         return None if self.merged is None else _KINDS[self.merged.column(VALUE_KIND)[0].as_py()]
 
     def answer(self) -> dict[str, Any] | None:
-        """The row that a read gives."""
+        """Return the row that a read returns, or None."""
         if self.merged is None or self.kind in {"-U", "-D"}:
             return None
         return {name: _plain(self.merged.column(name)[0]) for name in self.names}
 
     def versions(self) -> list[RowVersion]:
-        """All versions, newest first."""
+        """Return all versions, newest first."""
         expiry = RowExpiry.of(self.store.schema, self.store.options.raw, self.store.name)
         now_ms = self.store.clock.now_ms()
-        found = []
+        versions = []
         for place in reversed(range(len(self.stored))):
-            one = self.stored[place]
+            stored = self.stored[place]
             notes = []
             if self.before:
                 notes.append(f"of partition {self.partition}: not merged with those above")
-            if expiry is not None and expiry.expired(one.row.column(expiry.field), now_ms)[0]:
+            if expiry is not None and expiry.expired(stored.row.column(expiry.field), now_ms)[0]:
                 notes.append("expired: the next compaction of its file leaves it out")
-            if one.file.file_source == SOURCE_COMPACT and isinstance(self.function, FoldFunction):
+            if stored.file.file_source == SOURCE_COMPACT and isinstance(self.function, FoldFunction):
                 notes.append("may stand for older versions that a compaction merged")
-            version = RowVersion(
+            row_version = RowVersion(
                 number=self.number(place),
-                file=one.file.file_name,
-                level=one.file.level,
-                sequence=one.row.column(SEQUENCE_NUMBER)[0].as_py(),
-                kind=_KINDS[one.row.column(VALUE_KIND)[0].as_py()],
-                position=one.position,
-                values={name: _plain(one.row.column(name)[0]) for name in self.names},
-                written_ms=one.file.creation_time_ms,
-                hidden=one.hidden,
+                file=stored.file.file_name,
+                level=stored.file.level,
+                sequence=stored.row.column(SEQUENCE_NUMBER)[0].as_py(),
+                kind=_KINDS[stored.row.column(VALUE_KIND)[0].as_py()],
+                position=stored.position,
+                values={name: _plain(stored.row.column(name)[0]) for name in self.names},
+                written_ms=stored.file.creation_time_ms,
+                hidden=stored.hidden,
                 note="; ".join(notes) or None,
                 partition=self.partition,
             )
-            found.append(version)
-        return found
+            versions.append(row_version)
+        return versions
 
     def columns(self) -> tuple[ColumnStory, ...]:
-        """The columns of the merged row."""
+        """Return the columns of the merged row."""
         if self.merged is None:
             return ()
         batch = pa.Table.from_batches([self.stored[place].row for place in self.seen]).combine_chunks().to_batches()[0]
@@ -227,7 +284,7 @@ class _PartitionVersions:
 
 
 def _summary(partitions: Sequence[_PartitionVersions], files: int, snapshot: int) -> str:
-    """The story in one sentence: what is stored, and what is left of it when merged."""
+    """Return the explanation in one sentence: the stored versions, and the result of merging them."""
     where = f"{_count(files, 'file')} may hold this key in snapshot {snapshot}"
     if not partitions:
         return (
@@ -235,22 +292,25 @@ def _summary(partitions: Sequence[_PartitionVersions], files: int, snapshot: int
             if files
             else f"no version is stored: no file may hold this key in snapshot {snapshot}"
         )
-    stored = [one for part in partitions for one in part.stored]
+    stored = [version for part in partitions for version in part.stored]
+    file_count = len({version.file.file_name for version in stored})
     hidden = len(stored) - sum(len(part.seen) for part in partitions)
     unseen = f", {hidden} of them hidden from reads" if hidden else ""
     apart = f" of {len(partitions)} partitions" if len(partitions) > 1 else ""
-    found = f"{_count(len(stored), 'version')} in {_count(len({one.file.file_name for one in stored}), 'file')}{apart}{unseen}"
+    stored_text = f"{_count(len(stored), 'version')} in {_count(file_count, 'file')}{apart}{unseen}"
     rows = [part.partition for part in partitions if part.answer() is not None]
     if rows:
-        merged = f"{found}; merged by {partitions[0].function.name}{f' in {rows[0]}' if apart else ''}"
+        merged = f"{stored_text}; merged by {partitions[0].function.name}{f' in {rows[0]}' if apart else ''}"
         return f"{merged}; reads also give a row in {', '.join(rows[1:])}" if rows[1:] else merged
     if all(not part.seen for part in partitions):
-        return f"{found}; no row"
-    return f"{found}; {'nothing is left of them' if all(part.merged is None for part in partitions) else 'deleted'}"
+        return f"{stored_text}; no row"
+    return (
+        f"{stored_text}; {'nothing is left of them' if all(part.merged is None for part in partitions) else 'deleted'}"
+    )
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _plain(value: pa.Scalar) -> Any:

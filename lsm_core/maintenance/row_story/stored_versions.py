@@ -1,4 +1,4 @@
-"""Finding every stored version of one key: metadata rules files out, keys are compared first, values read last."""
+"""Search for every stored version of one key: metadata rules files out, keys are compared first, values read last."""
 
 from __future__ import annotations
 
@@ -25,14 +25,25 @@ from lsm_core.read.inputs import sections_of
 from lsm_core.read.prune import manifest_chooser, prune_buckets, prune_files, prune_partitions
 
 KEPT_OUT = "marked in a deletion vector"
-TAKEN_UP = "on a level above the lowest one that has the key: compactions of this table look keys up, so that one says what this said"
+HIDDEN_BY_LOOKUP = (
+    "on a level above the lowest one that has the key: compactions of this table look keys up, "
+    "so the lower version includes this one"
+)
 NOT_COMPACTED = "on level 0: batch reads of this table see compacted files only"
 POSTPONED = "postponed: it waits to be put into a bucket"
 
 
 @dataclass(frozen=True, eq=False)
 class StoredVersion:
-    """One stored version: a KV batch of one row, where it lies, and its file's age among all of them (larger = newer)."""
+    """One stored version.
+
+    Attributes:
+        row: KV batch of one row.
+        file: the data file.
+        position: place of the row in the file.
+        age: age rank of the file among all of them (larger = newer).
+        hidden: reason why reads do not see the version, None if they do.
+    """
 
     row: pa.RecordBatch
     file: DataFileMeta
@@ -43,23 +54,38 @@ class StoredVersion:
 
 @dataclass(frozen=True)
 class Places:
-    """The entries of a snapshot that can hold a key, and where deletion vectors lie, by data file."""
+    """Entries of a snapshot that can hold a key.
+
+    Attributes:
+        entries: manifest entries of the files.
+        deletions: deletion vectors by data file.
+    """
 
     entries: tuple[ManifestEntry, ...]
     deletions: Mapping[str, DeletionFile]
 
     def by_partition(self) -> dict[bytes, Places]:
-        """The same, apart: versions of different partitions never merge, also where a key may move between them."""
-        found: dict[bytes, list[ManifestEntry]] = {}
+        """Return the places per partition.
+
+        Versions of different partitions never merge, even where a key may move between partitions.
+        """
+        by_partition: dict[bytes, list[ManifestEntry]] = {}
         for entry in self.entries:
-            found.setdefault(entry.partition, []).append(entry)
-        return {partition: Places(tuple(entries), self.deletions) for partition, entries in found.items()}
+            by_partition.setdefault(entry.partition, []).append(entry)
+        return {partition: Places(tuple(entries), self.deletions) for partition, entries in by_partition.items()}
 
 
-def typed_key(store: TableStore, key: Mapping[str, Any]) -> dict[str, pa.Scalar]:
-    """The values of a whole primary key in the columns' types.
+def parse_key(store: TableStore, key: Mapping[str, Any]) -> dict[str, pa.Scalar]:
+    """Convert a whole primary key to the columns' types.
 
-    Raises ColumnNotFound, UnsupportedFeature for a table without a key, InvalidFilter for columns or values that do not fit.
+    Args:
+        store: the table.
+        key: values by column; texts are parsed.
+
+    Raises:
+        ColumnNotFound: the key names an unknown column.
+        UnsupportedFeature: the table has no primary key.
+        InvalidFilter: columns are missing, or a value does not fit its column.
     """
     schema = store.schema
     if not schema.primary_keys:
@@ -91,7 +117,13 @@ def _scalar(store: TableStore, name: str, value: Any) -> pa.Scalar:
 
 
 def places_of(store: TableStore, snapshot: Snapshot, key: Mapping[str, pa.Scalar]) -> Places:
-    """Where the key can lie in ``snapshot``, by metadata alone; files that reads do not see are among them."""
+    """Return the places of a key by metadata alone, including files that reads do not see.
+
+    Args:
+        store: the table.
+        snapshot: snapshot to search.
+        key: primary key, typed.
+    """
     schema = store.schema
     predicate = parse_filter([(name, "=", value.as_py()) for name, value in key.items()], schema, store.name)
     partitions = None
@@ -102,32 +134,46 @@ def places_of(store: TableStore, snapshot: Snapshot, key: Mapping[str, pa.Scalar
     entries = prune_files(store, prune_buckets(schema, entries, predicate, store.options.bucket_function), predicate)
     require_in_place(store, snapshot, entries)
     vectors = deletion_vectors(store, snapshot, partitions)
-    deletions = {name: file for found in vectors.values() for name, file in found.items()}
+    deletions = {name: file for files in vectors.values() for name, file in files.items()}
     return Places(tuple(table_to_entries(entries)), deletions)
 
 
 def versions_of(
     store: TableStore, places: Places, spec: KeySpec, key: Mapping[str, pa.Scalar]
 ) -> Iterator[StoredVersion]:
-    """Every stored version of the key in the places of one partition, file by file, the oldest file first."""
+    """Yield every stored version of a key in the places of one partition, file by file, the oldest file first.
+
+    Args:
+        store: the table.
+        places: places of one partition.
+        spec: key layout of the table.
+        key: primary key, typed.
+    """
     keys = spec.keys(pa.RecordBatch.from_pydict({key_name(name): pa.array([key[name]]) for name in spec.key_columns}))
     target = keys.scalar(0)
     by_name = {entry.file.file_name: entry for entry in places.entries}
-    groups = [group for section in sections_of(store, [one.file for one in places.entries]) for group in section.groups]
+    groups = [
+        group for section in sections_of(store, [entry.file for entry in places.entries]) for group in section.groups
+    ]
     for age, group in enumerate(groups):
         for file in group:
-            gone = places.deletions.get(file.file_name)
-            yield from _in_file(store, by_name[file.file_name], age, gone, spec, target)
+            vector = places.deletions.get(file.file_name)
+            yield from _versions_in_file(store, by_name[file.file_name], age, vector, spec, target)
 
 
-def _in_file(
-    store: TableStore, entry: ManifestEntry, age: int, gone: DeletionFile | None, spec: KeySpec, target: int | bytes
+def _versions_in_file(
+    store: TableStore,
+    entry: ManifestEntry,
+    age: int,
+    deletion_file: DeletionFile | None,
+    spec: KeySpec,
+    target: int | bytes,
 ) -> Iterator[StoredVersion]:
-    """The versions of the key in one file: keys are compared first, values read only where one matches."""
+    """Yield the versions of a key in one file: keys are compared first, values read only where one matches."""
     place = entry.partition, entry.bucket, entry.file
     if not any(stop > start for start, stop, _ in _stretches(store, place, spec, target, columns=[])):
         return
-    vector = None if gone is None else read_vector(store, gone, entry.file.row_count)
+    vector = None if deletion_file is None else read_vector(store, deletion_file, entry.file.row_count)
     compacted = compacted_only(store)
     passed_over = None  # why batch reads pass over the whole file
     if entry.bucket < 0:
@@ -148,7 +194,7 @@ def _stretches(
     target: int | bytes,
     columns: list[str] | None,
 ) -> Iterator[tuple[int, int, tuple[int, pa.RecordBatch]]]:
-    """For each batch that the key may lie in: its rows with that key, the batch, and where in the file it begins."""
+    """Yield for each batch that may hold the key: start and stop of its rows, and (first row in the file, batch)."""
     first = 0
     with closing(open_kv(store, *place, columns=columns)) as batches:  # type: ignore[type-var]
         for batch in batches:

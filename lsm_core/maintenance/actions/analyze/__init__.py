@@ -1,4 +1,4 @@
-"""Statistics for planners: rows and columns are counted, and a snapshot of kind ANALYZE names the file that tells."""
+"""Statistics for query planners: rows and columns are counted; a snapshot of kind ANALYZE references the result."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from lsm_core.maintenance.actions import BuiltInAction
 
 
 class Analyze(BuiltInAction):
-    """The action "analyze"."""
+    """Action "analyze"."""
 
     name = "analyze"
     verb = "analyze"
-    help = "Count rows and look at columns, for planners: a snapshot of kind ANALYZE with statistics."
-    arguments = (
-        Argument("columns", ArgumentKind.COLUMNS, "Only these columns; default: all that statistics can tell of."),
-    )
+    help = "Count rows and values of columns for query planners: a snapshot of kind ANALYZE with statistics."
+    arguments = (Argument("columns", ArgumentKind.COLUMNS, "Only these columns; default: all that have statistics."),)
     commits = True
     items = ("actions.analyze.analyzing.AnalyzeItem",)
     planned_by = "actions.analyze.analyzing.plan_analysis"

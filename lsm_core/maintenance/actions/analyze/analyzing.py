@@ -1,4 +1,4 @@
-"""ANALYZE: which columns, one pass over the merged rows, the commit of what was found, and its report.
+"""ANALYZE: choice of columns, one pass over the merged rows, the commit of the statistics, and its report.
 
 Source class: `PaimonAnalyzeTableColumnCommand` of Paimon's Spark connector, whose conventions are kept.
 """
@@ -32,12 +32,17 @@ from lsm_core.metadata.support import require_readable, require_writable
 from lsm_core.read import Version, to_batches
 from lsm_core.read.scan import plan_version
 
-_NESTED: Final = "a nested type, which statistics do not tell of"
+_NESTED: Final = "a nested type, which statistics do not cover"
 
 
 @dataclass(frozen=True)
 class AnalyzeItem(PlanItem):
-    """The rows of one snapshot, ``columns`` of which are looked at."""
+    """Rows of one snapshot to analyze.
+
+    Attributes:
+        snapshot_id: number of the snapshot.
+        names: columns to analyze.
+    """
 
     item_kind: ClassVar[str] = "analyze"
     title: ClassVar[str] = "would analyze"
@@ -47,7 +52,7 @@ class AnalyzeItem(PlanItem):
     names: tuple[str, ...]
 
     def cells(self) -> tuple[Any, ...]:
-        """Snapshot and columns."""
+        """Return snapshot and columns."""
         return (self.snapshot_id, ", ".join(self.names) or "(rows alone)")
 
     @classmethod
@@ -58,8 +63,17 @@ class AnalyzeItem(PlanItem):
 
 @dataclass(frozen=True)
 class AnalyzeReport(Report):
-    """What ANALYZE found at ``base_snapshot`` and committed as ``snapshot_id`` (None: nothing): rows after merging, bytes of their share
-    of the files, and the columns that were looked at."""
+    """Report of ANALYZE.
+
+    Attributes:
+        plan_hash: hash of the plan.
+        base_snapshot: analyzed snapshot.
+        snapshot_id: the commit, None if there was nothing to analyze.
+        rows: rows after merging.
+        size: their share of the files' bytes.
+        columns: analyzed columns.
+        declined: columns left out.
+    """
 
     plan_hash: str
     base_snapshot: int | None
@@ -70,17 +84,28 @@ class AnalyzeReport(Report):
     declined: tuple[Declined, ...] = ()
 
     def lines(self, table: str) -> list[str]:
-        """One sentence."""
+        """Return one sentence for people."""
         if self.snapshot_id is None:
             return [f"{table} has nothing to analyze"]
-        what = f"{self.rows:,} rows ({size_text(self.size)}), {len(self.columns)} columns"
-        return [f"analyzed snapshot {self.base_snapshot} of {table}: {what}; snapshot {self.snapshot_id} tells"]
+        figures = f"{self.rows:,} rows ({size_text(self.size)}), {len(self.columns)} columns"
+        return [
+            (
+                f"analyzed snapshot {self.base_snapshot} of {table}: {figures}; "
+                f"snapshot {self.snapshot_id} holds the statistics"
+            )
+        ]
 
 
 def plan_analysis(store: TableStore, columns: Sequence[str] | None = None) -> MaintenancePlan:
-    """Plan to look at ``columns`` of the newest snapshot (None: all but nested ones; none: rows are counted alone).
+    """Plan the statistics of columns of the newest snapshot.
 
-    Raises ColumnNotFound, UnsupportedFeature for a nested column that is named and for tables that cannot be written.
+    Args:
+        store: the table.
+        columns: names of the columns, None for all but nested ones; an empty list counts rows only.
+
+    Raises:
+        ColumnNotFound: a column does not exist.
+        UnsupportedFeature: a named column is nested, or the table cannot be written.
     """
     require_writable(store)
     latest = snapshots.latest(store)
@@ -89,8 +114,8 @@ def plan_analysis(store: TableStore, columns: Sequence[str] | None = None) -> Ma
     else:
         chosen = [_column(store, name) for name in dict.fromkeys(columns)]
     names = tuple(field.name for field in chosen)
-    given = None if columns is None else ",".join(names)
-    plan = MaintenancePlan.begun("analyze", store, None if latest is None else latest.id, {"columns": given})
+    column_text = None if columns is None else ",".join(names)
+    plan = MaintenancePlan.begun("analyze", store, None if latest is None else latest.id, {"columns": column_text})
     left = [field.name for field in store.schema.fields if columns is None and field.name not in names]
     declined = tuple(Declined(f"column {name}", "nested", f"{name} is of {_NESTED}") for name in left)
     if latest is None:
@@ -110,9 +135,19 @@ def _column(store: TableStore, name: str) -> DataField:
 
 
 def apply_analysis(store: TableStore, plan: MaintenancePlan) -> Outcome:
-    """Read the planned snapshot once, batch by batch, and commit what was found. Its report is an AnalyzeReport.
+    """Read the planned snapshot once, batch by batch, and commit the statistics.
 
-    Raises PlanStale when the snapshot has expired, ColumnNotFound when a column was dropped since, CommitConflict, CommitUnknown.
+    Args:
+        store: the table.
+        plan: the plan.
+
+    Returns:
+        Outcome with an AnalyzeReport.
+
+    Raises:
+        PlanStale: the snapshot has expired.
+        ColumnNotFound: a column was dropped since.
+        CommitConflict, CommitUnknown: the commit failed.
     """
     item = next(iter(plan.items_of(AnalyzeItem)), None)
     if item is None:
@@ -126,7 +161,7 @@ def apply_analysis(store: TableStore, plan: MaintenancePlan) -> Outcome:
         names = list(item.names) or [store.schema.fields[0].name]
         scan = plan_version(Version(snapshot, store), columns=names, filter=None)
     except SnapshotNotFound as error:
-        raise PlanStale(f"snapshot {item.snapshot_id} is gone", store.name) from error
+        raise PlanStale(f"snapshot {item.snapshot_id} has expired", store.name) from error
     seen, rows = [ColumnValues(field.type) for field in fields], 0
     for batch in to_batches(scan.store, scan):
         rows += batch.num_rows
@@ -134,10 +169,10 @@ def apply_analysis(store: TableStore, plan: MaintenancePlan) -> Outcome:
             values.add(batch.column(name))
     total = pc.sum(manifests.live_entries(store, snapshot, columns=["file_size"]).column("file_size")).as_py() or 0
     size = total * rows // snapshot.total_record_count if snapshot.total_record_count else 0
-    told = {field.name: values.statistics(field.id) for field, values in zip(fields, seen, strict=True)}
-    # The types by which others parse minima and maxima are those of the schema that is named.
-    found = Statistics(snapshot.id, store.schema.id, rows, size, told)
-    done = Committer(store).commit_statistics(found, properties={PLAN_PROPERTY: plan.hash})
+    by_column = {field.name: values.statistics(field.id) for field, values in zip(fields, seen, strict=True)}
+    # Other engines parse minima and maxima by the types of the referenced schema.
+    statistics = Statistics(snapshot.id, store.schema.id, rows, size, by_column)
+    done = Committer(store).commit_statistics(statistics, properties={PLAN_PROPERTY: plan.hash})
     report = AnalyzeReport(
         plan.hash, plan.base_snapshot, done.snapshot_id, rows, size, item.names, declined=plan.declined
     )

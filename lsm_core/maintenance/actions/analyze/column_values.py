@@ -1,4 +1,4 @@
-"""What ANALYZE keeps of one column while its values pass by: counts, least and greatest value, lengths, and the number of distinct values."""
+"""Statistics of one column in one pass: counts, minimum and maximum, lengths, and number of distinct values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FLOATS: Final = frozenset({TypeRoot.FLOAT, TypeRoot.DOUBLE})
 _TIMESTAMPS: Final = frozenset({TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ})
 _TEXTS: Final = frozenset({TypeRoot.CHAR, TypeRoot.VARCHAR})
 _BYTES: Final = frozenset({TypeRoot.BINARY, TypeRoot.VARBINARY})
-# Bytes that Spark takes a value for: of types of one width both lengths, of the others where there is no value.
+# Bytes that Spark assumes for a value: both lengths for fixed-width types, the default without values for others.
 _WIDTHS: Final = {
     TypeRoot.BOOLEAN: 1,
     TypeRoot.TINYINT: 1,
@@ -47,14 +47,19 @@ _HASHES: Final = float(1 << 64)
 
 
 def can_be_analyzed(kind: DataType) -> bool:
-    """Whether statistics can tell of a column of that type."""
+    """Return whether columns of a type have statistics.
+
+    Args:
+        kind: type of the column.
+    """
     return kind.root in _WIDTHS or kind.root is TypeRoot.DECIMAL
 
 
 class ColumnValues:
     """Statistics of a column of type ``kind``, in memory that does not grow with the rows.
 
-    As Spark has it, texts and bytes have no minimum and maximum, and their lengths are characters and bytes; NaN is the greatest number.
+    As in Spark, texts and bytes have no minimum and maximum, and their lengths are characters and bytes; NaN is the
+    greatest number.
     """
 
     def __init__(self, kind: DataType) -> None:
@@ -66,7 +71,11 @@ class ColumnValues:
         self._unit = 1
 
     def add(self, column: pa.Array) -> None:
-        """Look at more values."""
+        """Add values.
+
+        Args:
+            column: the values.
+        """
         column = flat(column)
         self._nulls += column.null_count
         column = column.drop_null()
@@ -81,7 +90,7 @@ class ColumnValues:
             self._lengths += pc.sum(lengths).as_py()
             self._longest = max(self._longest, pc.max(lengths).as_py())
             return
-        bounds = pc.min_max(self._ordered(column)).as_py()
+        bounds = pc.min_max(self._to_ordered_numbers(column)).as_py()
         low, high = bounds["min"], bounds["max"]
         if self._root in _FLOATS:
             odd = pc.any(pc.is_nan(column)).as_py()
@@ -93,8 +102,8 @@ class ColumnValues:
         self._least = low if self._least is None else min(self._least, low)
         self._greatest = high if self._greatest is None else max(self._greatest, high)
 
-    def _ordered(self, column: pa.Array) -> pa.Array:
-        """Numbers in the order of the values: dates and times as Paimon counts them, in days, milliseconds or the type's unit."""
+    def _to_ordered_numbers(self, column: pa.Array) -> pa.Array:
+        """Return numbers in the order of the values; dates and times as days, milliseconds or the type's unit."""
         if self._root in (TypeRoot.DATE, TypeRoot.TIME):
             return column.cast(pa.int32())
         if self._root in _TIMESTAMPS:
@@ -105,7 +114,11 @@ class ColumnValues:
         return column
 
     def statistics(self, column_id: int) -> ColumnStatistics:
-        """What was found so far."""
+        """Return the statistics of the values added so far.
+
+        Args:
+            column_id: id of the column's field.
+        """
         width = _WIDTHS.get(self._root, 8 if (self._kind.precision or 0) <= _LONGEST_COMPACT_DECIMAL else 16)
         average = longest = width
         if self._valid and (self._root in _TEXTS or self._root in _BYTES):
@@ -121,7 +134,7 @@ class ColumnValues:
         )
 
     def _text(self, value: Any) -> str:
-        """A value as Java's serialisers of statistics write it."""
+        """Return a value as text like Java's serialisers of statistics."""
         if self._root is TypeRoot.BOOLEAN:
             return "true" if value else "false"
         if self._root in _FLOATS:
@@ -129,8 +142,8 @@ class ColumnValues:
         if self._root is TypeRoot.DECIMAL:
             return decimal_text(value)
         if self._root in _TIMESTAMPS:
-            millis, rest = divmod(value * self._unit, _NANOS_PER_MILLI)
-            return timestamp_text(millis, rest, self._kind.precision or 0)
+            millis, nanos = divmod(value * self._unit, _NANOS_PER_MILLI)
+            return timestamp_text(millis, nanos, self._kind.precision or 0)
         return str(value)
 
 
@@ -139,9 +152,10 @@ def _greater(left: float, right: float) -> float:
 
 
 class DistinctValues:
-    """How many different values there are, told by the least of their 64-bit hashes ("k minimum values").
+    """Number of distinct values, from the smallest of their 64-bit hashes ("k minimum values").
 
-    Exact up to 65,536 different values, but for two with one hash; beyond, an estimate with a standard error of 0.4 percent.
+    Exact up to 65,536 distinct values, except for hash collisions; beyond, an estimate with a standard error of 0.4
+    percent.
     """
 
     def __init__(self) -> None:
@@ -149,7 +163,11 @@ class DistinctValues:
         self._more = False
 
     def add(self, hashes: npt.NDArray[np.uint64]) -> None:
-        """Count more values."""
+        """Add values.
+
+        Args:
+            hashes: hashes of the values.
+        """
         if self._more:
             hashes = hashes[hashes < self._least[-1]]
         together = np.union1d(self._least, hashes)
@@ -157,7 +175,7 @@ class DistinctValues:
         self._least = together[:_KEPT_HASHES]
 
     def count(self) -> int:
-        """The number of different values."""
+        """Return the number of distinct values."""
         if not self._more:
             return len(self._least)
         return round((_KEPT_HASHES - 1) * _HASHES / (float(self._least[-1]) + 1))

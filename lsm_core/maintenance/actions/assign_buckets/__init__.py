@@ -1,4 +1,4 @@
-"""Assign buckets: postponed rows move into real buckets, in one COMPACT commit."""
+"""Assignment of buckets: postponed rows move into real buckets, in one COMPACT commit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from lsm_core.maintenance.actions import NOW, PARTITIONS, BuiltInAction
 
 
 class AssignBuckets(BuiltInAction):
-    """The action "assign_buckets"."""
+    """Action "assign_buckets"."""
 
     name = "assign_buckets"
     verb = "assign-buckets"

@@ -1,7 +1,8 @@
-"""Postponed rows move into buckets: replayed file by file in the order in which they came, written as any writer of that many buckets would.
+"""Assignment of postponed rows to buckets: files are replayed in order and written as by any writer of these buckets.
 
-Semantics of Paimon's compaction of postpone tables (Flink `PostponeBucketCompactSplitSource`): a partition that has buckets keeps
-their number, another gets `postpone.default-bucket-num`; the postponed files go and the new ones come in one COMPACT snapshot.
+Semantics of Paimon's compaction of postpone tables (Flink `PostponeBucketCompactSplitSource`): a partition with buckets
+keeps their number, another gets `postpone.default-bucket-num`; the postponed files are removed and the new ones added
+in one COMPACT snapshot.
 """
 
 from __future__ import annotations
@@ -48,14 +49,20 @@ from lsm_core.write.postpone import in_order
 from lsm_core.write.table_write import StoredRows
 
 _BYTES_PER_SECOND: Final = 12_000_000
-"""File bytes that one core reads, routes, sorts and writes a second; only for forecasts."""
+"""File bytes that one core reads, routes, sorts and writes per second; only for forecasts."""
 _NEWEST: Final = 100
-"""Among so many of a table's newest snapshots the last compaction is looked for."""
+"""Number of newest snapshots among which the last compaction is searched."""
 
 
 @dataclass(frozen=True)
 class AssignItem(RewriteItem):
-    """The postponed files of one partition, ``inputs`` in the order of their replay, and the number of its ``buckets``."""
+    """Postponed files of one partition.
+
+    Attributes:
+        inputs: the files, in the order of their replay.
+        buckets: number of buckets of the partition.
+        reason: origin of that number.
+    """
 
     item_kind: ClassVar[str] = "assign_buckets"
     title: ClassVar[str] = "would assign buckets"
@@ -71,22 +78,36 @@ class AssignItem(RewriteItem):
 
     @property
     def rows_in(self) -> int:
-        """Postponed rows."""
+        """Number of postponed rows."""
         return sum(file.rows for file in self.inputs)
 
     def cells(self) -> tuple[Any, ...]:
-        """Buckets, and what moves into them."""
+        """Return buckets, files and rows."""
         place = (self.partition_text or "-", self.buckets)
         return (*place, len(self.inputs), self.rows_in, self.bytes_in, self.reason)
 
-    def told(self) -> dict[str, Any]:
-        """The ledger's line once it was carried out."""
+    def ledger_line(self) -> dict[str, Any]:
+        """Return the ledger line of the applied item."""
         return {"event": "assigned", "partition": self.partition_text, "buckets": self.buckets}
 
 
 @dataclass(frozen=True)
 class AssignReport(Report):
-    """What moved: partitions, files, rows replayed and rows that the new files hold; ``snapshot_id`` None = nothing."""
+    """Report of an assignment. Bytes are file sizes.
+
+    Attributes:
+        snapshot_id: the commit, None if nothing was postponed.
+        base_snapshot: newest snapshot at planning.
+        plan_hash: hash of the plan.
+        partitions: paths of the partitions.
+        files_in: postponed files.
+        files_out: new files.
+        rows_in: replayed rows.
+        rows_out: rows of the new files.
+        bytes_in: bytes of the postponed files.
+        bytes_out: bytes of the new files.
+        declined: partitions left unchanged.
+    """
 
     snapshot_id: int | None
     base_snapshot: int | None
@@ -101,7 +122,7 @@ class AssignReport(Report):
     declined: tuple[Declined, ...] = ()
 
     def lines(self, table: str) -> list[str]:
-        """Partitions, files and rows."""
+        """Return lines with partitions, files and rows."""
         if self.snapshot_id is None:
             return ["no rows were postponed"]
         files = f"{len(self.partitions)} partitions, {self.files_in} files in, {self.files_out} out"
@@ -111,10 +132,17 @@ class AssignReport(Report):
 def plan_assignment(
     store: TableStore, partitions: Sequence[Mapping[str, Any]] | None = None, now_ms: int | None = None
 ) -> MaintenancePlan:
-    """Plan buckets for the postponed rows of every chosen partition. Reads metadata only.
+    """Plan buckets for the postponed rows of every chosen partition. Only metadata is read.
 
-    ``partitions``: typed values, columns may be left out; None = all. ``now_ms`` epoch ms. Raises UnsupportedFeature for a table
-    without postponed buckets, InvalidOption, ColumnNotFound, InvalidData, CorruptFile.
+    Args:
+        store: the table.
+        partitions: partitions to choose (typed values, columns may be missing), None for all.
+        now_ms: time of planning (epoch ms), None for the table's clock.
+
+    Raises:
+        UnsupportedFeature: the table has no postponed buckets.
+        InvalidOption, ColumnNotFound, InvalidData: a partition does not fit the table.
+        CorruptFile: metadata cannot be read.
     """
     require_compactable(store)
     if store.bucket_mode is not BucketMode.POSTPONE:
@@ -145,7 +173,12 @@ def plan_assignment(
 
 
 def waiting_items(store: TableStore, entries: pa.Table) -> list[AssignItem]:
-    """An item for every partition with postponed rows among live ``entries`` (`ENTRY_SCHEMA`), ordered by partition bytes."""
+    """Return an item for every partition with postponed rows, ordered by partition bytes.
+
+    Args:
+        store: the table.
+        entries: live entries (`ENTRY_SCHEMA`).
+    """
     default = max(1, int(store.options.get("postpone.default-bucket-num")))
     items = []
     for partition, buckets in groupby(bucket_groups(entries), key=itemgetter(0)):
@@ -165,16 +198,32 @@ def waiting_items(store: TableStore, entries: pa.Table) -> list[AssignItem]:
 
 
 def seconds_of(items: Sequence[AssignItem]) -> float:
-    """What carrying ``items`` out takes on one core, for forecasts."""
+    """Return the forecast time of items on one core in seconds.
+
+    Args:
+        items: the items.
+    """
     return round(sum(item.bytes_in for item in items) / _BYTES_PER_SECOND, 2)
 
 
 def apply_assignment(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> Outcome:
-    """Write the planned rows into their buckets and let the postponed files go, in one COMPACT commit.
+    """Write the planned rows into their buckets and remove the postponed files, in one COMPACT commit.
 
-    Memory is that of a write buffer; ``runner`` spreads the work (None: this process does it). Raises PlanStale when a planned file is
-    gone, CommitConflict when that happens meanwhile, VerificationFailed when not all rows were read, CorruptFile; after any of them no
-    file of it is left. Its report is an AssignReport.
+    Memory is that of a write buffer. After an error no new file is left.
+
+    Args:
+        store: the table.
+        plan: the plan.
+        runner: executor that distributes the work, None for this process.
+
+    Returns:
+        Outcome with an AssignReport.
+
+    Raises:
+        PlanStale: a planned file is missing.
+        CommitConflict: a planned file was removed meanwhile.
+        VerificationFailed: not all rows were read.
+        CorruptFile: a file cannot be read.
     """
     items = plan.items_of(AssignItem)
     snapshot_id, new = place_rows(store, [(item, live_files(store, item)) for item in items], plan.hash, runner)
@@ -191,11 +240,19 @@ def apply_assignment(store: TableStore, plan: MaintenancePlan, runner: Runner | 
         bytes_out=sum(file.file_size for file in new),
         declined=plan.declined,
     )
-    return Outcome(report, [item.told() for item in items])
+    return Outcome(report, [item.ledger_line() for item in items])
 
 
 def live_files(store: TableStore, item: AssignItem) -> tuple[DataFileMeta, ...]:
-    """The planned files as they are now, in their order. Raises PlanStale when one is gone."""
+    """Return the planned files as they are now, in order.
+
+    Args:
+        store: the table.
+        item: the planned partition.
+
+    Raises:
+        PlanStale: a file is missing, or the number of buckets changed.
+    """
     snapshot = snapshots.latest(store)
     where = item.partition_text or f"table {store.name}"
     if snapshot is None:
@@ -207,15 +264,26 @@ def live_files(store: TableStore, item: AssignItem) -> tuple[DataFileMeta, ...]:
     ).to_pylist()
     if counts and counts != [item.buckets]:
         raise PlanStale(f"{where} has {counts[0]} buckets now, {item.buckets} were planned", store.name)
-    there = {entry.file.file_name: entry.file for entry in table_to_entries(entries) if entry.bucket == POSTPONE_BUCKET}
+    postponed = {
+        entry.file.file_name: entry.file for entry in table_to_entries(entries) if entry.bucket == POSTPONE_BUCKET
+    }
     for file in item.inputs:
-        if file.name not in there:
-            raise PlanStale(f"{where}: the postponed file {file.name} is not there any more", store.name)
-    return tuple(there[file.name] for file in item.inputs)
+        if file.name not in postponed:
+            raise PlanStale(f"{where}: the postponed file {file.name} is no longer in the table", store.name)
+    return tuple(postponed[file.name] for file in item.inputs)
 
 
 def assignment_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Whether all files of ``plan`` still wait. Raises WriterStale, CorruptFile."""
+    """Return whether all files of the plan are still postponed.
+
+    Args:
+        store: the table.
+        plan: the plan.
+
+    Raises:
+        WriterStale: the schema changed.
+        CorruptFile: metadata cannot be read.
+    """
     try:
         return all(live_files(store, item) for item in plan.items_of(AssignItem))
     except PlanStale:
@@ -224,34 +292,43 @@ def assignment_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 
 @dataclass(frozen=True)
 class AssignTask(BucketTask):
-    """What runners are given: the postponed ``files`` of a partition, in the order of their replay, for ``total_buckets`` buckets.
+    """Task for a runner: the postponed ``files`` of a partition, in replay order, for ``total_buckets`` buckets.
 
     It has a result for every bucket that gets rows, whose ``new_files`` hold them.
     """
 
     def target(self, store: TableStore) -> TableStore:
-        """The table as writers of the partition's buckets see it."""
+        """Return the table as writers of the partition's buckets see it."""
         return store.with_buckets(self.total_buckets)
 
 
 def place_rows(
     store: TableStore,
-    found: Sequence[tuple[AssignItem, Sequence[DataFileMeta]]],
+    files_by_item: Sequence[tuple[AssignItem, Sequence[DataFileMeta]]],
     plan_hash: str,
     runner: Runner | None = None,
 ) -> tuple[int | None, list[DataFileMeta]]:
-    """Carry items out, each given with its files, in one commit; returns its snapshot (None: there was nothing to do) and the new files.
+    """Carry out items in one commit.
 
-    Raises what :func:`apply_assignment` raises but for PlanStale.
+    Errors are those of :func:`apply_assignment` except PlanStale.
+
+    Args:
+        store: the table.
+        files_by_item: each item with its files.
+        plan_hash: hash of the plan.
+        runner: executor that distributes the work, None for this process.
+
+    Returns:
+        The snapshot (None if there was nothing to do), and the new files.
     """
-    tasks = [AssignTask(item.partition, POSTPONE_BUCKET, item.buckets, tuple(files)) for item, files in found]
+    tasks = [AssignTask(item.partition, POSTPONE_BUCKET, item.buckets, tuple(files)) for item, files in files_by_item]
     if not tasks:
         return None, []
     require_compactable(store)
     done: list[CommitMessage] = []
     with discard_on_failure(store, done):
-        for result in (runner or _assigned_here)(store, tasks):
-            # Nothing is seen before the postponed files go: all is one compaction.
+        for result in (runner or _assign_in_process)(store, tasks):
+            # The new files become visible together with the removal of the postponed ones: one compaction.
             done.append(_as_compaction(store, result.message))
         new = [file for message in done for file in message.compact_after]
         for task in tasks:
@@ -259,12 +336,12 @@ def place_rows(
         return Committer(store).commit(done, properties={PLAN_PROPERTY: plan_hash}).snapshot_id, new
 
 
-def _assigned_here(store: TableStore, tasks: Sequence[BucketTask]) -> Iterator[BucketResult]:
-    """Every row of the tasks in its bucket, by this process."""
+def _assign_in_process(store: TableStore, tasks: Sequence[BucketTask]) -> Iterator[BucketResult]:
+    """Write every row of the tasks into its bucket, in this process."""
     for task in tasks:
         assert isinstance(task, AssignTask)
         target = task.target(store)
-        # Where readers see compacted rows alone these are compacted at once, as Java's writer of them does.
+        # Where readers see only compacted rows, these are compacted at once, like by Java's writer.
         hidden = target.options.batch_scan_skips_level0
         compactor = Compactor(target, bucket_task, ReferenceJudge(), automatic=True) if hidden else None
         with StoredRows(target, beside=True, compactor=compactor) as writer:
@@ -276,7 +353,7 @@ def _assigned_here(store: TableStore, tasks: Sequence[BucketTask]) -> Iterator[B
 
 
 def _as_compaction(store: TableStore, message: CommitMessage) -> CommitMessage:
-    """``message`` as one compaction: what was written and compacted again before any commit goes, and was never there."""
+    """Return ``message`` as one compaction; files written and compacted again before the commit are deleted."""
     written = {file.file_name for file in message.new_files}
     replaced = {file.file_name for file in message.compact_before}
     after = [*(file for file in message.new_files if file.file_name not in replaced), *message.compact_after]
@@ -290,9 +367,16 @@ def _as_compaction(store: TableStore, message: CommitMessage) -> CommitMessage:
 
 
 def replayed_rows(store: TableStore, partition: bytes, file: DataFileMeta) -> Iterator[pa.RecordBatch]:
-    """The rows of a postponed file as they came: the table's columns, and their kinds as `_VALUE_KIND`.
+    """Yield the rows of a postponed file in order: the table's columns, and their kinds as `_VALUE_KIND`.
 
-    Raises CorruptFile, and VerificationFailed ("V0") at the end of a file that does not hold the rows that metadata count.
+    Args:
+        store: the table.
+        partition: partition in Paimon's binary form.
+        file: the postponed file.
+
+    Raises:
+        CorruptFile: the file cannot be read.
+        VerificationFailed: the file does not hold the number of rows in its metadata ("V0").
     """
     rows, names = 0, [*store.schema.field_names, VALUE_KIND]
     with closing(open_kv(store, partition, POSTPONE_BUCKET, file)) as batches:  # type: ignore[type-var]
@@ -304,16 +388,25 @@ def replayed_rows(store: TableStore, partition: bytes, file: DataFileMeta) -> It
 
 
 def newest_compaction(store: TableStore) -> int | None:
-    """The newest snapshot that must say what the one before it says: a compaction's, which gave no row a bucket, and that nobody undid since.
+    """Return the newest compaction whose content must equal that of the snapshot before it.
 
-    None: there is none among the newest 100, or its predecessor has expired. Raises CorruptFile.
+    It assigned no buckets and was not undone since.
+
+    Args:
+        store: the table.
+
+    Returns:
+        Number of the snapshot; None if the newest 100 have none, or its predecessor has expired.
+
+    Raises:
+        CorruptFile: a snapshot cannot be read.
     """
     ids = snapshots.list_ids(store)
     undone: set[int | None] = set()
     for snapshot in list(snapshots.iterate(store, ids[-_NEWEST:]))[::-1]:
-        taken_back = undone_by(store, snapshot)
-        if taken_back is not None:
-            undone.add(taken_back.snapshot_id)
+        undone_compaction = undone_by(store, snapshot)
+        if undone_compaction is not None:
+            undone.add(undone_compaction.snapshot_id)
         elif (
             snapshot.commit_kind is CommitKind.COMPACT
             and snapshot.id not in undone
@@ -325,9 +418,15 @@ def newest_compaction(store: TableStore) -> int | None:
 
 
 def rows_given_buckets(store: TableStore, snapshot_id: int) -> int:
-    """How many postponed rows got their buckets in a snapshot: where any did, readers see more than before, as they should.
+    """Return the number of postponed rows that a snapshot assigned to buckets; readers then see more rows than before.
 
-    Raises SnapshotNotFound, CorruptFile.
+    Args:
+        store: the table.
+        snapshot_id: number of the snapshot.
+
+    Raises:
+        SnapshotNotFound: the snapshot does not exist.
+        CorruptFile: metadata cannot be read.
     """
     if store.bucket_mode is not BucketMode.POSTPONE:
         return 0
@@ -335,5 +434,5 @@ def rows_given_buckets(store: TableStore, snapshot_id: int) -> int:
     if snapshot.commit_kind is not CommitKind.COMPACT:
         return 0
     entries = manifests.delta_entries(store, snapshot)
-    taken = pc.and_(pc.equal(entries.column("kind"), DELETE), pc.equal(entries.column("bucket"), POSTPONE_BUCKET))
-    return int(pc.sum(entries.filter(taken).column("row_count")).as_py() or 0)
+    is_assigned = pc.and_(pc.equal(entries.column("kind"), DELETE), pc.equal(entries.column("bucket"), POSTPONE_BUCKET))
+    return int(pc.sum(entries.filter(is_assigned).column("row_count")).as_py() or 0)

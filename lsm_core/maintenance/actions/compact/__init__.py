@@ -1,4 +1,4 @@
-"""Compaction: merge files of the buckets that need it, or sort the files of append tables; verified, in one COMPACT commit."""
+"""Compaction: merge files of buckets that need it, or sort files of append tables; verified, in one COMPACT commit."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ if TYPE_CHECKING:
 
 
 class Compact(BuiltInAction):
-    """The action "compact"."""
+    """Action "compact"."""
 
     name = "compact"
     verb = "compact"
-    help = "Compact what needs it (or, with --full, everything), or sort all files so that filters skip most of them (--order-by)."
+    help = (
+        "Compact what needs it (or, with --full, everything), "
+        "or sort all files so that filters skip most of them (--order-by)."
+    )
     commits = True
     arguments = (
         Argument("full", ArgumentKind.FLAG, "Everything to the last level."),
@@ -40,13 +43,14 @@ class Compact(BuiltInAction):
         Argument(
             "strategy",
             ArgumentKind.TEXT,
-            'How to sort: "order", "zorder", "hilbert", or "auto" (by the number of columns). Without --order-by: by the table\'s clustering.columns.',
+            'How to sort: "order", "zorder", "hilbert", or "auto" (by the number of columns). '
+            "Without --order-by: by the table's clustering.columns.",
             aliases=("--order-strategy",),
         ),
         Argument(
             "commit_every",
             ArgumentKind.NUMBER,
-            "A commit for so many buckets each, kept whatever becomes of the others (default: one commit, all or nothing).",
+            "One commit per this many buckets, kept even if others fail (default: one commit, all or nothing).",
         ),
         NOW,
     )
@@ -76,11 +80,11 @@ class Compact(BuiltInAction):
         return report_of_parts(plan, outcomes)
 
     def remarks(self, plan: MaintenancePlan) -> list[str]:
-        """How the result will be verified, where there is one, and what follows rows that get their buckets."""
+        """Return lines on the verification of the result, and on the compaction after an assignment of buckets."""
         setting = plan.options.get("dredge.verification", "full")
-        told = [f"verification before publishing: {setting}"] if plan.items else []
+        lines = [f"verification before publishing: {setting}"] if plan.items else []
         waits = any(item.item_kind == "assign_buckets" for item in plan.items)
-        return [*told, "what is compacted is chosen anew once the rows have their buckets"] if waits else told
+        return [*lines, "the buckets to compact are chosen again once the rows have their buckets"] if waits else lines
 
 
 ACTION = Compact()

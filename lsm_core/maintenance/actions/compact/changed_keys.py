@@ -1,7 +1,7 @@
-"""Keys whose answer a compaction changed: asked where `dredge.compaction.order-sensitive` is `as-paimon`.
+"""Keys whose row a compaction changed, computed where `dredge.compaction.order-sensitive` is `as-paimon`.
 
-Merging the newest runs of an order-sensitive table first can change what it says (`merge.order_free`). Whoever copies
-Paimon's choice of units is at least told which keys that befell.
+Merging the newest runs of an order-sensitive table first can change its rows (`merge.order_free`). Users of Paimon's
+choice of units are at least warned about the affected keys.
 """
 
 from __future__ import annotations
@@ -31,13 +31,17 @@ _SHOWN: Final = 5
 
 @dataclass(frozen=True)
 class ChangedKeys:
-    """How many keys say something else now, and some of them."""
+    """Number of keys whose row changed, and some of them."""
 
     count: int = 0
     examples: tuple[dict[str, Any], ...] = ()
 
     def warning(self, store: TableStore) -> str:
-        """One line for people; empty when nothing changed."""
+        """Return one line for people; empty if nothing changed.
+
+        Args:
+            store: the table.
+        """
         if not self.count:
             return ""
         reasons = order_free(store.schema, store.options.raw, has_retracts=True, table=store.name).reasons
@@ -49,10 +53,15 @@ class ChangedKeys:
 def changed_keys(
     store: TableStore, snapshot_id: int, messages: Iterable[CommitMessage], now_ms: int | None = None
 ) -> ChangedKeys:
-    """Compare the content of each compacted bucket with what it was, both merged in full; bounded memory.
+    """Compare the content of each compacted bucket with its former content, both merged in full, in bounded memory.
 
-    ``messages``: of the compaction that snapshot ``snapshot_id`` published. Rows that others added meanwhile are on both sides,
-    and those whose record-level lifetime is over at epoch ms ``now_ms`` on neither.
+    Rows that others added meanwhile are on both sides; rows whose record-level lifetime is over are on neither.
+
+    Args:
+        store: the table.
+        snapshot_id: snapshot of the compaction.
+        messages: its commit messages.
+        now_ms: clock of record-level expiry (epoch ms), None without expiry.
     """
     living, snapshot = living_at(store, now_ms), snapshots.read(store, snapshot_id)
     count = 0
@@ -60,8 +69,10 @@ def changed_keys(
     for message in messages:
         entries = manifests.live_entries(store, snapshot, partitions=[message.partition], buckets=[message.bucket])
         after = [entry.file for _, _, _, table in bucket_groups(entries) for entry in table_to_entries(table)]
-        made = {(file.file_name, file.level) for file in message.compact_after}
-        before = [file for file in after if (file.file_name, file.level) not in made] + list(message.compact_before)
+        new_files = {(file.file_name, file.level) for file in message.compact_after}
+        before = [file for file in after if (file.file_name, file.level) not in new_files] + list(
+            message.compact_before
+        )
         for keys in _differing(store, message, (before, after), living):
             count += keys.num_rows
             examples += keys.slice(0, _SHOWN - len(examples)).to_pylist() if len(examples) < _SHOWN else []
@@ -71,13 +82,13 @@ def changed_keys(
 def _differing(
     store: TableStore,
     message: CommitMessage,
-    both: tuple[list[DataFileMeta], list[DataFileMeta]],
+    file_lists: tuple[list[DataFileMeta], list[DataFileMeta]],
     living: Living | None,
 ) -> Iterator[pa.Table]:
     spec = KeySpec(store.schema.trimmed_primary_keys, table=store.name)
     sides = [
         read_bucket_merged(store, message.partition, message.bucket, files, keep_system=True, living=living)
-        for files in both
+        for files in file_lists
     ]
     inputs = [RunInput(side, 0, age) for age, side in enumerate(sides)]
     with closing(sides[0]), closing(sides[1]):

@@ -1,4 +1,4 @@
-"""A compaction as values: the item of a bucket in its plan, and the report of applying it."""
+"""Compaction as values: the item of a bucket in a plan, and the report of applying the plan."""
 
 from __future__ import annotations
 
@@ -25,28 +25,47 @@ if TYPE_CHECKING:
     from lsm_core.compact import BucketReport
 
 EXPIRED_AT: Final = "dredge.expired-at"
-"""Snapshot property: epoch ms at which a compaction's plan held its rows to be over (record-level expiry)."""
+"""Snapshot property: clock of the compaction's record-level expiry (epoch ms)."""
 
 TAG_PREFIX: Final = "dredge-before-compaction-"
-"""How the names of tags begin that option `dredge.pre-compaction-tag` makes; the snapshot and the plan's first digits follow."""
+"""Prefix of the tags of option `dredge.pre-compaction-tag`; the snapshot and the plan's first digits follow."""
 
 
 def expiry_clock(snapshot: Snapshot) -> int:
-    """Epoch ms at which the compaction that ``snapshot`` published let rows expire; Java's, and that of a writer which
-    compacts by itself, is taken for the commit's time.
+    """Return the clock (epoch ms) at which a compaction let rows expire.
+
+    For Java's compactions, and those of writers, it is the commit's time.
+
+    Args:
+        snapshot: snapshot of the compaction.
     """
-    given = (snapshot.properties or {}).get(EXPIRED_AT, "")
-    return int(given) if given.isascii() and given.isdigit() else snapshot.time_millis
+    text = (snapshot.properties or {}).get(EXPIRED_AT, "")
+    return int(text) if text.isascii() and text.isdigit() else snapshot.time_millis
 
 
 @dataclass(frozen=True)
 class CompactItem(RewriteItem):
-    """One bucket's unit: ``inputs`` go to ``output_level`` (append tables: every bin becomes one rolling output).
+    """Compaction of one bucket.
 
-    ``upgrades`` name the inputs that only change their level; ``by_file``: each file is rewritten on its own.
-    ``reason`` is one sentence for people, ``facts`` its numbers, ``trigger`` the rule (`lsm_core.tree.Trigger`). Bytes are file sizes, rows unmerged.
-    ``expire_at_ms``: rows over at this clock (epoch ms) are left out, None: the table's rows do not expire.
-    ``order_by``: the columns that a sort compaction sorts by, along ``strategy`` ("order", "zorder", "hilbert").
+    Attributes:
+        inputs: files to compact; in append tables every bin becomes one rolling output.
+        bucket: number of the bucket.
+        total_buckets: number of buckets of the partition.
+        output_level: level of the output.
+        trigger: rule of the decision (`lsm_core.tree.Trigger`).
+        reason: reason in one sentence for people.
+        facts: figures of the reason. Bytes are file sizes, rows unmerged.
+        bins: names of the files of each bin (append tables).
+        upgrades: names of inputs that only change their level.
+        drop_delete: whether deletes are dropped.
+        full: whether everything goes to the last level.
+        by_file: whether each file is rewritten on its own.
+        tombstones_dropped: number of dropped deletes, None for unknown.
+        runs_before: sorted runs before.
+        runs_after: sorted runs after.
+        expire_at_ms: clock of record-level expiry (epoch ms), None if the table's rows do not expire.
+        order_by: columns that a sort compaction sorts by.
+        strategy: its strategy ("order", "zorder", "hilbert").
     """
 
     item_kind: ClassVar[str] = "compact"
@@ -84,32 +103,48 @@ class CompactItem(RewriteItem):
         return sum(file.rows for file in self.inputs if file.name not in skipped)
 
     def cells(self) -> tuple[Any, ...]:
-        """What is merged, where to, and why."""
+        """Return files, output level and reason."""
         place = (self.partition_text or "-", self.bucket)
         return (*place, len(self.inputs), self.bytes_in, self.output_level, len(self.upgrades), self.reason)
 
     @classmethod
     def from_object(cls, value: Mapping[str, Any]) -> Self:
-        """Read back :meth:`to_object`. Raises KeyError, TypeError or ValueError for anything else."""
+        """Read the values of :meth:`to_object`.
+
+        Args:
+            value: the values.
+
+        Raises:
+            KeyError, TypeError, ValueError: the values are no item.
+        """
         item = super().from_object(value)
         return replace(item, bins=tuple(tuple(names) for names in item.bins))
 
 
 INDEPENDENCE: Final[Mapping[str, str]] = {
-    "full": "V0 and V1: outputs re-read, counters and digests; V2: keys re-merged row at a time by maintenance/reference",
-    "sampled": "V0: counters, metadata and all footers; V1: one row group in eight re-read (sorted, ORC and Avro files: all of them), what the "
-    "others store was not looked at; V2: keys re-merged row at a time by maintenance/reference, compared with what was handed to the writer",
-    "counts": "V0: counters and metadata only; nothing was re-read and no key was merged again, so a changed value goes unseen",
+    "full": "V0 and V1: outputs re-read, counters and digests; "
+    "V2: keys re-merged row at a time by maintenance/reference",
+    "sampled": "V0: counters, metadata and all footers; V1: one row group in eight re-read (sorted, ORC and Avro files: "
+    "all of them), the others were not read; V2: keys re-merged row at a time by maintenance/reference, compared with "
+    "the rows passed to the writer",
+    "counts": "V0: counters and metadata only; nothing was re-read and no key was merged again, "
+    "so a changed value goes unseen",
 }
-"""What each setting of `dredge.verification` checks by what, and what it leaves unchecked."""
+"""Checks of each setting of `dredge.verification`, the code that makes them, and the parts left unchecked."""
 
 
 @dataclass(frozen=True)
 class Verification:
-    """How sure we are: highest ``level`` passed by every unit, keys compared by the reference, rows of the output re-read (V1).
+    """Verification of a compaction.
 
-    ``setting`` is option `dredge.verification` at that time; ``independence`` says in words what was checked by what, and what was not;
-    ``digests`` maps a bucket's name to the hex digest of its rewritten rows ("" where not all of them were digested).
+    Attributes:
+        level: highest level passed by every unit.
+        keys_checked: keys compared by the reference.
+        units: number of units.
+        digests: hex digest of the rewritten rows by bucket name ("" if not all of them were digested).
+        independence: text on the checks, the code that made them, and the parts left unchecked.
+        setting: option `dredge.verification` at that time.
+        rows_read_again: rows of the output that were re-read (V1).
     """
 
     level: str
@@ -121,19 +156,28 @@ class Verification:
     rows_read_again: int = 0
 
     def text(self) -> str:
-        """As people read it, for example "V2 (sampled): 16,384 rows re-read, 2,048 keys re-merged by the reference in 2 buckets"."""
+        """Return, for example, "V2, 2,048 keys re-merged by the reference in 2 buckets, 16,384 rows re-read"."""
         level = self.level if self.setting == "full" else f"{self.level} ({self.setting})"
-        again = "nothing re-read" if self.setting == "counts" else f"{self.rows_read_again:,} rows re-read"
-        return f"{level}, {self.keys_checked:,} keys re-merged by the reference in {self.units} buckets, {again}"
+        reread = "nothing re-read" if self.setting == "counts" else f"{self.rows_read_again:,} rows re-read"
+        return f"{level}, {self.keys_checked:,} keys re-merged by the reference in {self.units} buckets, {reread}"
 
 
 @dataclass(frozen=True)
 class UnitOutcome:
-    """What became of one bucket of a compaction: ``outcome`` is "compacted", "stale" (also where another commit took its inputs meanwhile),
-    "memory" (declined: its task would not fit) or "failed"; ``text`` says why it was not compacted.
+    """Result of one bucket of a compaction. Rows, bytes (file sizes) and seconds are those of its `BucketReport`.
 
-    ``snapshot_id``: of its commit; None where its files only were as they should be, or nothing was done. Rows, bytes (file sizes) and ``seconds`` are
-    those of its `BucketReport`.
+    Attributes:
+        subject: name of the bucket.
+        outcome: "compacted", "stale" (also if another commit took its inputs meanwhile), "memory" (its task would not
+            fit) or "failed".
+        snapshot_id: its commit, None if there was none.
+        rows_in: rows read.
+        rows_out: rows written.
+        bytes_in: bytes read.
+        bytes_out: bytes written.
+        seconds: time of the task.
+        executors: Spark executors that wrote files.
+        text: reason why it was not compacted.
     """
 
     subject: str
@@ -149,7 +193,13 @@ class UnitOutcome:
 
     @staticmethod
     def of(item: CompactItem, report: BucketReport, snapshot_id: int | None) -> UnitOutcome:
-        """Of a bucket whose result was committed."""
+        """Return the result of a bucket whose compaction was committed.
+
+        Args:
+            item: the planned item.
+            report: report of its task.
+            snapshot_id: the commit.
+        """
         return UnitOutcome(
             bucket_name(item.partition_text, item.bucket),
             "compacted",
@@ -165,19 +215,38 @@ class UnitOutcome:
 
 @dataclass(frozen=True)
 class CompactionReport(Report):
-    """What a compaction did.
+    """Report of a compaction. Bytes are file sizes, rows unmerged rows of rewritten files.
 
-    ``snapshot_id`` None = nothing was committed; bytes are file sizes; rows count unmerged rows of rewritten files;
-    ``rows_dropped`` counts per named reason; ``runs_before``/``runs_after`` are those of the bucket with most runs;
-    ``changed_keys`` counts keys whose answer changed, which only `as-paimon` compactions of order-sensitive tables may do
-    (``warnings`` says which and why); ``commits`` counts commits (0 or 1); ``declined`` holds what was left alone, stale buckets included; ``seconds`` is
-    wall-clock time of the whole call, ``peak_rss_bytes`` the driver process's.
-    ``rows_assigned``: postponed rows that got their buckets, in a commit of their own before the compaction's (``commits`` counts both; then
-    ``snapshot_id`` is that of the last one).
-    ``keys_folded``: keys of which several versions became a new row, ``keys_one_by_one``: those of them that a function
-    (bitmaps, sketches, some decimals) folded key by key. ``tag_before``: the tag on the snapshot before it ("": none), see
-    `dredge.pre-compaction-tag`. ``units``: what became of every bucket of the plan; ``failed``: those that failed where others were committed
-    all the same (`commit_every`; ``commits`` may then be more than one, and ``snapshot_id`` is the last). ``sorted_by``: what a sort compaction sorted by, such as "along a zorder curve over a, b", else "". ``executors``: the Spark executors that wrote files; which one wrote which file is in the ledger's lines.
+    Attributes:
+        snapshot_id: the last commit, None if nothing was committed.
+        base_snapshot: newest snapshot at planning.
+        plan_hash: hash of the plan.
+        files_in: compacted files.
+        files_out: written files.
+        files_upgraded: files that only changed their level.
+        rows_in: rows read.
+        rows_out: rows written.
+        rows_dropped: dropped rows by reason.
+        bytes_in: bytes read.
+        bytes_out: bytes written.
+        changelog_rows: rows written to the changelog.
+        predicted_seconds: the plan's forecast.
+        peak_rss_bytes: peak memory of the driver process.
+        runs_before: sorted runs of the bucket with most runs, before.
+        runs_after: its sorted runs after.
+        verification: result of the verification.
+        declined: buckets left unchanged, including stale ones.
+        commits: number of commits.
+        changed_keys: keys whose row changed, which only `as-paimon` compactions of order-sensitive tables may do.
+        warnings: warnings, such as which keys changed and why.
+        keys_folded: keys of which several versions became a new row.
+        keys_one_by_one: those of them that a function (bitmaps, sketches, some decimals) folded key by key.
+        rows_assigned: postponed rows that got their buckets, in an own commit before the compaction's.
+        tag_before: tag on the snapshot before it ("" for none), see `dredge.pre-compaction-tag`.
+        executors: Spark executors that wrote files; the ledger's lines have them by file.
+        units: result of every bucket of the plan.
+        failed: buckets that failed while others were committed (`commit_every`).
+        sorted_by: order of a sort compaction ("along a zorder curve over a, b"), else "".
     """
 
     left_alone: ClassVar[Mapping[str, str]] = {"declined": "left alone", "failed": "failed"}
@@ -215,20 +284,20 @@ class CompactionReport(Report):
 
     @property
     def stale(self) -> tuple[Declined, ...]:
-        """Buckets of the plan that were skipped because their inputs are gone or moved."""
+        """Buckets of the plan that were skipped because their inputs are missing or moved."""
         return tuple(item for item in self.declined if item.reason == "stale")
 
     @property
     def worth_telling(self) -> bool:
-        """Whether the ledger keeps the run: also when buckets failed or were stale, unless the plan was applied already."""
+        """Whether the ledger keeps the run: also if buckets failed or were stale, unless it was applied before."""
         return self.changed or (bool(self.stale or self.failed) and self.applied_before is None)
 
     def numbers(self) -> dict[str, Any]:
-        """As `Report.numbers`; the ledger's lines tell of the units."""
+        """Return the numbers without the units, which are in the ledger's lines."""
         return {name: value for name, value in super().numbers().items() if name != "units"}
 
     def lines(self, table: str) -> list[str]:
-        """Files, rows, runs and how it was verified; then the warnings."""
+        """Return lines on files, rows, runs and verification; then the warnings."""
         warnings = [f"warning: {warning}" for warning in self.warnings]
         if self.snapshot_id is None:
             return ["nothing was compacted", *warnings]
@@ -237,27 +306,38 @@ class CompactionReport(Report):
             return [f"snapshot {self.snapshot_id}: {placed[0]}", *warnings]
         dropped = ", ".join(f"{rows:,} {reason}" for reason, rows in self.rows_dropped.items()) or "none"
         sizes = f"{size_text(self.bytes_in)} -> {size_text(self.bytes_out)}; {self.seconds:.2f} s"
-        told = [
+        lines = [
             *placed,
-            f"snapshot {self.snapshot_id}: {self.files_in} files in, {self.files_out} out, {self.files_upgraded} upgraded",
+            (
+                f"snapshot {self.snapshot_id}: {self.files_in} files in, {self.files_out} out, "
+                f"{self.files_upgraded} upgraded"
+            ),
             f"{self.rows_in:,} rows in, {self.rows_out:,} out, dropped: {dropped}",
             f"runs {self.runs_before} -> {self.runs_after}; {sizes}",
         ]
         if self.keys_folded:
             share = self.keys_one_by_one / self.keys_folded
-            told.append(f"{self.keys_folded:,} keys merged into new rows, {share:.1%} of them one by one")
+            lines.append(f"{self.keys_folded:,} keys merged into new rows, {share:.1%} of them one by one")
         if self.sorted_by:
-            told.append(f"sorted {self.sorted_by}")
+            lines.append(f"sorted {self.sorted_by}")
         moved = "by metadata alone: files changed their level, and none was read"
         if self.tag_before:
-            told.append(
-                f"tag {self.tag_before} keeps the files that were replaced; dredge undo {table} {self.run_id} puts them back"
+            lines.append(
+                f"tag {self.tag_before} keeps the files that were replaced; "
+                f"dredge undo {table} {self.run_id} puts them back"
             )
-        return [*told, f"verified: {self.verification.text() if self.rows_in else moved}", *warnings]
+        return [*lines, f"verified: {self.verification.text() if self.rows_in else moved}", *warnings]
 
     @classmethod
     def from_object(cls, value: Mapping[str, Any]) -> CompactionReport:
-        """Read back :meth:`to_object`, as processes hand it to each other. Raises KeyError or TypeError for anything else."""
+        """Read the values of :meth:`to_object`, as processes exchange them.
+
+        Args:
+            value: the values.
+
+        Raises:
+            KeyError, TypeError: the values are no report.
+        """
         fields = dict(value)
         fields["verification"] = Verification(**fields["verification"])
         fields["declined"] = tuple(Declined(**item) for item in fields["declined"])
@@ -265,16 +345,19 @@ class CompactionReport(Report):
         fields["executors"] = tuple(fields.get("executors", ()))
         fields["failed"] = tuple(Declined(**item) for item in fields.get("failed", ()))
         units = fields.get("units", ())
-        fields["units"] = tuple(UnitOutcome(**{**one, "executors": tuple(one["executors"])}) for one in units)
+        fields["units"] = tuple(UnitOutcome(**{**unit, "executors": tuple(unit["executors"])}) for unit in units)
         before = fields.get("applied_before")
         fields["applied_before"] = None if before is None else Applied(**before)
         return cls(**fields)
 
 
 def parts_of(plan: MaintenancePlan) -> tuple[MaintenancePlan, ...]:
-    """The plans of the single commits that ``plan`` asks for: as many of its buckets each as its argument `commit_every` says; without it, itself.
+    """Return the plans of the single commits of a plan: `commit_every` buckets each, or the plan itself without it.
 
-    Rows that wait for a bucket (postponed ones) get it in a commit of its own before the buckets are chosen: such a plan is one part.
+    Postponed rows get their buckets in an own commit before the buckets are chosen: a plan with them is one part.
+
+    Args:
+        plan: the plan.
     """
     every = plan.arguments.get("commit_every")
     items = plan.items_of(CompactItem)
@@ -285,7 +368,7 @@ def parts_of(plan: MaintenancePlan) -> tuple[MaintenancePlan, ...]:
 
 
 def _share_of(plan: MaintenancePlan, items: Sequence[CompactItem]) -> PlanEstimate:
-    """What a part costs: its own bytes, rows and files, and as much of the seconds as of the bytes."""
+    """Return the cost of a part: its own bytes, rows and files, and its share of the seconds by bytes."""
     size = sum(item.bytes_in for item in items)
     whole = plan.estimate
     return replace(
@@ -302,19 +385,24 @@ def _share_of(plan: MaintenancePlan, items: Sequence[CompactItem]) -> PlanEstima
 def report_of_parts(
     plan: MaintenancePlan, outcomes: Sequence[tuple[MaintenancePlan, Report | DredgeError]]
 ) -> CompactionReport:
-    """One report of all parts of ``plan`` (:func:`parts_of`); buckets of a part that raised are in ``failed``."""
-    reports = [told for _, told in outcomes if isinstance(told, CompactionReport)]
+    """Return one report of all parts of a plan (:func:`parts_of`); buckets of a failed part are in ``failed``.
+
+    Args:
+        plan: the plan.
+        outcomes: report or error of each part.
+    """
+    reports = [outcome for _, outcome in outcomes if isinstance(outcome, CompactionReport)]
     failed = [
         Declined(
             bucket_name(item.partition_text, item.bucket),
             "failed",
-            f"{type(told).__name__}: {told}",
+            f"{type(outcome).__name__}: {outcome}",
             {},
             item.partition_text,
             item.bucket,
         )
-        for part, told in outcomes
-        if isinstance(told, DredgeError)
+        for part, outcome in outcomes
+        if isinstance(outcome, DredgeError)
         for item in part.items_of(CompactItem)
     ]
     dropped: Counter[str] = Counter()
@@ -322,12 +410,12 @@ def report_of_parts(
     for report in reports:
         dropped.update(report.rows_dropped)
         digests.update(report.verification.digests)
-    made = [report for report in reports if report.snapshot_id is not None]
-    judged = [report.verification for report in made] or [Verification("V0")]
+    committed = [report for report in reports if report.snapshot_id is not None]
+    judged = [report.verification for report in committed] or [Verification("V0")]
     before = [report.applied_before for report in reports]
     summed = {name: sum(getattr(report, name) for report in reports) for name in _SUMMED}
     return CompactionReport(
-        snapshot_id=made[-1].snapshot_id if made else None,
+        snapshot_id=committed[-1].snapshot_id if committed else None,
         base_snapshot=plan.base_snapshot,
         plan_hash=plan.hash,
         rows_dropped=dict(dropped),
@@ -337,22 +425,22 @@ def report_of_parts(
         runs_after=max((report.runs_after for report in reports), default=0),
         verification=replace(
             judged[0],
-            level=min(one.level for one in judged),
+            level=min(verification.level for verification in judged),
             digests=digests,
-            keys_checked=sum(one.keys_checked for one in judged),
-            units=sum(one.units for one in judged),
-            rows_read_again=sum(one.rows_read_again for one in judged),
+            keys_checked=sum(verification.keys_checked for verification in judged),
+            units=sum(verification.units for verification in judged),
+            rows_read_again=sum(verification.rows_read_again for verification in judged),
         ),
-        declined=(*plan.declined, *(one for report in reports for one in report.declined)),
+        declined=(*plan.declined, *(item for report in reports for item in report.declined)),
         warnings=tuple(warning for report in reports for warning in report.warnings),
-        tag_before=next((report.tag_before for report in made if report.tag_before), ""),
+        tag_before=next((report.tag_before for report in committed if report.tag_before), ""),
         executors=tuple(sorted({who for report in reports for who in report.executors})),
         sorted_by=next((report.sorted_by for report in reports if report.sorted_by), ""),
         units=(
             *(unit for report in reports for unit in report.units),
-            *(UnitOutcome(one.subject, "failed", text=one.text) for one in failed),
+            *(UnitOutcome(item.subject, "failed", text=item.text) for item in failed),
         ),
-        failed=(*(one for report in reports for one in report.failed), *failed),
+        failed=(*(item for report in reports for item in report.failed), *failed),
         applied_before=before[-1] if before and not failed and None not in before else None,
         run_id=next((report.run_id for report in reversed(reports) if report.run_id), ""),
         **summed,

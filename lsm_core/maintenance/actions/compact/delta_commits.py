@@ -1,4 +1,4 @@
-"""Full compactions by number of commits (`full-compaction.delta-commits`), derived from the history of the table alone."""
+"""Full compactions by number of commits (`full-compaction.delta-commits`), derived from the table's history alone."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from lsm_core.options import TableOptions
 
 _WRITES = (CommitKind.APPEND, CommitKind.OVERWRITE)
 _LONGEST_WALK = 4
-"""Snapshots that are read for each commit that is counted: beside it may lie compactions and statistics."""
+"""Number of snapshots read per counted commit, as compactions and statistics are in between."""
 
 
 def commits_between_full(options: TableOptions, *, has_primary_key: bool) -> int | None:
-    """Return how many commits may lie between two full compactions.
+    """Return how many commits may be between two full compactions.
 
     Args:
         options: options of the table.
         has_primary_key: whether the table has levels at all.
 
     Returns:
-        `full-compaction.delta-commits`; 1 where only the changelog producer full-compaction asks for them; None where neither is set.
+        `full-compaction.delta-commits`; 1 if only the changelog producer full-compaction asks for them; None if neither
+            is set.
 
     Source:
         Java `StoreSinkWrite` and `GlobalFullCompactionSinkWrite`.
@@ -43,9 +44,10 @@ def commits_between_full(options: TableOptions, *, has_primary_key: bool) -> int
 
 
 class FullCompactionsByCommits:
-    """The buckets whose last full compaction is as many commits ago as the table's options allow.
+    """Buckets whose last full compaction is as many commits ago as the table's options allow.
 
-    Java counts checkpoints of one running job. Here the history decides, so all writers and dedicated jobs share the count.
+    Java counts checkpoints of one running job. Here the history decides, so all writers and dedicated jobs share the
+    count.
     """
 
     def __init__(self, store: TableStore, snapshot: Snapshot | None) -> None:
@@ -73,7 +75,7 @@ class FullCompactionsByCommits:
                 if self._whole >= self._most:
                     return
             elif earlier.commit_kind is CommitKind.COMPACT:
-                self._note(manifests.delta_entries(store, earlier), store.options.num_levels - 1)
+                self._record_full(manifests.delta_entries(store, earlier), store.options.num_levels - 1)
         else:
             if first == 1:
                 return
@@ -93,8 +95,8 @@ class FullCompactionsByCommits:
         """
         return self._most is not None and self._commits.get((partition, bucket), self._whole) >= self._most
 
-    def _note(self, entries: pa.Table, last_level: int) -> None:
-        """Keep, for the buckets that a compaction wrote to the last level, how many commits came after it."""
+    def _record_full(self, entries: pa.Table, last_level: int) -> None:
+        """Record the number of commits after a compaction for the buckets that it wrote to the last level."""
         full = entries.filter(
             pc.and_(
                 pc.equal(entries.column("kind"), arrow_scalar(ADD)),

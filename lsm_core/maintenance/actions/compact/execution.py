@@ -1,4 +1,4 @@
-"""Carrying out a compaction: every bucket that still fits its plan is merged, verified and published in one COMPACT commit."""
+"""Execution of a compaction: every bucket that still fits its plan is merged, verified and published in one commit."""
 
 from __future__ import annotations
 
@@ -48,11 +48,17 @@ from lsm_core.progress import reached, stage
 from lsm_core.tree import Trigger
 
 EntriesOf: TypeAlias = Callable[[TableStore, Snapshot, Sequence[CompactItem]], pa.Table]
-"""Live entries (`ENTRY_SCHEMA`) of the items' buckets at a snapshot, as far as carrying the items out needs them."""
+"""Function that returns the live entries (`ENTRY_SCHEMA`) of the items' buckets at a snapshot, as far as needed."""
 
 
 def all_of_their_buckets(store: TableStore, snapshot: Snapshot, items: Sequence[CompactItem]) -> pa.Table:
-    """All live entries of the items' buckets (and of some others)."""
+    """Return all live entries of the items' buckets (and of some others).
+
+    Args:
+        store: the table.
+        snapshot: the snapshot.
+        items: the planned items.
+    """
     partitions, buckets = sorted({item.partition for item in items}), sorted({item.bucket for item in items})
     return manifests.live_entries(store, snapshot, partitions=partitions, buckets=buckets)
 
@@ -63,15 +69,24 @@ def apply_compaction(
     runner: Runner | None = None,
     entries_of: EntriesOf = all_of_their_buckets,
 ) -> Outcome:
-    """Execute the plan and say what it did, bucket by bucket for the ledger; its report is a CompactionReport.
+    """Apply a compaction plan.
 
-    Where rows wait for a bucket they get it first, in a commit of their own; what is then compacted is chosen anew, by the plan's
-    arguments. Raises what :func:`execute` and :func:`place_rows` raise.
+    Postponed rows get their buckets first, in an own commit; the buckets to compact are then chosen again, by the
+    plan's arguments. Errors are those of :func:`execute` and :func:`place_rows`.
+
+    Args:
+        store: the table.
+        plan: the plan.
+        runner: executor of compaction tasks, None for this process.
+        entries_of: source of the live entries.
+
+    Returns:
+        Outcome with a CompactionReport, and one ledger line per bucket.
     """
     if plan.items_of(ReclusterItem):
         return apply_recluster(store, plan)
     mixed, snapshot = None, snapshots.latest(store)
-    if store.schema.primary_keys:  # rows that were merged with the answers of one version meet those of another
+    if store.schema.primary_keys:  # rows merged by the rules of one version may meet rows of another
         judged = paimon_version.read_evidence(store.file_io, store.snapshot_dir, store.kept, snapshot)
         mixed = paimon_version.mixed(store.options, store.version_found, judged)
     assigned, units = _assign(store, plan, runner), plan
@@ -82,23 +97,24 @@ def apply_compaction(
     done = execute(store, units, runner, plan.hash, snapshot, entries_of, keep_going=keep_going)
     changed, warnings = ChangedKeys(), [f"of {store.name}: {mixed}"] if mixed and done.results else []
     if done.snapshot_id is not None and store.options.order_sensitive == "as-paimon" and store.schema.primary_keys:
-        # What the answers of an order-sensitive table lost by compacting it as Paimon does.
+        # Find the rows of an order-sensitive table that changed because it was compacted as by Paimon.
         messages = [result.message for _, result in done.results]
         retracts = any(file.delete_row_count != 0 for message in messages for file in message.compact_before)
         if not order_free(store.schema, store.options.raw, retracts, store.name).ok:
             clock = next((item.expire_at_ms for item, _ in done.results), None)
             changed = changed_keys(store, done.snapshot_id, messages, clock)
             warnings += [changed.warning(store)] if changed.count else []
-    # Where rows that are over were left out of a part of the runs as Paimon does it.
+    # Expired rows that were left out of a part of the runs only, as Paimon does it.
     parts = [r for item, r in done.results if not item.full and store.options.order_sensitive == "as-paimon"]
     if rows := sum(result.report.rows_dropped.get(EXPIRED, 0) for result in parts):
         advice = "'dredge.compaction.order-sensitive' = 'closed' prevents that"
         warnings.append(
-            f"{rows} expired rows of {store.name} are gone; older versions of them may be read until a full compaction; {advice}"
+            f"{rows} expired rows of {store.name} are gone; older versions of them may be read "
+            f"until a full compaction; {advice}"
         )
     report = _report(units, done, store.options.verification, changed.count, tuple(warnings))
     if plan.items_of(AssignItem):
-        report = assigned.told_in(replace(report, plan_hash=plan.hash, base_snapshot=plan.base_snapshot))
+        report = assigned.add_to(replace(report, plan_hash=plan.hash, base_snapshot=plan.base_snapshot))
     lines = [
         {
             "event": "compacted",
@@ -114,20 +130,20 @@ def apply_compaction(
         }
         for item, result in done.results
     ]
-    lines += [{"event": "failed", "bucket": one.subject, "error": one.text} for one in done.failed]
-    return Outcome(report, [*(item.told() for item in assigned.items), *lines])
+    lines += [{"event": "failed", "bucket": item.subject, "error": item.text} for item in done.failed]
+    return Outcome(report, [*(item.ledger_line() for item in assigned.items), *lines])
 
 
 @dataclass(frozen=True)
-class _Assigned:
-    """Items that got their buckets, in snapshot ``snapshot_id`` (None: there were none), and those whose files were gone."""
+class _AssignedRows:
+    """Items whose rows got buckets in snapshot ``snapshot_id`` (None for none), and those with missing files."""
 
     items: tuple[AssignItem, ...] = ()
     stale: tuple[Declined, ...] = ()
     snapshot_id: int | None = None
 
-    def told_in(self, report: CompactionReport) -> CompactionReport:
-        """``report`` of the compaction that followed, with what became of the rows that waited."""
+    def add_to(self, report: CompactionReport) -> CompactionReport:
+        """Return the report of the following compaction with the assigned rows added."""
         return replace(
             report,
             rows_assigned=sum(item.rows_in for item in self.items),
@@ -137,22 +153,28 @@ class _Assigned:
         )
 
 
-def _assign(store: TableStore, plan: MaintenancePlan, runner: Runner | None) -> _Assigned:
-    """Give the plan's waiting rows their buckets, as far as their files still wait."""
-    found, stale = [], []
+def _assign(store: TableStore, plan: MaintenancePlan, runner: Runner | None) -> _AssignedRows:
+    """Assign buckets to the plan's postponed rows whose files still wait."""
+    files_by_item, stale = [], []
     for item in plan.items_of(AssignItem):
         try:
-            found.append((item, live_files(store, item)))
+            files_by_item.append((item, live_files(store, item)))
         except PlanStale as error:
             stale.append(Declined(item.partition_text or "table", "stale", str(error), {}, item.partition_text))
-    snapshot_id, _ = place_rows(store, found, plan.hash, runner)
-    return _Assigned(tuple(item for item, _ in found), tuple(stale), snapshot_id)
+    snapshot_id, _ = place_rows(store, files_by_item, plan.hash, runner)
+    return _AssignedRows(tuple(item for item, _ in files_by_item), tuple(stale), snapshot_id)
 
 
 @dataclass(frozen=True)
 class Executed:
-    """What execution left behind: committed results by item, buckets skipped as stale or for want of memory, the new snapshot, the tag before
-    it ("": none), and buckets that failed.
+    """Result of an execution.
+
+    Attributes:
+        results: committed results by item.
+        stale: buckets skipped as stale or for lack of memory.
+        snapshot_id: the new snapshot, None for none.
+        tag: tag on the snapshot before it, "" for none.
+        failed: buckets that failed.
     """
 
     results: tuple[tuple[CompactItem, BucketResult], ...]
@@ -172,13 +194,24 @@ def execute(
     *,
     keep_going: bool = False,
 ) -> Executed:
-    """Run the plan's buckets through ``runner`` and publish one COMPACT commit, which tells ``plan_hash`` (None: the plan's).
+    """Run the plan's buckets and publish one COMPACT commit.
 
-    ``snapshot``: the newest, where it has just been read.
+    Buckets whose inputs are missing or moved are skipped, before the work or when the commit meets a conflict. Output
+    of failed work is deleted; after CommitUnknown nothing is.
 
-    Buckets whose inputs are gone or moved are skipped, before the work or when the commit meets a conflict. Output of
-    failed work is deleted; after CommitUnknown nothing is. Raises VerificationFailed, CorruptFile, CommitConflict; to ``keep_going`` means that
-    buckets that failed are told instead, and the others committed, if there are any.
+    Args:
+        store: the table.
+        plan: the plan.
+        runner: executor of the tasks.
+        plan_hash: hash recorded in the snapshot, None for the plan's.
+        snapshot: newest snapshot, if it has just been read.
+        entries_of: source of the live entries.
+        keep_going: report failed buckets and commit the others, if there are any.
+
+    Raises:
+        VerificationFailed: the output of a bucket is wrong.
+        CorruptFile: a file is damaged.
+        CommitConflict: other commits prevent the commit.
     """
     snapshot = snapshot or snapshots.latest(store)
     require_compactable(store, snapshot)
@@ -187,26 +220,30 @@ def execute(
         return Executed((), tuple(stale), None)
     by_place = {(item.partition, item.bucket): item for item in plan.items_of(CompactItem)}
     done: list[BucketResult] = []
-    made: list[CommitMessage] = []
+    messages: list[CommitMessage] = []
     failed: list[Declined] = []
     errors: list[DredgeError] = []
     rows, through = sum(item.rows_in for item, _ in tasks), 0
-    with discard_on_failure(store, made), stage(f"compacting {store.name}", rows, "rows"):
+    with discard_on_failure(store, messages), stage(f"compacting {store.name}", rows, "rows"):
         for result in runner(store, [task for _, task in tasks]):
             item = by_place[result.message.partition, result.message.bucket]
             through += item.rows_in
-            reached(through)  # files that only change their level, and rows sorted, are not told of while they are read
+            reached(through)  # upgraded files and sorted rows report no progress while they are read
             if result.declined:
-                stale.append(_told(item, "memory", result.declined))
+                stale.append(_decline(item, "memory", result.declined))
             elif result.error is not None:
                 errors.append(result.error)
-                failed.append(_told(item, "failed", f"{type(result.error).__name__}: {result.error}"))
+                failed.append(_decline(item, "failed", f"{type(result.error).__name__}: {result.error}"))
             else:
                 done.append(result)
-                made.append(result.message)
+                messages.append(result.message)
         if errors and not (keep_going and done):
             raise errors[0]
-        tag = _tag_before(store, plan_hash or plan.hash) if any(not message.is_empty for message in made) else ""
+        tag = (
+            _create_tag_before(store, plan_hash or plan.hash)
+            if any(not message.is_empty for message in messages)
+            else ""
+        )
         committed, conflicts, snapshot_id = _commit(store, plan, done, plan_hash or plan.hash)
     for result, error in conflicts:
         item = by_place[result.message.partition, result.message.bucket]
@@ -215,10 +252,10 @@ def execute(
     return Executed(pairs, tuple(stale), snapshot_id, tag, tuple(failed))
 
 
-def _tag_before(store: TableStore, plan_hash: str) -> str:
-    """Tag the newest snapshot, which holds all files that are about to be replaced (`dredge.pre-compaction-tag`); "" where that is off.
+def _create_tag_before(store: TableStore, plan_hash: str) -> str:
+    """Tag the newest snapshot, which holds all files to be replaced (`dredge.pre-compaction-tag`); "" if that is off.
 
-    The tag stays for its time, also where nothing is published then. Raises StorageFull, InvalidData.
+    The tag is kept for its time, even if nothing is published. Raises StorageFull, InvalidData.
     """
     retained = store.options.pre_compaction_tag
     newest = None if retained is None else snapshots.latest(store)
@@ -227,14 +264,14 @@ def _tag_before(store: TableStore, plan_hash: str) -> str:
     name = f"{TAG_PREFIX}{newest.id}-{plan_hash[:8]}"
     tags.create(
         store, name, tags.made_now(store, newest, retained)
-    )  # there is one already where the same plan was tried before
+    )  # the tag exists already if the same plan was tried before
     return name
 
 
 def _commit(
     store: TableStore, plan: MaintenancePlan, done: list[BucketResult], plan_hash: str
 ) -> tuple[list[BucketResult], list[tuple[BucketResult, CommitConflict]], int | None]:
-    """One commit of everything that still fits; buckets in conflict are dropped, their output deleted, and reported."""
+    """Commit everything that still fits; buckets in conflict are dropped and reported, and their output is deleted."""
     conflicts: list[tuple[BucketResult, CommitConflict]] = []
     clocks = [item.expire_at_ms for item in plan.items_of(CompactItem) if item.expire_at_ms is not None]
     properties = {PLAN_PROPERTY: plan_hash, **({EXPIRED_AT: str(max(clocks))} if clocks else {})}
@@ -244,7 +281,7 @@ def _commit(
             committed = Committer(store).commit([r.message for r in remaining], properties=properties)
             return remaining, conflicts, committed.snapshot_ids[-1] if committed.snapshot_ids else None
         except CommitConflict as error:
-            touched = [r for r in remaining if {f.file_name for f in _named(r.message)} & set(error.files)]
+            touched = [r for r in remaining if {f.file_name for f in _conflicting_files(r.message)} & set(error.files)]
             if not touched:
                 raise
             abort(store, [r.message for r in touched])
@@ -253,14 +290,23 @@ def _commit(
     return [], conflicts, None
 
 
-def _named(message: CommitMessage) -> list[WrittenFile]:
-    """Everything that a conflict of this compaction can name."""
+def _conflicting_files(message: CommitMessage) -> list[WrittenFile]:
+    """Return all files that a conflict of this compaction can name."""
     data = [*message.compact_before, *message.compact_after]
     return [*data, *message.compact_new_index_files, *message.compact_deleted_index_files]
 
 
 def compaction_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Whether a bucket of ``plan`` is as planned, or all its rows that wait still do. Raises WriterStale, CorruptFile."""
+    """Return whether a bucket of the plan is as planned, or all of its postponed rows still wait.
+
+    Args:
+        store: the table.
+        plan: the plan.
+
+    Raises:
+        WriterStale: the schema changed.
+        CorruptFile: metadata cannot be read.
+    """
     if plan.items_of(ReclusterItem):
         return recluster_fits(store, plan)
     waits = bool(plan.items_of(AssignItem)) and assignment_fits(store, plan)
@@ -273,9 +319,20 @@ def tasks_of_plan(
     snapshot: Snapshot | None = None,
     entries_of: EntriesOf = all_of_their_buckets,
 ) -> tuple[list[tuple[CompactItem, BucketTask]], list[Declined]]:
-    """Work for the plan's items whose inputs are as planned in ``snapshot`` (None: the newest); the others are stale.
+    """Return tasks for the plan's items whose inputs are as planned; the others are stale.
 
-    Raises WriterStale when the table's schema changed since it was opened, CorruptFile.
+    Args:
+        store: the table.
+        plan: the plan.
+        snapshot: snapshot to compare with, None for the newest.
+        entries_of: source of the live entries.
+
+    Returns:
+        Tasks with their items, and the stale items.
+
+    Raises:
+        WriterStale: the schema changed since the table was opened.
+        CorruptFile: metadata cannot be read.
     """
     items, snapshot = plan.items_of(CompactItem), snapshot or snapshots.latest(store)
     if not items or snapshot is None:
@@ -317,36 +374,41 @@ def tasks_of_plan(
 
 
 def _why_stale(store: TableStore, item: CompactItem, table: pa.Table | None, marked: Collection[str]) -> str:
-    """Why the plan no longer fits this bucket; "" when it does. New files alone never make it stale."""
+    """Return the reason why the plan no longer fits this bucket, "" if it fits. New files alone never make it stale."""
     if table is None:
         return "the bucket is empty now"
     files = tree_files(store, table)
     now = {file.name: file for file in files}
     for planned in item.inputs:
-        found = now.get(planned.name)
-        if found is None:
+        live_file = now.get(planned.name)
+        if live_file is None:
             return f"input {planned.name} is gone"
-        if found.level != planned.level:
-            return f"input {planned.name} moved from level {planned.level} to {found.level}"
+        if live_file.level != planned.level:
+            return f"input {planned.name} moved from level {planned.level} to {live_file.level}"
     if item.bins:
         return ""
-    taken = {planned.name for planned in item.inputs}
-    between = {file.level for file in files if 0 < file.level <= item.output_level and file.name not in taken}
-    if item.trigger == Trigger.RECOVERY and between:  # what is newer than the output must lie above it
+    input_names = {planned.name for planned in item.inputs}
+    between = {file.level for file in files if 0 < file.level <= item.output_level and file.name not in input_names}
+    if item.trigger == Trigger.RECOVERY and between:  # files newer than the output must be above it
         return f"level {min(between)} got other files"
     return why_tree_is_stale(store, item, now, table, marked)
 
 
-def _told(item: CompactItem, code: str, reason: str) -> Declined:
+def _decline(item: CompactItem, code: str, reason: str) -> Declined:
     return Declined(bucket_name(item.partition_text, item.bucket), code, reason, {}, item.partition_text, item.bucket)
 
 
 def _stale(item: CompactItem, reason: str) -> Declined:
-    return _told(item, "stale", reason)
+    return _decline(item, "stale", reason)
 
 
 def local_runner(judge: Judge | None, *, keep_going: bool = False) -> Runner:
-    """Runs tasks in this process, with ``judge`` for V2; ``keep_going``: as `run_tasks_locally` has it."""
+    """Return a runner that executes tasks in this process.
+
+    Args:
+        judge: verification V2, None for none.
+        keep_going: see `run_tasks_locally`.
+    """
 
     def run(store: TableStore, tasks: Sequence[BucketTask]) -> Iterator[BucketResult]:
         from lsm_core.compact import run_tasks_locally
@@ -359,7 +421,7 @@ def local_runner(judge: Judge | None, *, keep_going: bool = False) -> Runner:
 def _report(
     plan: MaintenancePlan, done: Executed, setting: str, changed: int, warnings: tuple[str, ...]
 ) -> CompactionReport:
-    """``setting``: of `dredge.verification`; ``changed``: keys whose answer changed."""
+    """Return the report; ``setting`` is `dredge.verification`, ``changed`` the number of keys whose row changed."""
     reports = [result.report for _, result in done.results]
     items = [item for item, _ in done.results]
     dropped: dict[str, int] = {}
@@ -396,7 +458,10 @@ def _report(
         ),
         declined=(*plan.declined, *done.stale),
         failed=done.failed,
-        units=(*units, *(UnitOutcome(one.subject, one.reason, text=one.text) for one in (*done.stale, *done.failed))),
+        units=(
+            *units,
+            *(UnitOutcome(item.subject, item.reason, text=item.text) for item in (*done.stale, *done.failed)),
+        ),
         commits=0 if done.snapshot_id is None else 1,
         changed_keys=changed,
         warnings=warnings,

@@ -1,4 +1,4 @@
-"""The plan of a compaction: every bucket that was asked for is an item or declined, with its reason and its numbers."""
+"""Plan of a compaction: every requested bucket is an item, or declined with its reason and figures."""
 
 from __future__ import annotations
 
@@ -48,18 +48,31 @@ def plan_compaction(
     partition_idle_time: int | str | None = None,
     compact_strategy: str | None = None,
 ) -> MaintenancePlan:
-    """Plan the compaction of every chosen bucket that needs one; the others are in ``declined`` with their numbers.
+    """Plan the compaction of every chosen bucket that needs one; the others are in ``declined`` with their figures.
 
-    In a table of postponed buckets it also gives buckets to the rows that wait for one, unless ``buckets`` are chosen.
+    In a table of postponed buckets it also assigns buckets to waiting rows, unless ``buckets`` are chosen. Only
+    metadata is read.
 
-    ``partitions`` are typed values (None = null); in their place ``where`` chooses those that there are by a condition on their columns
-    ("dt >= '2024-01-01' AND h IN (1, 2)"). ``now_ms`` epoch ms. ``order_by``: sort compaction, all files of each partition are
-    rewritten along ``strategy`` ("order", "zorder", "hilbert", "auto") over these columns, or over those of option `clustering.columns` where
-    only ``strategy`` is there. ``partition_idle_time`` (ms, or "7d"): partitions without new data for that long. ``compact_strategy``: "full" or
-    "minor", in place of ``full``. ``commit_every``: so many buckets a commit, each applied
-    and kept by itself (None: one commit of all). Reads metadata only. Raises UnsupportedFeature,
-    CorruptFile, InvalidFilter (a partition that does not fit the schema, a condition on other columns), ColumnNotFound and InvalidOption (`order_by`, `strategy`,
-    a bucket that no partition can have, `commit_every` below 1).
+    Args:
+        store: the table.
+        full: compact everything to the last level.
+        partitions: partitions to compact (typed values, None = null), None for all.
+        buckets: buckets to compact, None for all.
+        now_ms: time of planning (epoch ms), None for the table's clock.
+        order_by: columns of a sort compaction, which rewrites all files of each partition.
+        strategy: strategy of the sort ("order", "zorder", "hilbert", "auto"); without ``order_by`` over the columns of
+            option `clustering.columns`.
+        commit_every: buckets per commit, each applied and kept by itself, None for one commit of all.
+        where: condition on partition columns in place of ``partitions`` ("dt >= '2024-01-01' AND h IN (1, 2)").
+        partition_idle_time: choose partitions without new data for this long (ms, or "7d").
+        compact_strategy: "full" or "minor", in place of ``full``.
+
+    Raises:
+        UnsupportedFeature: the table cannot be compacted or sorted here.
+        CorruptFile: metadata cannot be read.
+        InvalidFilter: a partition does not fit the schema, or the condition has other columns.
+        ColumnNotFound: a column does not exist.
+        InvalidOption: an argument is invalid, or no partition can have the bucket.
     """
     order = checked_order(store, order_by, strategy, buckets)
     full = _is_full(store, compact_strategy, full=full)
@@ -72,9 +85,13 @@ def plan_compaction(
     wanted = None if buckets is None else sorted(whole_number(b, "buckets", store.name) for b in buckets)
     chosen = None if partitions is None else [partition_bytes(store.schema, p, store.name) for p in partitions]
     if idle is not None and snapshot is not None:
-        named, chosen = chosen, idle_partitions(store, snapshot, idle, now)
-        chosen = chosen if named is None else [one for one in chosen if one in set(named)]
-    followed = paimon_version.describe_version(store.options, store.version_found)
+        named_partitions, chosen = chosen, idle_partitions(store, snapshot, idle, now)
+        chosen = (
+            chosen
+            if named_partitions is None
+            else [partition for partition in chosen if partition in set(named_partitions)]
+        )
+    paimon_version_text = paimon_version.describe_version(store.options, store.version_found)
     arguments = {
         "full": full,
         "partitions": None if chosen is None else " ".join(sorted(p.hex() for p in chosen)),
@@ -85,8 +102,8 @@ def plan_compaction(
             if commit_every is not None
             else {}
         ),
-        # 1.4's answers go without saying
-        **({"paimon_version": followed} if store.options.paimon_version is not PaimonVersion.V1_4 else {}),
+        # version 1.4 is the default and is left out
+        **({"paimon_version": paimon_version_text} if store.options.paimon_version is not PaimonVersion.V1_4 else {}),
     }
     plan = MaintenancePlan.begun("compact", store, None, arguments, now)
     if snapshot is None:
@@ -112,18 +129,18 @@ def plan_compaction(
     living, leaving = _split_expired(store, groups, now)
     sorts = [] if order is None else _reclusters(store, living, order, commit_every)
     outcomes: list[CompactItem | Declined] = [*leaving]
-    outcomes += [one for one in sorts if isinstance(one, Declined)]
+    outcomes += [outcome for outcome in sorts if isinstance(outcome, Declined)]
     if not sorts:
         outcomes += _units(store, snapshot, living, full, now, (None, None) if extra else (chosen, wanted), order)
-    found = {(partition, bucket) for partition, bucket, _, _ in groups}
-    found |= {(item.partition, POSTPONE_BUCKET) for item in waiting}
+    filled = {(partition, bucket) for partition, bucket, _, _ in groups}
+    filled |= {(item.partition, POSTPONE_BUCKET) for item in waiting}
     listing = partial(manifests.live_entries, store, snapshot, partitions=chosen, columns=_PLACE_COLUMNS)
-    outcomes += _missing_places(store, found, chosen, wanted, listing)
+    outcomes += _missing_places(store, filled, chosen, wanted, listing)
     items = sorted((o for o in outcomes if isinstance(o, CompactItem)), key=lambda i: (i.partition_text, i.bucket))
     declined = sorted((o for o in outcomes if isinstance(o, Declined)), key=lambda d: (d.partition_text, d.bucket or 0))
     work: list[AssignItem | CompactItem | ReclusterItem] = [
         *waiting,
-        *(one for one in sorts if isinstance(one, ReclusterItem)),
+        *(outcome for outcome in sorts if isinstance(outcome, ReclusterItem)),
         *items,
     ]
     size = sum(item.bytes_in for item in work)
@@ -141,7 +158,7 @@ def plan_compaction(
 def _reclusters(
     store: TableStore, groups: Sequence[BucketGroup], order: SortOrder, commit_every: int | None
 ) -> list[ReclusterItem | Declined]:
-    """Return the partitions of a table of dynamic buckets that are to be sorted; none in tables without a key, whose files are sorted."""
+    """Return the partitions of a table of dynamic buckets to sort; none without a key, where files are sorted."""
     if not store.has_primary_key:
         return []
     if commit_every is not None:
@@ -159,7 +176,10 @@ def _idle_ms(store: TableStore, text: int | str) -> int:
 
 
 def _is_full(store: TableStore, compact_strategy: str | None, *, full: bool) -> bool:
-    """Return whether everything is compacted, by either way to say it. Raises InvalidOption where the two contradict each other."""
+    """Return whether everything is compacted, by either argument.
+
+    Raises InvalidOption if they contradict each other.
+    """
     if compact_strategy is None:
         return full
     wanted = compact_strategy.strip().lower() if isinstance(compact_strategy, str) else compact_strategy
@@ -171,9 +191,9 @@ def _is_full(store: TableStore, compact_strategy: str | None, *, full: bool) -> 
 
 
 def _places_keys_left(store: TableStore, snapshot: Snapshot) -> frozenset[tuple[bytes, int]]:
-    """Return the buckets whose level 0 takes keys away that moved to another partition.
+    """Return the buckets whose level 0 removes keys that moved to another partition.
 
-    Readers who see compacted rows alone would see such a key twice, if only the bucket where it is now were compacted.
+    Readers that see only compacted rows would see such a key twice if only its current bucket were compacted.
     """
     columns = ["partition", "bucket", "level", "delete_row_count"]
     fresh = manifests.live_entries(store, snapshot, levels=[0], columns=columns)
@@ -183,14 +203,21 @@ def _places_keys_left(store: TableStore, snapshot: Snapshot) -> frozenset[tuple[
 
 
 def plan_units(store: TableStore, plan: MaintenancePlan) -> MaintenancePlan:
-    """``plan`` with the units of its partitions as they are to be compacted now that their postponed rows have buckets.
+    """Return the plan with the units of its partitions after their postponed rows got buckets.
 
-    The same arguments are followed, at the plan's time. Reads metadata only. Raises CorruptFile.
+    The same arguments are followed, at the plan's time. Only metadata is read.
+
+    Args:
+        store: the table.
+        plan: the plan.
+
+    Raises:
+        CorruptFile: metadata cannot be read.
     """
-    given, snapshot = plan.arguments["partitions"], snapshots.latest(store)
+    partitions, snapshot = plan.arguments["partitions"], snapshots.latest(store)
     if snapshot is None:
         return plan
-    chosen = None if given is None else [bytes.fromhex(text) for text in str(given).split()]
+    chosen = None if partitions is None else [bytes.fromhex(text) for text in str(partitions).split()]
     entries = manifests.live_entries(store, snapshot, partitions=chosen)
     groups = bucket_groups(entries.filter(pc.greater_equal(entries.column("bucket"), 0)))
     living, _ = _split_expired(store, groups, plan.created_ms)
@@ -203,7 +230,7 @@ def plan_units(store: TableStore, plan: MaintenancePlan) -> MaintenancePlan:
 def _split_expired(
     store: TableStore, groups: Sequence[BucketGroup], now_ms: int
 ) -> tuple[Sequence[BucketGroup], list[Declined]]:
-    """The buckets to look at, and a word on those of partitions that are about to expire (`compaction.skip-expired-partitions`)."""
+    """Return buckets to plan, and a line for those in expiring partitions (`compaction.skip-expired-partitions`)."""
     if not store.options.get("compaction.skip-expired-partitions"):
         return groups, []
     from lsm_core.maintenance.actions.expire_partitions.partition_expiry import expired_of
@@ -216,7 +243,7 @@ def _split_expired(
     for partition, bucket, _, _ in groups:
         if partition in expired:
             text = partition_text(store.schema, partition, store.options)
-            why = f"its partition, of {expired[partition]} UTC, goes with the next expiry of partitions"
+            why = f"its partition, of {expired[partition]} UTC, is dropped by the next expiry of partitions"
             leaving.append(Declined(bucket_name(text, bucket), "expired", why, {}, text, bucket))
     return [group for group in groups if group[0] not in expired], leaving
 
@@ -230,7 +257,7 @@ def _units(
     chosen: tuple[Sequence[bytes] | None, Sequence[int] | None],
     order: SortOrder | None,
 ) -> list[CompactItem | Declined]:
-    """What to do with each bucket of ``groups``; ``chosen``: partitions and buckets, None: all."""
+    """Plan each bucket of ``groups``; ``chosen`` are partitions and buckets, None for all."""
     outcomes: list[CompactItem | Declined] = []
     vectors = vector_files(store, snapshot, *chosen)
     by_commits = FullCompactionsByCommits(store, snapshot)
@@ -251,21 +278,21 @@ def _units(
 
 def _missing_places(
     store: TableStore,
-    found: Collection[tuple[bytes, int]],
+    filled: Collection[tuple[bytes, int]],
     partitions: Sequence[bytes] | None,
     buckets: Sequence[int] | None,
     listing: Callable[[], pa.Table],
 ) -> list[Declined]:
-    """A reason for every named partition or bucket that holds no file; ``found`` are the (partition, bucket) that do.
+    """Return a reason for every named partition or bucket that holds no file; ``filled`` are those that do.
 
-    ``listing`` gives the live entries of the chosen partitions, whatever their bucket; it is called only when something named
-    holds no file. Raises InvalidOption naming a bucket that no partition can have, and how many there are.
+    ``listing`` returns the live entries of the chosen partitions in all buckets; it is called only if a named place
+    holds no file. Raises InvalidOption naming a bucket that no partition can have.
     """
     for name, named in (("partitions", partitions), ("buckets", buckets)):
         if named is not None and not named:
             return [Declined("table", "empty", f"the list of {name} is empty: nothing is chosen")]
-    absent = sorted(set(buckets or ()) - {bucket for _, bucket in found})
-    here = {partition for partition, _ in found}
+    absent = sorted(set(buckets or ()) - {bucket for _, bucket in filled})
+    here = {partition for partition, _ in filled}
     unseen = [partition for partition in dict.fromkeys(partitions or ()) if partition not in here]
     if buckets is not None and (unseen or absent):
         table = listing()
@@ -273,13 +300,13 @@ def _missing_places(
         here = set(pc.unique(table.column("partition")).to_pylist())
         unseen = [partition for partition in unseen if partition not in here]
     texts = [partition_text(store.schema, partition, store.options) for partition in unseen]
-    told = [Declined(text or "table", "empty", "no file lies there", {}, text) for text in texts]
+    declined = [Declined(text or "table", "empty", "no file lies there", {}, text) for text in texts]
     alone = [Declined(bucket_name("", bucket), "empty", "no file lies there", {}, "", bucket) for bucket in absent]
-    return told if told and not here else [*told, *alone]
+    return declined if declined and not here else [*declined, *alone]
 
 
 def _require_buckets(store: TableStore, absent: Sequence[int], entries: pa.Table) -> None:
-    """Refuse ``absent`` buckets beyond the option `bucket` and beyond all that ``entries`` of live files tell of."""
+    """Refuse ``absent`` buckets beyond the option `bucket` and beyond those of the live ``entries``."""
     if store.options.bucket > 0:
         count = max(store.options.bucket, pc.max(entries.column("total_buckets")).as_py() or 0)
     else:

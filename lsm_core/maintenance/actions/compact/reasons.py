@@ -1,4 +1,4 @@
-"""Decisions in words: the sentence with its numbers that plans, ticks and ledgers show."""
+"""Texts of decisions: the sentences with figures in plans, ticks and ledgers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,14 @@ _RULES: Final = {
 
 
 def why_picked(pick: Pick, levels: Levels, options: TableOptions, dropped: int | None) -> str:
-    """ "15 sorted runs >= 5; size amplification: all to level 5; 195 tombstones dropped"."""
+    """Return, for example, "15 sorted runs >= 5; size amplification: all to level 5; 195 tombstones dropped".
+
+    Args:
+        pick: the decision.
+        levels: tree of the bucket.
+        options: options of the table.
+        dropped: number of dropped tombstones, None for unknown.
+    """
     runs, trigger = len(levels.runs()), options.compaction_trigger
     parts = [f"{runs} sorted run{'s' if runs != 1 else ''}{_against(runs, trigger)}"]
     target = f"to level {pick.unit.output_level}"
@@ -46,7 +53,13 @@ def _against(runs: int, trigger: int) -> str:
 
 
 def why_declined(decline: Decline, levels: Levels, options: TableOptions) -> str:
-    """ "4 sorted runs < 5; 52 KiB; a full compaction would drop up to 253 deletes and save one merge of 4,155 rows"."""
+    """Return, for example, "4 sorted runs < 5; 52 KiB; a full compaction would ... save one merge of 4,155 rows".
+
+    Args:
+        decline: the decision.
+        levels: tree of the bucket.
+        options: options of the table.
+    """
     files, runs = levels.files, len(levels.runs())
     if decline.reason is DeclineReason.EMPTY:
         return "the bucket is empty"
@@ -55,9 +68,12 @@ def why_declined(decline: Decline, levels: Levels, options: TableOptions) -> str
     rows, deletes = sum(file.row_count for file in files), sum(file.delete_row_count or 0 for file in files)
     parts = [f"{runs} sorted runs{_against(runs, options.compaction_trigger)}"]
     if decline.reason is DeclineReason.WITHIN_LIMITS:
-        # Enough runs, yet none of the rules picks any: the two ratios that decided it.
+        # Enough runs, yet no rule picks any: show the two ratios that decided it.
         percent, limit = decline.facts.get("amplification_percent"), decline.facts.get("max_amplification_percent")
-        ratios = f"newer runs hold {percent} % of the oldest run's bytes (limit {limit} %) and the newest are of unlike sizes: none picked"
+        ratios = (
+            f"newer runs hold {percent} % of the oldest run's bytes (limit {limit} %) "
+            "and the newest are of unlike sizes: none picked"
+        )
         parts.append(decline.text() if percent is None or limit is None else ratios)
     elif decline.reason is DeclineReason.WAITING:
         number, every = decline.facts.get("skipped_calls"), decline.facts.get("every_calls")
@@ -71,7 +87,13 @@ def why_declined(decline: Decline, levels: Levels, options: TableOptions) -> str
 
 
 def why_not_packed(files: Sequence[DataFile], small: int, least: int) -> str:
-    """ "3 small files < 5"."""
+    """Return, for example, "3 small files < 5".
+
+    Args:
+        files: files of the bucket.
+        small: number of small files.
+        least: smallest number to compact.
+    """
     if not files:
         return "no files"
     if small >= least:
@@ -80,9 +102,17 @@ def why_not_packed(files: Sequence[DataFile], small: int, least: int) -> str:
 
 
 def why_packed(files: int, bins: int, least: int, full: bool, deleted: int = 0) -> str:
-    """ "18 small files >= 5 -> 1 file"; ``deleted``: rows in them that deletion vectors mark."""
+    """Return, for example, "18 small files >= 5 -> 1 file".
+
+    Args:
+        files: number of files to compact.
+        bins: number of bins.
+        least: smallest number to compact.
+        full: whether a full compaction is requested.
+        deleted: number of their rows that deletion vectors mark.
+    """
     if deleted:
-        what = f"{files} file{'s' if files != 1 else ''} with {deleted} deleted rows"
-        return f"{what} -> {bins} bin{'s' if bins != 1 else ''}"
+        counted = f"{files} file{'s' if files != 1 else ''} with {deleted} deleted rows"
+        return f"{counted} -> {bins} bin{'s' if bins != 1 else ''}"
     rule = "full compaction asked for" if full else f">= {least}"
     return f"{files} small files {rule} -> {bins} bin{'s' if bins != 1 else ''}"

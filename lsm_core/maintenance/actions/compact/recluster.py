@@ -1,7 +1,8 @@
-"""Sort compaction of tables with dynamic buckets: a partition's merged rows go, in order, into new buckets.
+"""Sort compaction of tables with dynamic buckets: a partition's merged rows are written in order into new buckets.
 
-Rows that lie near each other in the order share a bucket, so that filters skip whole buckets. Semantics of Flink's `SortCompactAction`,
-which overwrites the partitions. Here a partition that anybody committed to meanwhile makes the whole commit fail, so that no row is lost.
+Rows that are close in the order share a bucket, so that filters skip whole buckets. Semantics of Flink's
+`SortCompactAction`, which overwrites the partitions. Here a commit to the partition meanwhile makes the whole commit
+fail, so that no row is lost.
 """
 
 from __future__ import annotations
@@ -51,7 +52,15 @@ _SAMPLED_A_BATCH: Final = 256
 
 @dataclass(frozen=True)
 class ReclusterItem(RewriteItem):
-    """One partition whose merged rows are written anew along ``strategy`` over ``order_by``; ``inputs`` are the files of all its buckets."""
+    """Partition whose merged rows are written again in order.
+
+    Attributes:
+        inputs: files of all its buckets.
+        buckets: number of its buckets.
+        order_by: columns to sort by.
+        strategy: strategy of the sort.
+        reason: reason of the rewrite.
+    """
 
     item_kind: ClassVar[str] = "recluster"
     title: ClassVar[str] = "would sort"
@@ -73,16 +82,22 @@ class ReclusterItem(RewriteItem):
         return sum(file.rows for file in self.inputs)
 
     def cells(self) -> tuple[Any, ...]:
-        """Buckets, and what is rewritten."""
+        """Return buckets, files and bytes."""
         return (self.partition_text or "-", self.buckets, len(self.inputs), self.bytes_in, self.reason)
 
 
 def recluster_items(
     store: TableStore, groups: Sequence[BucketGroup], order: SortOrder
 ) -> list[ReclusterItem | Declined]:
-    """Return an item for each partition among the buckets ``groups``, which are sorted by partition.
+    """Return an item for each partition.
 
-    A partition is declined while a compaction has yet to write its changelog: a sort tells no changes, and they would never be told.
+    A partition is declined while a compaction has yet to write its changelog: a sort writes no changes, so they would
+    be lost.
+
+    Args:
+        store: the table.
+        groups: buckets, sorted by partition.
+        order: the order.
     """
     items: list[ReclusterItem | Declined] = []
     for partition, buckets in groupby(groups, key=itemgetter(0)):
@@ -100,7 +115,16 @@ def recluster_items(
 
 
 def recluster_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Return whether all partitions of ``plan`` are as planned. Raises WriterStale, CorruptFile."""
+    """Return whether all partitions of the plan are as planned.
+
+    Args:
+        store: the table.
+        plan: the plan.
+
+    Raises:
+        WriterStale: the schema changed.
+        CorruptFile: metadata cannot be read.
+    """
     try:
         return all(live_buckets(store, item) for item in plan.items_of(ReclusterItem))
     except PlanStale:
@@ -108,31 +132,41 @@ def recluster_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 
 
 def apply_recluster(store: TableStore, plan: MaintenancePlan) -> Outcome:
-    """Sort the planned partitions, check that they say the same (V1), and replace them in one OVERWRITE commit.
+    """Sort the planned partitions, check that their rows are the same (V1), and replace them in one OVERWRITE commit.
 
-    Memory is that of a read, a write buffer and a third of the merge budget. The work is done by this process.
+    Memory is that of a read, a write buffer and a third of the merge budget. The work is done by this process. After an
+    error no new file is left.
+
+    Args:
+        store: the table.
+        plan: the plan.
+
+    Returns:
+        Outcome with a CompactionReport.
 
     Raises:
-        PlanStale: a partition changed since the plan.
+        PlanStale: a partition changed since planning.
         CommitConflict: a partition changed while its rows were written.
         VerificationFailed: the new files do not hold the same rows.
-        CorruptFile: a file is damaged; after any of these no new file is left.
+        CorruptFile: a file is damaged.
     """
     started = time.perf_counter()
     items = plan.items_of(ReclusterItem)
-    made: list[CommitMessage] = []
+    new_messages: list[CommitMessage] = []
     digests: dict[str, str] = {}
     rows = 0
     old = [(item, live_buckets(store, item)) for item in items]
-    with discard_on_failure(store, made):
+    with discard_on_failure(store, new_messages):
         for item, buckets in old:
-            messages, content = _sorted_partition(store, item, buckets)
-            made += messages
+            messages, content = _sort_partition(store, item, buckets)
+            new_messages += messages
             digests[f"{item.partition_text}/bucket-all" if item.partition_text else "bucket-all"] = content.text()
             rows += content.rows
-        gone = [message for item, buckets in old for message in _replaced(store, item, buckets)]
-        committed = Committer(store).replace_partitions([*made, *gone], properties={PLAN_PROPERTY: plan.hash})
-    new = [file for message in made for file in message.new_files]
+        removals = [message for item, buckets in old for message in _replaced(store, item, buckets)]
+        committed = Committer(store).replace_partitions(
+            [*new_messages, *removals], properties={PLAN_PROPERTY: plan.hash}
+        )
+    new = [file for message in new_messages for file in message.new_files]
     report = CompactionReport(
         snapshot_id=committed.snapshot_id,
         base_snapshot=plan.base_snapshot,
@@ -155,17 +189,21 @@ def apply_recluster(store: TableStore, plan: MaintenancePlan) -> Outcome:
     return Outcome(report, lines)
 
 
-def _sorted_partition(
+def _sort_partition(
     store: TableStore, item: ReclusterItem, buckets: Sequence[Bucket]
 ) -> tuple[list[CommitMessage], Content]:
-    """Return the messages of the new buckets, and what they say, which is what the old ones said. Raises VerificationFailed."""
-    said, schema, budget = Content(), store.schema.arrow_schema, range_bytes(store)
+    """Write the new buckets of a partition and return their messages and content.
+
+    Raises:
+        VerificationFailed: the new buckets do not have the content of the old ones.
+    """
+    read_content, schema, budget = Content(), store.schema.arrow_schema, range_bytes(store)
     curve = Curve(item.order_by, item.strategy, int(store.options.get("zorder.var-length-contribution")))
     samples: list[pa.Table] = []
     with SpillSpace.of(store.options) as space, StoredRows(store) as writer:
         spread = Spread(curve, Cuts(), schema, budget, space)
         for batch in _merged_rows(store, buckets, schema):
-            said = said.plus(content_of(batch, store.schema))
+            read_content = read_content.plus(content_of(batch, store.schema))
             step = max(1, batch.num_rows // _SAMPLED_A_BATCH)
             chosen = batch.select(list(item.order_by)).take(pa.array(np.arange(0, batch.num_rows, step)))
             samples.append(pa.Table.from_batches([chosen]))
@@ -176,15 +214,17 @@ def _sorted_partition(
             writer.write(batch)
         messages = writer.prepare_commit()
     with discard_on_failure(store, messages):
-        found = Content()
+        written_content = Content()
         written = [(m.partition, m.bucket, m.new_files, ()) for m in messages]
         for batch in _merged_rows(store, written, schema):
-            found = found.plus(content_of(batch, store.schema))
-        if found != said:
+            written_content = written_content.plus(content_of(batch, store.schema))
+        if written_content != read_content:
             where = item.partition_text or f"table {store.name}"
-            text = f"{where}: {found.rows} rows re-read, {said.rows} merged rows before, digests differ"
+            text = (
+                f"{where}: {written_content.rows} rows re-read, {read_content.rows} merged rows before, digests differ"
+            )
             raise VerificationFailed("V1", [text])
-    return messages, said
+    return messages, read_content
 
 
 def _merged_rows(store: TableStore, buckets: Sequence[Bucket], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -200,7 +240,7 @@ def _merged_rows(store: TableStore, buckets: Sequence[Bucket], schema: pa.Schema
 
 
 def _replaced(store: TableStore, item: ReclusterItem, buckets: Sequence[Bucket]) -> list[CommitMessage]:
-    """Return what removes the old files of a partition: data, deletion vectors and hash indexes."""
+    """Return the messages that remove the old files of a partition: data, deletion vectors and hash indexes."""
     snapshot = snapshots.latest(store)
     entries = [] if snapshot is None else manifests.index_entries(store, snapshot)
     hashes = {entry.bucket: entry for entry in hash_entries(entries).get(item.partition, [])}
@@ -208,8 +248,10 @@ def _replaced(store: TableStore, item: ReclusterItem, buckets: Sequence[Bucket])
     messages = []
     for partition, bucket, files, indexes in buckets:
         known = hashes.pop(bucket, None)
-        gone = (*indexes, *(() if known is None else (known.file,)))
-        messages.append(CommitMessage(partition, bucket, total, deleted_files=files, deleted_index_files=gone))
+        deleted_indexes = (*indexes, *(() if known is None else (known.file,)))
+        messages.append(
+            CommitMessage(partition, bucket, total, deleted_files=files, deleted_index_files=deleted_indexes)
+        )
     messages += [
         CommitMessage(item.partition, bucket, total, deleted_index_files=(entry.file,))
         for bucket, entry in hashes.items()

@@ -1,4 +1,4 @@
-"""Sort compaction: what may be sorted by what, and one partition's item (Java `CompactProcedure` with `order_by`)."""
+"""Sort compaction: allowed tables and columns, and one partition's item (Java `CompactProcedure` with `order_by`)."""
 
 from __future__ import annotations
 
@@ -21,45 +21,51 @@ from lsm_core.types import to_sql
 
 @dataclass(frozen=True)
 class SortOrder:
-    """The columns to sort by, and `merge.curves.STRATEGIES`: "order", "zorder" or "hilbert"."""
+    """Order of a sort compaction.
+
+    Attributes:
+        columns: columns to sort by.
+        strategy: one of `merge.curves.STRATEGIES`: "order", "zorder" or "hilbert".
+    """
 
     columns: tuple[str, ...]
     strategy: str = ORDER
 
     def text(self) -> str:
-        """Return the order in words: "in the order of a", "along a zorder curve over a, b"."""
+        """Return the order as text: "in the order of a", "along a zorder curve over a, b"."""
         by = ", ".join(self.columns)
         return f"in the order of {by}" if self.strategy == ORDER else f"along a {self.strategy} curve over {by}"
 
     def arguments(self) -> Mapping[str, str]:
-        """As plans keep them."""
+        """Return the order as plan arguments."""
         return {"order_by": json.dumps(list(self.columns), ensure_ascii=False), "strategy": self.strategy}
 
 
 AUTO: Final = "auto"
-"""Strategy that follows from the number of columns, as option `clustering.strategy` has it."""
+"""Strategy that depends on the number of columns, as in option `clustering.strategy`."""
 _CURVE_COLUMNS: Final = 5
-"""From so many columns on `auto` means a Hilbert curve (Java `CoreOptions.clusteringStrategy`)."""
+"""Number of columns from which on `auto` means a Hilbert curve (Java `CoreOptions.clusteringStrategy`)."""
 
 
 def checked_order(
     store: TableStore, order_by: Sequence[str] | None, strategy: str | None, buckets: Sequence[int] | None = None
 ) -> SortOrder | None:
-    """Return the order, if ``store`` can be sorted by it.
+    """Check that a table can be sorted, and return the order.
 
     Args:
         store: the table.
-        order_by: the columns; None: those of option `clustering.columns`, where a ``strategy`` asks for a sort.
-        strategy: one of `STRATEGIES`, or `AUTO`; None: "order" with ``order_by``, no sort without.
-        buckets: the buckets that were chosen; a sort takes none.
+        order_by: columns, None for those of option `clustering.columns` if a ``strategy`` asks for a sort.
+        strategy: one of `STRATEGIES`, or `AUTO`; None for "order" with ``order_by``, and no sort without it.
+        buckets: chosen buckets; a sort takes none.
 
     Returns:
-        The order, or None where neither ``order_by`` nor ``strategy`` asks for one.
+        The order, or None if neither ``order_by`` nor ``strategy`` is given.
 
     Raises:
         UnsupportedFeature: the table has a primary key or buckets, or a column's type has no order.
         ColumnNotFound: a column does not exist.
-        InvalidOption: an unknown strategy, a curve without enough columns, no column or one twice, a partition column, chosen buckets.
+        InvalidOption: the strategy is unknown, a curve has too few columns, no column or a repeated or partition column
+            is given, or buckets are chosen.
     """
     if order_by is None and strategy is None:
         return None
@@ -74,7 +80,8 @@ def checked_order(
         raise InvalidOption("order_by", order_by, accepted, store.name)
     if store.has_primary_key and store.bucket_mode is not BucketMode.DYNAMIC:
         raise UnsupportedFeature(
-            "sort compaction of tables with a primary key, unless their buckets are dynamic: their rows lie in key order",
+            "sort compaction of tables with a primary key, unless their buckets are dynamic: "
+            "their rows are in key order",
             store.name,
         )
     if store.options.bucket != -1:
@@ -96,13 +103,24 @@ def checked_order(
 
 
 def clustering_columns(store: TableStore) -> tuple[str, ...]:
-    """Return the columns of option `clustering.columns`, none where it is not set."""
+    """Return the columns of option `clustering.columns`; none if it is not set.
+
+    Args:
+        store: the table.
+    """
     text = store.options.text("clustering.columns") or ""
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def clustering_strategy(store: TableStore) -> str:
-    """Return option `clustering.strategy`: one of `STRATEGIES`, or `AUTO`. Raises InvalidOption for another text."""
+    """Return option `clustering.strategy`: one of `STRATEGIES`, or `AUTO`.
+
+    Args:
+        store: the table.
+
+    Raises:
+        InvalidOption: the option has another value.
+    """
     text = (store.options.text("clustering.strategy") or AUTO).strip().lower()
     if text not in (*STRATEGIES, AUTO):
         raise InvalidOption("clustering.strategy", text, ", ".join((*STRATEGIES, AUTO)), store.name)
@@ -110,7 +128,11 @@ def clustering_strategy(store: TableStore) -> str:
 
 
 def auto_strategy(columns: int) -> str:
-    """Return the strategy that `AUTO` means for so many columns."""
+    """Return the strategy that `AUTO` means.
+
+    Args:
+        columns: number of columns.
+    """
     return ORDER if columns == 1 else ZORDER if columns < _CURVE_COLUMNS else HILBERT
 
 
@@ -128,7 +150,16 @@ def _require_sortable(store: TableStore, name: str) -> None:
 def sort_item(
     partition: bytes, text: str, bucket: int, total_buckets: int, files: Sequence[DataFile], order: SortOrder
 ) -> CompactItem:
-    """All ``files`` of a partition, to be rewritten in ``order``."""
+    """Return the item for all files of a partition, to be rewritten in order.
+
+    Args:
+        partition: partition in Paimon's binary form.
+        text: Paimon's path of the partition.
+        bucket: number of the bucket.
+        total_buckets: number of buckets of the partition.
+        files: the files.
+        order: the order.
+    """
     return CompactItem(
         partition=partition,
         partition_text=text,
@@ -147,7 +178,14 @@ def sort_item(
 
 
 def sort_task(item: CompactItem, total_buckets: int, files: tuple[DataFileMeta, ...], snapshot_id: int) -> BucketTask:
-    """The item as work."""
+    """Return the task of an item.
+
+    Args:
+        item: the item.
+        total_buckets: number of buckets of the partition.
+        files: files of the bucket.
+        snapshot_id: snapshot that the task is based on.
+    """
     return SortTask(
         partition=item.partition,
         bucket=item.bucket,

@@ -1,6 +1,6 @@
-"""What to compact in one bucket: the unit that the tree's strategies pick, the bins of an append table, and what a plan says of them.
+"""Choice of the files to compact in one bucket: the unit of the tree's strategies, or the bins of an append table.
 
-Asked by plans, by health, and by writers that compact by themselves, so that all three go by the same rules.
+It is used by plans, by health, and by writers that compact, so that all three follow the same rules.
 """
 
 from __future__ import annotations
@@ -53,7 +53,12 @@ NOTHING_DELETED: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 def levels_of(store: TableStore, files: Sequence[DataFile]) -> Levels:
-    """The tree of a bucket."""
+    """Return the tree of a bucket.
+
+    Args:
+        store: the table.
+        files: live files of the bucket.
+    """
     return Levels(files, store.options.num_levels)
 
 
@@ -67,14 +72,21 @@ def decide(
     *,
     full_is_due: bool = False,
 ) -> Decision:
-    """What the table's options pick among all live ``files`` of one bucket at epoch ms ``now_ms``.
+    """Return the decision of the table's options for all live files of one bucket.
 
-    Off-peak hours are those of this machine's time zone, as in Paimon.
+    Off-peak hours are those of this machine's time zone, as in Paimon. Where merging a part of the runs could change a
+    row (order-sensitive tables), the unit is extended until no older run overlaps it, unless
+    `dredge.compaction.order-sensitive` is `as-paimon`.
 
-    ``expired``: those of them with rows whose record-level lifetime is over by then; ``marked`` names those with a deletion vector. Where merging a part of the runs could
-    change an answer (order-sensitive tables) the unit is extended until no older run overlaps it, unless
-    `dredge.compaction.order-sensitive` is `as-paimon`. ``full_is_due``: by `full-compaction.delta-commits`, where not everything is
-    in the last level.
+    Args:
+        store: the table.
+        files: live files of the bucket.
+        now_ms: time of the decision (epoch ms).
+        full: whether a full compaction is requested.
+        expired: files with rows whose record-level lifetime is over.
+        marked: names of files with a deletion vector.
+        full_is_due: whether a full compaction is due by `full-compaction.delta-commits`, if not all is in the last
+            level.
     """
     levels = levels_of(store, files)
     full_is_due = full_is_due and not full and any(file.level != levels.max_level for file in files)
@@ -93,7 +105,7 @@ def decide(
     unit = decision.unit
     retracts = any(file.delete_row_count != 0 for file in unit.files)
     over = any(file.name in expired.possible for file in unit.files)
-    # where keys are looked up, a unit takes up what older runs say of its keys: merging it first changes no answer
+    # Where keys are looked up, a unit includes the older rows of its keys: merging it first changes no row.
     if not over and store.options.needs_lookup:
         return decision
     if order_free(store.schema, store.options.raw, retracts, store.name, over).ok:
@@ -107,11 +119,18 @@ def decide(
 
 
 def keeps_tombstones(store: TableStore, files: Sequence[DataFile], now_ms: int) -> bool:
-    """Whether deletes must outlive this compaction: on tables with `sequence.field` a late, older insert of a deleted
-    key would come back, so `dredge.tombstone-retention` keeps tombstones of files younger than that.
+    """Return whether deletes must outlive this compaction.
 
-    Not the deletes of `partial-update.remove-record-on-*` alone: there any later insert brings the row back, however small its
-    ordering fields, in Java too (`PartialUpdateMergeFunction.add`); a kept delete would only lend it the deleted values.
+    On tables with `sequence.field` a late, older insert of a deleted key would come back, so
+    `dredge.tombstone-retention` keeps tombstones of files younger than that. The deletes of
+    `partial-update.remove-record-on-*` alone need no retention: there any later insert brings the row back, however
+    small its ordering fields, in Java too (`PartialUpdateMergeFunction.add`); a kept delete would only lend it the
+    deleted values.
+
+    Args:
+        store: the table.
+        files: files to compact.
+        now_ms: time of the compaction (epoch ms).
     """
     retention = store.options.tombstone_retention
     if retention <= 0 or not store.options.sequence_field:
@@ -122,12 +141,18 @@ def keeps_tombstones(store: TableStore, files: Sequence[DataFile], now_ms: int) 
 def choose_bins(
     store: TableStore, files: Sequence[DataFile], full: bool, deleted: Mapping[str, int] = NOTHING_DELETED
 ) -> list[list[DataFile]] | Decline:
-    """Bins of ``files`` (one bucket of an append table), each to become one rolling output; or why there is none.
+    """Return the bins of one bucket of an append table, each to become one rolling output, or the reason for none.
 
-    Without buckets any small files go together (`AppendCompactCoordinator`). With `bucket` > 0 only neighbours by sequence
-    number do (`BucketedAppendCompactManager`), because rows of a bucket keep their order; ``full`` then means everything
-    from the first small file on, big ones are those that a compaction would not call small. ``deleted``: by file name, rows that a
-    deletion vector marks; files with more of them than `compaction.delete-ratio-threshold` are taken too, in a full one all.
+    Without buckets any small files are combined (`AppendCompactCoordinator`). With `bucket` > 0 only neighbours by
+    sequence number are (`BucketedAppendCompactManager`), because rows of a bucket keep their order; ``full`` then means
+    everything from the first small file on, if the large ones are those that a compaction would not call small.
+
+    Args:
+        store: the table.
+        files: live files of the bucket.
+        full: whether a full compaction is requested.
+        deleted: number of rows that a deletion vector marks, by file name; files with more than
+            `compaction.delete-ratio-threshold` of their rows are taken too, in a full compaction all.
     """
     options = store.options
     most = 0.0 if full else float(options.get("compaction.delete-ratio-threshold"))
@@ -146,7 +171,14 @@ def choose_bins(
 
 @dataclass(frozen=True)
 class Place:
-    """Which bucket is being planned."""
+    """Bucket that is being planned.
+
+    Attributes:
+        partition: partition in Paimon's binary form.
+        text: Paimon's path of the partition.
+        bucket: number of the bucket.
+        total_buckets: number of buckets of the partition.
+    """
 
     partition: bytes
     text: str
@@ -154,7 +186,13 @@ class Place:
     total_buckets: int
 
     def declined(self, reason: str, text: str, facts: Mapping[str, object]) -> Declined:
-        """The bucket is left alone."""
+        """Return the bucket as declined.
+
+        Args:
+            reason: short code.
+            text: reason in one sentence.
+            facts: figures of the reason.
+        """
         return Declined(bucket_name(self.text, self.bucket), reason, text, facts_of(facts), self.text, self.bucket)
 
 
@@ -168,9 +206,16 @@ def plan_tree(
     *,
     full_is_due: bool = False,
 ) -> CompactItem | Declined:
-    """What to do with the bucket whose live files are ``entries``, at epoch ms ``now_ms``; ``marked`` files have a deletion vector.
+    """Plan the compaction of one bucket of a table with a primary key.
 
-    ``full_is_due``: as :func:`decide` takes it.
+    Args:
+        store: the table.
+        place: the bucket.
+        entries: its live entries.
+        full: whether a full compaction is requested.
+        now_ms: time of planning (epoch ms).
+        marked: names of files with a deletion vector.
+        full_is_due: see :func:`decide`.
     """
     files = tree_files(store, entries)
     levels = levels_of(store, files)
@@ -179,7 +224,7 @@ def plan_tree(
     full = full or has_unmarked_levels(store, entries)
     decision = decide(store, files, now_ms, full, expired, marked, full_is_due=full_is_due)
     if (age := decision.facts.get("since_full_ms")) is not None:
-        # A plan names the moment, which stays, not the age: made again it is the same plan.
+        # A plan names the moment, not the age, so that the same plan made again is equal.
         weighed = {"last_full_ms": now_ms - int(age), **decision.facts}
         del weighed["since_full_ms"]
         decision = replace(decision, facts=weighed)
@@ -226,26 +271,46 @@ def why_tree_is_stale(
     entries: pa.Table,
     marked: Collection[str] = (),
 ) -> str:
-    """Why ``item`` no longer fits the bucket whose live files these are, of which ``marked`` have a deletion vector; "" when it does."""
+    """Return the reason why an item no longer fits its bucket, "" if it fits.
+
+    Args:
+        store: the table.
+        item: the planned item.
+        files: live files of the bucket by name.
+        entries: their manifest entries.
+        marked: names of files with a deletion vector.
+    """
     unit = CompactUnit(item.output_level, tuple(files[p.name] for p in item.inputs), item.full, item.by_file)
     expired = NOTHING_EXPIRED if item.expire_at_ms is None else expired_files(store, entries, item.expire_at_ms)
     again = task_of(store, levels_of(store, tuple(files.values())), unit, expired, marked)
     if item.drop_delete and not again.drop_delete:
-        return f"older files lie below level {item.output_level} now, so deletes may not be dropped"
+        return f"older files are below level {item.output_level} now, so deletes may not be dropped"
     if {file.name for file in again.upgrades} != set(item.upgrades):
-        return "what would be upgraded changed"
+        return "the files to upgrade changed"
     return ""
 
 
 def as_planned(file: DataFile) -> PlannedFile:
-    """A file as plans name it."""
+    """Return a file in the form of plans.
+
+    Args:
+        file: the file.
+    """
     return PlannedFile(file.name, file.level, file.size, file.row_count, file.delete_row_count)
 
 
 def task_of(
     store: TableStore, levels: Levels, unit: CompactUnit, expired: ExpiredFiles, marked: Collection[str]
 ) -> TaskPlan:
-    """What compacting ``unit`` does to each of its files; ``expired`` and ``marked`` (names) as :func:`decide` takes them."""
+    """Return what compacting a unit does to each of its files.
+
+    Args:
+        store: the table.
+        levels: tree of the bucket.
+        unit: the unit.
+        expired: see :func:`decide`.
+        marked: see :func:`decide`.
+    """
     options = store.options
     marked = marked if unit.output_level == levels.max_level else ()
     return plan_task(
@@ -262,25 +327,33 @@ def task_of(
 def plan_bins(
     store: TableStore, place: Place, files: Sequence[DataFile], full: bool, deleted: Mapping[str, int] = NOTHING_DELETED
 ) -> CompactItem | Declined:
-    """What to do with the bucket of an append table whose live files are ``files``; ``deleted`` as :func:`choose_bins` takes it."""
+    """Plan the compaction of one bucket of an append table.
+
+    Args:
+        store: the table.
+        place: the bucket.
+        files: its live files.
+        full: whether a full compaction is requested.
+        deleted: see :func:`choose_bins`.
+    """
     bins = choose_bins(store, files, full, deleted)
     least = store.options.min_file_num
     if isinstance(bins, Decline):
         small, least = int(bins.facts.get("small_files") or 0), int(bins.facts.get("min_files") or least)
         return place.declined(str(bins.reason), why_not_packed(files, small, least), dict(bins.facts))
-    taken = [file for chosen in bins for file in chosen]
-    gone = sum(deleted.get(file.name, 0) for file in taken)
-    facts = {"files": len(files), "small_files": len(taken), "bins": len(bins)}
+    chosen_files = [file for chosen in bins for file in chosen]
+    marked_rows = sum(deleted.get(file.name, 0) for file in chosen_files)
+    facts = {"files": len(files), "small_files": len(chosen_files), "bins": len(bins)}
     return CompactItem(
         partition=place.partition,
         partition_text=place.text,
         bucket=place.bucket,
         total_buckets=place.total_buckets,
-        inputs=tuple(as_planned(file) for file in taken),
+        inputs=tuple(as_planned(file) for file in chosen_files),
         output_level=0,
         trigger=str(Trigger.SMALL_FILES),
-        reason=why_packed(len(taken), len(bins), least, full, gone),
-        facts=facts_of(facts | ({"deleted_rows": gone} if gone else {})),
+        reason=why_packed(len(chosen_files), len(bins), least, full, marked_rows),
+        facts=facts_of(facts | ({"deleted_rows": marked_rows} if marked_rows else {})),
         bins=tuple(tuple(file.name for file in chosen) for chosen in bins),
         full=full,
     )
@@ -295,9 +368,19 @@ def bucket_task(
     full: bool,
     index_files: Sequence[IndexFileMeta] = (),
 ) -> BucketTask | None:
-    """The compaction that the table's options pick for a bucket of ``files`` (all of them) now; None if they pick none.
+    """Return the compaction that the table's options pick for a bucket now, or None.
 
-    ``full``: of everything. ``index_files`` hold the deletion vectors of its files. Raises WriterStale when the table's schema changed since it was opened.
+    Args:
+        store: the table.
+        partition: partition in Paimon's binary form.
+        bucket: number of the bucket.
+        total_buckets: number of buckets of the partition.
+        files: all files of the bucket.
+        full: whether to compact everything.
+        index_files: files with the deletion vectors.
+
+    Raises:
+        WriterStale: the schema changed since the table was opened.
     """
     if not files:
         return None

@@ -1,4 +1,4 @@
-"""Making a tag of a snapshot, or moving one to another snapshot."""
+"""Creation of a tag of a snapshot, or move of a tag to another snapshot."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from lsm_core.maintenance.actions import NOW, BuiltInAction
 
 
 class CreateTag(BuiltInAction):
-    """The action "create_tag". The command line reaches it through `dredge tag create`, too."""
+    """Action "create_tag". The command line has it as `dredge tag create` too."""
 
     name = "create_tag"
     help = "Tag a snapshot, so that it outlives expiry."
@@ -26,7 +26,7 @@ class CreateTag(BuiltInAction):
     traced_by = "actions.create_tag.tag_creation.trace_of_creation"
 
     def remarks(self, plan: MaintenancePlan) -> list[str]:
-        """What a replacement frees, and when."""
+        """Return lines on the space that a replacement frees."""
         from lsm_core.maintenance.deletions import when_freed
         from lsm_core.maintenance.trash import DeleteItem
 

@@ -1,4 +1,4 @@
-"""Creation of tags: which snapshot gets which name and for how long, and what a tag that is replaced leaves (Java `TagManager.createTag`)."""
+"""Creation of tags: snapshot, name, retention, and files that a replaced tag frees (Java `TagManager.createTag`)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,14 @@ from lsm_core.options import duration
 
 @dataclass(frozen=True)
 class TagItem(PlanItem):
-    """One snapshot (committed at ``time_ms``, epoch ms) that gets a name, kept for ``time_retained_ms`` (None: for ever).
+    """Snapshot to tag.
 
-    ``replaces``: the snapshot that the tag names until then, None for a new tag.
+    Attributes:
+        name: name of the tag.
+        snapshot_id: number of the snapshot.
+        time_ms: commit time of the snapshot (epoch ms).
+        time_retained_ms: retention of the tag (ms), None for ever.
+        replaces: snapshot that the tag names until then, None for a new tag.
     """
 
     item_kind: ClassVar[str] = "tag"
@@ -36,15 +41,18 @@ class TagItem(PlanItem):
     replaces: int | None = None
 
     def cells(self) -> tuple[Any, ...]:
-        """Name, snapshot, its time, how long the tag is kept, what it named before."""
+        """Return name, snapshot, its time, the retention, and the snapshot named before."""
         return (self.name, self.snapshot_id, utc_text(self.time_ms), self.time_retained_ms, self.replaces)
 
 
 @dataclass(frozen=True)
 class TagCreationReport(DeletionReport):
-    """What a creation did: the tag (None: nothing) and the snapshot it names; ``replaced`` is the one that it named before.
+    """Report of a creation, with the files that the replaced tag alone had kept.
 
-    The files are those that the replaced tag alone had kept.
+    Attributes:
+        tag: name of the tag, None if nothing was done.
+        tagged: its snapshot.
+        replaced: snapshot that it named before.
     """
 
     tag: str | None = None
@@ -53,11 +61,11 @@ class TagCreationReport(DeletionReport):
 
     @property
     def changed(self) -> bool:
-        """Whether a tag was made or moved."""
+        """Whether a tag was created or moved."""
         return self.tag is not None
 
     def lines(self, table: str) -> list[str]:
-        """The tag and its snapshot; where files of the replaced one are."""
+        """Return lines on the tag, its snapshot, and the files of the replaced one."""
         if self.tag is None:
             return ["no tag was made"]
         instead = "" if self.replaced is None else f" instead of snapshot {self.replaced}"
@@ -73,11 +81,21 @@ def plan_tag_creation(
     replace: bool = False,
     now_ms: int | None = None,
 ) -> MaintenancePlan:
-    """Plan to call a snapshot (default: the newest; also one that has expired and has another tag) ``tag``.
+    """Plan to tag a snapshot.
 
-    ``time_retained``: ms or a text such as "7 d"; default `tag.default-time-retained`, else for ever. ``replace``: a tag of that name is
-    moved, and the plan says what that frees. Raises InvalidData for a name that no tag can have, InvalidOption for one that is taken, or
-    that would be the second automatic tag of one snapshot, SnapshotNotFound, CorruptFile.
+    Args:
+        store: the table.
+        tag: name of the tag.
+        snapshot_id: number of the snapshot, None for the newest; it may have expired if another tag keeps it.
+        time_retained: ms or a text ("7 d"); None for `tag.default-time-retained`, else for ever.
+        replace: move an existing tag of that name; the plan lists the freed files.
+        now_ms: time of planning (epoch ms), None for the table's clock.
+
+    Raises:
+        InvalidData: the name is no valid tag name.
+        InvalidOption: the name is taken, or it would be the second automatic tag of one snapshot.
+        SnapshotNotFound: the snapshot does not exist.
+        CorruptFile: metadata cannot be read.
     """
     tags.check_new_name(store, tag)
     snapshot = _snapshot(store, snapshot_id)
@@ -94,16 +112,16 @@ def plan_tag_creation(
     plan = MaintenancePlan.begun("create_tag", store, snapshots.latest_id(store), arguments, now_ms)
     item = TagItem(tag, snapshot.id, snapshot.time_millis, retained, None if before is None else before.snapshot.id)
     if before is None:
-        return _planned(plan, item, [])
+        return _with_items(plan, item, [])
     candidates, _ = files_of_tags(store, {tag: before} if before.snapshot.id != snapshot.id else {})
     deletions, held = split_used(store, candidates, without_tags={tag})
-    return _planned(plan, item, deletions, tuple(held))
+    return _with_items(plan, item, deletions, tuple(held))
 
 
-def _planned(
+def _with_items(
     plan: MaintenancePlan, item: TagItem, deletions: list[DeleteItem], held: tuple[Any, ...] = ()
 ) -> MaintenancePlan:
-    estimate = PlanEstimate(bytes_freed=sum(one.size for one in deletions), files_in=len(deletions), tasks=1)
+    estimate = PlanEstimate(bytes_freed=sum(file.size for file in deletions), files_in=len(deletions), tasks=1)
     return replace(plan, items=(item, *deletions), declined=held, estimate=estimate)
 
 
@@ -117,7 +135,7 @@ def _snapshot(store: TableStore, snapshot_id: int | None) -> Snapshot:
 
 
 def _require_only_automatic(store: TableStore, tag: str, snapshot: Snapshot) -> None:
-    """A snapshot has one automatic tag at most: the next one is worked out from it."""
+    """Refuse a second automatic tag of one snapshot: the next automatic tag is derived from it."""
     periods = tags.periods(store)
     if periods is None or periods.time_of(tag) is None:
         return
@@ -130,61 +148,79 @@ def _require_only_automatic(store: TableStore, tag: str, snapshot: Snapshot) -> 
 
 
 def apply_tag_creation(store: TableStore, plan: MaintenancePlan) -> Outcome:
-    """Write the tag; what a replaced one alone kept goes to the trash first, in direct mode for good. Its report is a TagCreationReport.
+    """Write the tag; files that a replaced tag alone kept go to the trash first, or are deleted in direct mode.
 
-    Raises PlanStale when the snapshot is gone or another one, or the name was taken, freed or moved since the plan was made.
+    Args:
+        store: the table.
+        plan: the plan.
+
+    Returns:
+        Outcome with a TagCreationReport.
+
+    Raises:
+        PlanStale: the snapshot is missing or another one, or the tag changed since planning.
     """
     (item,) = plan.items_of(TagItem)
     before = tags.try_read(store, item.name)
-    if before is not None and _is_made(item, before):
+    if before is not None and _is_created(item, before):
         return Outcome(TagCreationReport(plan.hash, plan.base_snapshot))
-    found = snapshots.try_read(store, item.snapshot_id) or next(
-        (one for one in tags.list_tags(store).values() if one.id == item.snapshot_id), None
+    snapshot = snapshots.try_read(store, item.snapshot_id) or next(
+        (tagged for tagged in tags.list_tags(store).values() if tagged.id == item.snapshot_id), None
     )
-    if found is None or found.time_millis != item.time_ms:
+    if snapshot is None or snapshot.time_millis != item.time_ms:
         raise PlanStale(f"snapshot {item.snapshot_id} is gone", store.name)
     if (None if before is None else before.snapshot.id) != item.replaces:
         now = "is gone" if before is None else f"names snapshot {before.snapshot.id} now"
         raise PlanStale(f"tag {item.name} {now}", store.name)
-    tag = tags.made_now(store, found, item.time_retained_ms)
-    made = TagCreationReport(
+    tag = tags.made_now(store, snapshot, item.time_retained_ms)
+    report = TagCreationReport(
         plan.hash, plan.base_snapshot, tag=item.name, tagged=item.snapshot_id, replaced=item.replaces
     )
     lines = [{"event": "tagged", "tag": item.name, "snapshot": item.snapshot_id}]
     if before is None:
         if not tags.create(store, item.name, tag):
             raise PlanStale(f"another tag {item.name} was made meanwhile", store.name)
-        return Outcome(made, lines)
+        return Outcome(report, lines)
     deletions, held = split_used(store, plan.items_of(DeleteItem), without_tags={item.name})
     if deletions:
         record = record_of(store, plan, deletions, files_of_tag(store, item.name))
-        made = replace(made, held=tuple(held), **record_fields(record))
+        report = replace(report, held=tuple(held), **record_fields(record))
     tags.replace(store, item.name, tag)
-    made, swept = at_once_if_direct(store, made)
-    return Outcome(made, [*lines, *swept])
+    report, swept = at_once_if_direct(store, report)
+    return Outcome(report, [*lines, *swept])
 
 
-def _is_made(item: TagItem, tag: Any) -> bool:
+def _is_created(item: TagItem, tag: Any) -> bool:
     same = (tag.snapshot.id, tag.snapshot.time_millis) == (item.snapshot_id, item.time_ms)
     return same and tag.time_retained_ms == item.time_retained_ms and item.replaces != item.snapshot_id
 
 
 def tag_creation_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Whether the tag's snapshot is still there, and the tag not."""
+    """Return whether the snapshot still exists, and the tag does not.
+
+    Args:
+        store: the table.
+        plan: the plan.
+    """
     (item,) = plan.items_of(TagItem)
     before = tags.try_read(store, item.name)
-    return snapshots.exists(store, item.snapshot_id) and (before is None or not _is_made(item, before))
+    return snapshots.exists(store, item.snapshot_id) and (before is None or not _is_created(item, before))
 
 
 def trace_of_creation(store: TableStore, plan: MaintenancePlan) -> Applied | None:
-    """The tag of ``plan``, while it names the snapshot."""
+    """Return the application of a plan by its tag, while that names the snapshot.
+
+    Args:
+        store: the table.
+        plan: the plan.
+    """
     (item,) = plan.items_of(TagItem)
-    found = tags.try_read(store, item.name)
-    if found is None or not _is_made(item, found):
+    tag = tags.try_read(store, item.name)
+    if tag is None or not _is_created(item, tag):
         return None
     listed = store.file_io.list_dir(tags.tag_dir(store))
-    made = next((one.mtime_ms for one in listed if one.name == tags.PREFIX + item.name), store.clock.now_ms())
-    return Applied(None, made, f"tag {item.name} names snapshot {item.snapshot_id}")
+    created_ms = next((file.mtime_ms for file in listed if file.name == tags.PREFIX + item.name), store.clock.now_ms())
+    return Applied(None, created_ms, f"tag {item.name} names snapshot {item.snapshot_id}")
 
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Deleting a branch: its metadata goes, and its own files wait in the trash, from where all of it can be put back."""
+"""Deletion of a branch: its metadata is deleted, and its own files wait in the trash, from where it can be restored."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from lsm_core.maintenance.actions import BuiltInAction
 
 
 class DeleteBranch(BuiltInAction):
-    """The action "delete_branch". The command line reaches it through its verb `branch`, too."""
+    """Action "delete_branch". The command line has it as verb `branch` too."""
 
     name = "delete_branch"
     help = (

@@ -1,4 +1,4 @@
-"""The deletion of a branch: what it frees, phase one of the two-phase delete, the report, and how the branch is put back."""
+"""Deletion of a branch: its freed files, phase one of the two-phase delete, the report, and its restore."""
 
 from __future__ import annotations
 
@@ -30,9 +30,15 @@ from lsm_core.metadata.store import TableStore
 
 @dataclass(frozen=True)
 class BranchItem(PlanItem):
-    """The branch that goes: how many snapshots, tags and files of metadata it has, and its newest snapshot (0: none).
+    """Branch to delete.
 
-    ``continues``: the deletion record of an attempt that was interrupted, which is finished; "" for none.
+    Attributes:
+        branch: name of the branch.
+        snapshots: number of its snapshots.
+        newest: its newest snapshot, 0 for none.
+        tags: number of its tags.
+        metadata_files: number of its metadata files.
+        continues: deletion record of an interrupted attempt to finish, "" for none.
     """
 
     item_kind: ClassVar[str] = "branch"
@@ -47,16 +53,26 @@ class BranchItem(PlanItem):
     continues: str = ""
 
     def cells(self) -> tuple[Any, ...]:
-        """Name and counts."""
+        """Return name and counts."""
         return (self.branch, self.snapshots, self.newest or None, self.tags, self.metadata_files)
 
 
 @dataclass(frozen=True)
 class BranchDeletionReport(Report):
-    """What the deletion of ``branch`` did: files recorded for deletion (or deleted, direct mode), and how to undo it.
+    """Report of the deletion of a branch.
 
-    ``trash_id`` names the deletion record, ``not_before_ms`` (epoch ms) is when a sweep may delete its files. ``files_missing`` and
-    ``failed``: see `DeletionReport`.
+    Attributes:
+        plan_hash: hash of the plan.
+        branch: name of the branch, "" if nothing was done.
+        files_recorded: files in the deletion record.
+        bytes_recorded: their bytes.
+        files_deleted: files deleted at once (direct mode).
+        bytes_freed: their bytes.
+        files_missing: see `DeletionReport`.
+        trash_id: id of the deletion record, None in direct mode.
+        not_before_ms: time from which a sweep may delete the files (epoch ms).
+        failed: see `DeletionReport`.
+        declined: files that are still needed.
     """
 
     left_alone: ClassVar[Mapping[str, str]] = {"declined": "left alone", "failed": "not deleted"}
@@ -79,7 +95,7 @@ class BranchDeletionReport(Report):
         return bool(self.branch)
 
     def lines(self, table: str) -> list[str]:
-        """What went, where the files are, and how to undo it."""
+        """Return lines on the branch, its files, and how to undo it."""
         if not self.branch:
             return ["no branch was deleted"]
         first = f"branch {self.branch} is deleted"
@@ -91,16 +107,25 @@ class BranchDeletionReport(Report):
 
 
 def plan_branch_deletion(store: TableStore, branch: str) -> MaintenancePlan:
-    """Plan to delete ``branch`` and what only it needs (Java `FileSystemBranchManager.dropBranch`, which leaves the files behind).
+    """Plan to delete a branch and the files that only it needs. Only metadata is read.
 
-    Reads metadata only. Raises TableNotFound for a branch that is not there, InvalidOption for main and the branch that is open,
-    InvalidData, CorruptFile when anything that may need its files cannot be read.
+    Java's `FileSystemBranchManager.dropBranch` leaves these files behind.
+
+    Args:
+        store: the table.
+        branch: name of the branch.
+
+    Raises:
+        TableNotFound: the branch does not exist.
+        InvalidOption: the branch is main or the open one.
+        InvalidData: the name is no valid branch name.
+        CorruptFile: metadata that may need its files cannot be read.
     """
     if branch == store.branch:
         raise InvalidOption("branch", branch, "another branch than the one that is open", store.name)
     branches.require_branch(store, branch)
     plan = MaintenancePlan.begun("delete_branch", store, snapshots.latest_id(store), {"branch": branch})
-    begun = _begun(store, branch)
+    begun = _find_interrupted(store, branch)
     if begun is not None:
         item = BranchItem(branch, 0, 0, 0, len(begun.metadata), begun.trash_id)
         cost = PlanEstimate(bytes_freed=begun.size, files_in=len(begun.files), tasks=1)
@@ -119,9 +144,11 @@ def plan_branch_deletion(store: TableStore, branch: str) -> MaintenancePlan:
     )
 
 
-def _begun(store: TableStore, branch: str) -> TrashRecord | None:
-    """The record of a deletion of ``branch`` that was interrupted: what is left of the branch is in it, byte for byte."""
-    records = [one for one in read_trash(store).records if one.action == DELETED_BRANCH and one.branch == branch]
+def _find_interrupted(store: TableStore, branch: str) -> TrashRecord | None:
+    """Return the record of an interrupted deletion of ``branch`` that holds its remaining files byte for byte."""
+    records = [
+        record for record in read_trash(store).records if record.action == DELETED_BRANCH and record.branch == branch
+    ]
     left = {
         path: store.file_io.read_bytes(f"{store.root}/{path}")
         for path in (branches.metadata_paths(store, branch) if records else ())
@@ -133,7 +160,13 @@ def _begun(store: TableStore, branch: str) -> TrashRecord | None:
 
 
 def needed_files(view: TableStore, lineages: Sequence[Lineage], why: str) -> Iterator[DeleteItem]:
-    """All files that lines of history of one branch name, but for those outside the table's directory; ``why`` is their reason to go."""
+    """Yield all files that lineages of one branch reference, except those outside the table's folder.
+
+    Args:
+        view: the branch.
+        lineages: its lineages.
+        why: reason of the deletion.
+    """
     for lineage in lineages:
         for position, snapshot in enumerate(lineage.snapshots):
             if lineage.changelog:
@@ -157,7 +190,7 @@ def needed_files(view: TableStore, lineages: Sequence[Lineage], why: str) -> Ite
 
 
 def _still_needed(held: Sequence[Declined]) -> Iterator[Declined]:
-    """A line for each holder of data files, not for each of the many files that a branch shares with main."""
+    """Yield one line per holder of data files, as a branch may share many files with main."""
     files, sizes = Counter[str](), Counter[str]()
     for item in held:
         files[str(item.facts["holder"])] += 1
@@ -168,17 +201,26 @@ def _still_needed(held: Sequence[Declined]) -> Iterator[Declined]:
 
 
 def apply_branch_deletion(store: TableStore, plan: MaintenancePlan) -> Outcome:
-    """Phase one: record all of the branch, then delete its metadata, schemas last; in direct mode phase two at once.
+    """Run phase one: record the whole branch, then delete its metadata, schemas last; in direct mode phase two at once.
 
-    An attempt that was interrupted is finished. Its report is a BranchDeletionReport. Raises PlanStale when the branch was written to since
-    the plan was made, or while it is deleted (it is then whole again).
+    An interrupted attempt is finished.
+
+    Args:
+        store: the table.
+        plan: the plan.
+
+    Returns:
+        Outcome with a BranchDeletionReport.
+
+    Raises:
+        PlanStale: the branch was written to since planning or during the deletion (it is then whole again).
     """
     item = next(iter(plan.items_of(BranchItem)), None)
     if item is None or not branches.metadata_paths(store, item.branch):
         if item is not None:
             branches.remove_folder(store, item.branch)
         return Outcome(BranchDeletionReport(plan.hash, declined=plan.declined))
-    record = _begun(store, item.branch) or _recorded(store, plan, item)
+    record = _find_interrupted(store, item.branch) or _write_branch_record(store, plan, item)
     _delete_metadata(store, record)
     report = BranchDeletionReport(
         plan.hash,
@@ -191,13 +233,13 @@ def apply_branch_deletion(store: TableStore, plan: MaintenancePlan) -> Outcome:
     )
     swept: list[dict[str, Any]] = []
     if store.options.delete_mode == "direct":
-        told, swept = swept_at_once(store)
-        report = replace(report, **told)
+        deletion_fields, swept = swept_at_once(store)
+        report = replace(report, **deletion_fields)
     return Outcome(report, [{"event": "deleted branch", "branch": item.branch}, *swept])
 
 
-def _recorded(store: TableStore, plan: MaintenancePlan, item: BranchItem) -> TrashRecord:
-    """Write the record. What became needed since planning (a branch made from this one, say) leaves it."""
+def _write_branch_record(store: TableStore, plan: MaintenancePlan, item: BranchItem) -> TrashRecord:
+    """Write the record, without files that became needed since planning (by a new branch of this one, for example)."""
     view = branches.open_branch(store, item.branch)
     if item.continues or (snapshots.latest_id(view) or 0) != item.newest:
         raise PlanStale(f"branch {item.branch} was written to since", store.name)
@@ -222,9 +264,10 @@ def _recorded(store: TableStore, plan: MaintenancePlan, item: BranchItem) -> Tra
 
 
 def _delete_metadata(store: TableStore, record: TrashRecord) -> None:
-    """Until the last schema goes the branch can be opened: a branch without one would keep everybody from deleting anything.
+    """Delete the branch's metadata, newest snapshot and schemas last.
 
-    The newest snapshot goes last of all, so that nobody reads an older one for it.
+    Until the last schema is deleted the branch can be opened: a branch without a schema would block all deletions. The
+    newest snapshot is deleted after all others, so that no reader takes an older one for it.
     """
     for path in sorted(record.metadata, key=_age):
         if "/schema/schema-" in path and set(branches.metadata_paths(store, record.branch)) - set(record.metadata):
@@ -241,27 +284,45 @@ _NUMBERED: Final = re.compile(r"/(snapshot|schema)/\1-([0-9]+)")
 
 
 def _age(path: str) -> tuple[int, int, str]:
-    """The order in which a branch's files go: hints, tags and what else there is, snapshots by their numbers, schemas."""
-    found = _NUMBERED.search(path)
-    return (0, 0, path) if found is None else (1 + (found[1] == "schema"), int(found[2]), path)
+    """Return the order of deletion: hints, tags and other files, then snapshots by number, then schemas."""
+    match = _NUMBERED.search(path)
+    return (0, 0, path) if match is None else (1 + (match[1] == "schema"), int(match[2]), path)
 
 
 def _own_path(store: TableStore, record: TrashRecord, path: str) -> str:
-    """Where a file of the branch's metadata lies. Raises CorruptFile for one that is not the branch's."""
+    """Return the path of a file of the branch's metadata.
+
+    Raises:
+        CorruptFile: the file is not the branch's.
+    """
     if not path.startswith(f"branch/branch-{record.branch}/"):
         raise CorruptFile(path, f"deletion record {record.trash_id} names it, it is not of branch {record.branch}")
     return deletable_path(store, path)
 
 
 def put_back(store: TableStore, record: TrashRecord) -> None:
-    """Write those of the branch's own files that are gone, schemas first, then the newest snapshot: until that is there the branch is empty."""
+    """Write the missing files of the branch, schemas first, then the newest snapshot; until then it is empty.
+
+    Args:
+        store: the table.
+        record: deletion record of the branch.
+    """
     for path in sorted(record.metadata, key=_age, reverse=True):
         where = _own_path(store, record, path)
         store.file_io.write_exclusive(where, record.metadata[path])
 
 
 def require_no_other(store: TableStore, record: TrashRecord, *, begun: bool) -> None:
-    """Raise PlanRefused when another branch of the same name is there; ``begun``: a restore that was interrupted has left parts of this one."""
+    """Refuse to restore a branch while another one has its name.
+
+    Args:
+        store: the table.
+        record: deletion record of the branch.
+        begun: whether an interrupted restore may have left parts of this branch.
+
+    Raises:
+        PlanRefused: another branch of the same name exists.
+    """
     for path in branches.metadata_paths(store, record.branch):
         if not begun or record.metadata.get(path) != store.file_io.read_bytes(f"{store.root}/{path}"):
             detail = f"another branch '{record.branch}' is there now ({path})"
@@ -269,5 +330,10 @@ def require_no_other(store: TableStore, record: TrashRecord, *, begun: bool) -> 
 
 
 def branch_deletion_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Whether the branch of ``plan`` is still there."""
+    """Return whether the branch of the plan still exists.
+
+    Args:
+        store: the table.
+        plan: the plan.
+    """
     return any(branches.metadata_paths(store, item.branch) for item in plan.items_of(BranchItem))

@@ -1,4 +1,4 @@
-"""Deleting a tag: its file goes, and what it alone kept waits in the trash until a sweep after the grace."""
+"""Deletion of a tag: files that it alone kept wait in the trash until a sweep after the grace."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from lsm_core.maintenance.actions import NOW, BuiltInAction
 
 
 class DeleteTag(BuiltInAction):
-    """The action "delete_tag". The command line reaches it through `dredge tag delete`, too."""
+    """Action "delete_tag". The command line has it as `dredge tag delete` too."""
 
     name = "delete_tag"
     help = "Delete a tag; the files that it alone kept wait in the trash until `dredge trash --sweep` after the grace."
@@ -20,13 +20,13 @@ class DeleteTag(BuiltInAction):
     traced_by = "actions.delete_tag.tag_deletion.trace_of_record"
 
     def remarks(self, plan: MaintenancePlan) -> list[str]:
-        """What is freed, and when."""
+        """Return lines on the freed space."""
         from lsm_core.maintenance.deletions import when_freed
 
         return when_freed(plan) if plan.items else []
 
     def dry_run(self, plan: MaintenancePlan) -> Report:
-        """What applying ``plan`` would report."""
+        """Return the report that applying the plan would give."""
         from lsm_core.maintenance.actions.delete_tag.tag_deletion import foresee_tag_deletion
 
         return foresee_tag_deletion(plan)

@@ -1,4 +1,4 @@
-"""Dropping partitions by a plan that names them and what they hold; what is written to one meanwhile keeps it."""
+"""Drop of partitions by a plan that lists them with their content; a partition that is written to meanwhile is kept."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from lsm_core.maintenance.actions import NOW, PARTITIONS, BuiltInAction
 
 
 class DropPartitions(BuiltInAction):
-    """The action "drop_partitions"."""
+    """Action "drop_partitions"."""
 
     name = "drop_partitions"
     verb = "drop-partitions"
-    help = "Drop partitions in one commit; `dredge rollback-as-latest` brings them back as long as the snapshot before is there."
+    help = (
+        "Drop partitions in one commit; `dredge rollback-as-latest` brings them back while the snapshot before exists."
+    )
     commits = True
     arguments = (
         Argument(
@@ -29,8 +31,8 @@ class DropPartitions(BuiltInAction):
     report = "actions.drop_partitions.dropping.PartitionDropReport"
 
     def remarks(self, plan: MaintenancePlan) -> list[str]:
-        """When files go."""
-        return ["their files go when the snapshots that hold them expire"] if plan.items else []
+        """Return a line on when files are deleted."""
+        return ["their files are deleted when the snapshots that hold them expire"] if plan.items else []
 
 
 ACTION = DropPartitions()

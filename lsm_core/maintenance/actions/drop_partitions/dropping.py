@@ -1,4 +1,4 @@
-"""The plan of dropping partitions, the commit that does it, and its report (Java `FileStoreCommitImpl.dropPartitions`)."""
+"""Plan of dropping partitions, its commit, and its report (Java `FileStoreCommitImpl.dropPartitions`)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,15 @@ _Counts = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class DropPartitionItem(PlanItem):
-    """One partition that is dropped as long as it holds just this. ``partition``: serialised BinaryRow; ``rows`` unmerged; ``size`` in bytes."""
+    """Partition to drop, as long as its content is unchanged.
+
+    Attributes:
+        partition: serialised BinaryRow.
+        partition_text: Paimon's path of the partition.
+        files: number of live files.
+        rows: stored rows, unmerged.
+        size: bytes of the files.
+    """
 
     item_kind: ClassVar[str] = "drop-partition"
     title: ClassVar[str] = "would drop"
@@ -50,13 +58,25 @@ class DropPartitionItem(PlanItem):
         return (self.files, self.rows, self.size)
 
     def cells(self) -> tuple[Any, ...]:
-        """The partition and what it holds."""
+        """Return the partition and its content."""
         return (self.partition_text, *self.counts)
 
 
 @dataclass(frozen=True)
 class PartitionDropReport(Report):
-    """Which partitions were dropped, with how many files, unmerged rows and bytes; ``snapshot_id``: the commit, None = nothing."""
+    """Report of dropping partitions.
+
+    Attributes:
+        snapshot_id: the commit, None if nothing was dropped.
+        base_snapshot: newest snapshot at planning.
+        plan_hash: hash of the plan.
+        dropped: paths of the dropped partitions.
+        files: their files.
+        rows: their rows, unmerged.
+        size: their bytes.
+        before: snapshot that still holds them.
+        declined: partitions left unchanged.
+    """
 
     snapshot_id: int | None
     base_snapshot: int | None
@@ -69,25 +89,39 @@ class PartitionDropReport(Report):
     declined: tuple[Declined, ...] = ()
 
     def lines(self, table: str) -> list[str]:
-        """What was dropped, and how it comes back."""
+        """Return lines on the dropped partitions and how to bring them back."""
         if self.snapshot_id is None:
             return ["no partition was dropped"]
         named = ", ".join(self.dropped[:5]) + (" ..." if len(self.dropped) > 5 else "")
         flags = " ".join(f"--partition {text.replace('/', ',')}" for text in self.dropped[:5])
         return [
             f"snapshot {self.snapshot_id}: {len(self.dropped)} partitions dropped ({named})",
-            f"{self.rows:,} rows in {self.files} files ({size_text(self.size)}) are gone from the table; snapshot {self.before} holds them until it expires",
-            f"back with: dredge rollback-as-latest {table} --snapshot {self.before} {flags}{' ...' if len(self.dropped) > 5 else ''}",
+            (
+                f"{self.rows:,} rows in {self.files} files ({size_text(self.size)}) are gone from the table; "
+                f"snapshot {self.before} holds them until it expires"
+            ),
+            (
+                f"back with: dredge rollback-as-latest {table} --snapshot {self.before} "
+                f"{flags}{' ...' if len(self.dropped) > 5 else ''}"
+            ),
         ]
 
 
 def plan_dropping(
     store: TableStore, partitions: Sequence[Mapping[str, Any]] | None = None, now_ms: int | None = None
 ) -> MaintenancePlan:
-    """Plan to drop the partitions that one of ``partitions`` (typed values, None = null; columns may be left out) matches.
+    """Plan to drop partitions. Only metadata is read; memory is that of the partitions.
 
-    Reads metadata only, in memory of the partitions. Raises InvalidOption for no partition, ColumnNotFound, InvalidData,
-    UnsupportedFeature for a table without partitions, CorruptFile.
+    Args:
+        store: the table.
+        partitions: partitions to match (typed values, None = null; columns may be missing).
+        now_ms: time of planning (epoch ms), None for the table's clock.
+
+    Raises:
+        InvalidOption: no partition is given.
+        ColumnNotFound, InvalidData: a partition does not fit the table.
+        UnsupportedFeature: the table has no partitions.
+        CorruptFile: metadata cannot be read.
     """
     require_writable(store)
     if not store.schema.partition_keys:
@@ -101,19 +135,20 @@ def plan_dropping(
     plan = MaintenancePlan.begun("drop_partitions", store, None if snapshot is None else snapshot.id, {}, now_ms)
     if snapshot is None:
         return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))
-    # What waits for a bucket is dropped with its partition where the table postpones rows.
-    found = totals(store, snapshot, ["partition"], waiting=store.options.bucket == POSTPONE_BUCKET)
-    keys = found.column("partition").to_pylist()
+    # Rows that wait for a bucket are dropped with their partition where the table postpones rows.
+    by_partition = totals(store, snapshot, ["partition"], waiting=store.options.bucket == POSTPONE_BUCKET)
+    keys = by_partition.column("partition").to_pylist()
     names = partition_names(store.schema, keys, store.options)
     counts = zip(
-        *(found.column(name).to_pylist() for name in ("file_count", "record_count", "file_size_in_bytes")), strict=True
+        *(by_partition.column(name).to_pylist() for name in ("file_count", "record_count", "file_size_in_bytes")),
+        strict=True,
     )
     items = [
         DropPartitionItem(key, name, *count)
         for key, name, count in zip(keys, names, counts, strict=True)
         if matches(key)
     ]
-    asked = {"partitions": ", ".join(sorted(item.partition_text for item in items))}
+    arguments = {"partitions": ", ".join(sorted(item.partition_text for item in items))}
     estimate = PlanEstimate(
         bytes_freed=sum(item.size for item in items),
         rows_in=sum(item.rows for item in items),
@@ -122,39 +157,52 @@ def plan_dropping(
     )
     nothing = () if items else (Declined("table", "empty", "no such partition holds a file"),)
     ordered = tuple(sorted(items, key=lambda item: item.partition_text))
-    return replace(plan, items=ordered, declined=nothing, estimate=estimate, arguments=asked)
+    return replace(plan, items=ordered, declined=nothing, estimate=estimate, arguments=arguments)
 
 
 def apply_dropping(store: TableStore, plan: MaintenancePlan) -> Outcome:
-    """Drop the planned partitions that still hold what was planned, in one OVERWRITE commit. Its report is a PartitionDropReport.
+    """Drop the planned partitions whose content is unchanged, in one OVERWRITE commit.
 
-    One that was written to, or compacted, since stays and is told; no file is deleted. Raises PlanStale where that leaves none,
-    CommitConflict, CommitUnknown, CorruptFile.
+    A partition that was written to or compacted since is kept and reported; no file is deleted.
+
+    Args:
+        store: the table.
+        plan: the plan.
+
+    Returns:
+        Outcome with a PartitionDropReport.
+
+    Raises:
+        PlanStale: no planned partition is unchanged.
+        CommitConflict, CommitUnknown: the commit failed.
+        CorruptFile: metadata cannot be read.
     """
     planned = {item.partition: item for item in plan.items_of(DropPartitionItem)}
-    going: set[bytes] = set()
+    unchanged: set[bytes] = set()
 
-    def still(live: pa.Table) -> Collection[bytes]:
-        found = live.group_by("partition").aggregate(
+    def select_unchanged(live: pa.Table) -> Collection[bytes]:
+        by_partition = live.group_by("partition").aggregate(
             [("file_name", "count"), ("row_count", "sum"), ("file_size", "sum")]
         )
         columns = ("file_name_count", "row_count_sum", "file_size_sum")
-        counts = zip(*(found.column(name).to_pylist() for name in columns), strict=True)
-        going.clear()
-        going.update(
+        counts = zip(*(by_partition.column(name).to_pylist() for name in columns), strict=True)
+        unchanged.clear()
+        unchanged.update(
             partition
-            for partition, count in zip(found.column("partition").to_pylist(), counts, strict=True)
+            for partition, count in zip(by_partition.column("partition").to_pylist(), counts, strict=True)
             if partition in planned and planned[partition].counts == count
         )
-        return going
+        return unchanged
 
     try:
-        committed = Committer(store).drop_exactly(sorted(planned), properties={PLAN_PROPERTY: plan.hash}, still=still)
+        committed = Committer(store).drop_exactly(
+            sorted(planned), properties={PLAN_PROPERTY: plan.hash}, still=select_unchanged
+        )
     except CommitConflict as conflict:
         if conflict.kind is not ConflictKind.PARTITION_CHANGED:
             raise
         raise PlanStale("all of its partitions were written to, or dropped, since", store.name) from conflict
-    done = [item for item in planned.values() if item.partition in going and committed.snapshot_id is not None]
+    done = [item for item in planned.values() if item.partition in unchanged and committed.snapshot_id is not None]
     late = [
         Declined(
             item.partition_text,
@@ -181,17 +229,24 @@ def apply_dropping(store: TableStore, plan: MaintenancePlan) -> Outcome:
 
 
 def dropping_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Whether a partition of ``plan`` still holds what was planned."""
+    """Return whether a partition of the plan still has the planned content.
+
+    Args:
+        store: the table.
+        plan: the plan.
+    """
     snapshot = snapshots.latest(store)
     planned = {item.partition: item.counts for item in plan.items_of(DropPartitionItem)}
     if snapshot is None or not planned:
         return False
-    found = totals(
+    by_partition = totals(
         store, snapshot, ["partition"], waiting=store.options.bucket == POSTPONE_BUCKET, partitions=list(planned)
     )
     columns = ("file_count", "record_count", "file_size_in_bytes")
-    counts = zip(*(found.column(name).to_pylist() for name in columns), strict=True)
-    return any(planned[key] == count for key, count in zip(found.column("partition").to_pylist(), counts, strict=True))
+    counts = zip(*(by_partition.column(name).to_pylist() for name in columns), strict=True)
+    return any(
+        planned[key] == count for key, count in zip(by_partition.column("partition").to_pylist(), counts, strict=True)
+    )
 
 
 __all__ = ["DropPartitionItem", "PartitionDropReport", "apply_dropping", "dropping_fits", "plan_dropping"]

@@ -1,4 +1,4 @@
-"""Expiry of changelogs that outlive their snapshots: by their own retention, never while a consumer needs them."""
+"""Expiry of changelogs that outlive their snapshots, by their own retention, never while a consumer needs them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from lsm_core.maintenance.actions import NOW, BuiltInAction
 
 
 class ExpireChangelogs(BuiltInAction):
-    """The action "expire_changelogs"."""
+    """Action "expire_changelogs"."""
 
     name = "expire_changelogs"
     verb = "expire-changelogs"
@@ -34,7 +34,7 @@ class ExpireChangelogs(BuiltInAction):
     traced_by = "actions.expire_snapshots.expiry.trace_of_expiry"
 
     def dry_run(self, plan: MaintenancePlan) -> Report:
-        """What applying ``plan`` would report."""
+        """Return the report that applying the plan would give."""
         from lsm_core.maintenance.actions.expire_changelogs.changelog_expiry import foresee_changelog_expiry
 
         return foresee_changelog_expiry(plan)

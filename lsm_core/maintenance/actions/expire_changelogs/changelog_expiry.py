@@ -1,4 +1,7 @@
-"""Expiry of long-lived changelogs: which ids go, which files that frees, and phase one of the two-phase delete (Java `ExpireChangelogImpl`)."""
+"""Expiry of long-lived changelogs: expiring ids, freed files, and phase one of the two-phase delete.
+
+Source: Java `ExpireChangelogImpl`.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,13 @@ _MOST_LINES: Final = 10_000
 
 @dataclass(frozen=True)
 class ExpireChangelogItem(PlanItem):
-    """The changelog of one expired snapshot, committed at ``time_ms`` (epoch ms)."""
+    """Changelog of one expired snapshot.
+
+    Attributes:
+        snapshot_id: number of the snapshot.
+        time_ms: its commit time (epoch ms).
+        reason: reason of the expiry.
+    """
 
     item_kind: ClassVar[str] = "expire_changelog"
     title: ClassVar[str] = "would expire"
@@ -37,13 +46,13 @@ class ExpireChangelogItem(PlanItem):
     reason: str
 
     def cells(self) -> tuple[Any, ...]:
-        """Id, time and reason."""
+        """Return id, time and reason."""
         return (self.snapshot_id, utc_text(self.time_ms), self.reason)
 
 
 @dataclass(frozen=True)
 class ChangelogExpiryReport(ExpiryReport):
-    """As an ExpiryReport: ``expired`` are the ids whose changelog is gone, ``earliest`` the first that is left (None: no changelog)."""
+    """Report like ExpiryReport: ``expired`` are ids of removed changelogs, ``earliest`` is the first remaining one."""
 
     expiring: ClassVar[str] = "changelog"
 
@@ -57,11 +66,25 @@ def plan_changelog_expiry(
     delete_all: bool = False,
     now_ms: int | None = None,
 ) -> MaintenancePlan:
-    """Plan which changelogs of expired snapshots go, and which files nothing needs afterwards.
+    """Plan which changelogs of expired snapshots expire, and which files nothing needs afterwards.
 
-    As many stay as `changelog.num-retained.*` and `changelog.time-retained` ask for, those that a consumer still reads, and the newest;
-    ``delete_all``: only those that a consumer reads. ``older_than_ms`` and ``now_ms`` are epoch ms. Reads metadata only. Raises
-    InvalidOption and CorruptFile when a snapshot, changelog, tag, branch or consumer cannot be read.
+    Only metadata is read.
+
+    `changelog.num-retained.*` and `changelog.time-retained` define the retention; the newest changelog and those that a
+    consumer still reads are kept.
+
+    Args:
+        store: the table.
+        retain_max: largest number of snapshots with a changelog.
+        retain_min: smallest number of snapshots with a changelog.
+        older_than_ms: time before which changelogs expire (epoch ms).
+        max_deletes: largest number to expire.
+        delete_all: expire all changelogs except those that a consumer reads.
+        now_ms: time of planning (epoch ms), None for the table's clock.
+
+    Raises:
+        InvalidOption: an argument is invalid.
+        CorruptFile: a snapshot, changelog, tag, branch or consumer cannot be read.
     """
     now = store.clock.now_ms() if now_ms is None else now_ms
     policy = RetentionPolicy.of(store.options, now, retain_max, retain_min, older_than_ms, max_deletes, "changelog")
@@ -86,13 +109,15 @@ def plan_changelog_expiry(
         kept = (Declined(subject, "retained", chosen.limit, {"first_kept": chosen.end, "latest": ids[-1]}),)
     if chosen.is_empty:
         return replace(plan, declined=kept)
-    going = [one for number in ids if number < chosen.end and (one := _read(store, number)) is not None]
-    why = {one.id: "all are to go" if delete_all else chosen.reason_of(one.id) for one in going}
-    items = [ExpireChangelogItem(one.id, one.time_millis, why[one.id]) for one in going]
-    files = {item.path: item for one in going for item in _files_of(store, one)}
-    appended = {item.path: item for one in going for item in _appended_by(store, one)}
+    readable = (_read(store, number) for number in ids if number < chosen.end)
+    expiring = [changelog for changelog in readable if changelog is not None]
+    numbers = [changelog.id for changelog in expiring]
+    why = {number: "all are to go" if delete_all else chosen.reason_of(number) for number in numbers}
+    items = [ExpireChangelogItem(changelog.id, changelog.time_millis, why[changelog.id]) for changelog in expiring]
+    files = {item.path: item for changelog in expiring for item in _files_of(store, changelog)}
+    appended = {item.path: item for changelog in expiring for item in _appended_by(store, changelog)}
     deletions, held = split_used(store, list({**appended, **files}.values()), without_changelogs=set(why))
-    held = [item for item in held if item.subject in files]  # that the table still has what was added is the rule
+    held = [item for item in held if item.subject in files]  # the table still has most added files: not reported
     freed = sum(item.size for item in deletions)
     return replace(
         plan,
@@ -103,8 +128,8 @@ def plan_changelog_expiry(
 
 
 def _time_of(store: TableStore, number: int) -> int | None:
-    found = _read(store, number)
-    return None if found is None else found.time_millis
+    changelog = _read(store, number)
+    return None if changelog is None else changelog.time_millis
 
 
 def _read(store: TableStore, number: int) -> Snapshot | None:
@@ -115,9 +140,9 @@ def _read(store: TableStore, number: int) -> Snapshot | None:
 
 
 def _files_of(store: TableStore, changelog: Snapshot) -> Iterator[DeleteItem]:
-    """Lists, manifests and changelog files of a changelog, and what writers made and its delta dropped, as far as they are there.
+    """Yield lists, manifests and files of a changelog, and writers' files that its delta dropped, as far as they exist.
 
-    An expiry that was interrupted, also another engine's, took some with it.
+    An interrupted expiry, also of another engine, may have deleted some.
     """
     reason = f"changelog of snapshot {changelog.id}"
     for name, size in changelogs.kept_lists(store, changelog):
@@ -126,20 +151,23 @@ def _files_of(store: TableStore, changelog: Snapshot) -> Iterator[DeleteItem]:
             yield metadata_item(store, store.manifest_path(meta.file_name), "manifest", meta.file_size, reason)
         if name == changelog.changelog_manifest_list:
             entries = manifests.entries_of(store, _manifests_of(store, name, size))
-            yield from _there(store, data_items(store, added(entries), "changelog", reason))
+            yield from _existing(store, data_items(store, added(entries), "changelog", reason))
         elif name == changelog.delta_manifest_list:
-            gone = removed(manifests.entries_of(store, _manifests_of(store, name, size)))
+            dropped = removed(manifests.entries_of(store, _manifests_of(store, name, size)))
             why = f"replaced by snapshot {changelog.id} ({changelog.commit_kind.value})"
-            yield from _there(store, data_items(store, gone.filter(changelogs.is_written(gone)), "data", why))
+            yield from _existing(store, data_items(store, dropped.filter(changelogs.is_written(dropped)), "data", why))
 
 
 def _appended_by(store: TableStore, changelog: Snapshot) -> Iterator[DeleteItem]:
-    """Files that writers made and the changelog's delta added: the table may have dropped them while changelogs were not kept longer."""
+    """Yield writers' files that the changelog's delta added.
+
+    The table may have dropped them while changelogs were not kept longer than snapshots.
+    """
     for name, size in changelogs.kept_lists(store, changelog):
         if name == changelog.delta_manifest_list:
             entries = added(manifests.entries_of(store, _manifests_of(store, name, size)))
             why = f"added by snapshot {changelog.id}"
-            yield from _there(store, data_items(store, entries.filter(changelogs.is_written(entries)), "data", why))
+            yield from _existing(store, data_items(store, entries.filter(changelogs.is_written(entries)), "data", why))
 
 
 def _manifests_of(store: TableStore, name: str, size: int | None) -> list[ManifestFileMeta]:
@@ -147,24 +175,41 @@ def _manifests_of(store: TableStore, name: str, size: int | None) -> list[Manife
     return [meta for meta in metas if store.file_io.exists(store.manifest_path(meta.file_name))]
 
 
-def _there(store: TableStore, items: Iterator[DeleteItem]) -> Iterator[DeleteItem]:
+def _existing(store: TableStore, items: Iterator[DeleteItem]) -> Iterator[DeleteItem]:
     return (item for item in items if store.file_io.exists(f"{store.root}/{item.path}"))
 
 
 def apply_changelog_expiry(store: TableStore, plan: MaintenancePlan) -> Outcome:
-    """Phase one of the delete, and in direct mode (`dredge.delete-mode`) phase two at once. Its report is a ChangelogExpiryReport."""
+    """Run phase one of the delete, and phase two at once in direct mode (`dredge.delete-mode`).
+
+    Args:
+        store: the table.
+        plan: the plan.
+
+    Returns:
+        Outcome with a ChangelogExpiryReport.
+    """
     report, swept = at_once_if_direct(store, _expire(store, plan))
     lines = [{"event": "expired changelog", "snapshot": number} for number in report.expired]
     return Outcome(report, [*lines, *swept, *map(held_line, report.held[:_MOST_LINES])])
 
 
 def changelog_expiry_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Whether a changelog of ``plan`` is still there."""
+    """Return whether a changelog of the plan still exists.
+
+    Args:
+        store: the table.
+        plan: the plan.
+    """
     return not _planned(plan).keys().isdisjoint(changelogs.list_changelogs(store))
 
 
 def foresee_changelog_expiry(plan: MaintenancePlan) -> ChangelogExpiryReport:
-    """What applying ``plan`` would report."""
+    """Return the report that applying a plan would give.
+
+    Args:
+        plan: the plan.
+    """
     deletions = plan.items_of(DeleteItem)
     return ChangelogExpiryReport(
         plan.hash,
@@ -179,27 +224,30 @@ def foresee_changelog_expiry(plan: MaintenancePlan) -> ChangelogExpiryReport:
 
 
 def _planned(plan: MaintenancePlan) -> dict[int, int]:
-    """Commit time by id."""
+    """Return the planned commit times by id."""
     return {item.snapshot_id: item.time_ms for item in plan.items_of(ExpireChangelogItem)}
 
 
 def _expire(store: TableStore, plan: MaintenancePlan) -> ChangelogExpiryReport:
-    """Phase one: record what goes, then drop the changelogs, oldest first.
+    """Write the deletion record, then delete the changelogs, oldest first.
 
-    What became needed since planning leaves the record. Raises PlanStale when a consumer or a changed history needs an expiring changelog.
+    Files that became needed since planning are left out of the record.
+
+    Raises:
+        PlanStale: a consumer or a changed history needs an expiring changelog.
     """
     present = changelogs.list_changelogs(store)
-    going = [number for number in _planned(plan) if number in present]
-    if not going:
+    expiring = [number for number in _planned(plan) if number in present]
+    if not expiring:
         return ChangelogExpiryReport(
             plan.hash, plan.base_snapshot, earliest=min(present, default=None), declined=plan.declined
         )
-    texts = _checked(store, plan, present, going)
-    deletions, held = split_used(store, plan.items_of(DeleteItem), without_changelogs=set(going))
+    texts = _read_planned(store, plan, present, expiring)
+    deletions, held = split_used(store, plan.items_of(DeleteItem), without_changelogs=set(expiring))
     now = store.clock.now_ms()
     grace = 0 if store.options.delete_mode == "direct" else store.options.trash_grace_expiry
     record = TrashRecord(
-        trash_id=f"expire-changelogs-{going[0]}-{going[-1]}-{plan.hash[:12]}-{now}",
+        trash_id=f"expire-changelogs-{expiring[0]}-{expiring[-1]}-{plan.hash[:12]}-{now}",
         action=EXPIRED_CHANGELOGS,
         table=store.name,
         plan_hash=plan.hash,
@@ -210,13 +258,13 @@ def _expire(store: TableStore, plan: MaintenancePlan) -> ChangelogExpiryReport:
         branch=store.branch,
     )
     write_record(store, record)
-    changelogs.delete_changelogs(store, going)
+    changelogs.delete_changelogs(store, expiring)
     held_once = {item.subject: item for item in (*plan.declined, *held) if item.reason == "held"}
     return ChangelogExpiryReport(
         plan.hash,
         plan.base_snapshot,
-        expired=tuple(going),
-        earliest=min(set(present) - set(going), default=None),
+        expired=tuple(expiring),
+        earliest=min(set(present) - set(expiring), default=None),
         files_recorded=len(deletions),
         bytes_recorded=record.size,
         trash_id=record.trash_id,
@@ -226,20 +274,24 @@ def _expire(store: TableStore, plan: MaintenancePlan) -> ChangelogExpiryReport:
     )
 
 
-def _checked(store: TableStore, plan: MaintenancePlan, present: Sequence[int], going: Sequence[int]) -> dict[int, str]:
-    """The exact text of each expiring changelog, as planned: a restore writes it back. Raises PlanStale, CorruptFile."""
-    if present[0] != going[0]:
-        raise PlanStale(f"changelog {present[0]} is older than changelog {going[0]}, the first of the plan", store.name)
+def _read_planned(
+    store: TableStore, plan: MaintenancePlan, present: Sequence[int], expiring: Sequence[int]
+) -> dict[int, str]:
+    """Return the exact text of each planned changelog, as a restore writes it back. Raises PlanStale, CorruptFile."""
+    if present[0] != expiring[0]:
+        raise PlanStale(
+            f"changelog {present[0]} is older than changelog {expiring[0]}, the first of the plan", store.name
+        )
     wanted = consumers.min_next_snapshot(store)
-    if wanted is not None and wanted <= going[-1]:
+    if wanted is not None and wanted <= expiring[-1]:
         raise PlanStale(f"a consumer reads from snapshot {wanted} now", store.name)
     planned, texts = _planned(plan), {}
-    for number in going:
+    for number in expiring:
         path = changelogs.changelog_path(store, number)
         try:
             data = store.file_io.read_bytes(path)
         except FileNotFoundError as error:
-            raise PlanStale(f"changelog {number} was expired by somebody else meanwhile", store.name) from error
+            raise PlanStale(f"another process expired changelog {number} meanwhile", store.name) from error
         if decode_changelog(data, path).time_millis != planned[number]:
             raise PlanStale(f"changelog {number} was written again after a rollback", store.name)
         texts[number] = data.decode()

@@ -1,4 +1,4 @@
-"""Partition expiry: partitions older than the table keeps them are dropped by a commit; their files go when snapshots expire."""
+"""Partition expiry: old partitions are dropped by a commit; their files are deleted when snapshots expire."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from lsm_core.maintenance.actions import NOW, BuiltInAction
 
 
 class ExpirePartitions(BuiltInAction):
-    """The action "expire_partitions"."""
+    """Action "expire_partitions"."""
 
     name = "expire_partitions"
     verb = "expire-partitions"
@@ -17,7 +17,8 @@ class ExpirePartitions(BuiltInAction):
         Argument(
             "older_than_ms",
             ArgumentKind.AGE,
-            "Partitions of an earlier time than an age such as \"30 d\" ago; default: the table's option 'partition.expiration-time'.",
+            'Partitions of an earlier time than an age such as "30 d" ago; '
+            "default: the table's option 'partition.expiration-time'.",
             "--older-than",
         ),
         Argument("strategy", ArgumentKind.TEXT, "values-time, or update-time: when a partition last got a file."),
@@ -33,8 +34,8 @@ class ExpirePartitions(BuiltInAction):
     report = "actions.expire_partitions.partition_expiry.PartitionExpiryReport"
 
     def remarks(self, plan: MaintenancePlan) -> list[str]:
-        """When files go."""
-        return ["their files go when the snapshots that hold them expire"] if plan.items else []
+        """Return a line on when files are deleted."""
+        return ["their files are deleted when the snapshots that hold them expire"] if plan.items else []
 
 
 ACTION = ExpirePartitions()

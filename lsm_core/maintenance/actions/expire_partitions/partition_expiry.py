@@ -1,7 +1,8 @@
-"""Which partitions are older than the table keeps them, why the others stay, and the commit that drops them.
+"""Partition expiry: the choice of old partitions, the reasons to keep the others, and the commit that drops them.
 
-As Java's `PartitionExpire` with `PartitionValuesTimeExpireStrategy` and `PartitionUpdateTimeExpireStrategy` chooses them. All times are
-UTC: a partition's values, and when its files were made, as Dredge writes both (Java takes the zone of its JVM).
+The choice is that of Java's `PartitionExpire` with `PartitionValuesTimeExpireStrategy` and
+`PartitionUpdateTimeExpireStrategy`. All times are UTC: a partition's values, and the creation of its files, as Dredge
+writes both (Java takes the zone of its JVM).
 """
 
 from __future__ import annotations
@@ -41,15 +42,22 @@ _TIME: Final = "partition.expiration-time"
 _BY_VALUE: Final = "values-time"
 _BY_UPDATE: Final = "update-time"
 _NANOS_PER_MS: Final = 1_000_000
-_MOST_TOLD: Final = 1_000
-"""So many partitions that stay are named one by one, the next to expire first."""
+_MAX_LISTED: Final = 1_000
+"""Number of kept partitions that are listed individually, the next to expire first."""
 
 
 @dataclass(frozen=True)
 class ExpirePartitionItem(PlanItem):
-    """One partition that is dropped, with all its files. ``time``: of its values or of its newest file (UTC), as people read it.
+    """Partition to drop with all its files.
 
-    ``partition``: serialised BinaryRow; ``size`` in bytes; ``rows`` unmerged.
+    Attributes:
+        partition: serialised BinaryRow.
+        partition_text: Paimon's path of the partition.
+        time: time of its values or of its newest file (UTC), as text.
+        files: number of live files.
+        rows: stored rows, unmerged.
+        size: bytes of the files.
+        reason: reason of the expiry.
     """
 
     item_kind: ClassVar[str] = "expire-partition"
@@ -65,15 +73,25 @@ class ExpirePartitionItem(PlanItem):
     reason: str
 
     def cells(self) -> tuple[Any, ...]:
-        """The partition, its time and what it holds."""
+        """Return the partition, its time and its content."""
         return (self.partition_text, self.time, self.files, self.rows, self.size, self.reason)
 
 
 @dataclass(frozen=True)
 class PartitionExpiryReport(Report):
-    """Which partitions were dropped, with how many files, unmerged rows and bytes; ``snapshot_ids``: one a batch (`partition.expiration-batch-size`).
+    """Report of a partition expiry.
 
-    ``held_by``: how many older snapshots still hold their files, none of which is deleted now. ``snapshot_id``: the last one, None = nothing.
+    Attributes:
+        snapshot_id: the last commit, None if nothing expired.
+        base_snapshot: newest snapshot at planning.
+        plan_hash: hash of the plan.
+        snapshot_ids: all commits, one per batch (`partition.expiration-batch-size`).
+        expired: paths of the dropped partitions.
+        files: their files.
+        rows: their rows, unmerged.
+        size: their bytes.
+        held_by: number of older snapshots that still hold their files, none of which is deleted now.
+        declined: kept partitions.
     """
 
     snapshot_id: int | None
@@ -88,13 +106,13 @@ class PartitionExpiryReport(Report):
     declined: tuple[Declined, ...] = ()
 
     def lines(self, table: str) -> list[str]:
-        """What was dropped, where its files are, and what comes next."""
+        """Return lines on the dropped partitions, their files, and the next expiry."""
         due = [item for item in self.declined if item.reason == "kept"][:1]
         following = [f"next: {item.text}" for item in due]
         if self.snapshot_id is None:
             return ["no partition expired", *following]
         named = ", ".join(self.expired[:5]) + (" ..." if len(self.expired) > 5 else "")
-        holds = f"no file is deleted yet: held by {self.held_by} live snapshots, and going when these expire"
+        holds = f"no file is deleted yet: {self.held_by} live snapshots hold them until they expire"
         return [
             f"snapshot {self.snapshot_id}: {len(self.expired)} partitions expired ({named})",
             f"{self.rows:,} rows in {self.files} files ({size_text(self.size)}) are gone from the table; {holds}",
@@ -104,7 +122,7 @@ class PartitionExpiryReport(Report):
 
 @dataclass(frozen=True)
 class _Rule:
-    """What expires: partitions of a time before ``cutoff_ms`` (epoch ms), by ``strategy``; ``age_ms`` where the cut-off is an age."""
+    """Rule of the expiry: partitions before ``cutoff_ms`` (epoch ms); ``age_ms`` is set if the cut-off is an age."""
 
     strategy: str
     cutoff_ms: int
@@ -120,7 +138,10 @@ class _Rule:
         pattern: str | None = None,
         formatter: str | None = None,
     ) -> _Rule:
-        """Options of the table, each overridden by its argument. Raises InvalidOption, UnsupportedFeature."""
+        """Return the rule of the table's options, each overridden by its argument.
+
+        Raises InvalidOption, UnsupportedFeature.
+        """
         options = store.options
         chosen = str(options.get(_STRATEGY) if strategy is None else strategy).strip().lower()
         if chosen == "custom":
@@ -133,7 +154,7 @@ class _Rule:
         if older_than_ms is None:
             age = options.get(_TIME)
             if age is None:
-                accepted = "an age such as '30 d', or older_than_ms (--older-than): the table says of no partition that it is old"
+                accepted = "an age such as '30 d', or older_than_ms (--older-than): the table has no expiration time"
                 raise InvalidOption(_TIME, None, accepted, store.name)
             cutoff = now_ms - int(age)
         else:
@@ -151,17 +172,17 @@ class _Rule:
         )
 
     def time_of(self, values: Sequence[str | None], newest_ms: int) -> int:
-        """Nanoseconds since 1970 of a partition. Raises NoTime."""
+        """Return the time of a partition in nanoseconds since 1970. Raises NoTime."""
         return newest_ms * _NANOS_PER_MS if self.strategy == _BY_UPDATE else self.times.extract(values)
 
     def is_past(self, time_ns: int) -> bool:
-        """Whether a partition of that time expires; one of the very moment stays."""
+        """Return whether a partition of that time expires; one of exactly the cut-off is kept."""
         return time_ns < self.cutoff_ms * _NANOS_PER_MS
 
     def why(self) -> str:
-        """Why those before the cut-off go; a moment, never an age, so that a plan made again has the same hash."""
-        told = "its newest file is from before" if self.strategy == _BY_UPDATE else "its time is before"
-        return f"{told} {_text(self.cutoff_ms * _NANOS_PER_MS)}"
+        """Return the reason with a moment, never an age, so that the plan made again has the same hash."""
+        rule_text = "its newest file is from before" if self.strategy == _BY_UPDATE else "its time is before"
+        return f"{rule_text} {_text(self.cutoff_ms * _NANOS_PER_MS)}"
 
 
 def plan_partition_expiry(
@@ -173,11 +194,23 @@ def plan_partition_expiry(
     max_expires: int | None = None,
     now_ms: int | None = None,
 ) -> MaintenancePlan:
-    """Plan which partitions are dropped: those of an earlier time than ``older_than_ms`` (epoch ms; default: `partition.expiration-time` ago).
+    """Plan which partitions are dropped. Only metadata is read; memory is that of the partitions.
 
-    Of too many the first ``max_expires`` (`partition.expiration-max-num`) by name go. Partitions whose values tell no time stay, with
-    the reason. Reads metadata only, in memory of the partitions. Raises UnsupportedFeature (no partition columns, strategy
-    custom, tables that cannot be written), InvalidOption, CorruptFile.
+    Partitions whose values are no time are kept, with the reason.
+
+    Args:
+        store: the table.
+        older_than_ms: time before which partitions expire (epoch ms), None for `partition.expiration-time` ago.
+        strategy: values-time or update-time, None for the table's option.
+        timestamp_pattern: pattern of the values, None for the table's option.
+        timestamp_formatter: Java's pattern of the time, None for the table's option.
+        max_expires: largest number to drop, first by name, None for `partition.expiration-max-num`.
+        now_ms: time of planning (epoch ms), None for the table's clock.
+
+    Raises:
+        UnsupportedFeature: the table has no partition columns or cannot be written, or the strategy is custom.
+        InvalidOption: an option or argument is invalid.
+        CorruptFile: metadata cannot be read.
     """
     require_writable(store)
     if not store.schema.partition_keys:
@@ -197,13 +230,16 @@ def plan_partition_expiry(
     plan = MaintenancePlan.begun("expire_partitions", store, None if snapshot is None else snapshot.id, arguments, now)
     if snapshot is None:
         return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))
-    # What waits for a bucket is dropped with its partition where the table postpones rows.
-    found = totals(store, snapshot, ["partition"], waiting=store.options.bucket == POSTPONE_BUCKET)
-    partitions = found.column("partition").to_pylist()
+    # Rows that wait for a bucket are dropped with their partition where the table postpones rows.
+    by_partition = totals(store, snapshot, ["partition"], waiting=store.options.bucket == POSTPONE_BUCKET)
+    partitions = by_partition.column("partition").to_pylist()
     values = java_texts(store.schema, partitions)
     names = partition_names(store.schema, partitions, store.options)
     counts = zip(
-        *(found.column(name).to_pylist() for name in ("file_count", "record_count", "file_size_in_bytes", NEWEST)),
+        *(
+            by_partition.column(name).to_pylist()
+            for name in ("file_count", "record_count", "file_size_in_bytes", NEWEST)
+        ),
         strict=True,
     )
     past: list[tuple[str, ExpirePartitionItem]] = []
@@ -220,7 +256,7 @@ def plan_partition_expiry(
             past.append((",".join(default if text is None else text for text in texts), item))
         else:
             staying.append((time, _kept(rule, name, time)))
-    past.sort(key=lambda one: one[0])  # Java's order, which decides who goes when there are too many
+    past.sort(key=lambda entry: entry[0])  # Java's order, which decides which expire if there are too many
     items = [item for _, item in past[:most]]
     capped = [
         Declined(
@@ -232,11 +268,12 @@ def plan_partition_expiry(
         )
         for _, item in past[most:]
     ]
-    told = [one for _, one in sorted(staying, key=lambda one: (one[1].reason != "no-time", one[0], one[1].subject))]
-    declined = [*capped, *told]
-    if len(declined) > _MOST_TOLD:
-        rest = len(declined) - _MOST_TOLD
-        declined = [*declined[:_MOST_TOLD], Declined("partitions", "more", f"{rest} more stay", {"partitions": rest})]
+    staying.sort(key=lambda entry: (entry[1].reason != "no-time", entry[0], entry[1].subject))
+    declined = [*capped, *(kept for _, kept in staying)]
+    if len(declined) > _MAX_LISTED:
+        unlisted = len(declined) - _MAX_LISTED
+        more = Declined("partitions", "more", f"{unlisted} more stay", {"partitions": unlisted})
+        declined = [*declined[:_MAX_LISTED], more]
     estimate = PlanEstimate(
         bytes_freed=sum(item.size for item in items),
         rows_in=sum(item.rows for item in items),
@@ -247,19 +284,29 @@ def plan_partition_expiry(
 
 
 def expired_of(store: TableStore, newest: Mapping[bytes, int], now_ms: int) -> dict[bytes, str]:
-    """Those of the partitions (serialised, with the time of their newest file, epoch ms) that the table's options let expire, and their times (UTC).
+    """Return the times (UTC text) of the partitions that the table's options let expire.
 
-    None where the table keeps partitions for ever (`partition.expiration-time` unset). Raises UnsupportedFeature, InvalidOption.
+    Args:
+        store: the table.
+        newest: time of the newest file (epoch ms) by partition in Paimon's binary form.
+        now_ms: time of the check (epoch ms).
+
+    Returns:
+        {} if the table keeps partitions for ever (`partition.expiration-time` unset).
+
+    Raises:
+        UnsupportedFeature: the strategy is custom.
+        InvalidOption: an option is invalid.
     """
     if not store.schema.partition_keys or store.options.get(_TIME) is None:
         return {}
     rule = _Rule.of(store, now_ms)
-    found = {}
+    expired = {}
     for partition, texts in zip(newest, java_texts(store.schema, list(newest)), strict=True):
         with suppress(NoTime):
             if rule.is_past(time := rule.time_of(texts, newest[partition])):
-                found[partition] = _text(time)  # a moment that is the same whenever it is asked, as plans need it
-    return found
+                expired[partition] = _text(time)  # a moment, which does not change between two calls, as plans need it
+    return expired
 
 
 def _kept(rule: _Rule, name: str, time: int) -> Declined:
@@ -273,51 +320,66 @@ def _kept(rule: _Rule, name: str, time: int) -> Declined:
 
 
 def _text(nanos: int) -> str:
-    """A moment for people, of any year: ``2013-03-26 06:00:00``."""
+    """Return a moment of any year as text: ``2013-03-26 06:00:00``."""
     millis = nanos // _NANOS_PER_MS
     text = local_date_time_text(millis - millis % 1000, 0).replace("T", " ")
     return text if text.count(":") == 2 else f"{text}:00"
 
 
 def apply_partition_expiry(store: TableStore, plan: MaintenancePlan) -> Outcome:
-    """Drop the planned partitions, in one OVERWRITE commit a batch (`partition.expiration-batch-size`). Its report is a PartitionExpiryReport.
+    """Drop the planned partitions, in one OVERWRITE commit per batch (`partition.expiration-batch-size`).
 
-    What was written to them since the plan goes too where values tell the time; a partition that got a newer file since stays where
-    updates tell it. No file is deleted. Raises CommitConflict, CommitUnknown, CorruptFile.
+    With values-time, rows written since planning are dropped too; with update-time, a partition with a newer file is
+    kept. No file is deleted.
+
+    Args:
+        store: the table.
+        plan: the plan.
+
+    Returns:
+        Outcome with a PartitionExpiryReport.
+
+    Raises:
+        CommitConflict, CommitUnknown: a commit failed.
+        CorruptFile: metadata cannot be read.
     """
     items = plan.items_of(ExpirePartitionItem)
     by_update = plan.arguments["strategy"] == _BY_UPDATE
     cutoff = int(str(plan.arguments["older_than_ms"]))
-    asked = store.options.get("partition.expiration-batch-size")
-    batch = max(len(items), 1) if asked is None or int(asked) < 1 else int(asked)
+    batch_option = store.options.get("partition.expiration-batch-size")
+    batch = max(len(items), 1) if batch_option is None or int(batch_option) < 1 else int(batch_option)
     committer = Committer(store)
     ids: list[int] = []
     dropped: dict[bytes, tuple[int, int, int]] = {}
-    going: dict[bytes, tuple[int, int, int]] = {}
+    batch_counts: dict[bytes, tuple[int, int, int]] = {}
 
-    def still(live: pa.Table) -> Collection[bytes]:
-        found = live.group_by("partition").aggregate(
+    def select_expired(live: pa.Table) -> Collection[bytes]:
+        by_partition = live.group_by("partition").aggregate(
             [("creation_time_ms", "max"), ("file_name", "count"), ("row_count", "sum"), ("file_size", "sum")]
         )
         if by_update:
-            found = found.filter(pc.less(pc.fill_null(found.column("creation_time_ms_max"), 0), cutoff))
-        names = found.column("partition").to_pylist()
-        counted = (found.column(name).to_pylist() for name in ("file_name_count", "row_count_sum", "file_size_sum"))
-        going.clear()
-        going.update(zip(names, zip(*counted, strict=True), strict=True))
-        return going
+            by_partition = by_partition.filter(
+                pc.less(pc.fill_null(by_partition.column("creation_time_ms_max"), 0), cutoff)
+            )
+        names = by_partition.column("partition").to_pylist()
+        counted = (
+            by_partition.column(name).to_pylist() for name in ("file_name_count", "row_count_sum", "file_size_sum")
+        )
+        batch_counts.clear()
+        batch_counts.update(zip(names, zip(*counted, strict=True), strict=True))
+        return batch_counts
 
     for start in range(0, len(items), batch):
         chosen = [item.partition for item in items[start : start + batch]]
         try:
-            result = committer.drop_exactly(chosen, properties={PLAN_PROPERTY: plan.hash}, still=still)
+            result = committer.drop_exactly(chosen, properties={PLAN_PROPERTY: plan.hash}, still=select_expired)
         except CommitConflict as conflict:
             if conflict.kind is not ConflictKind.PARTITION_CHANGED:
                 raise
-            continue  # none of the batch is old, or there, any more
+            continue  # no partition of the batch is old, or exists, any more
         if result.snapshot_id is not None:
             ids.append(result.snapshot_id)
-            dropped |= going
+            dropped |= batch_counts
     expired = [item for item in items if item.partition in dropped]
     late = [
         Declined(
@@ -350,7 +412,12 @@ def apply_partition_expiry(store: TableStore, plan: MaintenancePlan) -> Outcome:
 
 
 def partition_expiry_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Whether a partition of ``plan`` still holds a file."""
+    """Return whether a partition of the plan still holds a file.
+
+    Args:
+        store: the table.
+        plan: the plan.
+    """
     snapshot = snapshots.latest(store)
     partitions = [item.partition for item in plan.items_of(ExpirePartitionItem)]
     if snapshot is None or not partitions:
@@ -359,10 +426,11 @@ def partition_expiry_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 
 
 class ExpiryAtCommit:
-    """Partition expiry by the writers of a table, after their commits (Java `TableCommitImpl.maintain`, `PartitionExpire.expire`).
+    """Partition expiry by writers after their commits (Java `TableCommitImpl.maintain`, `PartitionExpire.expire`).
 
-    Every `partition.expiration-check-interval` since it was made or last expired, at every commit where that is 0, and with
-    `end-input.check-partition-expire` after the commit that ends a bounded input (a batch). Never under `write-only`.
+    It runs every `partition.expiration-check-interval` since its creation or last run, at every commit if that is 0,
+    and with `end-input.check-partition-expire` after the commit that ends a bounded input (a batch). It never runs
+    under `write-only`.
     """
 
     def __init__(self, store: TableStore) -> None:
@@ -372,7 +440,11 @@ class ExpiryAtCommit:
         self._checked_ms = store.clock.now_ms() if self._on else 0
 
     def is_due(self, identifier: int) -> bool:
-        """Return whether partitions are looked at after the commit ``identifier``."""
+        """Return whether partitions are checked after a commit.
+
+        Args:
+            identifier: identifier of the commit.
+        """
         if not self._on:
             return False
         options, now = self._store.options, self._store.clock.now_ms()
@@ -381,7 +453,11 @@ class ExpiryAtCommit:
         return interval == 0 or ends or now > self._checked_ms + interval
 
     def expire(self, apply: Callable[[MaintenancePlan], object]) -> None:
-        """Plan which partitions go, and hand the plan to ``apply``. After an error the next commit tries again."""
+        """Plan which partitions expire, and pass the plan to ``apply``. After an error the next commit tries again.
+
+        Args:
+            apply: function that applies the plan.
+        """
         now = self._store.clock.now_ms()
         plan = plan_partition_expiry(self._store, now_ms=now)
         if plan.items:

@@ -1,4 +1,4 @@
-"""Snapshot expiry: old snapshots go by the table's retention; their files wait in the trash until a sweep after the grace."""
+"""Snapshot expiry: old snapshots are removed by the table's retention; their files wait in the trash until a sweep."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from lsm_core.maintenance.actions import NOW, BuiltInAction
 
 
 class ExpireSnapshots(BuiltInAction):
-    """The action "expire_snapshots"."""
+    """Action "expire_snapshots"."""
 
     name = "expire_snapshots"
     verb = "expire"
@@ -35,7 +35,7 @@ class ExpireSnapshots(BuiltInAction):
     traced_by = "actions.expire_snapshots.expiry.trace_of_expiry"
 
     def dry_run(self, plan: MaintenancePlan) -> Report:
-        """What applying ``plan`` would report."""
+        """Return the report that applying the plan would give."""
         from lsm_core.maintenance.actions.expire_snapshots.expiry import foresee_expiry
 
         return foresee_expiry(plan)

@@ -1,4 +1,4 @@
-"""Snapshot expiry: which ids go, which files that frees, phase one of the two-phase delete, and the report of it."""
+"""Snapshot expiry: expiring ids, freed files, phase one of the two-phase delete, and its report."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.storage import done_in_turn, place_of
 
 UNREADABLE: Final = "unreadable"
-"""Reason of what is declined because a snapshot is damaged."""
+"""Reason of subjects that are declined because a snapshot is damaged."""
 _MOST_LINES: Final = 10_000
 _SHARE_AT_ONCE: Final = 20
 _EXTERNAL: Final = "data-file.external-paths"
@@ -52,7 +52,14 @@ _EXTERNAL: Final = "data-file.external-paths"
 
 @dataclass(frozen=True)
 class ExpireItem(PlanItem):
-    """One snapshot that expires; ``time_ms`` is its commit time (epoch ms), ``keeps_changelog``: streams still read its changes."""
+    """Snapshot that expires.
+
+    Attributes:
+        snapshot_id: its id.
+        time_ms: its commit time (epoch ms).
+        reason: reason of the expiry.
+        keeps_changelog: whether streams can still read its changes.
+    """
 
     item_kind: ClassVar[str] = "expire"
     title: ClassVar[str] = "would expire"
@@ -64,14 +71,20 @@ class ExpireItem(PlanItem):
     keeps_changelog: bool = False
 
     def cells(self) -> tuple[Any, ...]:
-        """Id, time and reason."""
+        """Return id, time and reason."""
         also = "; its changelog stays" if self.keeps_changelog else ""
         return (self.snapshot_id, utc_text(self.time_ms), f"{self.reason}{also}")
 
 
 @dataclass(frozen=True)
 class ExpireConsumerItem(PlanItem):
-    """A consumer that said nothing for longer than `consumer.expiration-time`: since ``seen_ms`` (epoch ms)."""
+    """Consumer without progress for longer than `consumer.expiration-time`.
+
+    Attributes:
+        consumer_id: its name.
+        next_snapshot: snapshot that it would read next.
+        seen_ms: time of its last progress (epoch ms).
+    """
 
     item_kind: ClassVar[str] = "expire_consumer"
     title: ClassVar[str] = "would forget"
@@ -82,19 +95,23 @@ class ExpireConsumerItem(PlanItem):
     seen_ms: int
 
     def cells(self) -> tuple[Any, ...]:
-        """Id, progress and time."""
+        """Return name, progress and time."""
         return (self.consumer_id, self.next_snapshot, utc_text(self.seen_ms))
 
 
 @dataclass(frozen=True)
 class ExpiryReport(DeletionReport):
-    """What an expiry did: ids whose snapshot JSON is gone (``expired``), and the files that this frees.
+    """Report of an expiry, with the files that it frees.
 
-    ``changelogs_kept``: how many of them live on as changelogs. ``consumers`` were silent for too long and are forgotten.
+    Attributes:
+        expiring: kind of the expired things, for people.
+        expired: ids of the removed snapshots.
+        earliest: oldest remaining snapshot.
+        changelogs_kept: number of expired snapshots that became changelogs.
+        consumers: removed consumers without progress.
     """
 
     expiring: ClassVar[str] = "snapshot"
-    """What expires, for people."""
 
     expired: tuple[int, ...] = ()
     earliest: int | None = None
@@ -107,7 +124,7 @@ class ExpiryReport(DeletionReport):
         return bool(self.expired or self.consumers)
 
     def lines(self, table: str) -> list[str]:
-        """What expired, where the files are, and how to undo it."""
+        """Return lines on expired snapshots, their files, and how to undo it."""
         silent = [f"forgot silent consumers: {', '.join(self.consumers)}"] if self.consumers else []
         return silent + self._expired_lines(table)
 
@@ -133,18 +150,32 @@ def plan_expiry(
 ) -> MaintenancePlan:
     """Plan which snapshots expire and which files nothing needs afterwards (Java `ExpireSnapshotsImpl`).
 
-    ``older_than_ms`` and ``now_ms`` are epoch ms. Consumers that are silent for longer than `consumer.expiration-time` go first, as Java's
-    commits have it. Where changelogs are kept longer (`changelog.*`), what they tell stays. ``runner``: where it runs parts elsewhere (`TaskRunner`), these look at some of very many snapshots each; the plan
-    is the same. ``check_used`` False leaves it to the application, which asks anyway, which files others need. Reads metadata only. A snapshot that
-    is damaged ends the range: the one before it and all later ones stay. Raises InvalidOption, and
-    CorruptFile when a changelog, tag, branch or consumer cannot be read, or several damaged snapshots lie side by side.
+    Consumers without progress for longer than `consumer.expiration-time` are removed first, as by Java's commits. Where
+    changelogs are kept longer (`changelog.*`), their files are kept. A damaged snapshot ends the range: the one before
+    it and all later ones are kept. Only metadata is read.
+
+    Args:
+        store: the table.
+        retain_max: largest number of snapshots.
+        retain_min: smallest number of snapshots.
+        older_than_ms: time before which snapshots expire (epoch ms).
+        max_deletes: largest number to expire.
+        now_ms: time of planning (epoch ms), None for the table's clock.
+        runner: with a `TaskRunner`, parts read some of very many snapshots each; the plan is the same.
+        check_used: False leaves the search for files in use to the application, which makes it anyway.
+
+    Raises:
+        InvalidOption: an argument is invalid.
+        CorruptFile: a changelog, tag, branch or consumer cannot be read, or several damaged snapshots are adjacent.
     """
     now = store.clock.now_ms() if now_ms is None else now_ms
     policy = RetentionPolicy.of(store.options, now, retain_max, retain_min, older_than_ms, max_deletes)
     arguments = {"retain_max": policy.retain_max, "retain_min": policy.retain_min, "max_deletes": policy.max_deletes}
     arguments["older_than_ms"] = policy.older_than_ms
     silent = consumers.list_stale(store, now)
-    forgotten = tuple(ExpireConsumerItem(one.consumer_id, one.next_snapshot, one.seen_ms) for one in silent)
+    forgotten = tuple(
+        ExpireConsumerItem(consumer.consumer_id, consumer.next_snapshot, consumer.seen_ms) for consumer in silent
+    )
     plan = MaintenancePlan.begun("expire_snapshots", store, snapshots.latest_id(store), arguments, now)
     plan = replace(plan, items=forgotten)
     ids = snapshots.list_ids(store)
@@ -152,13 +183,13 @@ def plan_expiry(
         return replace(plan, declined=(Declined("snapshots", "empty", "the table has no snapshot"),))
 
     history = _History(store)
-    consumed = _next_consumed(store, [one.consumer_id for one in silent])
+    consumed = _next_consumed(store, [consumer.consumer_id for consumer in silent])
     chosen = policy.choose(ids[0], ids[-1], consumed, history.time_of)
     known = history.read([number for number in ids if number <= chosen.end])
     damaged = min((number for number in history.damaged if number <= chosen.end), default=None)
     reason = "retained"
     if damaged is not None:
-        # The one before it stays, too, which says what the damaged one was made from.
+        # The one before it is kept too, as it holds the content that the damaged one was made from.
         reason, why = UNREADABLE, damage_text(store, damaged, history.damaged[damaged])
         chosen = replace(chosen, end=max(chosen.start, damaged - 1), limit=why)
     facts = {"first_kept": chosen.end, "latest": ids[-1]}
@@ -182,7 +213,10 @@ def plan_expiry(
 
 
 def expiry_is_due(store: TableStore) -> bool:
-    """Return whether snapshots expire after a commit: one that the options of the table let go, of more than 40 snapshots a twentieth.
+    """Return whether a commit should expire snapshots: at least one is due, of more than 40 snapshots a twentieth.
+
+    Args:
+        store: the table.
 
     Raises:
         CorruptFile: a consumer cannot be read.
@@ -193,13 +227,13 @@ def expiry_is_due(store: TableStore) -> bool:
 
     policy = RetentionPolicy.of(store.options, store.clock.now_ms())
     chosen = policy.choose(earliest, latest, None, _History(store).time_of)
-    # Each expiry asks all snapshots that stay what they need, so of many it waits for some.
+    # Each expiry reads the needs of all remaining snapshots, so with many it waits until several are due.
     least = min(policy.max_deletes, max(1, (latest - earliest + 1) // _SHARE_AT_ONCE))
     return chosen.end - chosen.start >= least and not _is_held(store, earliest)
 
 
 class _History:
-    """The snapshots of a table, each read once; of those that are damaged the error is kept."""
+    """Snapshots of a table, each read once, and the errors of damaged ones."""
 
     def __init__(self, store: TableStore) -> None:
         self._store = store
@@ -207,9 +241,9 @@ class _History:
         self.damaged: dict[int, CorruptFile] = {}
 
     def time_of(self, snapshot_id: int) -> int | None:
-        """Return when a snapshot was committed (epoch ms); None where it is missing or damaged."""
-        found = self.read([snapshot_id]).get(snapshot_id)
-        return None if found is None else found.time_millis
+        """Return the commit time of a snapshot (epoch ms), or None if it is missing or damaged."""
+        snapshot = self.read([snapshot_id]).get(snapshot_id)
+        return None if snapshot is None else snapshot.time_millis
 
     def read(self, ids: Sequence[int]) -> dict[int, Snapshot]:
         """Read snapshots; return all that are known by now."""
@@ -224,20 +258,29 @@ class _History:
 
 
 def damage_text(store: TableStore, snapshot_id: int, error: CorruptFile) -> str:
-    """Return what people should know of a damaged snapshot, and the command that repairs it."""
-    return f"snapshot {snapshot_id} is damaged, and nothing from the one before it on expires: {error}; `dredge repair {store.name}` replaces it"
+    """Return the text for people on a damaged snapshot, with the command that repairs it.
+
+    Args:
+        store: the table.
+        snapshot_id: the snapshot.
+        error: error of reading it.
+    """
+    return (
+        f"snapshot {snapshot_id} is damaged, and nothing from the one before it on expires: {error}; "
+        f"`dredge repair {store.name}` replaces it"
+    )
 
 
 def _split_used(
     store: TableStore, candidates: Sequence[DeleteItem], going: AbstractSet[int], runner: Runner | None
 ) -> tuple[list[DeleteItem], list[Declined], list[Declined]]:
-    """Split candidates as `split_used` does, also where a snapshot that stays is damaged and its neighbours say what it needs.
+    """Split candidates as `split_used` does, also if a remaining snapshot is damaged and its neighbours hold its files.
 
     Returns:
-        Candidates that go, those that are held, and the damaged snapshots.
+        Files to delete, files that are held, and the damaged snapshots.
 
     Raises:
-        CorruptFile: something retained cannot be read, and nothing else says what it needs.
+        CorruptFile: a retained snapshot, tag or changelog cannot be read, and no other holds its files.
     """
     try:
         return *split_used(store, candidates, without=going, runner=runner), []
@@ -248,47 +291,51 @@ def _split_used(
         if not damaged or not all({number - 1, number + 1} <= sound for number in damaged):
             raise
     free, held = split_used(store, candidates, without=going, unreadable=set(damaged), runner=runner)
-    said = [
+    declined = [
         Declined(f"snapshot {number}", UNREADABLE, damage_text(store, number, error), {"snapshot": number})
         for number, error in damaged.items()
     ]
-    return free, held, said
+    return free, held, declined
 
 
 def _is_held(store: TableStore, earliest: int) -> bool:
-    """Return whether a consumer that is still read from holds the earliest snapshot."""
+    """Return whether a consumer with progress holds the earliest snapshot."""
     silent = [consumer.consumer_id for consumer in consumers.list_stale(store, store.clock.now_ms())]
     consumed = _next_consumed(store, silent)
     return consumed is not None and consumed <= earliest and not silent
 
 
 def _next_consumed(store: TableStore, but: Sequence[str] = ()) -> int | None:
-    """The first snapshot that a consumer (but ``but``) holds back; with `consumer.changelog-only` they hold back changelogs alone."""
+    """Return the first snapshot that a consumer (except ``but``) holds; None if consumers hold only changelogs."""
     return None if store.options.get("consumer.changelog-only") else consumers.min_next_snapshot(store, but)
 
 
 def _forget_consumers(store: TableStore, plan: MaintenancePlan) -> tuple[str, ...]:
-    """Delete the consumers of the plan that have said nothing since."""
-    now = {one.consumer_id: (one.next_snapshot, one.seen_ms) for one in consumers.list_details(store)}
+    """Delete the consumers of the plan without progress since, and return their names."""
+    now = {
+        consumer.consumer_id: (consumer.next_snapshot, consumer.seen_ms) for consumer in consumers.list_details(store)
+    }
     planned = plan.items_of(ExpireConsumerItem)
-    still = [one.consumer_id for one in planned if now.get(one.consumer_id) == (one.next_snapshot, one.seen_ms)]
-    return tuple(name for name in still if consumers.delete_consumer(store, name))
+    unchanged = [
+        item.consumer_id for item in planned if now.get(item.consumer_id) == (item.next_snapshot, item.seen_ms)
+    ]
+    return tuple(name for name in unchanged if consumers.delete_consumer(store, name))
 
 
 def _candidates(
     store: TableStore, expiring: Sequence[int], end: int, known: Mapping[int, Snapshot], runner: Runner | None
 ) -> Iterator[DeleteItem]:
-    """Files that only the expiring snapshots may need (format.md 17: data files by the deltas of their successors)."""
+    """Yield files that only the expiring snapshots may need (format.md 17: data files by deltas of successors)."""
     if not expiring:
         return
     following = [known[number] for number in range(expiring[0] + 1, end + 1) if number in known]
     yield from _of_each(store, _replaced_items, following, runner)
     if not store.options.changelog_decoupled and store.file_io.exists(changelogs.changelog_dir(store)):
-        # Changelogs were kept longer once: what the expiry before this one then left to them is ours.
+        # Changelogs were kept longer before: files that the last expiry left to them are deleted now.
         snapshot = known[expiring[0]]
-        gone = removed_by_writers(store, snapshot)
+        replaced = removed_by_writers(store, snapshot)
         for item in data_items(
-            store, gone, "data", f"replaced by snapshot {snapshot.id} ({snapshot.commit_kind.value})"
+            store, replaced, "data", f"replaced by snapshot {snapshot.id} ({snapshot.commit_kind.value})"
         ):
             if store.file_io.exists(f"{store.root}/{item.path}"):
                 yield item
@@ -301,7 +348,7 @@ Items = Callable[[TableStore, Snapshot], Iterator[DeleteItem]]
 def _of_each(
     store: TableStore, items: Items, chosen: Sequence[Snapshot], runner: Runner | None
 ) -> Iterator[DeleteItem]:
-    """The ``items`` of each snapshot, in order; of very many by parts of ``runner``, where it runs some."""
+    """Yield the ``items`` of each snapshot, in order; very many are split into parts of ``runner`` if it runs parts."""
     if not isinstance(runner, TaskRunner) or len(chosen) <= LOOKED_AT_HERE:
         for snapshot in chosen:
             yield from items(store, snapshot)
@@ -309,19 +356,19 @@ def _of_each(
     size = max(SNAPSHOTS_A_PART, -(-len(chosen) // (4 * runner.slots())))
     texts = [snapshot.to_json().decode() for snapshot in chosen]
     parts = [json.dumps(texts[at : at + size]).encode() for at in range(0, len(texts), size)]
-    what = f"looking for files of expiring snapshots of table {store.name}"
-    for answer in runner.run_parts(what, partial(_items_part, store, items), parts):
+    activity = f"looking for files of expiring snapshots of table {store.name}"
+    for answer in runner.run_parts(activity, partial(_items_part, store, items), parts):
         yield from (DeleteItem(*item) for item in parse_json(answer))
 
 
 def _items_part(store: TableStore, items: Items, payload: bytes) -> bytes:
-    """One part: the items of some snapshots, as JSON."""
-    found = [
+    """Run one part: return the items of some snapshots as JSON."""
+    items_of_part = [
         [item.path, item.kind, item.size, item.reason]
         for text in parse_json(payload)
         for item in items(store, Snapshot.from_json(text.encode(), "<snapshot of a part>"))
     ]
-    return json.dumps(found).encode()
+    return json.dumps(items_of_part).encode()
 
 
 def _replaced_items(store: TableStore, snapshot: Snapshot) -> Iterator[DeleteItem]:
@@ -337,52 +384,67 @@ def _own_items(store: TableStore, snapshot: Snapshot) -> Iterator[DeleteItem]:
 
 
 def _replaced(store: TableStore, snapshot: Snapshot) -> pa.Table:
-    """Manifest entries that a snapshot after the first expiring one dropped.
+    """Return manifest entries that a snapshot after the first expiring one dropped.
 
-    Files that writers made are left for the expiry of changelogs where these tell by them.
+    Writers' files are left for the expiry of changelogs if these need them.
     """
-    gone = removed(manifests.delta_entries(store, snapshot))
+    removals = removed(manifests.delta_entries(store, snapshot))
     later = store.options.changelog_decoupled and changelogs.keeps_deltas(store)
-    return gone.filter(pc.invert(changelogs.is_written(gone))) if later else gone
+    return removals.filter(pc.invert(changelogs.is_written(removals))) if later else removals
 
 
 def _left_outside(
     store: TableStore, expiring: Sequence[int], end: int, known: Mapping[int, Snapshot]
 ) -> list[Declined]:
-    """Says how many files under `data-file.external-paths` nothing names any more and nobody deletes."""
+    """Return the number of unreferenced files under `data-file.external-paths`, which are not deleted."""
     if not expiring or not store.options.get(_EXTERNAL):
         return []
     files = size = 0
     for number in range(expiring[0] + 1, end + 1):
         if number not in known:
             continue
-        gone = _replaced(store, known[number])
-        outside = gone.filter(pc.is_valid(gone.column("external_path")))
+        replaced = _replaced(store, known[number])
+        outside = replaced.filter(pc.is_valid(replaced.column("external_path")))
         files += outside.num_rows
         size += pc.sum(outside.column("file_size")).as_py() or 0
-    text = f"{files} replaced files lie outside the table's directory, under {_EXTERNAL}: they are not deleted"
+    text = f"{files} replaced files are outside the table's directory, under {_EXTERNAL}: they are not deleted"
     return [Declined(_EXTERNAL, "outside", text, {"files": files, "size": size})] if files else []
 
 
 def apply_expiry(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> Outcome:
-    """Phase one of the delete (`_expire`), and in direct mode (`dredge.delete-mode`) phase two at once. Its report is an ExpiryReport.
+    """Run phase one of the delete, and phase two at once in direct mode (`dredge.delete-mode`).
 
-    ``runner``: where it runs parts elsewhere (`TaskRunner`), these look at very many snapshots, and delete very many files.
+    Args:
+        store: the table.
+        plan: the plan.
+        runner: with a `TaskRunner`, parts read very many snapshots and delete very many files.
+
+    Returns:
+        Outcome with an ExpiryReport.
     """
     report, swept = at_once_if_direct(store, _expire(store, plan, runner), runner)
     lines = [{"event": "expired", "snapshot": number} for number in report.expired]
     next_of = {item.consumer_id: item.next_snapshot for item in plan.items_of(ExpireConsumerItem)}
-    lines += [{"event": "forgot", "consumer": one, "next_snapshot": next_of[one]} for one in report.consumers]
+    lines += [{"event": "forgot", "consumer": name, "next_snapshot": next_of[name]} for name in report.consumers]
     return Outcome(report, [*lines, *swept, *map(held_line, report.held[:_MOST_LINES])])
 
 
 def expiry_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Whether a snapshot of ``plan`` is still there."""
+    """Return whether a snapshot of the plan still exists.
+
+    Args:
+        store: the table.
+        plan: the plan.
+    """
     return not {item.snapshot_id for item in plan.items_of(ExpireItem)}.isdisjoint(snapshots.list_ids(store))
 
 
 def foresee_expiry(plan: MaintenancePlan) -> ExpiryReport:
-    """What applying ``plan`` would report."""
+    """Return the report that applying a plan would give.
+
+    Args:
+        plan: the plan.
+    """
     deletions = plan.items_of(DeleteItem)
     return ExpiryReport(
         plan.hash,
@@ -399,7 +461,12 @@ def foresee_expiry(plan: MaintenancePlan) -> ExpiryReport:
 
 
 def trace_of_expiry(store: TableStore, plan: MaintenancePlan) -> Applied | None:
-    """The deletion record that an application of ``plan`` wrote, while it is in the trash."""
+    """Return the application of a plan by its deletion record in the trash, or None.
+
+    Args:
+        store: the table.
+        plan: the plan.
+    """
     for record in read_trash(store).records:
         if record.plan_hash == plan.hash:
             return Applied(None, record.created_ms, f"deletion record {record.trash_id}")
@@ -407,12 +474,15 @@ def trace_of_expiry(store: TableStore, plan: MaintenancePlan) -> Applied | None:
 
 
 def _expire(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> ExpiryReport:
-    """Phase one: record what goes, drop the expired snapshot files oldest first, move the EARLIEST hint.
+    """Write the deletion record, delete the expired snapshot files oldest first, and move the EARLIEST hint.
 
-    Where changelogs are kept longer, each snapshot becomes one before it goes, so that streams find the one or the other.
+    Where changelogs are kept longer, each snapshot becomes one before it is deleted, so that streams find either. Files
+    that became needed since planning (by a new tag, for example) are left out of the record. A crash between any two
+    steps leaves a table whose snapshots are all whole.
 
-    What became needed since planning (a new tag, say) leaves the record. Raises PlanStale when a consumer or a changed
-    history needs an expiring snapshot; LockTimeout. A crash between any two steps leaves a table whose snapshots are all whole.
+    Raises:
+        PlanStale: a consumer or a changed history needs an expiring snapshot.
+        LockTimeout: another process holds the table's lock.
     """
     present = set(snapshots.list_ids(store))
     forgotten = _forget_consumers(store, plan) if plan.items_of(ExpireConsumerItem) else ()
@@ -434,22 +504,22 @@ def _expire(store: TableStore, plan: MaintenancePlan, runner: Runner | None = No
         try:
             data = next(reads)
         except FileNotFoundError as error:
-            raise PlanStale(f"snapshot {number} was expired by somebody else meanwhile", store.name) from error
+            raise PlanStale(f"snapshot {number} was expired by another process meanwhile", store.name) from error
         read[number] = Snapshot.from_json(data, path)
         texts[number] = data.decode()
     with under_lock(store, "an expiry"):
         _require_fresh(store, plan, set(snapshots.list_ids(store)), going)
-        record, first, gone = _take_away(store, plan, texts, read, deletions)
-    if not gone:  # somebody else took all of them first, whose record has the files
+        record, first, deleted_ids = _take_away(store, plan, texts, read, deletions)
+    if not deleted_ids:  # another process expired all of them first, and its record has the files
         return ExpiryReport(plan.hash, plan.base_snapshot, earliest=first, declined=plan.declined, consumers=forgotten)
     # Held at planning or at applying, each file once.
     held_once = {item.subject: item for item in (*plan.declined, *held) if item.reason == "held"}
     return ExpiryReport(
         plan.hash,
         plan.base_snapshot,
-        expired=gone,
+        expired=deleted_ids,
         earliest=first,
-        changelogs_kept=len(gone) if store.options.changelog_decoupled else 0,
+        changelogs_kept=len(deleted_ids) if store.options.changelog_decoupled else 0,
         files_recorded=len(deletions),
         bytes_recorded=record.size,
         trash_id=record.trash_id,
@@ -467,12 +537,14 @@ def _take_away(
     read: Mapping[int, Snapshot],
     deletions: Sequence[DeleteItem],
 ) -> tuple[TrashRecord, int, tuple[int, ...]]:
-    """Record what goes, then delete the snapshots, oldest first; returns the record, the oldest snapshot that is left, and which went.
+    """Write the record, then delete the snapshots, oldest first.
 
-    Where none went here, because an expiry at the same time was first, no record stays.
+    If a concurrent expiry was first and none was deleted here, the record is removed. In a table without a lock, a
+    concurrent rollback or fast-forward may go back to one of the snapshots, or before: snapshots that it wrote are
+    kept, and if nothing newer is left, the deleted ones are restored.
 
-    A rollback or a fast-forward at the same time may go back to one of them, or before, in a table that has no lock: what it wrote anew stays,
-    and where nothing newer is left, those that went here come back.
+    Returns:
+        The record, the oldest remaining snapshot, and the deleted ones.
     """
     now, going = store.clock.now_ms(), sorted(texts)
     record = TrashRecord(
@@ -487,25 +559,25 @@ def _take_away(
         branch=store.branch,
     )
     record = write_own_record(store, record)
-    keeps, gone = store.options.changelog_decoupled, list[int]()
+    keeps, deleted_ids = store.options.changelog_decoupled, list[int]()
     left = snapshots.list_ids(store)
     for number in going if left[-1:] > going[-1:] else ():
         if keeps:
             changelogs.write_changelog(store, read[number])
         if is_there(store, number, texts[number]) and store.delete(store.snapshot_path(number)):
-            gone.append(number)
+            deleted_ids.append(number)
     left = snapshots.list_ids(store)
     if left[-1:] <= going[-1:]:
-        for number in reversed([one for one in gone if not left or one < left[-1]]):
+        for number in reversed([snapshot_id for snapshot_id in deleted_ids if not left or snapshot_id < left[-1]]):
             store.file_io.write_exclusive(store.snapshot_path(number), texts[number].encode())
         if keeps:
             changelogs.delete_changelogs(store, going)
         forget(store, record.trash_id)
         raise PlanStale(f"the table was rolled back to snapshot {going[-1]} or before meanwhile", store.name)
     snapshots.write_earliest_hint(store, left[0])
-    if not gone:
+    if not deleted_ids:
         forget(store, record.trash_id)
-    return record, left[0], tuple(gone)
+    return record, left[0], tuple(deleted_ids)
 
 
 def _require_fresh(store: TableStore, plan: MaintenancePlan, present: set[int], going: Sequence[int]) -> None:
@@ -514,10 +586,12 @@ def _require_fresh(store: TableStore, plan: MaintenancePlan, present: set[int], 
     times = {snapshot.id: snapshot.time_millis for snapshot in snapshots.iterate(store, list(going))}
     for item in plan.items_of(ExpireItem):
         if item.snapshot_id in wanted and times.get(item.snapshot_id) != item.time_ms:
-            what = (
-                "written again after a rollback" if item.snapshot_id in times else "expired by somebody else meanwhile"
+            change = (
+                "written again after a rollback"
+                if item.snapshot_id in times
+                else "expired by another process meanwhile"
             )
-            raise PlanStale(f"snapshot {item.snapshot_id} was {what}", store.name)
+            raise PlanStale(f"snapshot {item.snapshot_id} was {change}", store.name)
 
 
 def _require_oldest(store: TableStore, present: set[int], going: Sequence[int]) -> None:

@@ -1,4 +1,4 @@
-"""What is asked of maintenance, resolved from options and arguments: retention of snapshots or changelogs, and Paimon's range rule."""
+"""Retention of snapshots or changelogs, by options and arguments, and Paimon's rule for the expired range."""
 
 from __future__ import annotations
 
@@ -11,11 +11,17 @@ from lsm_core.options import TableOptions, whole_number
 
 @dataclass(frozen=True)
 class RetentionPolicy:
-    """Which snapshots stay (Java `ExpireConfig`): at least ``retain_min``, at most ``retain_max`` (None = no limit).
+    """Rule for kept snapshots or changelogs (Java `ExpireConfig`).
 
-    Between the two, snapshots whose successor is older than ``older_than_ms`` (epoch ms) expire; one call expires at
-    most ``max_deletes``. ``kept``: "snapshot", or "changelog" for what is left of expired snapshots; a changelog expires when it is
-    itself older, and the counts are of all snapshots since (`ExpireChangelogImpl`).
+    Between the two limits, snapshots whose successor is older than ``older_than_ms`` expire. A changelog expires when
+    it is itself older, and the counts are of all snapshots since (`ExpireChangelogImpl`).
+
+    Attributes:
+        retain_min: smallest number to keep.
+        retain_max: largest number to keep, None for no limit.
+        older_than_ms: time before which they expire (epoch ms).
+        max_deletes: largest number to expire in one call.
+        kept: "snapshot", or "changelog" for the changelogs of expired snapshots.
     """
 
     retain_min: int
@@ -34,9 +40,22 @@ class RetentionPolicy:
         max_deletes: int | None = None,
         kept: str = "snapshot",
     ) -> RetentionPolicy:
-        """Options of the table (`snapshot.*`, or `changelog.*`), each overridden by its argument where given. Raises InvalidOption.
+        """Return the policy of the table's options (`snapshot.*`, or `changelog.*`), each overridden by its argument.
 
-        A ``retain_max`` below the table's own minimum lowers the minimum too: an explicit argument means what it says.
+        A ``retain_max`` below the table's own minimum lowers the minimum too, because an explicit argument has
+        precedence.
+
+        Args:
+            options: options of the table.
+            now_ms: time of planning (epoch ms).
+            retain_max: largest number to keep.
+            retain_min: smallest number to keep.
+            older_than_ms: time before which they expire (epoch ms).
+            max_deletes: largest number to expire.
+            kept: "snapshot" or "changelog".
+
+        Raises:
+            InvalidOption: an option or argument is invalid.
         """
         most, least, age = options.retained_max, options.retained_min, options.time_retained
         if kept == "changelog":
@@ -72,10 +91,14 @@ class RetentionPolicy:
         time_of: Callable[[int], int | None],
         newest: int | None = None,
     ) -> ExpiryRange:
-        """The half-open range of ids that expires (format.md 17, successor rule of Paimon 2.0; changelogs: 17.1).
+        """Return the half-open range of expiring ids (format.md 17, successor rule of Paimon 2.0; changelogs: 17.1).
 
-        ``time_of(id)`` is a snapshot's commit time (epoch ms), None where its file is missing; ``next_consumed`` the
-        lowest snapshot a consumer still wants; ``latest`` the newest snapshot; ``newest`` the newest changelog, which stays.
+        Args:
+            earliest: oldest id.
+            latest: newest snapshot.
+            next_consumed: smallest snapshot that a consumer still needs, None for none.
+            time_of: function that returns a snapshot's commit time (epoch ms), None if its file is missing.
+            newest: newest changelog, which is kept; None for snapshots.
         """
         noun = f"{self.kept}s"
         forced = earliest if self.retain_max is None else max(latest - self.retain_max + 1, earliest)
@@ -102,9 +125,14 @@ class RetentionPolicy:
 
 @dataclass(frozen=True)
 class ExpiryRange:
-    """Ids ``start`` (included) to ``end`` (excluded) expire; ``limit`` says what keeps ``end``.
+    """Range of expiring ids.
 
-    Ids below ``forced`` expire because there are more than ``retain_max`` snapshots, whatever their age.
+    Attributes:
+        start: first expiring id.
+        end: first kept id.
+        forced: ids below it expire because there are more than ``retain_max`` snapshots, whatever their age.
+        limit: reason to keep ``end``.
+        kept: "snapshot" or "changelog".
     """
 
     start: int
@@ -119,7 +147,11 @@ class ExpiryRange:
         return self.end <= self.start
 
     def reason_of(self, snapshot_id: int) -> str:
-        """Why this id expires."""
+        """Return the reason of the expiry of an id.
+
+        Args:
+            snapshot_id: the id.
+        """
         if snapshot_id < self.forced:
             return f"more snapshots than {self.kept}.num-retained.max"
         return f"{'it' if self.kept == 'changelog' else 'its successor'} is older than the retention time"

@@ -1,4 +1,4 @@
-"""Expiry of tags: those whose time is over, and automatic ones beyond their number, go as `delete_tag` lets them go."""
+"""Expiry of tags: those whose time is over, and automatic ones beyond their number, deleted as by `delete_tag`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from lsm_core.maintenance.actions.delete_tag import DeleteTag
 
 
 class ExpireTags(DeleteTag):
-    """The action "expire_tags": only which tags go is its own. The command line reaches it through `dredge tag expire`, too."""
+    """Action "expire_tags"; it differs from `delete_tag` only in its choice of tags.
+
+    The command line has it as `dredge tag expire` too.
+    """
 
     name = "expire_tags"
     help = "Expire tags: those kept long enough, and automatic ones beyond tag.num-retained-max."

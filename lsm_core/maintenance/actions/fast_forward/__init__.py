@@ -1,4 +1,4 @@
-"""Fast-forward: a branch's history takes the place of the table's own since the branch began."""
+"""Fast-forward: a branch's history replaces the table's own since the branch began."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from lsm_core.maintenance.actions import BuiltInAction
 
 
 class FastForward(BuiltInAction):
-    """The action "fast_forward". The command line reaches it through its verb `branch`, too."""
+    """Action "fast_forward". The command line has it as verb `branch` too."""
 
     name = "fast_forward"
-    help = "Let the table have a branch's history; what was committed to it since the branch began is dropped."
+    help = "Replace the table's history by a branch's; commits to the table since the branch began are dropped."
     arguments = (Argument("branch", ArgumentKind.TEXT, "The branch.", required=True),)
     items = (
         "actions.fast_forward.forwarding.ForwardItem",

@@ -1,4 +1,4 @@
-"""The fast-forward to a branch: what it adds, what it drops and frees, its steps and its report (Java `FileSystemBranchManager`)."""
+"""Fast-forward to a branch: added, dropped and freed files, steps and report (Java `FileSystemBranchManager`)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,14 @@ from lsm_core.metadata.store import TableStore
 
 @dataclass(frozen=True)
 class ForwardItem(PlanItem):
-    """The branch whose snapshots ``first`` to ``last`` the table has afterwards; ``before`` is the table's newest now (0: none)."""
+    """Branch whose history the table gets.
+
+    Attributes:
+        branch: name of the branch.
+        first: first snapshot of the branch.
+        last: last snapshot of the branch.
+        before: newest snapshot of the table at planning, 0 for none.
+    """
 
     item_kind: ClassVar[str] = "forward"
     title: ClassVar[str] = "would fast-forward"
@@ -35,13 +42,18 @@ class ForwardItem(PlanItem):
     before: int
 
     def cells(self) -> tuple[Any, ...]:
-        """Branch and snapshots."""
+        """Return branch and snapshots."""
         return (self.branch, f"{self.first}..{self.last}", self.before or None)
 
 
 @dataclass(frozen=True)
 class DropItem(PlanItem):
-    """A snapshot, tag or schema that the table has and the branch has not, or not so: it goes. ``name`` as Paimon names its file."""
+    """Snapshot, tag or schema of the table that the branch lacks or has with other content; it is dropped.
+
+    Attributes:
+        name: Paimon's name of its file.
+        reason: reason of the drop.
+    """
 
     item_kind: ClassVar[str] = "drop"
     title: ClassVar[str] = "would drop"
@@ -51,15 +63,29 @@ class DropItem(PlanItem):
     reason: str
 
     def cells(self) -> tuple[Any, ...]:
-        """The file and the reason."""
+        """Return the file and the reason."""
         return (self.name, self.reason)
 
 
 @dataclass(frozen=True)
 class FastForwardReport(Report):
-    """What a fast-forward did: the newest snapshot before and after, and what was dropped (files wait in the trash, `trash_id`).
+    """Report of a fast-forward.
 
-    ``files_missing`` and ``failed``: see `DeletionReport`.
+    Attributes:
+        plan_hash: hash of the plan.
+        base_snapshot: newest snapshot before.
+        branch: name of the branch, "" if nothing was changed.
+        latest: newest snapshot after.
+        dropped: names of the dropped files.
+        files_recorded: files in the deletion record.
+        bytes_recorded: their bytes.
+        files_deleted: files deleted at once (direct mode).
+        bytes_freed: their bytes.
+        files_missing: see `DeletionReport`.
+        trash_id: id of the deletion record, None in direct mode.
+        not_before_ms: time from which a sweep may delete the files (epoch ms).
+        failed: see `DeletionReport`.
+        declined: subjects left unchanged.
     """
 
     left_alone: ClassVar[Mapping[str, str]] = {"declined": "left alone", "failed": "not deleted"}
@@ -85,10 +111,11 @@ class FastForwardReport(Report):
         return bool(self.branch)
 
     def lines(self, table: str) -> list[str]:
-        """Where the table is now, and what became of what it had."""
+        """Return lines on the new state of the table and the dropped files."""
         if not self.branch:
             return ["the table has that history already"]
-        first = f"{table} is now as branch {self.branch}: snapshot {self.latest}, before it was {self.base_snapshot or 'empty'}"
+        before = self.base_snapshot or "empty"
+        first = f"{table} is now as branch {self.branch}: snapshot {self.latest}, before it was {before}"
         if not self.dropped:
             return [first]
         second = f"dropped: {', '.join(self.dropped[:10])}{' ...' if len(self.dropped) > 10 else ''}"
@@ -100,22 +127,40 @@ class FastForwardReport(Report):
 
 @dataclass(frozen=True)
 class _Change:
-    """Files by path and with their content: those that go or are replaced, and those that come; the snapshots among those that go."""
+    """Change of the table's history.
+
+    Attributes:
+        first: first snapshot of the branch.
+        last: last snapshot of the branch.
+        removed: content of removed or replaced files by path.
+        new: content of added files by path.
+        snapshots: the removed snapshots.
+        tags: the removed tags.
+    """
 
     first: int
     last: int
-    gone: Mapping[str, bytes]
+    removed: Mapping[str, bytes]
     new: Mapping[str, bytes]
     snapshots: Mapping[int, Snapshot]
     tags: Mapping[str, Snapshot]
 
 
 def plan_fast_forward(store: TableStore, branch: str) -> MaintenancePlan:
-    """Plan to let the table (the branch that ``store`` is on) have the history of ``branch`` from that one's earliest snapshot on.
+    """Plan to replace the history of the table (the branch of ``store``) by a branch's, from its first snapshot on.
 
-    What the table has since then goes: snapshots, tags of them, schemas; that loses its rows, as in Java, and is in the plan. Reads
-    metadata only. Raises TableNotFound for a branch that is not there, InvalidOption for main and the branch that is open, PlanRefused for an
-    empty branch, where snapshot ids would have a gap, and while a rollback has not ended, CorruptFile.
+    Later snapshots of the table, their tags and schemas are dropped; that loses their rows, as in Java, and is part of
+    the plan. Only metadata is read.
+
+    Args:
+        store: the table.
+        branch: name of the branch.
+
+    Raises:
+        TableNotFound: the branch does not exist.
+        InvalidOption: the branch is main or the open one.
+        PlanRefused: the branch is empty, snapshot ids would have a gap, or a rollback has not ended.
+        CorruptFile: metadata cannot be read.
     """
     if branch == store.branch:
         raise InvalidOption("branch", branch, "another branch than the one that is open", store.name)
@@ -123,12 +168,12 @@ def plan_fast_forward(store: TableStore, branch: str) -> MaintenancePlan:
     change = _change(store, branches.open_branch(store, branch))
     before = snapshots.latest_id(store)
     plan = MaintenancePlan.begun("fast_forward", store, before, {"branch": branch})
-    if not change.new and not change.gone:
+    if not change.new and not change.removed:
         text = f"the table has the history of branch {branch} already"
         return replace(plan, declined=(Declined(f"branch {branch}", "same", text),))
     drops = [
         DropItem(_name(store, path), "the branch has another one" if path in change.new else "the branch has none")
-        for path in change.gone
+        for path in change.removed
     ]
     free = _freed(store, change)
     return replace(
@@ -139,25 +184,31 @@ def plan_fast_forward(store: TableStore, branch: str) -> MaintenancePlan:
 
 
 def _change(store: TableStore, branch: TableStore) -> _Change:
-    """What has to go and to come. Raises PlanRefused where the outcome would be no history, and in the middle of a rollback."""
+    """Return the files to remove and to add.
+
+    Raises:
+        PlanRefused: the result would be no valid history, or a rollback has not ended.
+    """
     _require_no_cover(store)
     wanted, mine = snapshots.list_ids(branch), snapshots.list_ids(store)
     if not wanted:
-        raise _refused(store, RefusalRule.HISTORY_CHANGED, f"branch {branch.branch} has no snapshot")
+        raise _refusal(store, RefusalRule.HISTORY_CHANGED, f"branch {branch.branch} has no snapshot")
     first, last = wanted[0], wanted[-1]
     below = max((number for number in mine if number < first), default=first - 1)
     if below != first - 1:
-        # without the option an overwrite keeps the partitions that the branch does not have
+        # Without the option an overwrite keeps the partitions that the branch does not have.
         whole = 'table.copy({"dynamic-partition-overwrite": "false"})' if store.schema.partition_keys else "table"
         detail = (
-            f"the branch begins at snapshot {first}, before which the table has none but up to {below}; forward it once the table has "
-            f"snapshot {first - 1}, or write its rows instead ({whole}.write(branch, overwrite=True))"
+            f"the branch begins at snapshot {first}, and the table's last one before it is {below}; forward it once "
+            f"the table has snapshot {first - 1}, or write its rows instead ({whole}.write(branch, overwrite=True))"
         )
-        raise _refused(store, RefusalRule.NO_HOLES_IN_HISTORY, detail)
-    told = [number for number in changelogs.list_changelogs(store) if number >= first]
-    if told:
-        detail = f"changelogs {told[0]} to {told[-1]} tell of snapshots that the branch has not"
-        raise _refused(store, RefusalRule.HISTORY_CHANGED, detail)
+        raise _refusal(store, RefusalRule.NO_HOLES_IN_HISTORY, detail)
+    later_changelogs = [number for number in changelogs.list_changelogs(store) if number >= first]
+    if later_changelogs:
+        detail = (
+            f"changelogs {later_changelogs[0]} to {later_changelogs[-1]} are of snapshots that the branch does not have"
+        )
+        raise _refusal(store, RefusalRule.HISTORY_CHANGED, detail)
     read = store.file_io.read_bytes
     since = snapshots.read(branch, first).schema_id
     my_tags, its_tags = tags.list_tags(store), tags.list_tags(branch)
@@ -168,24 +219,24 @@ def _change(store: TableStore, branch: TableStore) -> _Change:
     after = {store.schema_path(number): read(branch.schema_path(number)) for number in _schemas(branch, since)}
     after |= {store.snapshot_path(number): read(branch.snapshot_path(number)) for number in wanted}
     after |= {tags.tag_path(store, name): read(tags.tag_path(branch, name)) for name in its_tags}
-    gone = {path: data for path, data in before.items() if after.get(path) != data}
+    removed = {path: data for path, data in before.items() if after.get(path) != data}
     return _Change(
         first,
         last,
-        gone,
+        removed,
         {path: data for path, data in after.items() if before.get(path) != data},
-        {n: snapshots.read(store, n) for n in mine if store.snapshot_path(n) in gone},
-        {name: tag for name, tag in my_tags.items() if tags.tag_path(store, name) in gone},
+        {n: snapshots.read(store, n) for n in mine if store.snapshot_path(n) in removed},
+        {name: tag for name, tag in my_tags.items() if tags.tag_path(store, name) in removed},
     )
 
 
 def _require_no_cover(store: TableStore) -> None:
-    """A rollback, or its undoing, that has put its cover up goes on to exchange what is below, whatever history that is then."""
+    """Refuse while a rollback or its undo has a cover: it will exchange the snapshots below the cover."""
     newest = snapshots.latest(store)
     serves = None if newest is None else (newest.properties or {}).get(COVER_PROPERTY)
     if newest is not None and serves and any(record.trash_id == serves for record in read_trash(store).records):
-        detail = f"snapshot {newest.id} covers a rollback, or its undoing, that has not ended ({serves}): do it again to its end first"
-        raise _refused(store, RefusalRule.HISTORY_CHANGED, detail)
+        detail = f"snapshot {newest.id} covers a rollback or its undo that has not ended ({serves}): run it again first"
+        raise _refusal(store, RefusalRule.HISTORY_CHANGED, detail)
 
 
 def _schemas(store: TableStore, since: int) -> list[int]:
@@ -196,12 +247,12 @@ def _name(store: TableStore, path: str) -> str:
     return path.removeprefix(f"{store.metadata_root}/")
 
 
-def _refused(store: TableStore, rule: RefusalRule, detail: str) -> PlanRefused:
+def _refusal(store: TableStore, rule: RefusalRule, detail: str) -> PlanRefused:
     return PlanRefused(rule, table=store.name, detail=detail)
 
 
 def _freed(store: TableStore, change: _Change) -> list[DeleteItem]:
-    """Files that only what goes needed. The branch itself, as all others, is asked."""
+    """Return the files that only the dropped history needed; references of the branch itself and all others count."""
     lines = split_at_gaps(store, list(change.snapshots.values()), "snapshot")
     lines += [Lineage(f"tag {name}", (tag,)) for name, tag in change.tags.items()]
     candidates = {item.path: item for item in needed_files(store, lines, "belonged to the history that went")}
@@ -210,10 +261,20 @@ def _freed(store: TableStore, change: _Change) -> list[DeleteItem]:
 
 
 def apply_fast_forward(store: TableStore, plan: MaintenancePlan) -> Outcome:
-    """Record what goes, then put the branch's files in its place; at every moment the newest snapshot says what the table's or the branch's says.
+    """Record the dropped files, then replace them by the branch's files.
 
-    An attempt that was interrupted is finished. Its report is a FastForwardReport. Raises PlanStale when the table or the branch was
-    written to since the plan was made.
+    At every moment the newest snapshot has the content of the table's or of the branch's. An interrupted attempt is
+    finished.
+
+    Args:
+        store: the table.
+        plan: the plan.
+
+    Returns:
+        Outcome with a FastForwardReport.
+
+    Raises:
+        PlanStale: the table or the branch changed since planning.
     """
     item = next(iter(plan.items_of(ForwardItem)), None)
     if item is None:
@@ -222,26 +283,26 @@ def apply_fast_forward(store: TableStore, plan: MaintenancePlan) -> Outcome:
     change = _change(store, branches.open_branch(store, item.branch))
     if (change.first, change.last) != (item.first, item.last):
         raise PlanStale(f"branch {item.branch} was written to since", store.name)
-    planned = {one.name for one in plan.items_of(DropItem)}
-    unknown = [name for path in change.gone if (name := _name(store, path)) not in planned]
+    planned = {drop.name for drop in plan.items_of(DropItem)}
+    unknown = [name for path in change.removed if (name := _name(store, path)) not in planned]
     if unknown:
         raise PlanStale(f"{unknown[0]} was written since", store.name)
-    freed = _freed(store, change) if change.gone else []
+    freed = _freed(store, change) if change.removed else []
     with under_lock(store, "a fast-forward"):
-        record = _recorded(store, plan, change, freed) if change.gone else None
-        exchange(store, change.gone, change.new, change.last)
+        record = _write_record(store, plan, change, freed) if change.removed else None
+        exchange(store, change.removed, change.new, change.last)
     report = FastForwardReport(
         plan.hash,
         plan.base_snapshot,
-        item.branch if change.gone or change.new else "",
+        item.branch if change.removed or change.new else "",
         change.last,
-        tuple(_name(store, path) for path in change.gone if path not in change.new or "/schema/" not in path),
+        tuple(_name(store, path) for path in change.removed if path not in change.new or "/schema/" not in path),
         declined=plan.declined,
     )
     swept: list[dict[str, Any]] = []
     if record is not None and store.options.delete_mode == "direct":
-        told, swept = swept_at_once(store)
-        report = replace(report, **told)
+        deletion_fields, swept = swept_at_once(store)
+        report = replace(report, **deletion_fields)
     elif record is not None:
         report = replace(
             report,
@@ -253,7 +314,9 @@ def apply_fast_forward(store: TableStore, plan: MaintenancePlan) -> Outcome:
     return Outcome(report, [*({"event": "dropped", "file": name} for name in report.dropped), *swept])
 
 
-def _recorded(store: TableStore, plan: MaintenancePlan, change: _Change, freed: Sequence[DeleteItem]) -> TrashRecord:
+def _write_record(
+    store: TableStore, plan: MaintenancePlan, change: _Change, freed: Sequence[DeleteItem]
+) -> TrashRecord:
     now = store.clock.now_ms()
     record = TrashRecord(
         trash_id=f"fast-forward-{plan.hash[:12]}-{now}",
@@ -263,12 +326,12 @@ def _recorded(store: TableStore, plan: MaintenancePlan, change: _Change, freed: 
         created_ms=now,
         not_before_ms=now
         + (0 if store.options.delete_mode == "direct" else int(store.options.get("dredge.trash-grace"))),
-        snapshots={number: change.gone[store.snapshot_path(number)].decode() for number in change.snapshots},
+        snapshots={number: change.removed[store.snapshot_path(number)].decode() for number in change.snapshots},
         files=tuple(freed),
         branch=store.branch,
         metadata={
             path.removeprefix(f"{store.root}/"): data
-            for path, data in change.gone.items()
+            for path, data in change.removed.items()
             if not path.startswith(store.snapshot_dir)
         },
         came={path.removeprefix(f"{store.root}/"): digest_of(data) for path, data in change.new.items()},
@@ -278,19 +341,32 @@ def _recorded(store: TableStore, plan: MaintenancePlan, change: _Change, freed: 
 
 
 def digest_of(data: bytes) -> str:
-    """How a deletion record knows a file again that a fast-forward put into place."""
+    """Return the digest by which a deletion record recognises a file of a fast-forward.
+
+    Args:
+        data: content of the file.
+    """
     return hashlib.sha256(data).hexdigest()
 
 
-def exchange(store: TableStore, gone: Collection[str], new: Mapping[str, bytes], last: int = 0) -> None:
-    """Let the files ``gone`` (paths) go and ``new`` come: schemas, snapshots and tags of one history for those of another, up to snapshot ``last``.
+def exchange(store: TableStore, removed: Collection[str], new: Mapping[str, bytes], last: int = 0) -> None:
+    """Replace the schemas, snapshots and tags of one history by those of another, up to snapshot ``last``.
 
-    Readers see the one history or the other: see :func:`_exchange_snapshots`. Schemas come first and go last. Files that are as they are to be
-    already are fine, so that an interrupted exchange can be done again. Raises PlanStale where something was committed meanwhile.
+    Readers see one history or the other: see :func:`_exchange_snapshots`. Schemas are added first and removed last.
+    Files that are in the target state already are skipped, so an interrupted exchange can be repeated.
+
+    Args:
+        store: the table.
+        removed: paths of files to remove.
+        new: content of files to add by path.
+        last: last snapshot of the new history.
+
+    Raises:
+        PlanStale: a commit was made meanwhile.
     """
     io = store.file_io
     schemas_there, tagged = (
-        sorted({path for path in (*gone, *new) if path.startswith(f"{store.metadata_root}/{kind}/")})
+        sorted({path for path in (*removed, *new) if path.startswith(f"{store.metadata_root}/{kind}/")})
         for kind in ("schema", "tag")
     )
     for path in schemas_there:
@@ -298,7 +374,7 @@ def exchange(store: TableStore, gone: Collection[str], new: Mapping[str, bytes],
             io.overwrite(path, new[path])
     _exchange_snapshots(
         store,
-        {_number(path) for path in gone if path.startswith(store.snapshot_dir)},
+        {_number(path) for path in removed if path.startswith(store.snapshot_dir)},
         {_number(path): data for path, data in new.items() if path.startswith(store.snapshot_dir)},
         last,
     )
@@ -322,27 +398,32 @@ _STANDS_IN: Final = "fast-forward"
 
 
 def stands_in(data: bytes) -> bool:
-    """Whether this text is that of a snapshot that an exchange put into the place of another, for as long as it lasts."""
+    """Return whether a snapshot file is the temporary substitute of an exchange.
+
+    Args:
+        data: content of the file.
+    """
     try:
         return (Snapshot.from_json(data, "").properties or {}).get(COVER_PROPERTY) == _STANDS_IN
     except CorruptFile:
         return False
 
 
-def _exchange_snapshots(store: TableStore, gone: set[int], new: Mapping[int, bytes], known: int) -> None:
-    """Let snapshots go and come, so that from one step on, and no other, the newest one says what the newest one to come says.
+def _exchange_snapshots(store: TableStore, removed: set[int], new: Mapping[int, bytes], known: int) -> None:
+    """Exchange snapshots so that in exactly one step the newest one gets the content of the newest one to come.
 
-    Until all others are exchanged a snapshot stands in for that one, whose manifest lists it has: the newest of those that go, or the first
-    that comes on top. Where somebody commits on one that was to go, it stays, and so do others below it, so that ids have no gap.
+    Until all others are exchanged, a substitute with its manifest lists is used: the newest of the removed snapshots,
+    or the first added on top. If a commit is made on a removed snapshot, that one and others below it are kept, so that
+    ids have no gap.
     """
-    io, path, there = store.file_io, store.snapshot_path, snapshots.list_ids(store)
-    gone = gone | {number for number in new if number in there and stands_in(io.read_bytes(path(number)))}
-    if not gone and not new:
+    io, path, present = store.file_io, store.snapshot_path, snapshots.list_ids(store)
+    removed = removed | {number for number in new if number in present and stands_in(io.read_bytes(path(number)))}
+    if not removed and not new:
         return
-    newest = there[-1] if there else 0
-    last = max((set(there) - gone) | set(new))
-    if newest > max(known, *gone, *new):
-        raise PlanStale(f"snapshot/snapshot-{newest} was committed meanwhile; plan it anew", store.name)
+    newest = present[-1] if present else 0
+    last = max((set(present) - removed) | set(new))
+    if newest > max(known, *removed, *new):
+        raise PlanStale(f"snapshot/snapshot-{newest} was committed meanwhile; plan it again", store.name)
     to_come = Snapshot.from_json(new[last], path(last)) if last in new else snapshots.read(store, last)
 
     def stand_in(number: int) -> bytes:
@@ -352,12 +433,12 @@ def _exchange_snapshots(store: TableStore, gone: set[int], new: Mapping[int, byt
     on_top = sorted(number for number in new if number > newest)
     for number in on_top:
         _create(store, number, new[number] if number == last else stand_in(number))
-    if not on_top and newest in gone:
+    if not on_top and newest in removed:
         _replace_newest(store, newest, new[newest] if newest == last else stand_in(newest))
     elif not on_top and newest in new:
         _create(store, newest, new[newest])
-    for number in sorted({*gone, *new} - {on_top[-1] if on_top else newest}):
-        if number in on_top or (number in gone and number in new):
+    for number in sorted({*removed, *new} - {on_top[-1] if on_top else newest}):
+        if number in on_top or (number in removed and number in new):
             io.overwrite(path(number), new[number])
         elif number in new:
             _create(store, number, new[number])
@@ -378,15 +459,15 @@ def _replace_newest(store: TableStore, number: int, data: bytes) -> None:
         lists = (own.base_manifest_list, own.delta_manifest_list)
         if all(store.file_io.exists(store.manifest_path(name)) for name in lists):
             store.file_io.overwrite(path, before)
-        else:  # it has expired since it was read, and what it needs is gone
+        else:  # it has expired since it was read, and its files are deleted
             store.delete(path)
-        raise PlanStale(f"snapshot/snapshot-{number + 1} was committed meanwhile; plan it anew", store.name)
+        raise PlanStale(f"snapshot/snapshot-{number + 1} was committed meanwhile; plan it again", store.name)
 
 
 def _create(store: TableStore, number: int, data: bytes) -> None:
     path = store.snapshot_path(number)
     if not store.file_io.write_exclusive(path, data) and store.file_io.read_bytes(path) != data:
-        raise PlanStale(f"snapshot/snapshot-{number} was committed meanwhile; plan it anew", store.name)
+        raise PlanStale(f"snapshot/snapshot-{number} was committed meanwhile; plan it again", store.name)
 
 
 def _close_gap(store: TableStore, texts: Mapping[int, bytes]) -> None:
@@ -395,9 +476,14 @@ def _close_gap(store: TableStore, texts: Mapping[int, bytes]) -> None:
 
 
 def fast_forward_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Whether the branch of ``plan`` is there and has something that the table has not."""
+    """Return whether the branch of the plan exists and differs from the table.
+
+    Args:
+        store: the table.
+        plan: the plan.
+    """
     item = next(iter(plan.items_of(ForwardItem)), None)
     if item is None or not branches.metadata_paths(store, item.branch):
         return False
     change = _change(store, branches.open_branch(store, item.branch))
-    return bool(change.gone or change.new)
+    return bool(change.removed or change.new)

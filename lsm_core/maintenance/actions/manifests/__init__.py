@@ -1,4 +1,4 @@
-"""Manifest compaction: small manifests, and those with deletions, become few large ones that hold what is live alone."""
+"""Manifest compaction: small manifests, and those with deletions, are merged into few large ones."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from lsm_core.maintenance.actions import NOW, BuiltInAction
 
 
 class Manifests(BuiltInAction):
-    """The action "manifests"."""
+    """Action "manifests"."""
 
     name = "manifests"
     verb = "compact-manifests"

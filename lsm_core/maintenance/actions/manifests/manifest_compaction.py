@@ -1,4 +1,7 @@
-"""Which manifests are worth merging, the COMPACT commit that merges them, and the report (Java `FileStoreCommitImpl.compactManifest`)."""
+"""Choice of manifests to merge, the COMPACT commit that merges them, and the report.
+
+Source: Java `FileStoreCommitImpl.compactManifest`.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +25,20 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_writable
 
 _BYTES_PER_SECOND: Final = 4_000_000
-"""Manifest bytes that one core reads, merges and writes a second; only for forecasts."""
+"""Manifest bytes that one core reads, merges and writes per second; only for forecasts."""
 
 
 @dataclass(frozen=True)
 class MergeManifestItem(PlanItem):
-    """One manifest that is merged with others. ``size`` in bytes; ``added`` and ``deleted`` count its entries."""
+    """Manifest that is merged with others.
+
+    Attributes:
+        name: name of the file.
+        size: bytes.
+        added: number of its ADD entries.
+        deleted: number of its DELETE entries.
+        reason: reason of the merge.
+    """
 
     item_kind: ClassVar[str] = "merge-manifest"
     title: ClassVar[str] = "would merge"
@@ -40,13 +51,26 @@ class MergeManifestItem(PlanItem):
     reason: str
 
     def cells(self) -> tuple[Any, ...]:
-        """The manifest and why."""
+        """Return the manifest and the reason."""
         return (self.name, self.size, self.added, self.deleted, self.reason)
 
 
 @dataclass(frozen=True)
 class ManifestCompactionReport(Report):
-    """Manifests before and after, their bytes and entries; ``snapshot_id`` None = nothing was merged. Live files are the same."""
+    """Report of a manifest compaction. Live files are unchanged.
+
+    Attributes:
+        snapshot_id: the commit, None if nothing was merged.
+        base_snapshot: newest snapshot at planning.
+        plan_hash: hash of the plan.
+        manifests_in: manifests before.
+        manifests_out: manifests after.
+        bytes_in: their bytes before.
+        bytes_out: their bytes after.
+        entries_in: their entries before.
+        entries_out: their entries after.
+        declined: manifests left unchanged.
+    """
 
     snapshot_id: int | None
     base_snapshot: int | None
@@ -60,18 +84,29 @@ class ManifestCompactionReport(Report):
     declined: tuple[Declined, ...] = ()
 
     def lines(self, table: str) -> list[str]:
-        """One line."""
+        """Return one line for people."""
         if self.snapshot_id is None:
             return ["no manifest was merged"]
-        counts = f"{self.manifests_in} manifests ({size_text(self.bytes_in)}) became {self.manifests_out} ({size_text(self.bytes_out)})"
+        counts = (
+            f"{self.manifests_in} manifests ({size_text(self.bytes_in)}) "
+            f"became {self.manifests_out} ({size_text(self.bytes_out)})"
+        )
         entries = f"{self.entries_in:,} entries became {self.entries_out:,}"
         return [f"snapshot {self.snapshot_id}: {counts}; {entries}; the old ones go when their snapshots expire"]
 
 
 def plan_manifest_compaction(store: TableStore, now_ms: int | None = None) -> MaintenancePlan:
-    """Plan to merge the manifests that are smaller than `manifest.target-file-size` or hold deletions, and those whose additions they cancel.
+    """Plan to merge manifests that are smaller than `manifest.target-file-size` or hold deletions.
 
-    Reads manifest lists only. ``now_ms``: epoch ms. Raises UnsupportedFeature (a table that cannot be written), CorruptFile.
+    Manifests with additions that these deletions cancel are rewritten too. Only manifest lists are read.
+
+    Args:
+        store: the table.
+        now_ms: time of planning (epoch ms), None for the table's clock.
+
+    Raises:
+        UnsupportedFeature: the table cannot be written.
+        CorruptFile: a manifest list cannot be read.
     """
     require_writable(store)
     snapshot = snapshots.latest(store)
@@ -108,20 +143,31 @@ def plan_manifest_compaction(store: TableStore, now_ms: int | None = None) -> Ma
 
 
 def apply_manifest_compaction(store: TableStore, plan: MaintenancePlan) -> Outcome:
-    """Merge them in one COMPACT snapshot; manifests that came meanwhile are merged along. Its report is a ManifestCompactionReport.
+    """Merge the manifests in one COMPACT snapshot, including manifests added since planning.
 
-    Manifests with fields that this version does not know stay. Raises PlanStale when all planned ones are gone, CommitConflict,
-    CommitUnknown, CorruptFile.
+    Manifests with unknown fields are kept.
+
+    Args:
+        store: the table.
+        plan: the plan.
+
+    Returns:
+        Outcome with a ManifestCompactionReport.
+
+    Raises:
+        PlanStale: none of the planned manifests is in use any more.
+        CommitConflict, CommitUnknown: the commit failed.
+        CorruptFile: a manifest cannot be read.
     """
     if plan.items and not manifest_compaction_fits(store, plan):
-        raise PlanStale("its manifests were merged by somebody else meanwhile", store.name)
+        raise PlanStale("another process merged its manifests meanwhile", store.name)
     result = Committer(store).compact_manifests(properties={PLAN_PROPERTY: plan.hash}) if plan.items else None
     number = None if result is None else result.snapshot_id
     if number is None:
         return Outcome(ManifestCompactionReport(None, plan.base_snapshot, plan.hash, declined=plan.declined))
     try:
         sides = [_size(store, number - 1), _size(store, number)]
-    except (OSError, DredgeError):  # it is done: what is told of it does not undo it
+    except (OSError, DredgeError):  # the commit is done: an error in its report must not fail it
         sides = [(len(plan.items), plan.estimate.bytes_in, 0), (0, 0, 0)]
     (count_in, bytes_in, entries_in), (count_out, bytes_out, entries_out) = sides
     report = ManifestCompactionReport(
@@ -140,14 +186,19 @@ def apply_manifest_compaction(store: TableStore, plan: MaintenancePlan) -> Outco
 
 
 def _size(store: TableStore, snapshot_id: int) -> tuple[int, int, int]:
-    """Manifests of a snapshot, their bytes and their entries."""
+    """Return the number of manifests of a snapshot, their bytes and their entries."""
     metas = manifests.data_manifests(store, snapshots.read(store, snapshot_id))
     entries = sum(meta.num_added_files + meta.num_deleted_files for meta in metas)
     return len(metas), sum(meta.file_size for meta in metas), entries
 
 
 def manifest_compaction_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Whether the table still has a manifest of ``plan``."""
+    """Return whether the table still has a manifest of the plan.
+
+    Args:
+        store: the table.
+        plan: the plan.
+    """
     snapshot = snapshots.latest(store)
     names = {item.name for item in plan.items_of(MergeManifestItem)}
     return snapshot is not None and any(meta.file_name in names for meta in manifests.data_manifests(store, snapshot))

@@ -1,4 +1,4 @@
-"""Orphan files: what crashes and other engines left and nothing names any more is found by listing, and goes in two phases."""
+"""Removal of orphan files: unreferenced files of crashes and other engines, found by listing, deleted in two phases."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from lsm_core.maintenance.actions import NOW, BuiltInAction
 
 
 class RemoveOrphanFiles(BuiltInAction):
-    """The action "orphans"."""
+    """Action "orphans"."""
 
     name = "orphans"
     verb = "orphans"
-    help = "Remove files that nothing names; they wait in the trash until `dredge trash --sweep` after the grace."
+    help = "Remove unreferenced files; they wait in the trash until `dredge trash --sweep` after the grace."
     arguments = (
         Argument(
             "older_than_ms",
@@ -36,7 +36,7 @@ class RemoveOrphanFiles(BuiltInAction):
     traced_by = "actions.expire_snapshots.expiry.trace_of_expiry"
 
     def dry_run(self, plan: MaintenancePlan) -> Report:
-        """What applying ``plan`` would report."""
+        """Return the report that applying the plan would give."""
         from lsm_core.maintenance.actions.orphans.orphan_removal import foresee_orphans
 
         return foresee_orphans(plan)

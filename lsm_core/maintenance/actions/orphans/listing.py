@@ -1,4 +1,4 @@
-"""All files of a table by listing its directories, as columns; links are never followed, and what has no business there is named."""
+"""Listing of all files of a table as columns; links are never followed, and misplaced files are reported."""
 
 from __future__ import annotations
 
@@ -36,10 +36,14 @@ _UNKNOWN_FOLDER: Final = "a directory of an unknown name"
 
 @dataclass
 class Listing:
-    """``files`` (`FILES`: sizes in bytes, times in epoch ms by the storage's clock, ``folder`` a place in ``folders``, ``kind`` one in `KINDS`).
+    """Files of some folders.
 
-    ``folders`` are absolute paths. ``strange``: directories and files that have no business where they are, each with the reason;
-    ``shared``: external locations that other tables use too, with these.
+    Attributes:
+        folders: absolute paths of the folders.
+        files: the files (`FILES`): sizes in bytes, times in epoch ms by the storage's clock, ``folder`` a place in
+            ``folders``, ``kind`` one in `KINDS`.
+        strange: reason by path of misplaced directories and files.
+        shared: external locations that other tables use too, with these tables.
     """
 
     folders: list[str] = field(default_factory=list)
@@ -50,9 +54,13 @@ class Listing:
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder that is listed apart, with all below it: one of partitions of the columns ``keys``, or (None) the files of a ``place`` alone.
+    """Folder that is listed separately with all below it.
 
-    ``expected``: the names of folders that may lie there, and are not looked into.
+    Attributes:
+        path: absolute path.
+        keys: partition columns below it, None for the files of the folder alone.
+        place: purpose of the folder.
+        expected: names of subfolders that may exist and are not listed.
     """
 
     path: str
@@ -64,23 +72,40 @@ class Folder:
 def list_table(store: TableStore) -> Listing:
     """List every directory of the table that Paimon or Dredge makes, and its places under `data-file.external-paths`.
 
-    Raises what listing raises (OSError), CorruptFile for a schema that cannot be read, and UnsupportedFeature for an external place
-    that is not served here.
+    Args:
+        store: the table.
+
+    Raises:
+        OSError: a directory cannot be listed.
+        CorruptFile: a schema cannot be read.
+        UnsupportedFeature: an external place is not supported.
     """
-    return _listed(_Walk(store, OwnFiles.of(store)))
+    return _list_all(_Walk(store, OwnFiles.of(store)))
 
 
 def list_in_parts(store: TableStore, known: OwnFiles) -> tuple[Listing, list[Folder]]:
-    """As :func:`list_table`, but for what lies deeper than the first partition column, and the folders of files: these are named, and
-    :func:`list_folders` lists them.
+    """List the upper directories of a table, and return the deeper ones for :func:`list_folders`.
+
+    Args:
+        store: the table.
+        known: names and folders of the table's files.
+
+    Returns:
+        The listing down to the first partition column without folders of files, and the other folders.
     """
     walk = _Walk(store, known)
     walk.later = {}
-    return _listed(walk), list(walk.later)
+    return _list_all(walk), list(walk.later)
 
 
 def list_folders(store: TableStore, known: OwnFiles, folders: Sequence[Folder]) -> Listing:
-    """What lies in some of the folders that :func:`list_in_parts` named. Raises what listing raises."""
+    """List some of the folders that :func:`list_in_parts` returned. Errors of listing pass through.
+
+    Args:
+        store: the table.
+        known: names and folders of the table's files.
+        folders: the folders.
+    """
     walk = _Walk(store, known)
     for folder in folders:
         if folder.keys is None:
@@ -90,35 +115,38 @@ def list_folders(store: TableStore, known: OwnFiles, folders: Sequence[Folder]) 
     return walk.done()
 
 
-def _listed(walk: _Walk) -> Listing:
+def _list_all(walk: _Walk) -> Listing:
     with stage(f"listing the folders of {walk.store.name}", None, "files"):
         walk.root()
         for place in walk.known.external:
             if place not in walk.known.allowed:
-                walk.found.strange[place] = f"not looked at: add it to {ALLOWED_PLACES} to have it cleaned"
+                walk.listing.strange[place] = f"not looked at: add it to {ALLOWED_PLACES} to have it cleaned"
                 continue
             others = walk.users_of(place)
             if others:
-                walk.found.shared[place] = others
+                walk.listing.shared[place] = others
             else:
                 walk.data(place)
         return walk.done()
 
 
 class _Walk:
-    """Lists directories one after the other and gathers what they hold as columns."""
+    """Walk over directories that collects their files as columns.
+
+    Attributes:
+        later: folders that are left to other tasks, None to list all.
+    """
 
     def __init__(self, store: TableStore, known: OwnFiles) -> None:
-        self.store, self.known, self.found = store, known, Listing()
+        self.store, self.known, self.listing = store, known, Listing()
         self.parts: list[pa.Table] = []
         self._waiting: dict[Place, list[tuple[int, list[FileStatus]]]] = {}
         self._count = 0
-        self._listed: set[str] = set()
+        self._list_all: set[str] = set()
         self.later: dict[Folder, None] | None = None
-        """Folders that are not looked into, where that is left to others."""
 
     def root(self) -> None:
-        """The table's own directory."""
+        """List the table's own directory."""
         root = self.store.root
         partitioned = [keys for keys in self.known.partition_keys if keys]
         first = tuple(f"{escape(keys[0])}=" for keys in partitioned)
@@ -132,7 +160,7 @@ class _Walk:
                 self._branches(folder.path)
             elif folder.name == "dredge":
                 for own in self._folder(folder.path, Place.OWN):
-                    if own.name != "staged":  # of writes that go on now, which remove what is theirs
+                    if own.name != "staged":  # files of running writes, which remove their own files
                         self.leaf(own.path, Place.OWN)
             elif not (folder.name in heads or BUCKET.fullmatch(folder.name) or folder.name.startswith(first)):
                 self._strange(folder.path, _UNKNOWN_FOLDER)
@@ -140,12 +168,12 @@ class _Walk:
             self.data(f"{root}/{below}" if below else root)
 
     def data(self, base: str) -> None:
-        """The buckets below ``base``, at the depth that the partition columns give."""
+        """List the buckets below ``base``, at the depth of the partition columns."""
         for keys in self.known.partition_keys:
             self.partitions(base, keys)
 
     def partitions(self, path: str, keys: tuple[str, ...]) -> None:
-        """Partitions of the columns ``keys`` below a folder, and their buckets."""
+        """List partitions of the columns ``keys`` below a folder, and their buckets."""
         folders = self._folder(path, Place.PARTITION)
         for folder in folders:
             if keys and folder.name.startswith(f"{escape(keys[0])}="):
@@ -170,7 +198,7 @@ class _Walk:
                     self._strange(folder.path, _UNKNOWN_FOLDER)
 
     def leaf(self, path: str, place: Place, expected: tuple[str, ...] = ()) -> None:
-        """The files of a folder, in which no others but the ``expected`` ones belong."""
+        """List the files of a folder that may have only the ``expected`` subfolders."""
         if self.later is not None:
             self.later[Folder(path, None, place, expected)] = None
             return
@@ -179,14 +207,14 @@ class _Walk:
                 self._strange(folder.path, _UNKNOWN_FOLDER)
 
     def _folder(self, path: str, place: Place) -> list[FileStatus]:
-        """Take the files of a directory, once; its directories."""
+        """Add the files of a directory, once, and return its subdirectories."""
         listed = self.store.file_io.list_dir(path)
         folders = [status for status in listed if status.is_dir]
-        if path in self._listed:
+        if path in self._list_all:
             return folders
-        self._listed.add(path)
-        number = len(self.found.folders)
-        self.found.folders.append(path)
+        self._list_all.add(path)
+        number = len(self.listing.folders)
+        self.listing.folders.append(path)
         files = []
         for status in listed:
             if status.is_dir:
@@ -205,16 +233,16 @@ class _Walk:
         return folders
 
     def _strange(self, path: str, why: str) -> None:
-        self.found.strange[path] = why
+        self.listing.strange[path] = why
 
     def done(self) -> Listing:
-        """All that was found."""
+        """Return the listing."""
         self.flush()
-        self.found.files = pa.concat_tables([empty_table(FILES), *self.parts])
-        return self.found
+        self.listing.files = pa.concat_tables([empty_table(FILES), *self.parts])
+        return self.listing
 
     def flush(self) -> None:
-        """What was listed becomes columns."""
+        """Convert the collected files to columns."""
         for place, folders in self._waiting.items():
             files = [status for _, listed in folders for status in listed]
             numbers = np.repeat(
@@ -236,9 +264,9 @@ class _Walk:
         self._waiting, self._count = {}, 0
 
     def users_of(self, place: str) -> str:
-        """Which other tables of the warehouse keep files in or around ``place`` ("" for none): theirs look like ours there.
+        """Return other tables of the warehouse that keep files in or around ``place`` ("" for none).
 
-        A table whose schema cannot be read might.
+        Their files look like this table's. A table whose schema cannot be read counts too.
         """
         warehouse = self.store.root.rsplit("/", 2)[0]
         users = []
@@ -250,7 +278,8 @@ class _Walk:
                 if schema is None:
                     continue
                 declared = str(schema.options.get(EXTERNAL) or "").split(",")
-                theirs = [path, *(file_io_for(one.strip(), escaped=False)[1] for one in declared if one.strip())]
+                declared_places = [text.strip() for text in declared if text.strip()]
+                theirs = [path, *(file_io_for(text, escaped=False)[1] for text in declared_places)]
             except DredgeError:
                 theirs = [place]
             if any(_overlap(place, other) for other in theirs):
@@ -261,7 +290,7 @@ class _Walk:
 def _tables_below(store: TableStore, warehouse: str) -> Iterator[str]:
     for database in store.file_io.list_dir(warehouse):
         if database.is_dir and database.name.endswith(".db"):
-            yield from (one.path for one in store.file_io.list_dir(database.path) if one.is_dir)
+            yield from (status.path for status in store.file_io.list_dir(database.path) if status.is_dir)
 
 
 def _overlap(left: str, right: str) -> bool:

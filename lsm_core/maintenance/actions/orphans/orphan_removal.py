@@ -1,4 +1,4 @@
-"""Removal of orphan files: candidates are listed first, what is in use is computed afterwards, and every doubt keeps a file."""
+"""Removal of orphan files: candidates are listed first, references read afterwards, and every doubt keeps a file."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ from lsm_core.options import whole_number
 from lsm_core.storage import is_link
 
 FLOOR_MS: Final = 24 * 3_600_000
-"""Younger files may belong to a commit that is still being made (Java's default too)."""
+"""Smallest age of a candidate: younger files may belong to a running commit (Java's default too)."""
 MOST_PERCENT: Final = 20
-"""More of a table than this goes only when that is asked for by name."""
+"""Default limit of the removed share of a table, in percent."""
 LISTED_HERE: Final = 256
-"""So many folders at most are listed by the process that plans, whoever runs parts."""
+"""Largest number of folders that the planning process lists itself, whatever runs parts."""
 FOLDERS_A_PART: Final = 128
-"""Folders that a part lists at least: each part also reads, once, what all snapshots name."""
+"""Smallest number of folders of a part, as each part also reads all references once."""
 _MOST_HOLDERS: Final = 100
 _MOST_LINES: Final = 10_000
 _MOST_GAPS: Final = 100
@@ -55,10 +55,22 @@ _GRACE: Final = "dredge.trash-grace"
 
 @dataclass(frozen=True)
 class OrphanReport(Report):
-    """What a removal of orphan files did: files recorded for deletion, or (direct mode) deleted, already gone and failed.
+    """Report of a removal of orphan files.
 
-    ``trash_id`` names the deletion record, ``not_before_ms`` (epoch ms) is when a sweep may delete its files. ``held``: what files are
-    kept for, and how many; ``failed``: files that could not be deleted, each with the reason.
+    Attributes:
+        plan_hash: hash of the plan.
+        base_snapshot: newest snapshot at planning.
+        files_recorded: files in the deletion record.
+        bytes_recorded: their bytes.
+        files_deleted: files deleted at once (direct mode).
+        bytes_freed: their bytes.
+        files_missing: files that were already missing (direct mode).
+        trash_id: id of the deletion record, None in direct mode.
+        not_before_ms: time from which a sweep may delete the files (epoch ms).
+        held: holders of kept files, with counts.
+        declined: other kept files, with the reason.
+        failed: files that could not be deleted, with the reason.
+        dry_run: whether nothing was changed.
     """
 
     left_alone: ClassVar[Mapping[str, str]] = {"held": "in use", "declined": "left alone", "failed": "not deleted"}
@@ -83,20 +95,20 @@ class OrphanReport(Report):
         return self.files_recorded > 0 and not self.dry_run
 
     def lines(self, table: str) -> list[str]:
-        """How many files, where they are, and how to undo it."""
+        """Return lines on the number of files, their place, and how to undo it."""
         if not self.files_recorded:
             return ["no orphan files"]
         size = f"{self.files_recorded} orphan files ({size_text(self.bytes_recorded)})"
         if self.dry_run:
             return [f"would remove {size}"]
         if self.trash_id is None:
-            gone = f", {self.files_missing} were gone already" if self.files_missing else ""
-            return [f"{self.files_deleted} orphan files ({size_text(self.bytes_freed)}) deleted at once{gone}"]
+            missing = f", {self.files_missing} were gone already" if self.files_missing else ""
+            return [f"{self.files_deleted} orphan files ({size_text(self.bytes_freed)}) deleted at once{missing}"]
         wait = f"{size} wait in the trash until {utc_text(self.not_before_ms)} UTC"
         return [wait, f"undo with: dredge restore {table} {self.trash_id}"]
 
 
-# -- planning ------------------------------------------------------------------------------------------------------------
+# -- planning ----------------------------------------------------------------------------------------------------------
 
 
 def plan_orphans(
@@ -106,15 +118,26 @@ def plan_orphans(
     now_ms: int | None = None,
     runner: Runner | None = None,
 ) -> MaintenancePlan:
-    """Plan to remove files of the table that nothing names and that were last changed before ``older_than_ms`` (Java `OrphanFilesClean`).
+    """Plan to remove unreferenced files of the table (Java `OrphanFilesClean`).
 
-    ``older_than_ms`` and ``now_ms`` are epoch ms; by default a file must be 24 hours old by the table's clock and by the clock of the
-    storage, which a file that is written and deleted again tells where it matters. ``max_share``: percent of the table's files, or bytes,
-    that may go (20). ``runner``: where it runs parts elsewhere (`TaskRunner`), these list the folders of a large table, and say what of their files nothing
-    names; the plan is the same. Everything of an unknown name stays and is in ``declined``, as do counts and examples of what is in use, by holder.
-    Raises InvalidOption (also for a time in the future), UnsupportedFeature (branches, manifests with unknown fields), CorruptFile when
-    something that might name files cannot be read, and PlanRefused: nothing is in use, a listing lacks what must be there, the oldest or
-    newest snapshot changed meanwhile, a deletion record cannot be read, or more than ``max_share`` would go.
+    By default a file must be 24 hours old by the table's clock and by the clock of the storage; where it matters, a
+    file is written and deleted again to read the latter. Files of unknown names are kept and listed in ``declined``, as
+    are counts and examples of referenced files, by holder.
+
+    Args:
+        store: the table.
+        older_than_ms: time before which files must have been changed last (epoch ms), None for 24 hours ago.
+        max_share: largest percentage of the table's files, or bytes, to remove, None for 20.
+        now_ms: time of planning (epoch ms), None for the table's clock.
+        runner: with a `TaskRunner`, parts list the folders of a large table and search for references; the plan is the
+            same.
+
+    Raises:
+        InvalidOption: an argument is invalid, also a time in the future.
+        UnsupportedFeature: ``store`` is a branch, or a manifest has unknown fields.
+        CorruptFile: metadata that might reference files cannot be read.
+        PlanRefused: nothing is referenced, a listing is incomplete, the oldest or newest snapshot changed meanwhile, a
+            deletion record cannot be read, or more than ``max_share`` would be removed.
     """
     if store.branch != branches.MAIN:
         raise UnsupportedFeature(
@@ -126,21 +149,21 @@ def plan_orphans(
     if not 0 < percent <= 100:
         raise InvalidOption("max_share", max_share, "percent: 1 to 100", store.name)
     before = history_of(store)
-    found, held = _surveyed(store, limit, now, runner)
-    orphans = found.orphans.sort_by([("folder", "ascending"), ("name", "ascending")])
+    survey, held = _survey_all(store, limit, now, runner)
+    orphans = survey.orphans.sort_by([("folder", "ascending"), ("name", "ascending")])
     plan = MaintenancePlan.begun(
         ORPHANS, store, snapshots.latest_id(store), {"older_than_ms": older_than_ms, "max_share": max_share}, now
     )
-    notes = [*_in_use(found), *_strange(found)]
-    young, young_size = found.young_files, found.young_size
+    notes = [*_in_use(survey), *_strange(survey)]
+    young, young_size = survey.young_files, survey.young_size
     if len(orphans):
-        _require_sound(store, before, found, held)
+        _require_sound(store, before, survey, held)
         if older_than_ms is None:
-            orphans, uncertain = _old_enough(store, found.newest_ms, orphans)
+            orphans, uncertain = _old_enough(store, survey.newest_ms, orphans)
             young += len(uncertain)
             young_size += pc.sum(uncertain.column("size")).as_py() or 0
     links, items = _split_links(orphans, store)
-    _require_share(store, found, items, percent)
+    _require_share(store, survey, items, percent)
     return replace(
         plan,
         items=tuple(items),
@@ -161,69 +184,69 @@ def _limit(store: TableStore, older_than_ms: int | None, now: int) -> int:
     return older_than_ms
 
 
-def _surveyed(store: TableStore, limit: int, now: int, runner: Runner | None) -> tuple[Survey, Held]:
-    """The survey of all files, and what holds those of them that it takes for orphans, found out after everything was listed."""
+def _survey_all(store: TableStore, limit: int, now: int, runner: Runner | None) -> tuple[Survey, Held]:
+    """Return the survey of all files, and the holders of its orphans, read after everything was listed."""
     known = OwnFiles.of(store)
     if not isinstance(runner, TaskRunner) or not known.has_parts:
         return survey_of(store, list_table(store), limit, now)
     listing, folders = list_in_parts(store, known)
     if len(folders) <= LISTED_HERE:
         return survey_of(store, list_table(store), limit, now)
-    found, _ = survey_of(store, listing, limit, now)
+    survey, _ = survey_of(store, listing, limit, now)
     parts = min(runner.slots(), -(-len(folders) // FOLDERS_A_PART))
     for part in survey_in_parts(store, known, folders, limit, now, runner, parts):
-        found = found.plus(part)
-    # Asked once more, about the few: the parts asked at different times.
-    held = find_holders(store, one_array(found.orphans.column("name")), read_trash(store).records)
-    codes = held.codes[numpy_array(pc.index_in(found.orphans.column("name"), value_set=held.names))]
-    return replace(found, orphans=found.orphans.filter(arrow_array(codes < 0))), held
+        survey = survey.plus(part)
+    # Read the references once more for the few orphans: the parts read them at different times.
+    held = find_holders(store, one_array(survey.orphans.column("name")), read_trash(store).records)
+    codes = held.codes[numpy_array(pc.index_in(survey.orphans.column("name"), value_set=held.names))]
+    return replace(survey, orphans=survey.orphans.filter(arrow_array(codes < 0))), held
 
 
-def _require_sound(store: TableStore, before: Mapping[str, History], found: Survey, held: Held) -> None:
-    """Raise PlanRefused where what was listed cannot be all, or where the table moved while it was looked at."""
+def _require_sound(store: TableStore, before: Mapping[str, History], survey: Survey, held: Held) -> None:
+    """Raise PlanRefused if the listing is incomplete, or the table changed meanwhile."""
     if not held.snapshots:
-        raise _refused(
+        raise _refusal(
             store, RefusalRule.NOTHING_IN_USE, "there is no snapshot, tag or changelog that could name a file"
         )
     after = history_of(store)
-    for branch, was in before.items():
+    for branch, history_before in before.items():
         at = store if branch == branches.MAIN else branches.open_branch(store, branch) if branch in after else None
         if at is None:
             if store.file_io.exists(f"{store.root}/branch/branch-{branch}"):
-                raise _refused(
+                raise _refusal(
                     store, RefusalRule.LISTING_INCOMPLETE, f"branch {branch} is there and was not listed again"
                 )
             continue
         now = after[branch]
         of = "" if branch == branches.MAIN else f" of branch {branch}"
-        ends = [one.snapshots[:1] + one.snapshots[-1:] for one in (was, now)]
+        ends = [history.snapshots[:1] + history.snapshots[-1:] for history in (history_before, now)]
         if ends[0] != ends[1]:
             seen = " and then ".join("none" if not end else f"{end[0]} to {end[-1]}" for end in ends)
-            raise _refused(store, RefusalRule.SNAPSHOTS_MOVED, f"there were snapshots {seen}{of}; plan again")
-        _require_whole_history(at, was, now, of)
+            raise _refusal(store, RefusalRule.SNAPSHOTS_MOVED, f"there were snapshots {seen}{of}; plan again")
+        _require_whole_history(at, history_before, now, of)
     if set(after) - set(before):
-        raise _refused(
+        raise _refusal(
             store, RefusalRule.SNAPSHOTS_MOVED, f"branch {min(set(after) - set(before))} was made; plan again"
         )
-    if not found.lists.issuperset(held.in_use):
-        raise _refused(store, RefusalRule.LISTING_INCOMPLETE, "the newest snapshot's manifest lists were not listed")
+    if not survey.lists.issuperset(held.in_use):
+        raise _refusal(store, RefusalRule.LISTING_INCOMPLETE, "the newest snapshot's manifest lists were not listed")
     for partition, bucket, count in held.filled_buckets():
-        if found.filled.isdisjoint(store.bucket_dirs(partition, bucket)):
-            detail = f"{count} live files lie in {store.bucket_dir(partition, bucket)}, of which none was listed"
-            raise _refused(store, RefusalRule.LISTING_INCOMPLETE, detail)
+        if survey.filled.isdisjoint(store.bucket_dirs(partition, bucket)):
+            detail = f"{store.bucket_dir(partition, bucket)} has {count} live files, of which none was listed"
+            raise _refusal(store, RefusalRule.LISTING_INCOMPLETE, detail)
 
 
 def _require_whole_history(store: TableStore, was: History, now: History, of: str) -> None:
-    """What was listed once and is there must be listed again; so must what hints and gaps between ids lead to."""
+    """Raise PlanRefused if an existing file was not listed again, or hints and gaps lead to an unlisted snapshot."""
     root = store.metadata_root
     lost = [f"{root}/snapshot/snapshot-{number}" for number in sorted({*was.snapshots} - {*now.snapshots})]
     lost += [f"{root}/tag/tag-{name}" for name in sorted({*was.tags} - {*now.tags})]
     lost += [f"{root}/changelog/changelog-{number}" for number in sorted({*was.changelogs} - {*now.changelogs})]
     for path in lost:
         if store.file_io.exists(path):
-            raise _refused(store, RefusalRule.LISTING_INCOMPLETE, f"{path} is there and was not listed again")
+            raise _refusal(store, RefusalRule.LISTING_INCOMPLETE, f"{path} is there and was not listed again")
     if set(now.tags) - set(was.tags):
-        raise _refused(
+        raise _refusal(
             store, RefusalRule.SNAPSHOTS_MOVED, f"tag {min(set(now.tags) - set(was.tags))}{of} was made; plan again"
         )
     ids = now.snapshots
@@ -233,11 +256,11 @@ def _require_whole_history(store: TableStore, was: History, now: History, of: st
         suspects += range(left + 1, min(right, left + 1 + _MOST_GAPS))
     for number in dict.fromkeys(suspects):
         if number is not None and number not in ids and snapshots.exists(store, number):
-            raise _refused(store, RefusalRule.LISTING_INCOMPLETE, f"snapshot {number}{of} is there and was not listed")
+            raise _refusal(store, RefusalRule.LISTING_INCOMPLETE, f"snapshot {number}{of} is there and was not listed")
 
 
 def _old_enough(store: TableStore, newest: int, orphans: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Orphans that are old by the storage's clock too, and those that are not: a cleaner's clock may be days ahead."""
+    """Split orphans into those that are old by the storage's clock too, and others: local clocks may be days ahead."""
     last = pc.max(orphans.column("mtime_ms")).as_py()
     if last >= newest - FLOOR_MS:
         newest = max(newest, _storage_time(store) or newest)
@@ -246,13 +269,13 @@ def _old_enough(store: TableStore, newest: int, orphans: pa.Table) -> tuple[pa.T
 
 
 def _storage_time(store: TableStore) -> int | None:
-    """What time it is where the files are (epoch ms), by writing one; None where none can be written."""
+    """Return the storage's time (epoch ms) by writing a file, or None if none can be written."""
     folder, name = f"{store.root}/dredge", f".clock.{uuid.uuid4()}.tmp"
     try:
         store.file_io.mkdirs(folder)
         with store.file_io.open_output(f"{folder}/{name}") as out:
             out.write(b"0")
-        return next((one.mtime_ms for one in store.file_io.list_dir(folder) if one.name == name), None)
+        return next((status.mtime_ms for status in store.file_io.list_dir(folder) if status.name == name), None)
     except StorageRefused:
         return None
     finally:
@@ -261,7 +284,7 @@ def _storage_time(store: TableStore) -> int | None:
 
 
 def _split_links(orphans: pa.Table, store: TableStore) -> tuple[list[Declined], list[DeleteItem]]:
-    """Orphans as items of the plan, and what is a link or lies behind one: that may lead anywhere, so it stays."""
+    """Split orphans into links or files behind one, which are kept as they may lead anywhere, and items of the plan."""
     links: list[Declined] = []
     items: list[DeleteItem] = []
     behind: dict[str, str | None] = {}
@@ -288,44 +311,44 @@ def _leads_away(store: TableStore, folder: str) -> str | None:
     return None
 
 
-def _require_share(store: TableStore, found: Survey, items: Sequence[DeleteItem], percent: int) -> None:
-    total = max(found.size, 1)
+def _require_share(store: TableStore, survey: Survey, items: Sequence[DeleteItem], percent: int) -> None:
+    total = max(survey.size, 1)
     size = sum(item.size for item in items)
-    share, what = max((len(items) / max(found.files, 1), "files"), (size / total, "bytes"))
+    share, unit = max((len(items) / max(survey.files, 1), "files"), (size / total, "bytes"))
     if share * 100 > percent:
         detail = (
-            f"{len(items)} of {found.files} files and {size_text(size)} of {size_text(total)}, more than {percent} % of the {what}; "
-            "max_share (--max-share) allows more"
+            f"{len(items)} of {survey.files} files and {size_text(size)} of {size_text(total)}, "
+            f"more than {percent} % of the {unit}; max_share (--max-share) allows more"
         )
         raise PlanRefused(RefusalRule.SHARE_LIMIT, share, store.name, detail)
 
 
-# -- what stays, and why -------------------------------------------------------------------------------------------------
+# -- kept files --------------------------------------------------------------------------------------------------------
 
 
-def _in_use(found: Survey) -> Iterator[Declined]:
-    """Files that are in use: count, bytes and examples by holder, snapshots of one kind together where there are many."""
-    named = [(holder.name, holder.kind, [files]) for holder, files in found.held.items()]
+def _in_use(survey: Survey) -> Iterator[Declined]:
+    """Yield count, bytes and examples of referenced files by holder; many snapshots are grouped by kind."""
+    named = [(holder.name, holder.kind, [files]) for holder, files in survey.held.items()]
     if len(named) > _MOST_HOLDERS:
         groups = {kind: [files for _, of, (files,) in named if of is kind] for kind in HolderKind}
         named = [(f"{len(group)} of kind {kind}", kind, group) for kind, group in groups.items() if group]
     for name, kind, group in named:
-        count, size = sum(one.files for one in group), sum(one.size for one in group)
+        count, size = sum(files.files for files in group), sum(files.size for files in group)
         examples = ", ".join(group[0].examples)
         text = f"{count} files ({size_text(size)}) are held by {name}, such as {examples}"
         yield Declined(name, "held", text, {"holder": kind.value, "files": count, "size": size, "examples": examples})
 
 
-def _strange(found: Survey) -> Iterator[Declined]:
-    """What is of no known kind, by name as far as there are few, and places that other tables use."""
-    for path, size in found.unknown:
+def _strange(survey: Survey) -> Iterator[Declined]:
+    """Yield files of unknown kinds, by name as far as there are few, and places that other tables use."""
+    for path, size in survey.unknown:
         yield Declined(path, "unknown", "a file of an unknown name", {"size": size})
-    for path, why in sorted(found.strange.items())[:MOST_NAMED]:
+    for path, why in sorted(survey.strange.items())[:MOST_NAMED]:
         yield Declined(path, "unknown", why)
-    more = found.unknown_files - len(found.unknown) + max(len(found.strange) - MOST_NAMED, 0)
+    more = survey.unknown_files - len(survey.unknown) + max(len(survey.strange) - MOST_NAMED, 0)
     if more:
         yield Declined(f"{more} more", "unknown", "files and directories of unknown names", {"files": more})
-    for place, tables in found.shared.items():
+    for place, tables in survey.shared.items():
         yield Declined(place, "shared", f"not looked at: {tables} may keep files there too")
 
 
@@ -336,27 +359,36 @@ def _young(files: int, size: int, older_than_ms: int | None) -> Iterator[Decline
         yield Declined("young files", "young", text, {"files": files, "size": size})
 
 
-def _refused(store: TableStore, rule: RefusalRule, detail: str) -> PlanRefused:
+def _refusal(store: TableStore, rule: RefusalRule, detail: str) -> PlanRefused:
     return PlanRefused(rule, table=store.name, detail=detail)
 
 
-# -- applying ------------------------------------------------------------------------------------------------------------
+# -- applying ----------------------------------------------------------------------------------------------------------
 
 
 def apply_orphans(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> Outcome:
-    """Phase one of the delete: record the files that still nothing names; in direct mode (`dredge.delete-mode`) phase two at once.
+    """Run phase one of the delete: record the files that are still unreferenced; in direct mode phase two at once.
 
-    ``runner`` may delete many files in parts (`TaskRunner`). What became needed since planning leaves the record. A plan that was recorded before is not recorded again. Its report is an OrphanReport.
+    Files that became referenced since planning are left out of the record. A plan that was recorded before is not
+    recorded again.
+
+    Args:
+        store: the table.
+        plan: the plan.
+        runner: with a `TaskRunner`, many files are deleted in parts.
+
+    Returns:
+        Outcome with an OrphanReport.
     """
     items = plan.items_of(DeleteItem)
     blank = replace(foresee_orphans(plan), dry_run=False, files_recorded=0, bytes_recorded=0)
     records = read_trash(store).records
-    record = next((one for one in records if one.plan_hash == plan.hash), None)
+    record = next((record for record in records if record.plan_hash == plan.hash), None)
     direct = store.options.delete_mode == "direct"
     held = list(blank.held)
     if record is None:
-        free = _present(store, items)  # what was swept since is no orphan any more
-        if not direct:  # there the sweep asks at once
+        free = _present(store, items)  # files swept since are no orphans any more
+        if not direct:  # in direct mode the sweep reads the references at once
             names = [PurePosixPath(item.path).name for item in free]
             holders = find_holders(store, arrow_array(names, pa.string()), records).by_name()
             for item, name in zip(free, names, strict=True):
@@ -366,7 +398,7 @@ def apply_orphans(store: TableStore, plan: MaintenancePlan, runner: Runner | Non
             free = tuple(item for item, name in zip(free, names, strict=True) if name not in holders)
         record = _write_record(store, plan, free, 0 if direct else int(store.options.get(_GRACE))) if free else None
     elif not direct:
-        record = None  # recorded by an earlier call, which told of it
+        record = None  # recorded and reported by an earlier call
     if record is None:
         return Outcome(replace(blank, held=tuple(held)))
     report = replace(
@@ -394,13 +426,13 @@ def apply_orphans(store: TableStore, plan: MaintenancePlan, runner: Runner | Non
 
 
 def _present(store: TableStore, items: Sequence[DeleteItem]) -> tuple[DeleteItem, ...]:
-    """Those whose files are there: one listing a directory, not a question a file."""
-    found: list[DeleteItem] = []
+    """Return the items whose files exist, with one listing per directory instead of a request per file."""
+    existing: list[DeleteItem] = []
     for folder, group in groupby(sorted(items, key=_folder_of), key=_folder_of):
         path = folder if is_absolute(folder) else f"{store.root}/{folder}"
         names = {status.name for status in store.file_io.list_dir(path)}
-        found += [item for item in group if PurePosixPath(item.path).name in names]
-    return tuple(found)
+        existing += [item for item in group if PurePosixPath(item.path).name in names]
+    return tuple(existing)
 
 
 def _folder_of(item: DeleteItem) -> str:
@@ -424,12 +456,21 @@ def _write_record(store: TableStore, plan: MaintenancePlan, files: Sequence[Dele
 
 
 def orphans_fit(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Whether a file of ``plan`` is still there."""
+    """Return whether a file of the plan still exists.
+
+    Args:
+        store: the table.
+        plan: the plan.
+    """
     return any(store.file_io.exists(deletable_path(store, item.path)) for item in plan.items_of(DeleteItem))
 
 
 def foresee_orphans(plan: MaintenancePlan) -> OrphanReport:
-    """What applying ``plan`` would report."""
+    """Return the report that applying a plan would give.
+
+    Args:
+        plan: the plan.
+    """
     items = plan.items_of(DeleteItem)
     return OrphanReport(
         plan.hash,

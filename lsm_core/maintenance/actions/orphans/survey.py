@@ -1,6 +1,7 @@
-"""What was found of a table's files, in a form that adds up: a survey of all folders is that of each part of them, together.
+"""Survey of a table's files in a form that adds up: the survey of all folders is the sum of those of its parts.
 
-Only files that nothing names are kept one by one; of all others counts and a few examples are, so that a survey of a large table is small.
+Only unreferenced files are kept one by one; for all others there are counts and a few examples, so the survey of a
+large table is small.
 """
 
 from __future__ import annotations
@@ -38,13 +39,20 @@ ORPHANS: Final = pa.schema(
         pa.field("kind", pa.int8()),
     ]
 )
-"""Files that nothing names: ``folder`` is an absolute path, ``size`` in bytes, ``mtime_ms`` epoch ms by the storage's clock, ``kind`` a place in `KINDS`."""
+"""Unreferenced files: absolute ``folder``, ``size`` (bytes), ``mtime_ms`` (epoch ms, storage's clock), ``kind``."""
 _META: Final = b"dredge.survey"
 
 
 @dataclass(frozen=True)
 class HeldFiles:
-    """Files that one holder keeps, ``place``: of the holder among all that were asked; ``examples``: their first names in alphabetical order."""
+    """Files that one holder keeps.
+
+    Attributes:
+        place: place of the holder among all.
+        files: number of files.
+        size: their bytes.
+        examples: their first names in alphabetical order.
+    """
 
     place: int
     files: int
@@ -52,18 +60,29 @@ class HeldFiles:
     examples: tuple[str, ...]
 
     def plus(self, other: HeldFiles) -> HeldFiles:
-        """Both together."""
+        """Return the sum of both."""
         names = sorted({*self.examples, *other.examples})[:EXAMPLES]
         return HeldFiles(min(self.place, other.place), self.files + other.files, self.size + other.size, tuple(names))
 
 
 @dataclass
 class Survey:
-    """Files of some folders: how many, their bytes, when the newest (up to the plan's time) was changed (-1: none was).
+    """Survey of some folders.
 
-    ``orphans`` (`ORPHANS`): old files of known kinds that nothing names; ``young`` ones of these kinds, and bytes of them; ``held``: old ones that
-    something names. ``unknown``: the first files of unknown names (path, bytes), of ``unknown_files``; ``strange``, ``shared``: see `Listing`.
-    ``filled``: folders that hold files; ``lists``: names of manifest lists.
+    Attributes:
+        files: number of files.
+        size: their bytes.
+        newest_ms: newest change time up to the plan's time (epoch ms), -1 for none.
+        orphans: old unreferenced files of known kinds (`ORPHANS`).
+        young_files: young files of these kinds.
+        young_size: their bytes.
+        held: old files that are referenced, by holder.
+        unknown: path and bytes of the first files with unknown names.
+        unknown_files: number of files with unknown names.
+        strange: see `Listing`.
+        shared: see `Listing`.
+        filled: folders that hold files.
+        lists: names of manifest lists.
     """
 
     files: int = 0
@@ -82,7 +101,15 @@ class Survey:
 
     @staticmethod
     def of(listing: Listing, candidates: npt.NDArray[np.bool_], held: Held, limit: int, now: int) -> Survey:
-        """The survey of a listing, whose ``candidates`` (old files of known kinds) ``held`` tells about; ``limit`` and ``now``: epoch ms."""
+        """Return the survey of a listing.
+
+        Args:
+            listing: the listed files.
+            candidates: mask of old files of known kinds.
+            held: holders of the candidates.
+            limit: time before which files are old (epoch ms).
+            now: time of planning (epoch ms).
+        """
         files = listing.files
         sizes, times = numpy_array(files.column("size")), numpy_array(files.column("mtime_ms"))
         kinds = numpy_array(files.column("kind"))
@@ -116,7 +143,11 @@ class Survey:
         )
 
     def plus(self, other: Survey) -> Survey:
-        """The survey of the folders of both, which have none in common."""
+        """Return the survey of the folders of both, which have none in common.
+
+        Args:
+            other: the other survey.
+        """
         held = dict(self.held)
         for holder, files in other.held.items():
             held[holder] = held[holder].plus(files) if holder in held else files
@@ -127,7 +158,7 @@ class Survey:
             pa.concat_tables([self.orphans, other.orphans]),
             self.young_files + other.young_files,
             self.young_size + other.young_size,
-            dict(sorted(held.items(), key=lambda one: one[1].place)),
+            dict(sorted(held.items(), key=lambda entry: entry[1].place)),
             sorted([*self.unknown, *other.unknown])[:MOST_NAMED],
             self.unknown_files + other.unknown_files,
             {**self.strange, **other.strange},
@@ -137,17 +168,20 @@ class Survey:
         )
 
     def to_bytes(self) -> bytes:
-        """Bytes for the one who plans: an Arrow stream of the orphans, the rest as JSON in its schema's metadata."""
-        rest: dict[str, Any] = {
+        """Return the survey as bytes: an Arrow stream of the orphans, all else as JSON in its schema's metadata."""
+        metadata: dict[str, Any] = {
             "numbers": [self.files, self.size, self.newest_ms, self.young_files, self.young_size, self.unknown_files],
-            "held": [[one.kind.value, one.name, h.place, h.files, h.size, h.examples] for one, h in self.held.items()],
+            "held": [
+                [holder.kind.value, holder.name, held.place, held.files, held.size, held.examples]
+                for holder, held in self.held.items()
+            ],
             "unknown": self.unknown,
             "strange": self.strange,
             "shared": self.shared,
             "filled": sorted(self.filled),
             "lists": sorted(self.lists),
         }
-        table = self.orphans.replace_schema_metadata({_META: json.dumps(rest).encode()})
+        table = self.orphans.replace_schema_metadata({_META: json.dumps(metadata).encode()})
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
             writer.write_table(table)
@@ -155,14 +189,21 @@ class Survey:
 
     @staticmethod
     def from_bytes(data: bytes) -> Survey:
-        """Inverse of :meth:`to_bytes`; raises CorruptFile on anything else."""
+        """Read the bytes of :meth:`to_bytes`.
+
+        Args:
+            data: the bytes.
+
+        Raises:
+            CorruptFile: they are no survey.
+        """
         try:
             table = pa.ipc.open_stream(data).read_all()
-            rest = parse_json((table.schema.metadata or {})[_META])
-            files, size, newest, young_files, young_size, unknown_files = map(int, rest["numbers"])
+            metadata = parse_json((table.schema.metadata or {})[_META])
+            files, size, newest, young_files, young_size, unknown_files = map(int, metadata["numbers"])
             held = {
                 Holder(HolderKind(kind), name): HeldFiles(place, count, total, tuple(examples))
-                for kind, name, place, count, total, examples in rest["held"]
+                for kind, name, place, count, total, examples in metadata["held"]
             }
             return Survey(
                 files,
@@ -172,47 +213,60 @@ class Survey:
                 young_files,
                 young_size,
                 held,
-                [(str(path), int(one)) for path, one in rest["unknown"]],
+                [(str(path), int(size_of_file)) for path, size_of_file in metadata["unknown"]],
                 unknown_files,
-                dict(rest["strange"]),
-                dict(rest["shared"]),
-                set(rest["filled"]),
-                set(rest["lists"]),
+                dict(metadata["strange"]),
+                dict(metadata["shared"]),
+                set(metadata["filled"]),
+                set(metadata["lists"]),
             )
         except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
             raise CorruptFile("<survey of files>", f"unreadable: {error!r}") from error
 
 
 def _held(old: pa.Table, codes: npt.NDArray[np.int32], held: Held) -> dict[Holder, HeldFiles]:
-    """Files that are in use, by holder."""
-    taken = np.flatnonzero(codes >= 0)
-    sizes = numpy_array(old.column("size"))[taken].astype(np.int64)
-    of = codes[taken]
-    counts = np.bincount(of, minlength=len(held.holders))
+    """Return the referenced files by holder."""
+    places = np.flatnonzero(codes >= 0)
+    sizes = numpy_array(old.column("size"))[places].astype(np.int64)
+    holder_codes = codes[places]
+    counts = np.bincount(holder_codes, minlength=len(held.holders))
     totals = np.zeros(len(held.holders), np.int64)
-    np.add.at(totals, of, sizes)
-    order = taken[np.argsort(of, kind="stable")]
+    np.add.at(totals, holder_codes, sizes)
+    order = places[np.argsort(holder_codes, kind="stable")]
     starts = np.concatenate([[0], np.cumsum(counts)])
     names = one_array(old.column("name"))
-    found: dict[Holder, HeldFiles] = {}
+    by_holder: dict[Holder, HeldFiles] = {}
     for code in np.flatnonzero(counts).tolist():  # one a holder
         own = names.take(arrow_array(order[starts[code] : starts[code + 1]]))
         first = own.take(pc.select_k_unstable(own, EXAMPLES, [("", "ascending")])).to_pylist()
-        found[held.holders[code]] = HeldFiles(code, int(counts[code]), int(totals[code]), tuple(first))
-    return found
+        by_holder[held.holders[code]] = HeldFiles(code, int(counts[code]), int(totals[code]), tuple(first))
+    return by_holder
 
 
 def is_kind(files: pa.Table, kinds: frozenset[FileKind]) -> npt.NDArray[np.bool_]:
-    """Which of ``files`` are of one of ``kinds``."""
+    """Return which files are of one of some kinds.
+
+    Args:
+        files: listed files.
+        kinds: the kinds.
+    """
     wanted = [number for number, kind in enumerate(KINDS) if kind in kinds]
     return np.isin(numpy_array(files.column("kind")), wanted)
 
 
 def survey_of(store: TableStore, listing: Listing, limit: int, now: int) -> tuple[Survey, Held]:
-    """The survey of what was listed before, and what holds its old files (last changed before ``limit``; epoch ms).
+    """Return the survey of a listing, and the holders of its old files.
 
-    What is in use is asked only now, so that nothing is taken for an orphan that was committed meanwhile. Raises PlanRefused for a deletion
-    record that cannot be read, and what `find_holders` raises.
+    References are read only now, after listing, so that files committed meanwhile are not taken for orphans.
+
+    Args:
+        store: the table.
+        listing: the listed files.
+        limit: time before which files are old (epoch ms).
+        now: time of planning (epoch ms).
+
+    Raises:
+        PlanRefused: a deletion record cannot be read. Errors of `find_holders` pass through.
     """
     pending = read_trash(store)
     if pending.unreadable:
@@ -228,18 +282,32 @@ def survey_of(store: TableStore, listing: Listing, limit: int, now: int) -> tupl
 def survey_in_parts(
     store: TableStore, known: OwnFiles, folders: Sequence[Folder], limit: int, now: int, runner: TaskRunner, parts: int
 ) -> Iterable[Survey]:
-    """Surveys of runs of ``folders``, each by a task that lists them, and then reads what all snapshots, tags, branches and changelogs name."""
+    """Yield surveys of runs of folders, each by a task that lists them and then reads all references.
+
+    Args:
+        store: the table.
+        known: names and folders of the table's files.
+        folders: folders to list.
+        limit: time before which files are old (epoch ms).
+        now: time of planning (epoch ms).
+        runner: executor of the parts.
+        parts: number of parts.
+    """
     size = -(-len(folders) // parts)
     payloads = [
-        json.dumps([[one.path, one.keys, one.place.value, one.expected] for one in folders[at : at + size]]).encode()
+        json.dumps(
+            [[folder.path, folder.keys, folder.place.value, folder.expected] for folder in folders[at : at + size]]
+        ).encode()
         for at in range(0, len(folders), size)
     ]
-    what = f"listing the files of table {store.name}"
-    yield from map(Survey.from_bytes, runner.run_parts(what, partial(_surveyed, store, known, limit, now), payloads))
+    activity = f"listing the files of table {store.name}"
+    yield from map(
+        Survey.from_bytes, runner.run_parts(activity, partial(_survey_part, store, known, limit, now), payloads)
+    )
 
 
-def _surveyed(store: TableStore, known: OwnFiles, limit: int, now: int, payload: bytes) -> bytes:
-    """One part: the survey of its folders, as bytes."""
+def _survey_part(store: TableStore, known: OwnFiles, limit: int, now: int, payload: bytes) -> bytes:
+    """Run one part: return the survey of its folders as bytes."""
     folders = [
         Folder(path, None if keys is None else tuple(keys), Place(place), tuple(expected))
         for path, keys, place, expected in parse_json(payload)

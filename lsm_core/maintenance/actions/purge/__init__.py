@@ -1,4 +1,7 @@
-"""Purge: a table's rows and its whole history go; its schema stays. The files wait in the trash, so that it can be undone for a while."""
+"""Purge: a table's rows and its whole history are deleted; its schema stays.
+
+The files wait in the trash for an undo.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,14 @@ from lsm_core.maintenance.actions import NOW, BuiltInAction
 
 
 class Purge(BuiltInAction):
-    """The action "purge"."""
+    """Action "purge"."""
 
     name = "purge"
     verb = "purge"
-    help = "Empty a table AND drop its history: all rows, snapshots and changelogs go, the schema stays. Name the table twice."
+    help = (
+        "Empty a table AND drop its history: all rows, snapshots and changelogs are deleted, the schema stays. "
+        "Name the table twice."
+    )
     commits = True
     arguments = (
         Argument("confirm", ArgumentKind.TEXT, "The table's name once more: database.table.", required=True),
@@ -24,7 +30,7 @@ class Purge(BuiltInAction):
     report = "actions.purge.purging.PurgeReport"
 
     def remarks(self, plan: MaintenancePlan) -> list[str]:
-        """How long it can be undone."""
+        """Return a line on how long it can be undone."""
         if not plan.items:
             return []
         if plan.options.get("dredge.delete-mode") == "direct":

@@ -1,7 +1,7 @@
-"""What a purge takes, why it is refused, and its two steps: the table is emptied, then all snapshots but the newest expire.
+"""Purge: deleted content, reasons for a refusal, and the two steps: empty the table, then expire all other snapshots.
 
-Java `FileStoreTable.purgeFiles`, with two differences: tags, branches and consumers are never dropped along (they refuse the purge), and files
-that no snapshot names are left to the cleaning of orphans.
+Java `FileStoreTable.purgeFiles`, with two differences: tags, branches and consumers are never dropped along (they
+refuse the purge), and unreferenced files are left to the removal of orphans.
 """
 
 from __future__ import annotations
@@ -38,7 +38,14 @@ _ALL = 2**31 - 1
 
 @dataclass(frozen=True)
 class PurgeItem(PlanItem):
-    """One kind of thing that goes: rows (of live files), snapshots, changelogs. ``size`` in bytes, 0 where it is not told."""
+    """One kind of deleted content.
+
+    Attributes:
+        what: rows (of live files), snapshots or changelogs.
+        count: how many.
+        files: number of files.
+        size: bytes, 0 if unknown.
+    """
 
     item_kind: ClassVar[str] = "purge"
     title: ClassVar[str] = "would purge"
@@ -50,15 +57,28 @@ class PurgeItem(PlanItem):
     size: int = 0
 
     def cells(self) -> tuple[Any, ...]:
-        """What goes."""
+        """Return the deleted content."""
         return (self.what, self.count, self.files, self.size)
 
 
 @dataclass(frozen=True)
 class PurgeReport(Report):
-    """What went: unmerged rows, snapshots, changelogs. ``trash_ids`` name the deletion records that bring them back until ``not_before_ms``.
+    """Report of a purge.
 
-    ``snapshot_id``: the empty snapshot that is left, None = nothing was done.
+    Attributes:
+        snapshot_id: the empty snapshot, None if nothing was done.
+        base_snapshot: newest snapshot at planning.
+        plan_hash: hash of the plan.
+        rows: deleted rows, unmerged.
+        snapshots: deleted snapshots.
+        changelogs: deleted changelogs.
+        files_recorded: files in the deletion records.
+        files_deleted: files deleted at once (direct mode).
+        trash_ids: deletion records that can be restored until ``not_before_ms``.
+        not_before_ms: time from which a sweep may delete the files (epoch ms).
+        failed: files that could not be deleted.
+        declined: subjects left unchanged.
+        held: files that are still needed.
     """
 
     left_alone: ClassVar[Mapping[str, str]] = {"declined": "left alone", "held": "held", "failed": "not deleted"}
@@ -79,34 +99,47 @@ class PurgeReport(Report):
 
     @property
     def changed(self) -> bool:
-        """Whether anything went."""
+        """Whether anything was deleted."""
         return self.snapshot_id is not None or bool(self.snapshots or self.changelogs)
 
     def lines(self, table: str) -> list[str]:
-        """What went, and what brings it back."""
+        """Return lines on the deleted content and its restore."""
         if not self.changed:
             return [f"{table} is empty already, without history"]
-        first = f"{table} is empty: {self.rows:,} rows, {self.snapshots} snapshots and {self.changelogs} changelogs went; its schema stays"
+        first = (
+            f"{table} is empty: {self.rows:,} rows, {self.snapshots} snapshots and {self.changelogs} changelogs "
+            "were deleted; its schema stays"
+        )
         if not self.trash_ids:
             return [first, f"{self.files_deleted} files were deleted at once (dredge.delete-mode=direct)"]
         wait = f"{self.files_recorded} files wait in the trash until {utc_text(self.not_before_ms)} UTC"
         back = [
-            f"undo with: dredge restore {table} {one}, then a rollback to the newest of its snapshots"
-            for one in self.trash_ids
+            f"undo with: dredge restore {table} {trash_id}, then a rollback to the newest of its snapshots"
+            for trash_id in self.trash_ids
         ]
         return [first, wait, *back]
 
 
 def plan_purge(store: TableStore, confirm: str, now_ms: int | None = None) -> MaintenancePlan:
-    """Plan to drop all rows, snapshots and changelogs of the table, whose name ``confirm`` must be. ``now_ms``: epoch ms.
+    """Plan to delete all rows, snapshots and changelogs of the table.
 
-    Raises PlanRefused for another name, and naming the tags, branches or consumers that would hold what is to go (drop them first);
-    UnsupportedFeature on a branch, or for a table that cannot be written; CorruptFile.
+    Args:
+        store: the table.
+        confirm: name of the table, as confirmation.
+        now_ms: time of planning (epoch ms), None for the table's clock.
+
+    Raises:
+        PlanRefused: ``confirm`` is another name; or tags, branches or consumers hold files (delete them first).
+        UnsupportedFeature: ``store`` is a branch, or the table cannot be written.
+        CorruptFile: metadata cannot be read.
     """
     require_main(store, "purging the files")
     require_writable(store)
     if confirm != store.name:
-        detail = f"it was confirmed with {confirm!r}; to empty table {store.name} and drop its history, confirm it with {store.name!r}"
+        detail = (
+            f"it was confirmed with {confirm!r}; "
+            f"to empty table {store.name} and drop its history, confirm it with {store.name!r}"
+        )
         raise PlanRefused(RefusalRule.NOT_NAMED, table=store.name, detail=detail)
     _require_unheld(store)
     ids = snapshots.list_ids(store)
@@ -114,19 +147,19 @@ def plan_purge(store: TableStore, confirm: str, now_ms: int | None = None) -> Ma
     latest = snapshots.latest(store)
     if latest is None:
         return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))
-    found = totals(store, latest, ["partition"], waiting=True)
+    live_totals = totals(store, latest, ["partition"], waiting=True)
     rows, files, size = (
-        sum(found.column(name).to_pylist()) for name in ("record_count", "file_count", "file_size_in_bytes")
+        sum(live_totals.column(name).to_pylist()) for name in ("record_count", "file_count", "file_size_in_bytes")
     )
-    told = [PurgeItem("rows", rows, files, size)] if files else []
+    items = [PurgeItem("rows", rows, files, size)] if files else []
     older = len(ids) - (0 if files else 1)  # the one that empties the table stays
-    told += [PurgeItem("snapshots", older)] if older else []
+    items += [PurgeItem("snapshots", older)] if older else []
     kept = len(changelogs.list_changelogs(store))
-    told += [PurgeItem("changelogs", kept)] if kept else []
-    declined = () if told else (Declined("table", "empty", "it holds no row, and has no history"),)
+    items += [PurgeItem("changelogs", kept)] if kept else []
+    declined = () if items else (Declined("table", "empty", "it holds no row, and has no history"),)
     return replace(
         plan,
-        items=tuple(told),
+        items=tuple(items),
         declined=declined,
         estimate=PlanEstimate(bytes_freed=size, rows_in=rows, files_in=files),
     )
@@ -140,15 +173,26 @@ def _require_unheld(store: TableStore) -> None:
     }
     named = [f"{kind} {', '.join(names)}" for kind, names in held.items() if names]
     if named:
-        detail = f"{'; '.join(named)} would hold what is to go: delete them first"
+        detail = f"{'; '.join(named)} would hold files to delete: delete them first"
         raise PlanRefused(RefusalRule.STILL_HELD, table=store.name, detail=detail)
 
 
 def apply_purge(store: TableStore, plan: MaintenancePlan) -> Outcome:
-    """Empty the table by a commit, then expire all of its snapshots but that one, and all changelogs. Its report is a PurgeReport.
+    """Empty the table by a commit, then expire all of its snapshots but that one, and all changelogs.
 
-    Interrupted between the steps it leaves an empty table with some history, and applying it again ends it. Raises PlanRefused when the
-    table got a tag, a branch or a consumer since, CommitConflict, CommitUnknown, CorruptFile.
+    If it is interrupted between the steps, an empty table with some history is left, and applying it again finishes.
+
+    Args:
+        store: the table.
+        plan: the plan.
+
+    Returns:
+        Outcome with a PurgeReport.
+
+    Raises:
+        PlanRefused: the table got a tag, a branch or a consumer since planning.
+        CommitConflict, CommitUnknown: the commit failed.
+        CorruptFile: metadata cannot be read.
     """
     _require_unheld(store)
     before = snapshots.latest(store)
@@ -159,8 +203,8 @@ def apply_purge(store: TableStore, plan: MaintenancePlan) -> Outcome:
     if changelogs.list_changelogs(store):
         parts.append(apply_changelog_expiry(store, plan_changelog_expiry(store, delete_all=True)))
     expiry, ended = ([*(part.report.to_object() for part in parts), {}])[:2]
-    records = [one["trash_id"] for one in (expiry, ended) if one.get("trash_id")]
-    waits = [one["not_before_ms"] for one in (expiry, ended) if one.get("not_before_ms")]
+    records = [numbers["trash_id"] for numbers in (expiry, ended) if numbers.get("trash_id")]
+    waits = [numbers["not_before_ms"] for numbers in (expiry, ended) if numbers.get("not_before_ms")]
     report = PurgeReport(
         snapshot_id=number,
         base_snapshot=plan.base_snapshot,
@@ -180,7 +224,12 @@ def apply_purge(store: TableStore, plan: MaintenancePlan) -> Outcome:
 
 
 def purge_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Whether the table holds a row, or a snapshot beside the newest (``plan`` names no part of it)."""
+    """Return whether the table holds a row, or a snapshot besides the newest; the plan itself is not used.
+
+    Args:
+        store: the table.
+        plan: the plan.
+    """
     del plan
     latest = snapshots.latest(store)
     return latest is not None and (latest.total_record_count > 0 or len(snapshots.list_ids(store)) > 1)

@@ -1,4 +1,4 @@
-"""Recovery: a table with a very large level 0 is brought back by bounded passes, each of which is verified and commits."""
+"""Recovery of a table with a very large level 0 by bounded passes, each of which is verified and committed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from lsm_core.maintenance.actions import NOW, PARTITIONS, BuiltInAction
 
 
 class Recover(BuiltInAction):
-    """The action "recover": one pass. The command line reaches it through its verb `recover`, which makes pass after pass."""
+    """Action "recover": one pass. The command line's verb `recover` makes pass after pass."""
 
     name = "recover"
     help = "Merge a bounded part of a very large level 0, the oldest files first."
@@ -25,13 +25,13 @@ class Recover(BuiltInAction):
     runs_tasks = True
 
     def remarks(self, plan: MaintenancePlan) -> list[str]:
-        """How much there is to do, and how the result will be verified."""
+        """Return lines on the remaining work and the verification of the result."""
         if not plan.items:
             return []
-        from lsm_core.maintenance.actions.recover.recovering import what_is_left
+        from lsm_core.maintenance.actions.recover.recovering import describe_remaining
 
         return [
-            what_is_left(plan),
+            describe_remaining(plan),
             f"verification before publishing: {plan.options.get('dredge.verification', 'full')}",
         ]
 

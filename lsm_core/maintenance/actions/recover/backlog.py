@@ -1,4 +1,4 @@
-"""How much lies on level 0, bucket by bucket, as numbers: 50 bytes a file, whatever its metadata holds, and which of it a pass takes."""
+"""Backlog of level 0 as numbers per bucket, 50 bytes a file, and the part that a pass takes."""
 
 from __future__ import annotations
 
@@ -31,10 +31,18 @@ _COLUMNS: Final = (
 
 @dataclass(frozen=True, eq=False)
 class Backlog:
-    """The live files of a snapshot's buckets as columns, one number a file.
+    """Live files of a snapshot's buckets as columns, one entry per file.
 
-    ``bucket``: position in ``places`` (partition as the manifest has it, bucket); ``manifest``: position in ``manifests``, of which
-    "" stands for files that were taken away and added again. ``retracts``: whether it may hold retracts.
+    Attributes:
+        snapshot: the snapshot.
+        places: partition (as in the manifest) and number of the buckets.
+        manifests: names of the manifests; "" stands for files that were removed and added again.
+        bucket: place in ``places``.
+        manifest: place in ``manifests``.
+        level: level of the file.
+        retracts: whether it may hold retracts.
+        first: its smallest sequence number.
+        last: its largest sequence number.
     """
 
     snapshot: Snapshot
@@ -49,7 +57,15 @@ class Backlog:
 
     @staticmethod
     def of(store: TableStore, snapshot: Snapshot) -> Backlog:
-        """Read from the manifests, one after another. Postponed rows are in no bucket yet. Raises CorruptFile."""
+        """Read the backlog, one manifest at a time. Postponed rows have no bucket yet and are left out.
+
+        Args:
+            store: the table.
+            snapshot: the snapshot.
+
+        Raises:
+            CorruptFile: a manifest cannot be read.
+        """
         places: dict[Place, int] = {}
         names: list[str] = []
         chunks: tuple[list[npt.NDArray[Any]], ...] = ([], [], [], [], [], [])
@@ -58,7 +74,7 @@ class Backlog:
             count = part.num_rows
             deletes = pc.not_equal(pc.fill_null(part.column("delete_row_count"), arrow_scalar(1)), arrow_scalar(0))
             columns: tuple[npt.NDArray[Any], ...] = (
-                _numbered(part, places).astype(np.int32),
+                _number_places(part, places).astype(np.int32),
                 np.full(count, len(names), np.int32),
                 numpy_array(part.column("level")).astype(np.int16),
                 numpy_array(deletes),
@@ -68,22 +84,27 @@ class Backlog:
             for chunk, column in zip(chunks, columns, strict=True):
                 chunk.append(column)
             names.append(name)
-        return Backlog(snapshot, list(places), names, *map(_joined, chunks))
+        return Backlog(snapshot, list(places), names, *map(_join_chunks, chunks))
 
     def level0_counts(self) -> Ints:
-        """Level-0 files of each bucket."""
-        found: Ints = np.bincount(self.bucket[self.level == 0], minlength=len(self.places)).astype(np.int64)
-        return found
+        """Return the number of level-0 files of each bucket."""
+        counts: Ints = np.bincount(self.bucket[self.level == 0], minlength=len(self.places)).astype(np.int64)
+        return counts
 
     def runs(self) -> Ints:
-        """Sorted runs of each bucket: level-0 files, and levels in use above."""
+        """Return the number of sorted runs of each bucket: level-0 files, and levels in use above."""
         upper = self.level > 0
         used = np.unique(self.bucket[upper].astype(np.int64) * 1024 + self.level[upper])
-        found: Ints = self.level0_counts() + np.bincount(used // 1024, minlength=len(self.places))
-        return found
+        runs: Ints = self.level0_counts() + np.bincount(used // 1024, minlength=len(self.places))
+        return runs
 
     def cut(self, place: int, files: int) -> Cut:
-        """Where the ``files`` oldest of a bucket's level-0 files end, which are fewer than all."""
+        """Return the end of the ``files`` oldest of a bucket's level-0 files, which are fewer than all.
+
+        Args:
+            place: place of the bucket.
+            files: number of files.
+        """
         mine = (self.bucket == place) & (self.level == 0)
         first, last, retracts = self.first[mine], self.last[mine], self.retracts[mine]
         bound = int(np.partition(last, files - 1)[files - 1])
@@ -92,9 +113,15 @@ class Backlog:
         return Cut(bound, apart, bool(retracts[older].any()))
 
     def entries(self, store: TableStore, bounds: Mapping[int, int | None]) -> pa.Table:
-        """Manifest entries (`ENTRY_SCHEMA`) of some buckets: level-0 files whose last sequence number is at most the bound (None: all), all others.
+        """Return manifest entries (`ENTRY_SCHEMA`) of some buckets; only the manifests that list one of them are read.
 
-        Reads only the manifests that list one of them. Raises CorruptFile.
+        Args:
+            store: the table.
+            bounds: by place of the bucket, the largest last sequence number of level-0 files to return, None for all;
+                files of other levels are all returned.
+
+        Raises:
+            CorruptFile: a manifest cannot be read.
         """
         limits = np.full(len(self.places), np.iinfo(np.int64).min, np.int64)
         for place, bound in bounds.items():
@@ -106,22 +133,25 @@ class Backlog:
         again = "" in listing  # their manifests are not known
         numbers = {place: number for number, place in enumerate(self.places)}
 
-        def wanted(part: pa.Table) -> pa.Table:
+        def keep_chosen(part: pa.Table) -> pa.Table:
             part = part.filter(pc.greater_equal(part.column("bucket"), arrow_scalar(0, pa.int32())))
-            codes = _numbered(part, numbers)  # one snapshot: no place is new
+            codes = _number_places(part, numbers)  # one snapshot: no place is new
             last, level = (numpy_array(part.column(name)) for name in ("max_sequence_number", "level"))
             return part.filter(arrow_array(chosen[codes] & ((level > 0) | (last <= limits[codes]))))
 
         only = None if again else listing
-        parts = live_parts(store, self.snapshot, columns=ENTRY_SCHEMA.names, only=only, keep=wanted)
+        parts = live_parts(store, self.snapshot, columns=ENTRY_SCHEMA.names, only=only, keep=keep_chosen)
         return pa.concat_tables([part for name, part in parts if name in listing])
 
 
 @dataclass(frozen=True)
 class Cut:
-    """The end of the oldest files of a bucket: their last sequence number, and whether all others begin ``apart``, behind it.
+    """End of the oldest files of a bucket.
 
-    ``retracts``: whether they may hold retracts.
+    Attributes:
+        last: their largest sequence number.
+        apart: whether all other files begin after it.
+        retracts: whether they may hold retracts.
     """
 
     last: int
@@ -129,15 +159,15 @@ class Cut:
     retracts: bool
 
 
-def _joined(chunks: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """The chunks as one array; they are let go, so that one column at a time is held twice."""
-    joined = np.concatenate(chunks) if chunks else np.zeros(0, np.int64)
+def _join_chunks(chunks: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Join the chunks into one array and clear them, so that only one column at a time is held twice."""
+    column = np.concatenate(chunks) if chunks else np.zeros(0, np.int64)
     chunks.clear()
-    return joined
+    return column
 
 
-def _numbered(part: pa.Table, places: dict[Place, int]) -> Ints:
-    """For each entry the number of its place, which ``places`` gets where it is new: one step a bucket of a manifest, not a file."""
+def _number_places(part: pa.Table, places: dict[Place, int]) -> Ints:
+    """Return the number of each entry's place and add new places to ``places``: one step per bucket of a manifest."""
     if not part.num_rows:
         return np.zeros(0, np.int64)
     encoded = one_array(part.column("partition")).dictionary_encode()
@@ -147,5 +177,5 @@ def _numbered(part: pa.Table, places: dict[Place, int]) -> Ints:
     partitions: Sequence[bytes] = encoded.dictionary.to_pylist()
     listed = ((partitions[pair >> 32], pair & 0xFFFFFFFF) for pair in distinct.tolist())
     codes: Ints = np.array([places.setdefault(place, len(places)) for place in listed], np.int64)
-    found: Ints = codes[inverse]
-    return found
+    numbers: Ints = codes[inverse]
+    return numbers

@@ -1,8 +1,9 @@
-"""A pass of a recovery: its plan, its application, and pass after pass until level 0 is small again.
+"""A pass of a recovery: its plan, its application, and the loop of passes until level 0 is small again.
 
-Passes take the oldest files of a bucket first. Those are neighbours in age whatever their keys are, so that merging them first changes no
-answer where the order of merging does not matter; parts of a key range would not do, since files of level 0 mostly hold keys of the whole
-bucket. Where the order matters a bucket's runs are merged at once, as an ordinary compaction of such a table merges them.
+Passes take the oldest files of a bucket first. These are neighbours in age whatever their keys are, so merging them
+first changes no row where the order of merging does not matter. Parts of a key range would not work, since files of
+level 0 mostly hold keys of the whole bucket. Where the order matters, a bucket's runs are merged at once, as an
+ordinary compaction of this table merges them.
 """
 
 from __future__ import annotations
@@ -49,18 +50,22 @@ from lsm_core.tree import Levels, Trigger, oldest_first, pick_oldest
 FILES_OF_A_PASS: Final = 10_000
 """Level-0 files of a pass: about half a minute of work."""
 _BUCKETS_AT_ONCE: Final = 4
-"""So many buckets share a pass, so that every core has one."""
+"""Number of buckets that share a pass, so that every core has one."""
 _SECONDS_PER_FILE: Final = 0.0025
-"""Of a pass per level-0 file, where the ledger knows no pass of the table."""
-_LOOKED_AT: Final = 20
-"""Of the ledger's newest runs, for the seconds that passes took."""
+"""Seconds of a pass per level-0 file, if the ledger has no pass of the table."""
+_SEARCHED_RUNS: Final = 20
+"""Number of the ledger's newest runs that are searched for the seconds of passes."""
 _MOST_MISSES: Final = 3
 
 
 @dataclass(frozen=True)
 class RecoveryPass(CompactionReport):
-    """What a pass did, as a compaction's report. ``level0_before`` and ``level0_after``: level-0 files of the buckets that wait for a
-    pass; ``passes_left``: about so many more of this size it takes.
+    """Report of a pass: a compaction's report with the remaining backlog.
+
+    Attributes:
+        level0_before: level-0 files of the buckets that wait for a pass, before it.
+        level0_after: the same after it.
+        passes_left: about the number of further passes of this size.
     """
 
     level0_before: int = 0
@@ -69,19 +74,29 @@ class RecoveryPass(CompactionReport):
 
     @property
     def seconds_left(self) -> float:
-        """Seconds that the other passes take if they take as long per level-0 file as this one."""
-        taken = self.level0_before - self.level0_after
-        return self.seconds / taken * self.level0_after if taken else 0.0
+        """Seconds of the other passes, if they take as long per level-0 file as this one."""
+        merged = self.level0_before - self.level0_after
+        return self.seconds / merged * self.level0_after if merged else 0.0
 
     def lines(self, table: str) -> list[str]:
-        """As a compaction tells it, and what is left."""
-        left = f"level 0: {self.level0_before:,} -> {self.level0_after:,} files; {_left(self.passes_left, self.seconds_left)}"
+        """Return the lines of a compaction, and the remaining backlog."""
+        remaining = _remaining_text(self.passes_left, self.seconds_left)
+        left = f"level 0: {self.level0_before:,} -> {self.level0_after:,} files; {remaining}"
         return [*super().lines(table), *([left] if self.snapshot_id is not None else [])]
 
 
 @dataclass(frozen=True)
 class RecoveryReport:
-    """What a recovery did, pass by pass; the rest as `RecoveryPass` counts it, after the last of them (``passes_left`` 0: it is done)."""
+    """Report of a recovery.
+
+    Attributes:
+        passes: reports of the passes.
+        level0_before: waiting level-0 files before the first pass.
+        level0_after: waiting level-0 files after the last pass.
+        passes_left: about the number of further passes, 0 if it is done.
+        seconds_left: their forecast time.
+        declined: buckets left unchanged.
+    """
 
     passes: tuple[RecoveryPass, ...] = ()
     level0_before: int = 0
@@ -91,24 +106,25 @@ class RecoveryReport:
     declined: tuple[Declined, ...] = ()
 
     def lines(self) -> list[str]:
-        """The whole of it in a line for people."""
+        """Return the whole recovery in one line for people."""
         if not self.passes:
             return [declined.text for declined in self.declined] or ["nothing to recover"]
         seconds = sum(done.seconds for done in self.passes)
         made = f"{len(self.passes)} pass{'es' if len(self.passes) > 1 else ''} in {seconds:.1f} s"
-        return [
-            f"{made}: level 0 from {self.level0_before:,} to {self.level0_after:,} files; {_left(self.passes_left, self.seconds_left)}"
-        ]
+        remaining = _remaining_text(self.passes_left, self.seconds_left)
+        return [f"{made}: level 0 from {self.level0_before:,} to {self.level0_after:,} files; {remaining}"]
 
     def to_object(self) -> dict[str, Any]:
-        """The report as plain values (for JSON)."""
-        told = {one.name: getattr(self, one.name) for one in fields(self)}
-        told["passes"] = [done.to_object() for done in self.passes]
-        told["declined"] = [{one.name: getattr(item, one.name) for one in fields(item)} for item in self.declined]
-        return told
+        """Return the report as plain values for JSON."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values["passes"] = [done.to_object() for done in self.passes]
+        values["declined"] = [
+            {field.name: getattr(item, field.name) for field in fields(item)} for item in self.declined
+        ]
+        return values
 
 
-def _left(passes: int, seconds: float | None = None) -> str:
+def _remaining_text(passes: int, seconds: float | None = None) -> str:
     if not passes:
         return "no pass is left"
     about = f"about {passes:,} pass{'es' if passes > 1 else ''}"
@@ -124,26 +140,40 @@ def _left(passes: int, seconds: float | None = None) -> str:
     return f"{about} and {time} left"
 
 
-def what_is_left(plan: MaintenancePlan) -> str:
-    """How much a plan of a pass says that there is to do, for people."""
+def describe_remaining(plan: MaintenancePlan) -> str:
+    """Return the remaining work by the plan of a pass as text for people.
+
+    Args:
+        plan: the plan of a pass.
+    """
     files, passes = int(plan.arguments["level0_files"] or 0), int(plan.arguments["passes"] or 0)
-    taken = sum(_level0_of(item) for item in plan.items_of(CompactItem))
-    seconds = plan.estimate.seconds / max(taken, 1) * files
-    return f"{files:,} level-0 files wait: {_left(passes, seconds)}, this one included"
+    level0_files = sum(_level0_of(item) for item in plan.items_of(CompactItem))
+    seconds = plan.estimate.seconds / max(level0_files, 1) * files
+    return f"{files:,} level-0 files wait: {_remaining_text(passes, seconds)}, this one included"
 
 
 def recover(
     store: TableStore,
     passes: int | None = None,
     files: int | None = None,
-    told: Callable[[RecoveryPass], None] | None = None,
+    on_pass: Callable[[RecoveryPass], None] | None = None,
     partitions: Sequence[Mapping[str, Any]] | None = None,
 ) -> RecoveryReport:
-    """Make up to ``passes`` passes (None: all that are left), each planned anew, verified and committed; ``told`` hears of each.
+    """Make passes, each planned again, verified and committed.
 
-    Whoever stops it loses the pass under way and nothing else; asked again it goes on. ``files``: level-0 files of a pass; ``partitions``: as
-    :func:`plan_recovery` takes them. It ends early
-    when other compactions took the files of several passes. Raises InvalidOption, UnsupportedFeature, and what compactions raise.
+    If it is stopped, only the running pass is lost; another call continues. It ends early when other compactions took
+    the files of several passes.
+
+    Args:
+        store: the table.
+        passes: largest number of passes, None for all that are needed.
+        files: level-0 files of a pass, None for the default.
+        on_pass: callback that gets the report of each pass.
+        partitions: see :func:`plan_recovery`.
+
+    Raises:
+        InvalidOption: an argument is invalid.
+        UnsupportedFeature: the table cannot be compacted here. Errors of compactions pass through.
     """
     most = None if passes is None else whole_number(passes, "passes", store.name)
     if most is not None and most < 1:
@@ -161,8 +191,8 @@ def recover(
         missed = 0 if report.changed else missed + 1
         if report.changed:
             done.append(report)
-            if told is not None:
-                told(report)
+            if on_pass is not None:
+                on_pass(report)
     last = done[-1] if done else report
     before = done[0].level0_before if done else last.level0_before
     left = round(last.seconds_left, 1)
@@ -175,11 +205,22 @@ def plan_recovery(
     now_ms: int | None = None,
     partitions: Sequence[Mapping[str, Any]] | None = None,
 ) -> MaintenancePlan:
-    """Plan a pass over the buckets with the largest level 0, ``files`` level-0 files together (default `FILES_OF_A_PASS`).
+    """Plan a pass over the buckets with the largest level 0. Metadata is read one manifest at a time.
 
-    Of a bucket with more than its share the oldest are taken, and the runs below that are not larger; what is left when all fit is compacted
-    by the table's own rules. Buckets with fewer sorted runs than `num-sorted-run.compaction-trigger` wait for nothing. ``now_ms``: epoch ms;
-    ``partitions``: typed values, columns may be left out (None: all). Reads metadata only, a manifest at a time. Raises InvalidOption, UnsupportedFeature, CorruptFile.
+    Of a bucket with more than its share, the oldest files are taken, and the runs below that are not larger; once all
+    fit, the table's own rules compact the bucket. Buckets with fewer sorted runs than
+    `num-sorted-run.compaction-trigger` need no pass.
+
+    Args:
+        store: the table.
+        files: level-0 files of all buckets together, None for `FILES_OF_A_PASS`.
+        now_ms: time of planning (epoch ms), None for the table's clock.
+        partitions: partitions to recover (typed values, columns may be missing), None for all.
+
+    Raises:
+        InvalidOption: ``files`` is too small.
+        UnsupportedFeature: the table cannot be compacted here.
+        CorruptFile: metadata cannot be read.
     """
     most = FILES_OF_A_PASS if files is None else whole_number(files, "files", store.name)
     if most < store.options.compaction_trigger:
@@ -218,7 +259,7 @@ def plan_recovery(
         if items:
             break
     left = int(counts[waiting].sum() - counts[settled].sum())
-    taken = sum(_level0_of(item) for item in items)
+    level0_files = sum(_level0_of(item) for item in items)
     size = sum(item.bytes_in for item in items)
     estimate = PlanEstimate(
         bytes_in=size,
@@ -226,17 +267,17 @@ def plan_recovery(
         rows_in=sum(item.rows_in for item in items),
         files_in=sum(len(item.inputs) for item in items),
         tasks=len(items),
-        seconds=round(_seconds_per_file(store) * taken, 2),
+        seconds=round(_seconds_per_file(store) * level0_files, 2),
     )
     arguments = {"files": most, "level0_files": left, "passes": -(-left // most)}
     return replace(plan, arguments=arguments, items=tuple(items), declined=tuple(declined), estimate=estimate)
 
 
 def _seconds_per_file(store: TableStore) -> float:
-    """Of a pass per level-0 file: what the newest pass took that the ledger knows."""
+    """Return the seconds per level-0 file of the newest pass in the ledger."""
     runs: list[LedgerEntry] = []
-    with suppress(CorruptFile):  # it only foretells
-        runs = read_ledger(store, _LOOKED_AT)
+    with suppress(CorruptFile):  # only a forecast
+        runs = read_ledger(store, _SEARCHED_RUNS)
     for entry in reversed(runs):
         if entry.action == "recover" and entry.outcome == "done":
             seconds, before, after = (
@@ -252,7 +293,7 @@ def _level0_of(item: CompactItem) -> int:
 
 
 class _Choice:
-    """What a pass does with each of its buckets."""
+    """Choice of the work of a pass in each of its buckets."""
 
     def __init__(
         self, store: TableStore, snapshot: Snapshot, backlog: Backlog, most: int, now_ms: int, waiting: int
@@ -264,7 +305,7 @@ class _Choice:
         self._whole: dict[int, str] = {}
 
     def groups(self, places: Sequence[int]) -> Iterator[list[int]]:
-        """Buckets that share a pass: the next ones while their files fit, each with at most its share, or all where it cannot be cut."""
+        """Yield buckets that share a pass while their files fit, each with at most its share if it can be cut."""
         together: list[int] = []
         room = self._most
         for place in places:
@@ -284,7 +325,7 @@ class _Choice:
         yield together
 
     def outcomes(self, places: Sequence[int]) -> Iterator[tuple[int, CompactItem | Declined]]:
-        """The item of each bucket, or why its rules pick nothing."""
+        """Yield the item of each bucket, or the reason why its rules pick nothing."""
         cuts, whole = self._cuts, self._whole
         bounds = {place: cuts[place].last if place in cuts else None for place in places}
         numbers = {self._backlog.places[place]: place for place in places}
@@ -310,7 +351,7 @@ class _Choice:
             yield number, outcome
 
     def _why_at_once(self, number: int, cut: Cut) -> str:
-        """Why merging only the oldest files of a bucket could change an answer; "" where it cannot, or Paimon would."""
+        """Return why merging only the oldest files of a bucket could change a row; "" if not, or if Paimon does it."""
         store = self._store
         if store.options.order_sensitive == "as-paimon":
             return ""
@@ -320,29 +361,30 @@ class _Choice:
         if not verdict.ok:
             return verdict.reasons[0]
         if store.options.deletion_vectors_enabled and cut.retracts and not self._ends_history(cut):
-            return "deletes leave level 0 with their file (deletion vectors), and a newer file may hold rows of before them"
+            return "deletes leave level 0 with their file (deletion vectors), and a newer file may hold older rows"
         return ""
 
     def _ends_history(self, cut: Cut) -> bool:
-        """Whether all rows of a bucket's newer files come after those of its oldest ones."""
+        """Return whether all rows of a bucket's newer files are newer than those of its oldest ones."""
         return cut.apart and not self._store.options.sequence_field
 
     def _oldest(self, number: int, place: Place, entries: pa.Table, cut: Cut, marked: Collection[str]) -> CompactItem:
-        """The oldest level-0 files of a bucket and what joins them."""
+        """Return the item for the oldest level-0 files of a bucket and the files that join them."""
         store, files = self._store, tree_files(self._store, entries)
         level0 = oldest_first(file for file in files if file.level == 0)[: self._share]
         levels = Levels((*level0, *(file for file in files if file.level > 0)), levels_of(store, files).num_levels)
         unit = pick_oldest(levels, store.options.size_ratio)
         task = task_of(store, levels, unit, NOTHING_EXPIRED, marked)
-        # A delete may go only where no file that is left can hold a row of before it.
+        # A delete may be dropped only if no remaining file can hold an older row.
         drop = store.options.deletion_vectors_enabled or (
             store.options.merge_engine == "deduplicate" and self._ends_history(cut)
         )
         drop = drop and task.drop_delete
         deletes = [file.delete_row_count for file in task.rewritten_files] if drop else []
         below = sorted({file.level for file in unit.files} - {0})
-        joined = f" and {_levels_text(below)}" if below else ""
+        levels_text = f" and {_levels_text(below)}" if below else ""
         count, runs = int(self._counts[number]), int(self._runs[number])
+        remaining = _remaining_text(-(-(count - len(level0)) // self._share))
         facts = {
             "level0_files": count,
             "sorted_runs": runs,
@@ -357,7 +399,8 @@ class _Choice:
             inputs=tuple(as_planned(file) for file in unit.files),
             output_level=unit.output_level,
             trigger=str(Trigger.RECOVERY),
-            reason=f"{count:,} level-0 files: the oldest {len(level0):,}{joined} to level {unit.output_level}; {_left(-(-(count - len(level0)) // self._share))}",
+            reason=f"{count:,} level-0 files: the oldest {len(level0):,}{levels_text} "
+            f"to level {unit.output_level}; {remaining}",
             facts=facts_of(facts),
             upgrades=tuple(file.name for file in task.upgrades),
             drop_delete=drop,
@@ -375,25 +418,43 @@ def _levels_text(levels: Sequence[int]) -> str:
 
 
 def apply_recovery(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> Outcome:
-    """Merge, verify and commit what ``plan`` names, bucket by bucket as compactions do; its report is a RecoveryPass. Raises as they do."""
+    """Merge, verify and commit the planned files, bucket by bucket, as compactions do; errors are those of compactions.
+
+    Args:
+        store: the table.
+        plan: the plan.
+        runner: executor of compaction tasks, None for this process.
+
+    Returns:
+        Outcome with a RecoveryPass.
+    """
     outcome = apply_compaction(store, plan, runner, _entries_of_pass)
     report = cast("CompactionReport", outcome.report)
     stale = {(item.partition_text, item.bucket) for item in report.stale}
     before, most = int(plan.arguments["level0_files"] or 0), int(plan.arguments["files"] or FILES_OF_A_PASS)
     items = plan.items_of(CompactItem) if report.changed else ()
     after = before - sum(_level0_of(item) for item in items if (item.partition_text, item.bucket) not in stale)
-    told = {one.name: getattr(report, one.name) for one in fields(report)}
-    done = RecoveryPass(**told, level0_before=before, level0_after=after, passes_left=-(-after // most))
+    values = {field.name: getattr(report, field.name) for field in fields(report)}
+    done = RecoveryPass(**values, level0_before=before, level0_after=after, passes_left=-(-after // most))
     return replace(outcome, report=done)
 
 
 def recovery_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Whether a bucket of ``plan`` is as planned. Raises WriterStale, CorruptFile."""
+    """Return whether a bucket of the plan is as planned.
+
+    Args:
+        store: the table.
+        plan: the plan.
+
+    Raises:
+        WriterStale: the schema changed.
+        CorruptFile: metadata cannot be read.
+    """
     return bool(tasks_of_plan(store, plan, entries_of=_entries_of_pass)[0])
 
 
 def _entries_of_pass(store: TableStore, snapshot: Snapshot, items: Sequence[CompactItem]) -> pa.Table:
-    """The inputs and the higher levels of their buckets: of a large level 0 the rest is not read."""
+    """Return the inputs and the higher levels of their buckets, without the other files of a large level 0."""
     inputs = frozenset((file.name, file.level) for item in items for file in item.inputs)
     search = Search(
         partitions=sorted({item.partition for item in items}),
@@ -410,8 +471,8 @@ __all__ = [
     "RecoveryPass",
     "RecoveryReport",
     "apply_recovery",
+    "describe_remaining",
     "plan_recovery",
     "recover",
     "recovery_fits",
-    "what_is_left",
 ]

@@ -1,4 +1,4 @@
-"""Data files that the table names and that are gone: listed by the plan, taken out of the table by a commit."""
+"""Missing data files that the table references: listed by the plan, removed from the table by a commit."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from lsm_core.maintenance.actions import NOW, PARTITIONS, BuiltInAction
 
 
 class RemoveUnexistingFiles(BuiltInAction):
-    """The action "remove_unexisting_files"."""
+    """Action "remove_unexisting_files"."""
 
     name = "remove_unexisting_files"
     verb = "remove-unexisting-files"
-    help = "List the data files that the table names and that are gone (--dry-run), or take them out of the table by a commit."
+    help = (
+        "List the data files that the table references and that are missing (--dry-run), "
+        "or remove them from the table by a commit."
+    )
     commits = True
     arguments = (
         PARTITIONS,
@@ -25,11 +28,14 @@ class RemoveUnexistingFiles(BuiltInAction):
     report = "actions.remove_unexisting_files.missing_files.MissingFilesReport"
 
     def remarks(self, plan: MaintenancePlan) -> list[str]:
-        """What taking them out means."""
+        """Return a line on the consequences."""
         if not plan.items:
             return []
         return [
-            "their rows are lost; of a key that they hold an older version may show again (without them nothing can be read)"
+            (
+                "their rows are lost; an older version of a key in them may become visible "
+                "(without this the table cannot be read)"
+            )
         ]
 
 

@@ -1,4 +1,4 @@
-"""Finds the live data files that are not on disk, and the commit that takes them out (Java `RemoveUnexistingFilesAction`)."""
+"""Search for missing live data files, and the commit that removes them (Java `RemoveUnexistingFilesAction`)."""
 
 from __future__ import annotations
 
@@ -35,14 +35,24 @@ from lsm_core.options import whole_number
 
 _MOST_PERCENT: Final = 20
 _FEW: Final = 5
-"""So many files may be gone whatever share of the table they are, unless they are all: then its storage may not be there."""
+"""Number of files that may be missing whatever their share, unless all are: then the storage may be unavailable."""
 _FOLDERS_REMEMBERED: Final = 1_000
 _COLUMNS: Final = ["partition", "bucket", "file_name", "level", "file_size", "row_count", "external_path"]
 
 
 @dataclass(frozen=True)
 class MissingFileItem(PlanItem):
-    """One data file that is gone. ``partition``: serialised BinaryRow; ``size`` in bytes and ``rows`` as its manifest entry tells them."""
+    """Missing data file, as described by its manifest entry.
+
+    Attributes:
+        partition: serialised BinaryRow.
+        partition_text: Paimon's path of the partition.
+        bucket: number of the bucket.
+        name: name of the file.
+        level: its level.
+        rows: its rows.
+        size: bytes.
+    """
 
     item_kind: ClassVar[str] = "missing-file"
     title: ClassVar[str] = "gone, would be taken out"
@@ -57,13 +67,22 @@ class MissingFileItem(PlanItem):
     size: int
 
     def cells(self) -> tuple[Any, ...]:
-        """Where it was and what is lost."""
+        """Return the place and content of the file."""
         return (bucket_name(self.partition_text, self.bucket), self.name, self.level, self.rows, self.size)
 
 
 @dataclass(frozen=True)
 class MissingFilesReport(Report):
-    """How many files were taken out of the table, and the unmerged rows that are lost with them; ``snapshot_id`` None = none."""
+    """Report of removing missing files.
+
+    Attributes:
+        snapshot_id: the commit, None if none was removed.
+        base_snapshot: newest snapshot at planning.
+        plan_hash: hash of the plan.
+        files: number of removed files.
+        rows: lost rows, unmerged.
+        declined: files left unchanged.
+    """
 
     snapshot_id: int | None
     base_snapshot: int | None
@@ -73,11 +92,14 @@ class MissingFilesReport(Report):
     declined: tuple[Declined, ...] = ()
 
     def lines(self, table: str) -> list[str]:
-        """One line."""
+        """Return one line for people."""
         if self.snapshot_id is None:
             return ["no file was taken out of the table"]
         return [
-            f"snapshot {self.snapshot_id}: {self.files} files that are gone were taken out of {table}, {self.rows:,} rows are lost with them"
+            (
+                f"snapshot {self.snapshot_id}: {self.files} files that are gone were taken out of {table}, "
+                f"{self.rows:,} rows are lost with them"
+            )
         ]
 
 
@@ -87,11 +109,22 @@ def plan_missing_files(
     max_share: int | None = None,
     now_ms: int | None = None,
 ) -> MaintenancePlan:
-    """List the live data files that are not on disk (of ``partitions``: typed values, columns may be left out; None = all).
+    """List the live data files that are not on disk.
 
-    Reads metadata and lists the folders of buckets; memory is that of a manifest, of its deletions and of what is found. Files with deletion
-    vectors are declined. Raises PlanRefused when more than ``max_share`` percent of the files are gone (20; a disk that is not there?);
-    UnsupportedFeature, CorruptFile, ColumnNotFound, InvalidData.
+    Metadata is read and bucket folders are listed; memory is that of a manifest, its deletions and the missing files.
+    Files with deletion vectors are declined.
+
+    Args:
+        store: the table.
+        partitions: partitions to search (typed values, columns may be missing), None for all.
+        max_share: largest percentage of missing files, None for 20.
+        now_ms: time of planning (epoch ms), None for the table's clock.
+
+    Raises:
+        PlanRefused: more files are missing; the storage may be unavailable.
+        UnsupportedFeature: the table cannot be written.
+        CorruptFile: metadata cannot be read.
+        ColumnNotFound, InvalidData: a partition does not fit the table.
     """
     require_writable(store)
     percent = whole_number(_MOST_PERCENT if max_share is None else max_share, "max_share", store.name, least=1)
@@ -105,10 +138,10 @@ def plan_missing_files(
     matches = None if partitions is None else partition_matcher(store, partitions)
     indexes = manifests.index_entries(store, snapshot)
     marked = {
-        (entry.partition, entry.bucket, one.data_file)
+        (entry.partition, entry.bucket, vector.data_file)
         for entry in indexes
         if entry.index_type == VECTORS_INDEX
-        for one in entry.deletion_vectors or ()
+        for vector in entry.deletion_vectors or ()
     }
     items: list[MissingFileItem] = []
     declined: list[Declined] = []
@@ -145,7 +178,10 @@ def plan_missing_files(
             declined.append(Declined(path, "index", why, {"rows": entry.row_count}))
     everything = len(items) == seen > 0 and percent < 100
     if everything or len(items) > max(_FEW, seen * percent / 100):
-        detail = f"{len(items)} of {seen} files are gone; is their storage there? max_share (--max-share) allows more"
+        detail = (
+            f"{len(items)} of {seen} files are gone; check that their storage is available, "
+            "or allow more with max_share (--max-share)"
+        )
         raise PlanRefused(RefusalRule.SHARE_LIMIT, len(items) / seen, store.name, detail)
     items.sort(key=lambda item: (item.partition_text, item.bucket, item.name))
     estimate = PlanEstimate(rows_in=sum(item.rows for item in items), files_in=len(items), tasks=1 if items else 0)
@@ -155,7 +191,13 @@ def plan_missing_files(
 def missing_entries(
     store: TableStore, entries: pa.Table, listed: dict[tuple[bytes, int], frozenset[str]]
 ) -> Iterator[dict[str, Any]]:
-    """The entries whose files are not there. ``listed``: what the last folders hold."""
+    """Yield the entries whose files do not exist.
+
+    Args:
+        store: the table.
+        entries: manifest entries.
+        listed: cache of file names by bucket; it is modified.
+    """
     rows = entries.select(_COLUMNS).to_pylist()  # one object a file of one manifest
     rows.sort(key=itemgetter("partition", "bucket"))
     for place, files in groupby(rows, key=itemgetter("partition", "bucket")):
@@ -163,11 +205,11 @@ def missing_entries(
             if len(listed) > _FOLDERS_REMEMBERED:
                 listed.clear()
             folders = store.bucket_dirs(*place)
-            listed[place] = frozenset(one.name for folder in folders for one in store.file_io.list_dir(folder))
+            listed[place] = frozenset(status.name for folder in folders for status in store.file_io.list_dir(folder))
         for row in files:
             if row["file_name"] in listed[place]:
                 continue
-            # A listing may be behind: the file itself is asked for, wherever it lies.
+            # A listing may be outdated: check the file itself, in any place.
             if not store.file_io.exists(_path(store, row)):
                 yield row
 
@@ -177,11 +219,22 @@ def _path(store: TableStore, row: Mapping[str, Any]) -> str:
 
 
 def apply_missing_files(store: TableStore, plan: MaintenancePlan) -> Outcome:
-    """Take the planned files that are still gone out of the table, in one OVERWRITE commit. Its report is a MissingFilesReport.
+    """Remove the planned files that are still missing from the table, in one OVERWRITE commit.
 
-    Files that came back stay. Raises CommitConflict, CommitUnknown, CorruptFile.
+    Files that came back are kept.
+
+    Args:
+        store: the table.
+        plan: the plan.
+
+    Returns:
+        Outcome with a MissingFilesReport.
+
+    Raises:
+        CommitConflict, CommitUnknown: the commit failed.
+        CorruptFile: metadata cannot be read.
     """
-    chosen = _still_gone(store, plan)
+    chosen = _still_missing(store, plan)
     number = None
     if chosen.num_rows:
         number = Committer(store).remove_files(chosen, properties={PLAN_PROPERTY: plan.hash}).snapshot_id
@@ -202,12 +255,17 @@ def apply_missing_files(store: TableStore, plan: MaintenancePlan) -> Outcome:
 
 
 def missing_files_fit(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Whether a file of ``plan`` is still named and gone."""
-    return bool(_still_gone(store, plan).num_rows)
+    """Return whether a file of the plan is still referenced and missing.
+
+    Args:
+        store: the table.
+        plan: the plan.
+    """
+    return bool(_still_missing(store, plan).num_rows)
 
 
-def _still_gone(store: TableStore, plan: MaintenancePlan) -> pa.Table:
-    """Live entries of the planned files that are still not there."""
+def _still_missing(store: TableStore, plan: MaintenancePlan) -> pa.Table:
+    """Return live entries of the planned files that are still missing."""
     snapshot = snapshots.latest(store)
     items = plan.items_of(MissingFileItem)
     if snapshot is None or not items:

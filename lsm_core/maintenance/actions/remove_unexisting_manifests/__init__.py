@@ -1,4 +1,4 @@
-"""Manifests that the newest snapshot names and that are gone: the table goes on with those that are there."""
+"""Missing manifests that the newest snapshot references: a commit continues the table without them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from lsm_core.maintenance.actions import NOW, BuiltInAction
 
 
 class RemoveUnexistingManifests(BuiltInAction):
-    """The action "remove_unexisting_manifests"."""
+    """Action "remove_unexisting_manifests"."""
 
     name = "remove_unexisting_manifests"
     verb = "remove-unexisting-manifests"
-    help = "List the manifests that the table names and that are gone (--dry-run), or go on without them by a commit."
+    help = "List the manifests that the table references and that are missing (--dry-run), or drop them by a commit."
     commits = True
     arguments = (
         Argument(
@@ -26,12 +26,18 @@ class RemoveUnexistingManifests(BuiltInAction):
     report = "actions.remove_unexisting_manifests.missing_manifests.MissingManifestsReport"
 
     def remarks(self, plan: MaintenancePlan) -> list[str]:
-        """What going on without them means."""
+        """Return lines on the consequences."""
         if not plan.items:
             return []
         return [
-            "files that they alone add are lost to the table (they stay on disk); files that they alone delete come back",
-            "a tag or snapshot from before they were written has all its rows: a rollback loses less where few commits came since",
+            (
+                "files that they alone add are lost to the table (they stay on disk); "
+                "files that they alone delete come back"
+            ),
+            (
+                "a tag or snapshot from before they were written has all its rows: "
+                "a rollback loses less where few commits came since"
+            ),
         ]
 
 

@@ -1,4 +1,4 @@
-"""Finds manifests that are not on disk, and the commit that goes on without them (Java `RemoveUnexistingManifestsAction`)."""
+"""Search for missing manifests, and the commit that continues without them (Java `RemoveUnexistingManifestsAction`)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,14 @@ _FEW: Final = 2
 
 @dataclass(frozen=True)
 class MissingManifestItem(PlanItem):
-    """One manifest that is gone. ``added`` and ``deleted`` count the entries that its list says it held; ``size`` in bytes."""
+    """Missing manifest.
+
+    Attributes:
+        name: name of the file.
+        size: bytes.
+        added: number of ADD entries, by its list.
+        deleted: number of DELETE entries, by its list.
+    """
 
     item_kind: ClassVar[str] = "missing-manifest"
     title: ClassVar[str] = "gone, would be left out"
@@ -36,13 +43,22 @@ class MissingManifestItem(PlanItem):
     deleted: int
 
     def cells(self) -> tuple[Any, ...]:
-        """The manifest and what it held."""
+        """Return the manifest and its counts."""
         return (self.name, self.size, self.added, self.deleted)
 
 
 @dataclass(frozen=True)
 class MissingManifestsReport(Report):
-    """How many manifests were left out, and the unmerged rows that the table lost (below 0: files came back); ``snapshot_id`` None = none."""
+    """Report of dropping missing manifests.
+
+    Attributes:
+        snapshot_id: the commit, None if none was dropped.
+        base_snapshot: newest snapshot at planning.
+        plan_hash: hash of the plan.
+        manifests: number of dropped manifests.
+        rows_lost: unmerged rows that the table lost (negative: files came back).
+        declined: subjects left unchanged.
+    """
 
     snapshot_id: int | None
     base_snapshot: int | None
@@ -52,7 +68,7 @@ class MissingManifestsReport(Report):
     declined: tuple[Declined, ...] = ()
 
     def lines(self, table: str) -> list[str]:
-        """One line."""
+        """Return one line for people."""
         if self.snapshot_id is None:
             return ["no manifest was left out"]
         rows = f"{self.rows_lost:,} rows are lost" if self.rows_lost >= 0 else f"{-self.rows_lost:,} rows came back"
@@ -64,10 +80,16 @@ class MissingManifestsReport(Report):
 def plan_missing_manifests(
     store: TableStore, max_share: int | None = None, now_ms: int | None = None
 ) -> MaintenancePlan:
-    """List the manifests of the newest snapshot that are not on disk. ``now_ms``: epoch ms.
+    """List the manifests of the newest snapshot that are not on disk.
 
-    Raises PlanRefused when more than ``max_share`` percent are gone (20); CorruptFile when a manifest list is gone itself: the table has to be
-    rolled back then.
+    Args:
+        store: the table.
+        max_share: largest percentage of missing manifests, None for 20.
+        now_ms: time of planning (epoch ms), None for the table's clock.
+
+    Raises:
+        PlanRefused: more manifests are missing.
+        CorruptFile: a manifest list is missing: the table must be rolled back.
     """
     percent = whole_number(_MOST_PERCENT if max_share is None else max_share, "max_share", store.name, least=1)
     snapshot = snapshots.latest(store)
@@ -78,41 +100,53 @@ def plan_missing_manifests(
     if snapshot is None:
         return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))
     metas = manifests.data_manifests(store, snapshot)
-    gone = _gone(store, metas)
-    if len(gone) > max(_FEW, len(metas) * percent / 100):
-        detail = f"{len(gone)} of {len(metas)} manifests are gone; is their storage there? max_share (--max-share) allows more"
-        raise PlanRefused(RefusalRule.SHARE_LIMIT, len(gone) / len(metas), store.name, detail)
+    missing = _missing(store, metas)
+    if len(missing) > max(_FEW, len(metas) * percent / 100):
+        detail = (
+            f"{len(missing)} of {len(metas)} manifests are gone; check that their storage is available, "
+            "or allow more with max_share (--max-share)"
+        )
+        raise PlanRefused(RefusalRule.SHARE_LIMIT, len(missing) / len(metas), store.name, detail)
     items = [
         MissingManifestItem(meta.file_name, meta.file_size, meta.num_added_files, meta.num_deleted_files)
-        for meta in gone
+        for meta in missing
     ]
     return replace(plan, items=tuple(items))
 
 
-def _gone(store: TableStore, metas: Sequence[ManifestFileMeta]) -> list[ManifestFileMeta]:
+def _missing(store: TableStore, metas: Sequence[ManifestFileMeta]) -> list[ManifestFileMeta]:
     return [meta for meta in metas if not store.file_io.exists(store.manifest_path(meta.file_name))]
 
 
 def apply_missing_manifests(store: TableStore, plan: MaintenancePlan) -> Outcome:
-    """Publish a snapshot without the planned manifests that are still gone. Its report is a MissingManifestsReport.
+    """Publish a snapshot without the planned manifests that are still missing.
 
-    Raises CommitConflict, CommitUnknown, CorruptFile.
+    Args:
+        store: the table.
+        plan: the plan.
+
+    Returns:
+        Outcome with a MissingManifestsReport.
+
+    Raises:
+        CommitConflict, CommitUnknown: the commit failed.
+        CorruptFile: metadata cannot be read.
     """
     snapshot = snapshots.latest(store)
     planned = {item.name for item in plan.items_of(MissingManifestItem)}
     metas = [] if snapshot is None else manifests.data_manifests(store, snapshot)
-    gone = {meta.file_name for meta in _gone(store, [meta for meta in metas if meta.file_name in planned])}
-    if snapshot is None or not gone:
+    missing = {meta.file_name for meta in _missing(store, [meta for meta in metas if meta.file_name in planned])}
+    if snapshot is None or not missing:
         return Outcome(MissingManifestsReport(None, plan.base_snapshot, plan.hash, declined=plan.declined))
-    lost = _rows_lost(store, snapshot, [meta for meta in metas if meta.file_name not in gone])
+    lost = _rows_lost(store, snapshot, [meta for meta in metas if meta.file_name not in missing])
     properties = {PLAN_PROPERTY: plan.hash}
-    number = Committer(store).leave_out_manifests(gone, lost, properties=properties).snapshot_id
-    report = MissingManifestsReport(number, plan.base_snapshot, plan.hash, len(gone), lost, plan.declined)
-    return Outcome(report, [{"event": "left out", "manifest": name} for name in sorted(gone)])
+    number = Committer(store).leave_out_manifests(missing, lost, properties=properties).snapshot_id
+    report = MissingManifestsReport(number, plan.base_snapshot, plan.hash, len(missing), lost, plan.declined)
+    return Outcome(report, [{"event": "left out", "manifest": name} for name in sorted(missing)])
 
 
 def _rows_lost(store: TableStore, snapshot: Snapshot, staying: Sequence[ManifestFileMeta]) -> int:
-    """Rows that ``snapshot`` counts and the manifests that stay do not; read one at a time."""
+    """Return the rows that ``snapshot`` counts and the remaining manifests do not; one manifest is read at a time."""
     rows = 0
     for entries in manifests.iter_entries(store, staying):
         sign = pc.cast(pc.if_else(pc.equal(entries.column("kind"), 0), 1, -1), pa.int64())
@@ -121,11 +155,16 @@ def _rows_lost(store: TableStore, snapshot: Snapshot, staying: Sequence[Manifest
 
 
 def missing_manifests_fit(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Whether the newest snapshot still names a manifest of ``plan`` that is gone."""
+    """Return whether the newest snapshot still references a missing manifest of the plan.
+
+    Args:
+        store: the table.
+        plan: the plan.
+    """
     snapshot = snapshots.latest(store)
     planned = {item.name for item in plan.items_of(MissingManifestItem)}
     metas = [] if snapshot is None else manifests.data_manifests(store, snapshot)
-    return bool(_gone(store, [meta for meta in metas if meta.file_name in planned]))
+    return bool(_missing(store, [meta for meta in metas if meta.file_name in planned]))
 
 
 __all__ = [

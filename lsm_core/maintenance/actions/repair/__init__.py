@@ -1,4 +1,4 @@
-"""Repair of a table's history: hints that are wrong or missing, damaged snapshots, and gaps in the ids of snapshots, which are bridged."""
+"""Repair of a table's history: wrong or missing hints, damaged snapshots, and gaps in the ids of snapshots."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from lsm_core.maintenance.actions import NOW, BuiltInAction
 
 
 class Repair(BuiltInAction):
-    """The action "repair"."""
+    """Action "repair"."""
 
     name = "repair"
     verb = "repair"
     help = (
-        "Set the hints LATEST and EARLIEST right, set damaged snapshots aside, and bridge gaps in the ids of snapshots, "
-        "which end expiry elsewhere."
+        "Correct the hints LATEST and EARLIEST, set damaged snapshots aside, and bridge gaps in the ids of snapshots, "
+        "which stop expiry elsewhere."
     )
     arguments = (NOW,)
     items = (

@@ -1,14 +1,15 @@
-"""What is wrong with a table's line of snapshots, and what sets it right without losing a row or a file.
+"""Repair of a table's line of snapshots without losing a row or a file.
 
-**Hints.** LATEST and EARLIEST are shortcuts; Java trusts LATEST whenever the next snapshot is not there, so a wrong one makes it read an
-old snapshot, or none, and write an id again.
+**Hints.** LATEST and EARLIEST are shortcuts; Java trusts LATEST whenever the next snapshot does not exist, so a wrong
+one makes it read an old snapshot, or none, and write an id again.
 
-**Gaps.** Where the end of an expiry (the oldest id plus `snapshot.expire.limit`, say) falls into a gap, Java expires nothing, says nothing, and
-does the same the next time: snapshots and their files stay for ever. The
-missing snapshots are put back: from a tag of that id where there is one, else as a bridge, a snapshot that says what the one after the
-gap was built on, with all that changed since the one before the gap as its own change.
+**Gaps.** Where the end of an expiry (the oldest id plus `snapshot.expire.limit`, for example) is in a gap, Java expires
+nothing, silently, and does the same the next time: snapshots and their files stay for ever. The missing snapshots are
+put back: from a tag of that id if there is one, else as a bridge. A bridge is a snapshot with the content that the one
+after the gap was built on, and with all changes since the one before the gap.
 
-**Damaged snapshots.** One that cannot be read ends expiry in every engine. It is set aside, which leaves a gap to be bridged.
+**Damaged snapshots.** A snapshot that cannot be read ends expiry in every engine. It is set aside, which leaves a gap
+to bridge.
 """
 
 from __future__ import annotations
@@ -36,12 +37,20 @@ _USER: Final = "dredge-repair"
 _DAMAGED: Final = "dredge/damaged"
 """Folder of a table, or of its branch, to which damaged snapshots are moved; nothing reads them."""
 BRIDGE_PROPERTY: Final = "dredge.bridge"
-"""Property of a snapshot that a repair made: the ids, "4..5", of the gap that it is part of."""
+"""Property of a snapshot that a repair made: the ids of its gap, "4..5"."""
 
 
 @dataclass(frozen=True)
 class HintItem(PlanItem):
-    """One hint file that is set right: ``folder`` is snapshot or changelog, ``found`` its text ("" = it is missing), ``wanted`` the id (None: it goes)."""
+    """Hint file to correct.
+
+    Attributes:
+        folder: snapshot or changelog.
+        name: name of the hint.
+        found: its text, "" if it is missing.
+        wanted: correct id, None to delete the hint.
+        reason: reason of the correction.
+    """
 
     item_kind: ClassVar[str] = "hint"
     title: ClassVar[str] = "would set right"
@@ -54,7 +63,7 @@ class HintItem(PlanItem):
     reason: str
 
     def cells(self) -> tuple[Any, ...]:
-        """The hint, before and after."""
+        """Return the hint, before and after."""
         return (
             f"{self.folder}/{self.name}",
             self.found or "-",
@@ -65,9 +74,13 @@ class HintItem(PlanItem):
 
 @dataclass(frozen=True)
 class BridgeItem(PlanItem):
-    """One missing snapshot that is put back. ``source``: "tag NAME" (as it was), or "bridge": what the snapshot after the gap was built on.
+    """Missing snapshot to put back.
 
-    ``before`` and ``after`` are the snapshots around the gap.
+    Attributes:
+        snapshot_id: its id.
+        before: snapshot before the gap.
+        after: snapshot after the gap.
+        source: "tag NAME" (unchanged), or "bridge": the content that the snapshot after the gap was built on.
     """
 
     item_kind: ClassVar[str] = "bridge"
@@ -80,18 +93,18 @@ class BridgeItem(PlanItem):
     source: str
 
     def cells(self) -> tuple[Any, ...]:
-        """The id and where it comes from."""
-        told = f"a bridge: what snapshot {self.after} was built on" if self.source == "bridge" else self.source
-        return (self.snapshot_id, f"between {self.before} and {self.after}", told)
+        """Return the id and its source."""
+        origin = f"a bridge: what snapshot {self.after} was built on" if self.source == "bridge" else self.source
+        return (self.snapshot_id, f"between {self.before} and {self.after}", origin)
 
 
 @dataclass(frozen=True)
 class SetAsideItem(PlanItem):
-    """One damaged snapshot file that is moved to the folder `dredge/damaged` of the table.
+    """Damaged snapshot file to move to the folder `dredge/damaged` of the table.
 
     Attributes:
         snapshot_id: its id.
-        reason: why it cannot be read.
+        reason: error of reading it.
     """
 
     item_kind: ClassVar[str] = "set_aside"
@@ -102,13 +115,22 @@ class SetAsideItem(PlanItem):
     reason: str
 
     def cells(self) -> tuple[Any, ...]:
-        """The id and the reason."""
+        """Return the id and the reason."""
         return (self.snapshot_id, self.reason)
 
 
 @dataclass(frozen=True)
 class RepairReport(Report):
-    """Which snapshots are there again, which damaged files were moved away, and which hints were set right."""
+    """Report of a repair.
+
+    Attributes:
+        plan_hash: hash of the plan.
+        base_snapshot: newest snapshot at planning.
+        bridged: ids of the snapshots that were put back.
+        hints: corrected hints.
+        declined: defects that were not repaired.
+        set_aside: ids of damaged snapshots that were moved away.
+    """
 
     plan_hash: str
     base_snapshot: int | None
@@ -119,28 +141,37 @@ class RepairReport(Report):
 
     @property
     def changed(self) -> bool:
-        """Whether anything was set right."""
+        """Whether anything was repaired."""
         return bool(self.bridged or self.hints or self.set_aside)
 
     def lines(self, table: str) -> list[str]:
-        """A line for each kind of repair."""
-        told = []
+        """Return one line per kind of repair."""
+        lines = []
         if self.set_aside:
-            told.append(f"damaged snapshots moved to {_DAMAGED}: {', '.join(map(str, self.set_aside))}")
+            lines.append(f"damaged snapshots moved to {_DAMAGED}: {', '.join(map(str, self.set_aside))}")
         if self.bridged:
-            told.append(f"snapshots put back: {', '.join(map(str, self.bridged))}; expiry goes on in every engine")
+            lines.append(f"snapshots put back: {', '.join(map(str, self.bridged))}; expiry goes on in every engine")
         if self.hints:
-            told.append(f"hints set right: {', '.join(self.hints)}")
+            lines.append(f"hints set right: {', '.join(self.hints)}")
         if self.declined:
-            told.append(f"the history of {table} is not whole: {'; '.join(item.text for item in self.declined)}")
-        return told or [f"the history of {table} is whole"]
+            lines.append(f"the history of {table} is not whole: {'; '.join(item.text for item in self.declined)}")
+        return lines or [f"the history of {table} is whole"]
 
 
 def plan_repair(store: TableStore, now_ms: int | None = None) -> MaintenancePlan:
-    """Plan to set hints right, to set damaged snapshots aside, and to bridge gaps in the ids of snapshots. Reads metadata only; ``now_ms``: epoch ms.
+    """Plan to correct hints, set damaged snapshots aside, and bridge gaps in the ids of snapshots.
 
-    A gap across which deletion vectors changed is declined: what they were is in no file. So is a newest snapshot that cannot be read, without
-    which no engine reads the table. Raises CorruptFile.
+    Only metadata is read.
+
+    A gap across which deletion vectors changed is declined, because the vectors in between are in no file. A newest
+    snapshot that cannot be read is declined too; no engine reads the table without it.
+
+    Args:
+        store: the table.
+        now_ms: time of planning (epoch ms), None for the table's clock.
+
+    Raises:
+        CorruptFile: another snapshot or tag cannot be read.
     """
     ids = snapshots.list_ids(store)
     plan = MaintenancePlan.begun("repair", store, ids[-1] if ids else None, {}, now_ms)
@@ -174,15 +205,17 @@ def plan_repair(store: TableStore, now_ms: int | None = None) -> MaintenancePlan
 
 
 def _why_not(store: TableStore, before: int, after: int) -> str:
-    """Why a gap cannot be bridged, "" when it can."""
+    """Return the reason why a gap cannot be bridged, "" if it can."""
     left, right = (_vectors(store, snapshots.read(store, number)) for number in (before, after))
     if left != right:
         return (
-            f"deletion vectors changed between snapshots {before} and {after}, and those of the missing snapshots are in no file: "
-            f"expire the snapshots up to {before} (`dredge expire` gets past a gap)"
+            f"deletion vectors changed between snapshots {before} and {after}, and those of the missing snapshots are "
+            f"in no file: expire the snapshots up to {before} (`dredge expire` gets past a gap)"
         )
-    gone = manifests.delta_entries(store, snapshots.read(store, after))
-    for row in gone.filter(pc.equal(gone.column("kind"), DELETE)).select(_PLACE).to_pylist():  # the files of one commit
+    delta = manifests.delta_entries(store, snapshots.read(store, after))
+    for row in (
+        delta.filter(pc.equal(delta.column("kind"), DELETE)).select(_PLACE).to_pylist()
+    ):  # the files of one commit
         path = store.data_path(row["partition"], row["bucket"], row["file_name"], row["external_path"])
         if not store.file_io.exists(path):
             return f"{path}, which snapshot {after} replaced, is deleted already: expire the snapshots up to {before}"
@@ -197,16 +230,26 @@ def _vectors(store: TableStore, snapshot: Snapshot) -> set[str]:
 
 
 def apply_repair(store: TableStore, plan: MaintenancePlan) -> Outcome:
-    """Put the missing snapshots back, oldest first, then set the hints to what is there now. Its report is a RepairReport.
+    """Set damaged snapshots aside, put the missing ones back, oldest first, then correct the hints.
 
-    A snapshot that is there meanwhile stays as it is. Raises CorruptFile; an interrupted repair leaves whole snapshots, and the rest of the gap
-    for the next one.
+    A snapshot that exists by now is kept. An interrupted repair leaves whole snapshots, and the remaining gap for the
+    next one.
+
+    Args:
+        store: the table.
+        plan: the plan.
+
+    Returns:
+        Outcome with a RepairReport.
+
+    Raises:
+        CorruptFile: metadata cannot be read.
     """
     aside = [item.snapshot_id for item in plan.items_of(SetAsideItem) if _set_aside(store, item.snapshot_id)]
     bridged = [item.snapshot_id for item in plan.items_of(BridgeItem) if _put_back(store, item)]
     if aside and (ids := snapshots.list_ids(store)) and ids[0] > aside[0]:
         snapshots.write_earliest_hint(store, ids[0])
-    told = []
+    corrected = []
     planned = {(item.folder, item.name) for item in plan.items_of(HintItem)}
     for item in wrong_hints(store):  # as things are now: commits move LATEST
         if (item.folder, item.name) not in planned:
@@ -216,15 +259,20 @@ def apply_repair(store: TableStore, plan: MaintenancePlan) -> Outcome:
             store.delete(f"{place}/{item.name}")
         elif not hints.write_hint(store.file_io, place, item.name, item.wanted):
             continue
-        told.append(f"{item.folder}/{item.name}")
+        corrected.append(f"{item.folder}/{item.name}")
     lines = [{"event": "set aside", "snapshot": number} for number in aside]
     lines += [{"event": "bridged", "snapshot": number} for number in bridged]
-    report = RepairReport(plan.hash, plan.base_snapshot, tuple(bridged), tuple(told), plan.declined, tuple(aside))
-    return Outcome(report, [*lines, *({"event": "hint", "file": name} for name in told)])
+    report = RepairReport(plan.hash, plan.base_snapshot, tuple(bridged), tuple(corrected), plan.declined, tuple(aside))
+    return Outcome(report, [*lines, *({"event": "hint", "file": name} for name in corrected)])
 
 
 def repair_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Whether a snapshot of ``plan`` is still missing, or a hint still wrong."""
+    """Return whether a snapshot of the plan is still damaged or missing, or a hint still wrong.
+
+    Args:
+        store: the table.
+        plan: the plan.
+    """
     damaged = snapshots.find_damaged(store, [item.snapshot_id for item in plan.items_of(SetAsideItem)])
     missing = bool(damaged) or any(not snapshots.exists(store, item.snapshot_id) for item in plan.items_of(BridgeItem))
     wrong = {(item.folder, item.name) for item in wrong_hints(store)}
@@ -232,7 +280,7 @@ def repair_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 
 
 def _set_aside(store: TableStore, number: int) -> bool:
-    """Move a snapshot file away, its bytes first; False where it can be read, is gone, or is the newest, without which there is no table."""
+    """Move a snapshot file away, its bytes first; False if it is readable, missing, or the table's newest."""
     if number >= (snapshots.list_ids(store) or [0])[-1] or not snapshots.find_damaged(store, [number]):
         return False
     path = store.snapshot_path(number)
@@ -244,12 +292,12 @@ def _set_aside(store: TableStore, number: int) -> bool:
 
 
 def _put_back(store: TableStore, item: BridgeItem) -> bool:
-    """Create one missing snapshot; False where it is there, or the snapshots around it are not (expired, rolled back)."""
+    """Create one missing snapshot; False if it exists, or its neighbours do not (expired, rolled back)."""
     before, after = snapshots.try_read(store, item.snapshot_id - 1), snapshots.try_read(store, item.after)
     if before is None or after is None or snapshots.exists(store, item.snapshot_id):
         return False
     path = store.snapshot_path(item.snapshot_id)
-    tagged = [one for one in tags.list_tags(store).values() if one.id == item.snapshot_id]
+    tagged = [snapshot for snapshot in tags.list_tags(store).values() if snapshot.id == item.snapshot_id]
     if tagged:
         return bool(store.file_io.write_exclusive(path, tagged[0].to_json()))
     recorded = RecordingFileIO(store.file_io)
@@ -264,12 +312,12 @@ def _put_back(store: TableStore, item: BridgeItem) -> bool:
     if store.file_io.write_exclusive(path, data):
         return True
     if store.file_io.read_bytes(path) != data:
-        remove(store.file_io, recorded.take())  # somebody else put it back: these files are named by nothing
+        remove(store.file_io, recorded.take())  # another process put it back: these files are unreferenced
     return False
 
 
 def _bridge(store: TableStore, before: Snapshot, after: Snapshot, item: BridgeItem) -> Snapshot:
-    """The snapshot behind ``before`` that says what ``after`` was built on; its manifests are written through ``store``."""
+    """Return the snapshot after ``before`` that ``after`` was built on; its manifests are written through ``store``."""
     old, new = manifests.data_manifests(store, before), manifests.base_list(store, after)
     changed = manifests.difference(store, old, new)
     base = manifests.write_list(store, old)
@@ -285,7 +333,7 @@ def _bridge(store: TableStore, before: Snapshot, after: Snapshot, item: BridgeIt
         index_manifest=after.index_manifest,
         commit_user=_USER,
         commit_identifier=BATCH_COMMIT_IDENTIFIER,
-        # No stream takes it for rows that somebody wrote.
+        # Streams must not take it for rows of a writer.
         commit_kind=CommitKind.OVERWRITE if changed.num_rows else CommitKind.COMPACT,
         time_millis=max(before.time_millis, after.time_millis - 1),
         total_record_count=total,

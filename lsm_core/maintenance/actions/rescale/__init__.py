@@ -7,7 +7,7 @@ from lsm_core.maintenance.actions import NOW, PARTITIONS, WHERE, BuiltInAction
 
 
 class Rescale(BuiltInAction):
-    """The action "rescale"."""
+    """Action "rescale"."""
 
     name = "rescale"
     verb = "rescale"

@@ -1,8 +1,8 @@
-"""Other numbers of buckets: the merged rows of whole partitions, routed anew, in place of the files they came from.
+"""Rescale: the merged rows of whole partitions, routed to another number of buckets, replace their files.
 
-Semantics of Paimon's `rescale` procedure: the table's option `bucket` stays as it is (alter it before; writers refuse a
-partition with another number), deletes that nothing needs any more go, and a partition that anybody committed to meanwhile
-makes the whole commit fail, so that no row is lost.
+Semantics of Paimon's `rescale` procedure: the table's option `bucket` is unchanged (alter it before; writers refuse a
+partition with another number), and deletes that nothing needs are dropped. A commit to a partition meanwhile makes the
+whole commit fail, so that no row is lost.
 """
 
 from __future__ import annotations
@@ -54,18 +54,25 @@ from lsm_core.write.bucket import buckets_of
 from lsm_core.write.table_write import StoredRows
 
 _BYTES_PER_SECOND: Final = 12_000_000
-"""File bytes that one core reads, routes, sorts, writes and reads back a second; only for forecasts."""
+"""File bytes that one core reads, routes, sorts, writes and reads back per second; only for forecasts."""
 _MOST_BUCKETS: Final = (1 << 31) - 1
-"""Manifests keep the number of a bucket, and how many there are, in 32 bits with a sign."""
+"""Largest number of buckets: manifests store it in 32 bits with a sign."""
 _CHANGES_WRITTEN: Final[Mapping[str, str]] = {"lookup": "any", "full-compaction": "top"}
 """By changelog producer, the levels above 0 whose rows are in the changelog: any of them, or the top one."""
 Bucket = tuple[bytes, int, tuple[DataFileMeta, ...], tuple[IndexFileMeta, ...]]
-"""Partition, bucket, data files, and the index files that hold deletion vectors of these."""
+"""Partition, bucket, data files, and the index files with their deletion vectors."""
 
 
 @dataclass(frozen=True)
 class RescaleItem(RewriteItem):
-    """One partition that is rewritten with ``buckets_after`` buckets; ``inputs`` are all its files."""
+    """Partition to rewrite.
+
+    Attributes:
+        inputs: all its files.
+        buckets_before: current number of buckets.
+        buckets_after: new number of buckets.
+        reason: reason of the rewrite.
+    """
 
     item_kind: ClassVar[str] = "rescale"
     title: ClassVar[str] = "would rescale"
@@ -76,7 +83,7 @@ class RescaleItem(RewriteItem):
     reason: str
 
     def cells(self) -> tuple[Any, ...]:
-        """Buckets before and after, and what is rewritten."""
+        """Return the numbers of buckets, files and bytes."""
         size = sum(file.size for file in self.inputs)
         place = (self.partition_text or "-", self.buckets_before, self.buckets_after)
         return (*place, len(self.inputs), size, self.reason)
@@ -84,10 +91,23 @@ class RescaleItem(RewriteItem):
 
 @dataclass(frozen=True)
 class RescaleReport(Report):
-    """What a rescale did: partitions rewritten, stored rows in and merged rows out, bytes of files; ``snapshot_id`` None = nothing.
+    """Report of a rescale.
 
-    ``digest``: of the merged rows, which the new files were re-read to have as well (``verification`` V1). ``warnings``: what is left to
-    do before these partitions can be written again: a rescale leaves the table's options alone.
+    Attributes:
+        snapshot_id: the commit, None if nothing was done.
+        base_snapshot: newest snapshot at planning.
+        plan_hash: hash of the plan.
+        partitions: paths of the rewritten partitions.
+        files_in: replaced files.
+        files_out: new files.
+        rows_in: stored rows read.
+        rows_out: merged rows written.
+        bytes_in: bytes of the replaced files.
+        bytes_out: bytes of the new files.
+        digest: digest of the merged rows, which the new files were re-read to have as well.
+        verification: level of the verification (V1).
+        declined: partitions left unchanged.
+        warnings: steps before these partitions can be written again, as a rescale does not change the table's options.
     """
 
     snapshot_id: int | None
@@ -106,7 +126,7 @@ class RescaleReport(Report):
     warnings: tuple[str, ...] = ()
 
     def lines(self, table: str) -> list[str]:
-        """Partitions, files and rows; then the warnings."""
+        """Return lines on partitions, files and rows; then the warnings."""
         if self.snapshot_id is None:
             return ["nothing was rescaled"]
         files = f"{len(self.partitions)} partitions, {self.files_in} files in, {self.files_out} out"
@@ -121,10 +141,20 @@ def plan_rescale(
     now_ms: int | None = None,
     where: str | None = None,
 ) -> MaintenancePlan:
-    """Plan ``bucket_num`` buckets (None: the table's option `bucket`) for every chosen partition that has another number.
+    """Plan another number of buckets for every chosen partition that has a different one. Only metadata is read.
 
-    ``partitions``: typed values, columns may be left out; None = all. ``where``: in their place a condition on partition columns. ``now_ms`` epoch ms. Reads metadata only. Raises
-    UnsupportedFeature (no fixed number of buckets), InvalidOption, InvalidFilter, ColumnNotFound, InvalidData, CorruptFile.
+    Args:
+        store: the table.
+        bucket_num: new number of buckets, None for the table's option `bucket`.
+        partitions: partitions to rescale (typed values, columns may be missing), None for all.
+        now_ms: time of planning (epoch ms), None for the table's clock.
+        where: condition on partition columns in place of ``partitions``.
+
+    Raises:
+        UnsupportedFeature: the table has no fixed number of buckets.
+        InvalidOption: an argument is invalid.
+        InvalidFilter, ColumnNotFound, InvalidData: partitions or condition do not fit the table.
+        CorruptFile: metadata cannot be read.
     """
     require_compactable(store)
     if store.options.bucket < 1:
@@ -179,9 +209,9 @@ def plan_rescale(
 
 
 def why_changes_wait(store: TableStore, files: Iterable[DataFileMeta]) -> str:
-    """Return why files must not be rewritten by an overwrite, "" where they may be.
+    """Return the reason why an overwrite must not rewrite files, "" if it may.
 
-    An overwrite writes no changes. So those that a compaction has yet to write would be in no changelog.
+    An overwrite writes no changes, so changes that a compaction has yet to write would be in no changelog.
 
     Args:
         store: the table.
@@ -196,11 +226,23 @@ def why_changes_wait(store: TableStore, files: Iterable[DataFileMeta]) -> str:
 
 
 def apply_rescale(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> Outcome:
-    """Rewrite the planned partitions, check that they say the same (V1), and replace them in one OVERWRITE commit.
+    """Rewrite the planned partitions, check that their rows are the same (V1), and replace them in one commit.
 
-    Memory is that of a read and a write buffer; ``runner`` spreads the work (None: this process does it). Raises PlanStale when a partition
-    changed since the plan, CommitConflict when it changed while the rows were written, VerificationFailed, CorruptFile; after any of them no
-    file of it is left. Its report is a RescaleReport.
+    The commit is an OVERWRITE. Memory is that of a read and a write buffer. After an error no new file is left.
+
+    Args:
+        store: the table.
+        plan: the plan.
+        runner: executor that distributes the work, None for this process.
+
+    Returns:
+        Outcome with a RescaleReport.
+
+    Raises:
+        PlanStale: a partition changed since planning.
+        CommitConflict: a partition changed while its rows were written.
+        VerificationFailed: the new files do not hold the same rows.
+        CorruptFile: a file is damaged.
     """
     require_compactable(store)
     done: list[CommitMessage] = []
@@ -211,7 +253,7 @@ def apply_rescale(store: TableStore, plan: MaintenancePlan, runner: Runner | Non
         for item, (partition, bucket, files, indexes) in old
     ]
     with discard_on_failure(store, done), stage(f"rescaling {store.name}", len(tasks), "buckets"):
-        for result in (runner or _rescaled_here)(store, tasks) if tasks else ():
+        for result in (runner or _rescale_in_process)(store, tasks) if tasks else ():
             advance()
             done.append(result.message)
             live = live.add(Digest.from_text(result.report.digest))
@@ -225,11 +267,12 @@ def apply_rescale(store: TableStore, plan: MaintenancePlan, runner: Runner | Non
     warnings = []
     counts = sorted({item.buckets_after for item in plan.items_of(RescaleItem)} - {store.options.bucket})
     if counts and committed.snapshot_id is not None:
-        # What keeps these partitions from being written: Paimon's procedure does not touch the table's option either.
+        # Writers refuse these partitions until the option is changed; Paimon's procedure does not change it either.
         where = "partitions" if store.schema.partition_keys else "table"
         warnings.append(
-            f"the option 'bucket' of table {store.name} stays {store.options.bucket}: writers refuse the rescaled {where} until "
-            f"SchemaChange.set_option('bucket', '{counts[0]}') makes it {counts[0]}, and then refuse what has another number"
+            f"the option 'bucket' of table {store.name} stays {store.options.bucket}: writers refuse the rescaled "
+            f"{where} until SchemaChange.set_option('bucket', '{counts[0]}') makes it {counts[0]}, "
+            "and then refuse partitions with another number"
         )
     report = RescaleReport(
         snapshot_id=committed.snapshot_id,
@@ -254,7 +297,15 @@ def apply_rescale(store: TableStore, plan: MaintenancePlan, runner: Runner | Non
 
 
 def live_buckets(store: TableStore, item: RewriteItem) -> list[Bucket]:
-    """The partition's files as they are now. Raises PlanStale unless they are the planned ones."""
+    """Return the partition's files as they are now.
+
+    Args:
+        store: the table.
+        item: the planned partition.
+
+    Raises:
+        PlanStale: they are not the planned ones.
+    """
     snapshot = snapshots.latest(store)
     where = item.partition_text or f"table {store.name}"
     if snapshot is None:
@@ -263,18 +314,27 @@ def live_buckets(store: TableStore, item: RewriteItem) -> list[Bucket]:
     support.require_current(store, entries, "rescaling it")
     require_in_place(store, snapshot, entries)
     vectors = vector_files(store, snapshot, [item.partition])
-    found = [
+    buckets = [
         (p, b, tuple(e.file for e in table_to_entries(group)), vectors.get((p, b), ()))
         for p, b, _, group in bucket_groups(entries)
     ]
-    now = {(file.file_name, file.level) for _, _, files, _ in found for file in files}
+    now = {(file.file_name, file.level) for _, _, files, _ in buckets for file in files}
     if now != {(file.name, file.level) for file in item.inputs}:
         raise PlanStale(f"{where} got or lost files since it was planned", store.name)
-    return found
+    return buckets
 
 
 def rescale_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Whether all partitions of ``plan`` are as planned. Raises WriterStale, CorruptFile."""
+    """Return whether all partitions of the plan are as planned.
+
+    Args:
+        store: the table.
+        plan: the plan.
+
+    Raises:
+        WriterStale: the schema changed.
+        CorruptFile: metadata cannot be read.
+    """
     try:
         return all(live_buckets(store, item) for item in plan.items_of(RescaleItem))
     except PlanStale:
@@ -283,21 +343,23 @@ def rescale_fits(store: TableStore, plan: MaintenancePlan) -> bool:
 
 @dataclass(frozen=True)
 class RescaleTask(BucketTask):
-    """What runners are given: the ``files`` of one old bucket, with the ``index_files`` of their deletion vectors, for ``total_buckets`` buckets.
+    """Task for a runner: the ``files`` of one old bucket with their vectors, for ``total_buckets`` buckets.
 
-    A runner may cut it: by ``piece``, or where there are no keys by its files in their order (`in_order`). All buckets of a partition are among the tasks. There is a result for every bucket that gets rows, whose ``new_files`` hold them, and whose
-    report has the ``digest`` of what they say, read again; together they say what the old files did, or the runner raises VerificationFailed.
+    A runner may split it: by ``piece``, or without keys by its files in order (`in_order`). All buckets of a partition
+    are among the tasks. There is a result for every bucket that gets rows, whose ``new_files`` hold them, and whose
+    report has the ``digest`` of these rows, read again. Together they have the content of the old files, or the runner
+    raises VerificationFailed.
     """
 
     def target(self, store: TableStore) -> TableStore:
-        """The table as writers of the partition's new buckets see it."""
+        """Return the table as writers of the partition's new buckets see it."""
         return store.with_buckets(self.total_buckets)
 
 
-def _rescaled_here(store: TableStore, tasks: Sequence[BucketTask]) -> Iterator[BucketResult]:
-    """The partitions of ``tasks`` one after the other, by this process."""
+def _rescale_in_process(store: TableStore, tasks: Sequence[BucketTask]) -> Iterator[BucketResult]:
+    """Rewrite the partitions of ``tasks`` one after the other, in this process."""
     for partition, group in groupby(tasks, key=attrgetter("partition")):
-        said, target = Content(), store
+        read_content, target = Content(), store
         with ExitStack() as until_written:
             writer: StoredRows | None = None
             for task in group:
@@ -307,27 +369,37 @@ def _rescaled_here(store: TableStore, tasks: Sequence[BucketTask]) -> Iterator[B
                     writer = until_written.enter_context(StoredRows(target))
                 with closing(stored_rows(store, task)) as batches:  # type: ignore[type-var]
                     for batch in batches:
-                        said = said.plus(content_of(batch, store.schema))
+                        read_content = read_content.plus(content_of(batch, store.schema))
                         writer.write(batch)
             assert writer is not None
             messages = writer.prepare_commit()
         with discard_on_failure(store, messages):
             results = [read_again(target, message) for message in messages]
-            require_same_content(store, partition, results, said)
+            require_same_content(store, partition, results, read_content)
         yield from results
 
 
 def in_order(files: Iterable[DataFileMeta]) -> list[DataFileMeta]:
-    """Files of an append bucket in the order in which their rows came."""
+    """Return the files of an append bucket in the order of their rows.
+
+    Args:
+        files: the files.
+    """
     return sorted(files, key=lambda f: (f.min_sequence_number, f.creation_time_ms or 0, f.file_name))
 
 
 def stored_rows(
     store: TableStore, task: RescaleTask, seen: Callable[[DataFileMeta, pa.RecordBatch], None] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """All merged rows of the task's bucket (of its ``piece``): also those on level 0 that batch reads of some tables leave out. Raises CorruptFile.
+    """Yield all merged rows of the task's bucket (or ``piece``), including rows of level 0 that batch reads may skip.
 
-    ``seen`` is shown every batch that is read from a file and merged.
+    Args:
+        store: the table.
+        task: the task.
+        seen: callback that gets every batch that is read from a file and merged.
+
+    Raises:
+        CorruptFile: a file is damaged.
     """
     deletions = task.deletions(store)
     if store.schema.primary_keys:
@@ -342,25 +414,47 @@ def stored_rows(
 
 
 def read_again(target: TableStore, message: CommitMessage) -> BucketResult:
-    """The result that tells what the new files of ``message`` say, as they are read back. Raises VerificationFailed for a row in a bucket that is not its own."""
-    found = Content()
+    """Read the new files of a message back and return the result with their content.
+
+    Args:
+        target: table with the new number of buckets.
+        message: the commit message.
+
+    Raises:
+        VerificationFailed: a row is in a bucket that is not its own.
+    """
+    content = Content()
     written = RescaleTask(message.partition, message.bucket, message.total_buckets, message.new_files)
     with closing(stored_rows(target, written)) as batches:  # type: ignore[type-var]
         for batch in batches:
-            found = found.plus(content_of(batch, target.schema))
+            content = content.plus(content_of(batch, target.schema))
             if np.any(buckets_of(target, batch) != message.bucket):
                 raise VerificationFailed("V1", [f"bucket {message.bucket} would hold rows of other buckets"])
-    report = BucketReport(rows_out=found.rows, digest=found.live.text(), rows_read_again=found.rows, verification=V1)
+    report = BucketReport(
+        rows_out=content.rows, digest=content.live.text(), rows_read_again=content.rows, verification=V1
+    )
     return BucketResult(message, report)
 
 
-def require_same_content(store: TableStore, partition: bytes, results: Sequence[BucketResult], said: Content) -> None:
-    """V1: the ``results`` of a partition say together what its old files ``said``. Raises VerificationFailed."""
-    found = Digest()
+def require_same_content(
+    store: TableStore, partition: bytes, results: Sequence[BucketResult], old_content: Content
+) -> None:
+    """Check that the results of a partition together have the content of its old files (V1).
+
+    Args:
+        store: the table.
+        partition: partition in Paimon's binary form.
+        results: results of its new buckets.
+        old_content: content of its old files.
+
+    Raises:
+        VerificationFailed: the contents differ.
+    """
+    new_content = Digest()
     for result in results:
-        found = found.add(Digest.from_text(result.report.digest))
-    if Content(found) != said:
+        new_content = new_content.add(Digest.from_text(result.report.digest))
+    if Content(new_content) != old_content:
         where = partition_text(store.schema, partition, store.options) or f"table {store.name}"
         raise VerificationFailed(
-            "V1", [f"{where}: {found.rows} rows re-read, {said.rows} merged rows before, digests differ"]
+            "V1", [f"{where}: {new_content.rows} rows re-read, {old_content.rows} merged rows before, digests differ"]
         )

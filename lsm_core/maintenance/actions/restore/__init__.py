@@ -1,4 +1,4 @@
-"""Restoring expired snapshots and changelogs from the trash, while their files are still there."""
+"""Restore of expired snapshots and changelogs from the trash, while their files still exist."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from lsm_core.maintenance.actions import BuiltInAction
 
 
 class Restore(BuiltInAction):
-    """The action "restore"."""
+    """Action "restore"."""
 
     name = "restore"
     verb = "restore"
-    help = "Put expired snapshots or changelogs back, while their files are still there."
+    help = "Put expired snapshots or changelogs back, while their files still exist."
     arguments = (
         Argument("trash_id", ArgumentKind.TEXT, "A deletion record, as `dredge trash` lists them.", required=True),
     )

@@ -1,4 +1,4 @@
-"""Restoring: the snapshots, changelogs and tags of a deletion record come back, and its files are in use again, as long as no sweep has begun."""
+"""Restore: the snapshots, changelogs and tags of a deletion record come back while no sweep has begun."""
 
 from __future__ import annotations
 
@@ -27,10 +27,17 @@ from lsm_core.storage import inside_really
 
 @dataclass(frozen=True)
 class RestoreItem(PlanItem):
-    """One deletion record whose snapshots (``first_snapshot`` to ``last_snapshot``), or the changelogs of these, are put back.
+    """Deletion record to put back.
 
-    ``files`` counts those that are in use again then. A record of orphans has no snapshots (None): its files are merely kept. ``branch``:
-    where; ``whole_branch``: all of it was deleted (no snapshots are told). ``others`` names the tags and changelogs that come back, too.
+    Attributes:
+        trash_id: id of the record.
+        first_snapshot: its first snapshot, None for orphans, which are only kept.
+        last_snapshot: its last snapshot.
+        files: number of files that are in use again.
+        changelogs: whether the changelogs of these snapshots come back instead.
+        branch: branch of the history.
+        whole_branch: whether the record is a deleted branch (snapshots are not listed).
+        others: names of tags and changelogs that come back too.
     """
 
     item_kind: ClassVar[str] = "restore"
@@ -47,18 +54,26 @@ class RestoreItem(PlanItem):
     others: str = ""
 
     def cells(self) -> tuple[Any, ...]:
-        """The record, what it brings back and how many files it holds."""
+        """Return the record, its content and the number of its files."""
         which = "-" if self.first_snapshot is None else f"{self.first_snapshot}..{self.last_snapshot}"
         return (self.trash_id, f"branch {self.branch}" if self.whole_branch else which, self.others or None, self.files)
 
 
 @dataclass(frozen=True)
 class RestoreReport(Report):
-    """What a restore put back: ids of snapshots that can be read again, or of changelogs (``changelogs``) that can be streamed again.
+    """Report of a restore.
 
-    ``branch``: the deleted branch that is there again, "" where it was not a branch. ``others``: the tags and changelogs that came back,
-    too. ``snapshot_id``: set when somebody committed in the middle of undoing a rollback: that snapshot, on which the commit is based, says
-    what the newest restored one says.
+    Attributes:
+        trash_id: id of the record.
+        restored: ids of the snapshots that can be read again, or of changelogs that can be streamed again.
+        files_kept: files that are in use again.
+        earliest: oldest snapshot or changelog afterwards.
+        changelogs: whether ``restored`` are changelogs.
+        orphans: whether the record was of orphans.
+        branch: the restored branch, "" for another record.
+        others: tags and changelogs that came back too.
+        snapshot_id: set if a commit was made during the undo of a rollback: that commit is based on this snapshot,
+            which has the content of the newest restored one.
     """
 
     left_alone: ClassVar[Mapping[str, str]] = {}
@@ -79,7 +94,7 @@ class RestoreReport(Report):
         return bool(self.restored or self.branch or self.others) or self.orphans
 
     def lines(self, table: str) -> list[str]:
-        """What can be read again."""
+        """Return lines on the restored content."""
         if self.orphans:
             return [f"{self.files_kept} files that nothing names are kept"]
         if self.branch:
@@ -92,10 +107,16 @@ class RestoreReport(Report):
 
 
 def plan_restore(store: TableStore, trash_id: str) -> MaintenancePlan:
-    """Plan to put the snapshots, or the changelogs, of the deletion record ``trash_id`` back, and its tags.
+    """Plan to put the content of a deletion record back.
 
-    Raises InvalidOption for an unknown id (and one that was restored or swept, naming the run) and PlanRefused when a sweep has begun, or when the snapshot after the restored ones is
-    itself in the trash (restore that record first: history has no holes), or when somebody has committed since the rollback that it undoes.
+    Args:
+        store: the table.
+        trash_id: id of the record.
+
+    Raises:
+        InvalidOption: the record does not exist; it names the run that restored or swept it.
+        PlanRefused: a sweep has begun; the snapshot after the restored ones is in the trash itself (restore that record
+            first, as history has no holes); or a commit was made since the rollback to undo.
     """
     record = _record(store, trash_id)
     if trash.claimed_for(store, trash_id) == trash.SWEEP:
@@ -107,28 +128,44 @@ def plan_restore(store: TableStore, trash_id: str) -> MaintenancePlan:
         return replace(plan, items=(item,))
     _require_fitting(_branch_of(store, record), record)
     ids = sorted(record.snapshots)
-    told = record.action == trash.EXPIRED_CHANGELOGS
+    is_changelogs = record.action == trash.EXPIRED_CHANGELOGS
     if record.action == trash.ORPHANS:
         return replace(plan, items=(RestoreItem(trash_id, None, None, len(record.files)),))
     others = ", ".join(_names(record))
     first, last = (ids[0], ids[-1]) if ids else (None, None)
-    item = RestoreItem(trash_id, first, last, len(record.files), told, record.branch, others=others)
+    item = RestoreItem(trash_id, first, last, len(record.files), is_changelogs, record.branch, others=others)
     return replace(plan, items=(item,) if ids or others else ())
 
 
 def _branch_of(store: TableStore, record: TrashRecord) -> TableStore:
-    """The branch whose history the record belongs to. Raises PlanRefused for a fast-forward of before these could be undone, TableNotFound."""
+    """Return the branch of the record's history.
+
+    Raises:
+        PlanRefused: the record is of a fast-forward by a version that could not undo it.
+        TableNotFound: the branch does not exist.
+    """
     if record.action == trash.FORWARDED and not record.came:
-        detail = f"{record.trash_id} does not tell what a fast-forward put into the place of what it holds"
-        raise _refused(store, RefusalRule.HISTORY_CHANGED, detail)
+        detail = f"{record.trash_id} does not record the files that a fast-forward added in place of its content"
+        raise _refusal(store, RefusalRule.HISTORY_CHANGED, detail)
     return store if record.branch == store.branch else open_branch(store, record.branch)
 
 
 def apply_restore(store: TableStore, plan: MaintenancePlan) -> Outcome:
-    """Put everything back and drop the record. Its report is a RestoreReport.
+    """Put everything back and delete the record, under the table's lock if it has one.
 
-    A deleted branch comes back as it was. All of it happens under the table's lock, where it has one. Raises what :func:`plan_restore`
-    raises, PlanRefused when a file is already gone, or another snapshot has taken an id or another tag a name, and LockTimeout.
+    A deleted branch comes back unchanged.
+
+    Args:
+        store: the table.
+        plan: the plan.
+
+    Returns:
+        Outcome with a RestoreReport.
+
+    Raises:
+        PlanRefused: a file is missing, or another snapshot or tag has taken an id or name. Errors of
+            :func:`plan_restore` too.
+        LockTimeout: another process holds the lock.
     """
     trash_id = str(plan.arguments["trash_id"])
     record = _record(store, trash_id)
@@ -148,9 +185,9 @@ def _restore(store: TableStore, plan: MaintenancePlan, record: TrashRecord) -> O
         trash.forget(store, trash_id)
         return Outcome(RestoreReport(trash_id, files_kept=kept, orphans=True))
     try:
-        expired, others = _checked(store, record, begun=begun)
+        expired, others = _read_checked(store, record, begun=begun)
     except DredgeError:
-        trash.release(store, record.trash_id)  # a restore that cannot be done keeps no sweep waiting
+        trash.release(store, record.trash_id)  # a failed restore must not block a sweep
         raise
     if whole_branch:
         put_back(store, record)
@@ -166,28 +203,33 @@ def _restore(store: TableStore, plan: MaintenancePlan, record: TrashRecord) -> O
         _put_back(store, record, expired)
     for path, data in sorted(others.items()):
         store.file_io.write_exclusive(path, data)
-    told = record.action == trash.EXPIRED_CHANGELOGS
-    if told or any(path.startswith(changelogs.changelog_dir(store)) for path in others):
+    is_changelogs = record.action == trash.EXPIRED_CHANGELOGS
+    if is_changelogs or any(path.startswith(changelogs.changelog_dir(store)) for path in others):
         changelogs.point_hints(store, changelogs.list_changelogs(store))
-    first = changelogs.list_changelogs(store) if told else snapshots.list_ids(store)
+    first = changelogs.list_changelogs(store) if is_changelogs else snapshots.list_ids(store)
     trash.forget(store, trash_id)
     report = RestoreReport(
         trash_id,
         tuple(expired),
         len(record.files),
         min(first, default=None),
-        changelogs=told,
+        changelogs=is_changelogs,
         others=_names(record),
         snapshot_id=cover,
     )
     return Outcome(report)
 
 
-def _checked(store: TableStore, record: TrashRecord, *, begun: bool) -> tuple[dict[int, Snapshot], dict[str, bytes]]:
-    """The snapshots that come back, and the tags and changelogs by path. Raises PlanRefused where something is gone or does not fit."""
+def _read_checked(
+    store: TableStore, record: TrashRecord, *, begun: bool
+) -> tuple[dict[int, Snapshot], dict[str, bytes]]:
+    """Return the snapshots that come back, and the tags and changelogs by path.
+
+    Raises PlanRefused if one is missing or unfit.
+    """
     for file in record.files:
         if not store.file_io.exists(deletable_path(store, file.path)):
-            raise _refused(store, RefusalRule.FILES_ARE_GONE, f"{file.path} of {record.trash_id} was deleted")
+            raise _refusal(store, RefusalRule.FILES_ARE_GONE, f"{file.path} of {record.trash_id} was deleted")
     others: dict[str, bytes] = {}
     if record.action == trash.DELETED_BRANCH:
         require_no_other(store, record, begun=begun)
@@ -196,35 +238,38 @@ def _checked(store: TableStore, record: TrashRecord, *, begun: bool) -> tuple[di
         others = {_small_path(store, record, path): data for path, data in record.metadata.items()}
     for path, data in others.items():
         if path.removeprefix(f"{store.root}/") in record.came:
-            continue  # looked at already
+            continue  # checked already
         if store.file_io.exists(path) and store.file_io.read_bytes(path) != data:
-            raise _refused(store, RefusalRule.HISTORY_CHANGED, f"another {PurePosixPath(path).name} is there now")
+            raise _refusal(store, RefusalRule.HISTORY_CHANGED, f"another {PurePosixPath(path).name} is there now")
     return {number: _expired(store, record, number) for number in sorted(record.snapshots)}, others
 
 
 def _put_back(store: TableStore, record: TrashRecord, expired: Mapping[int, Snapshot]) -> None:
-    """Write the snapshots (or changelogs) of an expiry, newest first, so that history has no hole at any time."""
-    told = record.action == trash.EXPIRED_CHANGELOGS
+    """Write the snapshots (or changelogs) of an expiry, newest first, so that history never has a hole."""
+    is_changelogs = record.action == trash.EXPIRED_CHANGELOGS
     for number in sorted(expired, reverse=True):
-        if told and snapshots.exists(store, number):
+        if is_changelogs and snapshots.exists(store, number):
             continue  # the snapshot itself came back meanwhile
-        path = changelogs.changelog_path(store, number) if told else store.snapshot_path(number)
+        path = changelogs.changelog_path(store, number) if is_changelogs else store.snapshot_path(number)
         data = record.snapshots[number].encode()
         if not store.file_io.write_exclusive(path, data) and store.file_io.read_bytes(path) != data:
-            raise _refused(store, RefusalRule.HISTORY_CHANGED, f"another {PurePosixPath(path).name} is there now")
-    if not told:
+            raise _refusal(store, RefusalRule.HISTORY_CHANGED, f"another {PurePosixPath(path).name} is there now")
+    if not is_changelogs:
         snapshots.write_earliest_hint(store, snapshots.list_ids(store)[0])
         # A snapshot that can be read needs no changelog beside it.
-        there = [number for number in changelogs.list_changelogs(store) if number in expired]
-        if there:
-            changelogs.delete_changelogs(store, there)
+        changelog_ids = [number for number in changelogs.list_changelogs(store) if number in expired]
+        if changelog_ids:
+            changelogs.delete_changelogs(store, changelog_ids)
 
 
 def _undo_rollback(store: TableStore, record: TrashRecord, plan_hash: str) -> int | None:
-    """Let the newest snapshot of the record be the table's newest again, at once (see `top_of_history`).
+    """Make the newest snapshot of the record the table's newest again, at once (see `top_of_history`).
 
-    Returns None, or the cover that stays because a commit was made on it. Raises PlanRefused when one was made on the version that the
-    rollback went back to.
+    Returns:
+        None, or the id of the cover that stays because a commit was made on it.
+
+    Raises:
+        PlanRefused: a commit was made on the version that the rollback went back to.
     """
     if not record.snapshots:
         return None
@@ -234,13 +279,13 @@ def _undo_rollback(store: TableStore, record: TrashRecord, plan_hash: str) -> in
     if cover is None and not whole:
         to_come = Snapshot.from_json(record.snapshots[newest].encode(), store.snapshot_path(newest))
         cover = top_of_history.cover_of(store, to_come, newest + 1, record.trash_id, plan_hash)
-        # Without the hint everybody finds the cover, as soon as it is there, by listing.
+        # Without the hint readers find the cover by listing, as soon as it exists.
         store.delete(f"{store.snapshot_dir}/{hints.LATEST}")
         path = store.snapshot_path(cover.id)
         if not store.file_io.write_exclusive(path, cover.to_json()):
             cover = top_of_history.find_cover(store, newest + 1, record.trash_id)
             if cover is None:
-                raise _refused(store, RefusalRule.HISTORY_CHANGED, f"another snapshot-{newest + 1} is there now")
+                raise _refusal(store, RefusalRule.HISTORY_CHANGED, f"another snapshot-{newest + 1} is there now")
     try:
         top_of_history.put_back(store, record.snapshots)
     except PlanRefused:
@@ -258,14 +303,15 @@ def _undo_rollback(store: TableStore, record: TrashRecord, plan_hash: str) -> in
 
 
 def _names(record: TrashRecord) -> tuple[str, ...]:
-    """The tags, changelogs and schemas that a record holds beside its snapshots, for people."""
+    """Return the tags, changelogs and schemas of a record besides its snapshots, for people."""
     paths = [PurePosixPath(path) for path in sorted(record.metadata)]
-    found = [f"tag {path.name.removeprefix(tags.PREFIX)}" for path in paths if path.parent.name == "tag"]
-    return (*found, *(path.name.replace("-", " ") for path in paths if path.parent.name in ("changelog", "schema")))
+    tag_names = [f"tag {path.name.removeprefix(tags.PREFIX)}" for path in paths if path.parent.name == "tag"]
+    return (*tag_names, *(path.name.replace("-", " ") for path in paths if path.parent.name in ("changelog", "schema")))
 
 
 _SMALL: Final = re.compile(
-    r"(branch/branch-[^/]+/)?(tag/tag-[^/]+|tag/tag-success-file/[^/]+_SUCCESS|changelog/changelog-[1-9][0-9]{0,18}|schema/schema-[0-9]{1,19})"
+    r"(branch/branch-[^/]+/)?"
+    r"(tag/tag-[^/]+|tag/tag-success-file/[^/]+_SUCCESS|changelog/changelog-[1-9][0-9]{0,18}|schema/schema-[0-9]{1,19})"
 )
 _EXCHANGED: Final = re.compile(
     r"(branch/branch-[^/]+/)?(snapshot/snapshot-[1-9][0-9]{0,18}|tag/tag-[^/]+|schema/schema-[0-9]{1,19})"
@@ -273,7 +319,11 @@ _EXCHANGED: Final = re.compile(
 
 
 def _small_path(store: TableStore, record: TrashRecord, path: str) -> str:
-    """Where a tag, a changelog or a schema of a record belongs. Raises CorruptFile for what no record of ours holds, or lies outside the branch."""
+    """Return the path of a tag, changelog or schema of a record.
+
+    Raises:
+        CorruptFile: no record of Dredge holds this path, or it is outside the branch.
+    """
     place = f"{store.root}/{path}"
     if not _SMALL.fullmatch(path) or not place.startswith(f"{store.metadata_root}/"):
         raise CorruptFile(
@@ -283,29 +333,44 @@ def _small_path(store: TableStore, record: TrashRecord, path: str) -> str:
 
 
 def _expired(store: TableStore, record: TrashRecord, number: int) -> Snapshot:
-    """What the record keeps of that id. Raises CorruptFile, and PlanRefused where another engine expired its changelog since."""
-    found = Snapshot.from_json(record.snapshots[number].encode(), store.snapshot_path(number))
-    listed = found.changelog_manifest_list
+    """Return the record's snapshot of an id.
+
+    Raises CorruptFile, and PlanRefused if another engine expired its changelog.
+    """
+    snapshot = Snapshot.from_json(record.snapshots[number].encode(), store.snapshot_path(number))
+    listed = snapshot.changelog_manifest_list
     if listed is not None and not store.file_io.exists(store.manifest_path(listed)):
-        raise _refused(store, RefusalRule.FILES_ARE_GONE, f"the changelog of snapshot {number} was deleted ({listed})")
-    return found
+        raise _refusal(store, RefusalRule.FILES_ARE_GONE, f"the changelog of snapshot {number} was deleted ({listed})")
+    return snapshot
 
 
 def restore_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Whether the deletion record of ``plan`` is still there."""
+    """Return whether the deletion record of the plan still exists.
+
+    Args:
+        store: the table.
+        plan: the plan.
+    """
     return any(store.file_io.exists(trash.record_path(store, item.trash_id)) for item in plan.items_of(RestoreItem))
 
 
 def trace_of_restore(store: TableStore, plan: MaintenancePlan) -> Applied | None:
-    """The snapshots of ``plan``, while all of them can be read and their record is gone: told before the ledger tells it."""
+    """Return the application of a plan by its snapshots, while all can be read and their record is deleted.
+
+    This is known before the ledger has the run.
+
+    Args:
+        store: the table.
+        plan: the plan.
+    """
     item = next(iter(plan.items_of(RestoreItem)), None)
     if item is None or store.file_io.exists(trash.record_path(store, item.trash_id)):
         return None
     if item.whole_branch:
-        there = change_times(store).get(item.branch)
-        return None if there is None else Applied(None, there, f"branch {item.branch} is there")
+        created_ms = change_times(store).get(item.branch)
+        return None if created_ms is None else Applied(None, created_ms, f"branch {item.branch} is there")
     if item.first_snapshot is None or item.last_snapshot is None:
-        return None  # what was done with orphans leaves nothing behind but the ledger's word
+        return None  # a restore of orphans leaves no trace except in the ledger
     if item.branch != store.branch:
         if item.branch != MAIN and item.branch not in change_times(store):
             return None
@@ -318,52 +383,56 @@ def trace_of_restore(store: TableStore, plan: MaintenancePlan) -> Applied | None
         else store.snapshot_path(item.first_snapshot)
     )
     status = store.file_io.list_dir(first.rpartition("/")[0])
-    back = next((one.mtime_ms for one in status if one.name == PurePosixPath(first).name), store.clock.now_ms())
+    back = next((file.mtime_ms for file in status if file.name == PurePosixPath(first).name), store.clock.now_ms())
     kind = "changelogs" if item.changelogs else "snapshots"
     return Applied(None, back, f"{kind} {item.first_snapshot} to {item.last_snapshot} can be read")
 
 
 def _present(store: TableStore, *, changelog: bool) -> set[int]:
-    """Ids that can be read, or at least streamed."""
+    """Return the ids of snapshots that can be read, and with ``changelog`` also those that can be streamed."""
     ids = set(snapshots.list_ids(store))
     return ids | set(changelogs.list_changelogs(store)) if changelog else ids
 
 
 def _record(store: TableStore, trash_id: str) -> TrashRecord:
-    """The record. Raises InvalidOption, which says what became of one that was there, as the ledger and the snapshots tell it."""
+    """Return the record.
+
+    Raises:
+        InvalidOption: it does not exist; ledger and snapshots show whether it was restored or swept.
+    """
     try:
         return trash.find_record(store, trash_id)
     except InvalidOption as error:
-        told = ""
-        with suppress(CorruptFile, TypeError, ValueError):  # anybody may write there
+        fate = ""
+        with suppress(CorruptFile, TypeError, ValueError):  # anyone may write into the ledger's folder
             for entry in read_ledger(store, heads=True):
                 run = f"by run {entry.run_id} at {utc_text(entry.time_ms)} UTC"
                 if entry.outcome == "done" and entry.report.get("trash_id") == trash_id:
                     ids = [int(number) for number in entry.report.get("expired") or entry.report.get("restored") or ()]
-                    told_changelogs = entry.action == trash.EXPIRED_CHANGELOGS
-                    back = _present(store, changelog=told_changelogs).issuperset(ids)
+                    is_changelogs = entry.action == trash.EXPIRED_CHANGELOGS
+                    back = _present(store, changelog=is_changelogs).issuperset(ids)
                     if entry.action == "restore":
-                        told = f"it was restored already, {run}"
+                        fate = f"it was restored already, {run}"
                     elif ids and back:
-                        kind = "changelogs" if told_changelogs else "snapshots"
-                        told = f"it was restored already: {kind} {ids[0]} to {ids[-1]} can be read"
+                        kind = "changelogs" if is_changelogs else "snapshots"
+                        fate = f"it was restored already: {kind} {ids[0]} to {ids[-1]} can be read"
                 elif entry.outcome == "done" and trash_id in (entry.report.get("records") or ()):
-                    told = f"its files were deleted {run}"
-        if not told:
+                    fate = f"its files were deleted {run}"
+        if not fate:
             raise
-        raise InvalidOption(error.key, error.value, f"{error.accepted}; {told}", error.table) from error
+        raise InvalidOption(error.key, error.value, f"{error.accepted}; {fate}", error.table) from error
 
 
 def _sweep_has_begun(store: TableStore, trash_id: str) -> PlanRefused:
-    return _refused(store, RefusalRule.SWEEP_HAS_BEGUN, f"the files of {trash_id} are being deleted")
+    return _refusal(store, RefusalRule.SWEEP_HAS_BEGUN, f"the files of {trash_id} are being deleted")
 
 
-def _refused(store: TableStore, rule: RefusalRule, detail: str) -> PlanRefused:
+def _refusal(store: TableStore, rule: RefusalRule, detail: str) -> PlanRefused:
     return PlanRefused(rule, table=store.name, detail=detail)
 
 
 def _require_fitting(store: TableStore, record: TrashRecord) -> None:
-    """Raise PlanRefused where what comes back would not fit what is there."""
+    """Raise PlanRefused if the restored content would not fit the current history."""
     if record.action == trash.ROLLED_BACK:
         _require_nothing_newer(store, record)
     elif record.action == trash.FORWARDED:
@@ -373,7 +442,7 @@ def _require_fitting(store: TableStore, record: TrashRecord) -> None:
 
 
 def _require_nothing_newer(store: TableStore, record: TrashRecord) -> None:
-    """Of what is newer than the version that a rollback went back to, everything is of the record, or covers it."""
+    """Raise PlanRefused if a snapshot newer than the rollback's target is neither of the record nor on its cover."""
     covering = max(record.snapshots, default=0) + 1
     for number in snapshots.list_ids(store):
         if number <= (record.target or 0):
@@ -381,15 +450,17 @@ def _require_nothing_newer(store: TableStore, record: TrashRecord) -> None:
         if number in record.snapshots and top_of_history.is_there(store, number, record.snapshots[number]):
             continue
         if number >= covering and top_of_history.find_cover(store, covering, record.trash_id) is not None:
-            continue  # an interrupted undoing: what was committed upon it stays
+            continue  # an interrupted undo: commits made on its cover are kept
         detail = f"snapshot {number} was committed after the rollback to snapshot {record.target}"
-        raise _refused(store, RefusalRule.HISTORY_CHANGED, detail)
+        raise _refusal(store, RefusalRule.HISTORY_CHANGED, detail)
 
 
 def _require_as_forwarded(store: TableStore, record: TrashRecord) -> None:
-    """What a fast-forward put into place is still there, or expired, or an interrupted undoing has exchanged it; and nothing else came.
+    """Require that the fast-forward's files still exist, expired, or were exchanged by an interrupted undo.
 
-    Raises PlanRefused naming what did, CorruptFile for a path that no fast-forward writes.
+    Raises:
+        PlanRefused: another change was made; it names the change.
+        CorruptFile: a path is not one of a fast-forward.
     """
     mine = {
         store.snapshot_path(number)[len(store.root) + 1 :]: text.encode() for number, text in record.snapshots.items()
@@ -401,35 +472,35 @@ def _require_as_forwarded(store: TableStore, record: TrashRecord) -> None:
         place = inside_really(store.root, f"{store.root}/{path}")
         now = store.file_io.read_bytes(place) if store.file_io.exists(place) else None
         if now is not None and now != mine.get(path) and digest_of(now) != digest and not stands_in(now):
-            raise _refused(store, RefusalRule.HISTORY_CHANGED, f"{path} was written after the fast-forward")
+            raise _refusal(store, RefusalRule.HISTORY_CHANGED, f"{path} was written after the fast-forward")
     for other in trash.read_trash(store).records:
         if other.trash_id == record.trash_id:
             break  # oldest first
         if other.action == trash.FORWARDED and not record.came.items().isdisjoint(other.came.items()):
             detail = f"{record.trash_id} is of the second half of an interrupted fast-forward; restore {other.trash_id}"
-            raise _refused(store, RefusalRule.HISTORY_CHANGED, detail)
+            raise _refusal(store, RefusalRule.HISTORY_CHANGED, detail)
     came = {int(path.rpartition("-")[2]) for path in record.came if "snapshot/snapshot-" in path}
-    there = snapshots.list_ids(store)
+    present = snapshots.list_ids(store)
     newest = max((*came, *record.snapshots), default=0)
-    if there and there[-1] > newest:
-        detail = f"snapshot {there[-1]} was committed after the fast-forward"
-        raise _refused(store, RefusalRule.HISTORY_CHANGED, detail)
-    after = sorted((set(there) - came) | set(record.snapshots))
+    if present and present[-1] > newest:
+        detail = f"snapshot {present[-1]} was committed after the fast-forward"
+        raise _refusal(store, RefusalRule.HISTORY_CHANGED, detail)
+    after = sorted((set(present) - came) | set(record.snapshots))
     for first, last in snapshots.gaps(after):
-        raise _refused(store, RefusalRule.NO_HOLES_IN_HISTORY, f"snapshots {first} to {last} have expired since")
+        raise _refusal(store, RefusalRule.NO_HOLES_IN_HISTORY, f"snapshots {first} to {last} have expired since")
 
 
 def _require_no_hole(store: TableStore, record: TrashRecord) -> None:
     if record.action == trash.ORPHANS:
         return
-    told = record.action == trash.EXPIRED_CHANGELOGS
+    is_changelogs = record.action == trash.EXPIRED_CHANGELOGS
     following = max(record.snapshots, default=0) + 1
-    if following in _present(store, changelog=told):
+    if following in _present(store, changelog=is_changelogs):
         return
-    # A changelog may follow that is in the trash, or a snapshot that is; a snapshot does not follow on a changelog.
-    found = [one for one in trash.read_trash(store).records if one.branch == record.branch]
-    records = [one for one in found if told or one.action != trash.EXPIRED_CHANGELOGS]
-    records.sort(key=lambda one: one.action != record.action)
+    # The successor in the trash may be a changelog or a snapshot, but a snapshot is never followed by a changelog.
+    branch_records = [other for other in trash.read_trash(store).records if other.branch == record.branch]
+    records = [other for other in branch_records if is_changelogs or other.action != trash.EXPIRED_CHANGELOGS]
+    records.sort(key=lambda other: other.action != record.action)
     later = [other.trash_id for other in records if following in other.snapshots]
     hint = f"restore {later[0]} first" if later else f"snapshot {following} is gone"
-    raise _refused(store, RefusalRule.NO_HOLES_IN_HISTORY, hint)
+    raise _refusal(store, RefusalRule.NO_HOLES_IN_HISTORY, hint)

@@ -1,4 +1,4 @@
-"""Going back to an older version: what is newer goes to the trash, from where `restore` brings it back as long as nobody has committed."""
+"""Rollback to an older version: newer snapshots go to the trash; `restore` brings them back until the next commit."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from lsm_core.maintenance.actions import NOW, BuiltInAction
 
 
 class Rollback(BuiltInAction):
-    """The action "rollback"."""
+    """Action "rollback"."""
 
     name = "rollback"
     verb = "rollback"
-    help = "Go back to a snapshot, a tag, a time or a watermark; what is newer waits in the trash until `dredge trash --sweep` after the grace."
+    help = (
+        "Go back to a snapshot, a tag, a time or a watermark; "
+        "newer snapshots wait in the trash until `dredge trash --sweep` after the grace."
+    )
     arguments = (
         Argument("snapshot_id", ArgumentKind.NUMBER, "This snapshot (or a tag of it).", "--snapshot"),
         Argument("tag", ArgumentKind.TEXT, "The snapshot of this tag, also one that has expired."),
@@ -30,7 +33,7 @@ class Rollback(BuiltInAction):
     traced_by = "actions.delete_tag.tag_deletion.trace_of_record"
 
     def remarks(self, plan: MaintenancePlan) -> list[str]:
-        """Where the table goes, what is freed, and when."""
+        """Return lines on the new newest snapshot and the freed space."""
         from lsm_core.maintenance.deletions import when_freed
 
         if not plan.items:

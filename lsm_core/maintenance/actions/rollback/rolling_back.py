@@ -1,4 +1,7 @@
-"""Rollback: the version to go back to, what is newer, which files that frees, and phase one of the two-phase delete (Java `RollbackHelper`)."""
+"""Rollback: the version to go back to, newer snapshots, freed files, and phase one of the two-phase delete.
+
+Source: Java `RollbackHelper`.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,14 @@ _SNAPSHOT, _CHANGELOG, _TAG = "snapshot", "changelog", "tag"
 
 @dataclass(frozen=True)
 class TakeBackItem(PlanItem):
-    """One thing newer than the version to go back to: a "snapshot", a "changelog" or a "tag" of the snapshot committed at ``time_ms`` (epoch ms)."""
+    """Snapshot, changelog or tag that is newer than the version to go back to.
+
+    Attributes:
+        kind: "snapshot", "changelog" or "tag".
+        name: name of the tag, or the id.
+        snapshot_id: its snapshot.
+        time_ms: commit time of that snapshot (epoch ms).
+    """
 
     item_kind: ClassVar[str] = "take_back"
     title: ClassVar[str] = "would take back"
@@ -70,16 +80,22 @@ class TakeBackItem(PlanItem):
     time_ms: int
 
     def cells(self) -> tuple[Any, ...]:
-        """What it is, its name, its snapshot and when that was committed."""
+        """Return kind, name, snapshot and its commit time."""
         return (self.kind, self.name, self.snapshot_id, utc_text(self.time_ms))
 
 
 @dataclass(frozen=True)
 class RollbackReport(DeletionReport):
-    """What a rollback did: the newest snapshot afterwards (``rolled_back_to``), the snapshots, changelogs and tags that are gone.
+    """Report of a rollback.
 
-    ``target_written``: that snapshot had expired and was written again from its tag. ``snapshot_id``: set when somebody committed in the
-    middle: then that snapshot, on which the commit is based, says what the version to go back to says, and the older ones all stay.
+    Attributes:
+        rolled_back_to: newest snapshot afterwards, None if nothing was done.
+        snapshots: ids of the removed snapshots.
+        changelogs: ids of the removed changelogs.
+        tags: names of the removed tags.
+        target_written: whether the target had expired and was written again from its tag.
+        snapshot_id: set if a commit was made meanwhile: it is based on this snapshot, which has the content of the
+            target; the older snapshots are all kept.
     """
 
     rolled_back_to: int | None = None
@@ -95,24 +111,24 @@ class RollbackReport(DeletionReport):
         return self.rolled_back_to is not None
 
     def lines(self, table: str) -> list[str]:
-        """Where the table is, what went, and how to undo it."""
+        """Return lines on the new state, the removed snapshots, and how to undo it."""
         if self.rolled_back_to is None:
             return ["nothing was rolled back"]
         if self.snapshot_id is not None:
             return [
-                f"{table} says again what snapshot {self.rolled_back_to} says, since snapshot {self.snapshot_id}",
+                f"{table} has the content of snapshot {self.rolled_back_to} again, since snapshot {self.snapshot_id}",
                 "commits were made meanwhile: the snapshots between them stay, and no file is freed",
             ]
-        gone = [f"snapshots {self.snapshots[0]} to {self.snapshots[-1]}"] if self.snapshots else []
-        gone += [f"{len(self.changelogs)} changelogs"] if self.changelogs else []
-        gone += [f"tags {', '.join(self.tags)}"] if self.tags else []
-        first = f"{table} is back at snapshot {self.rolled_back_to}; gone: {', '.join(gone)}"
+        removed = [f"snapshots {self.snapshots[0]} to {self.snapshots[-1]}"] if self.snapshots else []
+        removed += [f"{len(self.changelogs)} changelogs"] if self.changelogs else []
+        removed += [f"tags {', '.join(self.tags)}"] if self.tags else []
+        first = f"{table} is back at snapshot {self.rolled_back_to}; gone: {', '.join(removed)}"
         return [first, *self.file_lines(table)]
 
 
 @dataclass(frozen=True)
 class _Newer:
-    """What is newer than a snapshot: snapshots and changelogs by id, tags by name, oldest first."""
+    """Content newer than a snapshot: snapshots and changelogs by id, tags by name, oldest first."""
 
     snapshots: Mapping[int, Snapshot]
     changelogs: Mapping[int, Snapshot]
@@ -120,20 +136,22 @@ class _Newer:
 
     @staticmethod
     def than(store: TableStore, number: int) -> _Newer:
-        later = [one for one in snapshots.list_ids(store) if one > number]
-        told = [one for one in changelogs.list_changelogs(store) if one > number]
-        tagged = sorted(tags.list_details(store).items(), key=lambda one: (one[1].snapshot.id, one[0]))
+        later = [snapshot_id for snapshot_id in snapshots.list_ids(store) if snapshot_id > number]
+        later_changelogs = [changelog_id for changelog_id in changelogs.list_changelogs(store) if changelog_id > number]
+        tagged = sorted(tags.list_details(store).items(), key=lambda entry: (entry[1].snapshot.id, entry[0]))
         return _Newer(
-            {one.id: one for one in snapshots.iterate(store, later)},
-            {one: changelogs.read_changelog(store, one) for one in told},
+            {snapshot.id: snapshot for snapshot in snapshots.iterate(store, later)},
+            {changelog_id: changelogs.read_changelog(store, changelog_id) for changelog_id in later_changelogs},
             {name: tag for name, tag in tagged if tag.snapshot.id > number},
         )
 
     def items(self) -> tuple[TakeBackItem, ...]:
-        found = [TakeBackItem(_SNAPSHOT, str(n), n, one.time_millis) for n, one in self.snapshots.items()]
-        found += [TakeBackItem(_CHANGELOG, str(n), n, one.time_millis) for n, one in self.changelogs.items()]
-        found += [TakeBackItem(_TAG, n, t.snapshot.id, t.snapshot.time_millis) for n, t in self.tags.items()]
-        return tuple(found)
+        items = [TakeBackItem(_SNAPSHOT, str(n), n, snapshot.time_millis) for n, snapshot in self.snapshots.items()]
+        items += [
+            TakeBackItem(_CHANGELOG, str(n), n, changelog.time_millis) for n, changelog in self.changelogs.items()
+        ]
+        items += [TakeBackItem(_TAG, n, t.snapshot.id, t.snapshot.time_millis) for n, t in self.tags.items()]
+        return tuple(items)
 
 
 def plan_rollback(
@@ -144,15 +162,26 @@ def plan_rollback(
     watermark: int | None = None,
     now_ms: int | None = None,
 ) -> MaintenancePlan:
-    """Plan to go back to a snapshot (by id, which may have expired if it has a tag), to that of a tag, to the newest one not younger
-    than ``timestamp_ms`` (epoch ms), or to the newest one whose watermark is ``watermark`` or less. Exactly one of the four is given.
+    """Plan to go back to an older version, named by exactly one of four arguments. Only metadata is read.
 
-    Snapshots, changelogs and tags with larger ids go, as in Java; schemas and consumers stay. Reads metadata only. Raises
-    InvalidOption, SnapshotNotFound and CorruptFile when something retained cannot be read.
+    Snapshots, changelogs and tags with larger ids are removed, as in Java; schemas and consumers are kept.
+
+    Args:
+        store: the table.
+        snapshot_id: number of the snapshot, which may have expired if a tag keeps it.
+        tag: name of a tag.
+        timestamp_ms: the newest snapshot not younger than this time (epoch ms).
+        watermark: the newest snapshot whose watermark is this or less (epoch ms).
+        now_ms: time of planning (epoch ms), None for the table's clock.
+
+    Raises:
+        InvalidOption: not exactly one target is given.
+        SnapshotNotFound: the version does not exist.
+        CorruptFile: retained metadata cannot be read.
     """
-    given = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
+    targets = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
     target = find_target(store, snapshot_id, tag, timestamp_ms, watermark)
-    arguments = {**given, "to_snapshot": target.id, "committed_ms": target.time_millis}
+    arguments = {**targets, "to_snapshot": target.id, "committed_ms": target.time_millis}
     plan = MaintenancePlan.begun(ROLLED_BACK, store, snapshots.latest_id(store), arguments, now_ms)
     newer = _Newer.than(store, target.id)
     items = newer.items()
@@ -170,7 +199,7 @@ def plan_rollback(
 
 
 def _other_buckets(store: TableStore, target: Snapshot) -> Iterator[Declined]:
-    """Say how writers go on after a rollback to files in another number of buckets than the table's option says."""
+    """Yield a note for writers after a rollback to files in another number of buckets than the table's option."""
     bucket = store.options.bucket
     if bucket <= 0:
         return
@@ -180,8 +209,9 @@ def _other_buckets(store: TableStore, target: Snapshot) -> Iterator[Declined]:
     others = sorted(total for total in totals if total is not None and total > 0 and total != bucket)
     if others:
         text = (
-            f"files of snapshot {target.id} are in {others[0]} buckets and the option 'bucket' is {bucket}: after the rollback writers refuse "
-            f"the table until the option is set to {others[0]}, or the table is rescaled to {bucket}"
+            f"files of snapshot {target.id} are in {others[0]} buckets and the option 'bucket' is {bucket}: after the "
+            f"rollback writers refuse the table until the option is set to {others[0]}, "
+            f"or the table is rescaled to {bucket}"
         )
         yield Declined("bucket", "rescaled", text, {"buckets": others[0], "bucket": bucket})
 
@@ -193,19 +223,32 @@ def find_target(
     timestamp_ms: int | None = None,
     watermark: int | None = None,
 ) -> Snapshot:
-    """The snapshot to go back to, by exactly one of the four; see :func:`plan_rollback`. Raises InvalidOption, SnapshotNotFound, CorruptFile."""
-    given = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
-    if sum(value is not None for value in given.values()) != 1:
-        chosen = ", ".join(name for name, value in given.items() if value is not None)
-        raise InvalidOption("rollback", chosen or None, f"exactly one of {', '.join(given)}", store.name)
+    """Return the snapshot to go back to, named by exactly one of the four arguments.
+
+    Args:
+        store: the table.
+        snapshot_id: see :func:`plan_rollback`.
+        tag: see :func:`plan_rollback`.
+        timestamp_ms: see :func:`plan_rollback`.
+        watermark: see :func:`plan_rollback`.
+
+    Raises:
+        InvalidOption: not exactly one target is given.
+        SnapshotNotFound: the version does not exist.
+        CorruptFile: metadata cannot be read.
+    """
+    targets = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
+    if sum(value is not None for value in targets.values()) != 1:
+        chosen = ", ".join(name for name, value in targets.items() if value is not None)
+        raise InvalidOption("rollback", chosen or None, f"exactly one of {', '.join(targets)}", store.name)
     if snapshot_id is not None:
         return tags.find_snapshot(store, whole_number(snapshot_id, "snapshot_id", store.name))
     if watermark is not None:
         return newest_of_watermark(store, whole_number(watermark, "watermark", store.name))
-    found = resolve(store, tag=tag, timestamp_ms=timestamp_ms).snapshot
-    if found is None:
+    snapshot = resolve(store, tag=tag, timestamp_ms=timestamp_ms).snapshot
+    if snapshot is None:
         raise SnapshotNotFound(f"table {store.name}: nothing was committed yet")
-    return found
+    return snapshot
 
 
 def _unused(
@@ -228,7 +271,7 @@ def _readers_ahead(store: TableStore, target: int) -> Iterator[Declined]:
 
 
 def _files_of(store: TableStore, target: Snapshot, newer: _Newer) -> Iterator[DeleteItem]:
-    """Files that what is newer than ``target`` brought: of a line of snapshots the first one's, then what each added."""
+    """Yield the files of the newer content: of a line of snapshots all files of the first, then the added ones."""
     before = target.id
     for number, snapshot in newer.snapshots.items():
         follows, before = number == before + 1, number
@@ -237,8 +280,8 @@ def _files_of(store: TableStore, target: Snapshot, newer: _Newer) -> Iterator[De
         )
         yield from data_items(store, entries, "data", f"added by snapshot {number} ({snapshot.commit_kind.value})")
         if snapshot.changelog_manifest_list:
-            told = added(manifests.changelog_entries(store, snapshot))
-            yield from data_items(store, told, "changelog", f"changelog of snapshot {number}")
+            changelog_entries = added(manifests.changelog_entries(store, snapshot))
+            yield from data_items(store, changelog_entries, "changelog", f"changelog of snapshot {number}")
         yield from metadata_items(store, snapshot, f"belonged to snapshot {number}")
     for number, changelog in newer.changelogs.items():
         reason = f"changelog of snapshot {number}"
@@ -252,41 +295,51 @@ def _files_of(store: TableStore, target: Snapshot, newer: _Newer) -> Iterator[De
 
 
 def apply_rollback(store: TableStore, plan: MaintenancePlan) -> Outcome:
-    """Go back: phase one of the delete, and in direct mode (`dredge.delete-mode`) phase two at once. Its report is a RollbackReport.
+    """Go back: run phase one of the delete, and phase two at once in direct mode (`dredge.delete-mode`).
 
-    Readers see the table before or after, never between (`lsm_core.maintenance.top_of_history`). Interrupted anywhere, the same plan
-    finishes it. Raises PlanStale when something was committed, tagged or expired since the plan was made, CommitUnknown when the storage
-    did not tell whether the table went back: the same plan finds out.
+    Readers see the table before or after, never between (`lsm_core.maintenance.top_of_history`). If it is interrupted,
+    applying the same plan finishes it.
+
+    Args:
+        store: the table.
+        plan: the plan.
+
+    Returns:
+        Outcome with a RollbackReport.
+
+    Raises:
+        PlanStale: a commit, a tag or an expiry changed the history since planning.
+        CommitUnknown: the storage did not report whether the table went back; applying the same plan finds out.
     """
     if not plan.items:
         return Outcome(RollbackReport(plan.hash, plan.base_snapshot, declined=plan.declined))
     trash_id = f"{ROLLED_BACK}-{plan.arguments['to_snapshot']}-{plan.hash[:12]}"
-    begun = next((one for one in trash.read_trash(store).records if one.trash_id == trash_id), None)
+    begun = next((record for record in trash.read_trash(store).records if record.trash_id == trash_id), None)
     target = _target(store, plan)
     if begun is None and not _Newer.than(store, target.id).items():  # it is done, or there is nothing to do
         return Outcome(RollbackReport(plan.hash, plan.base_snapshot, declined=plan.declined))
-    record = _recorded(store, plan, target, trash_id) if begun is None else begun
+    record = _write_rollback_record(store, plan, target, trash_id) if begun is None else begun
     if not trash.claim(
         store, trash_id, trash.RESTORE
-    ):  # in direct mode no sweep may come before the snapshots are gone
+    ):  # in direct mode no sweep may run before the snapshots are removed
         raise PlanRefused(
             RefusalRule.SWEEP_HAS_BEGUN, table=store.name, detail=f"the files of {trash_id} are being deleted"
         )
-    left = [one for one, text in record.snapshots.items() if is_there(store, one, text)]
-    others = [path for path, data in record.metadata.items() if _reads(store, path) == data]
+    left = [number for number, text in record.snapshots.items() if is_there(store, number, text)]
+    others = [path for path, data in record.metadata.items() if _read_small_file(store, path) == data]
     cover_id = max(record.snapshots, default=0) + 1
     if begun is not None and not left and not others and find_cover(store, cover_id, trash_id) is None:
-        trash.release(store, trash_id)  # it was applied: what has these names now is another's
+        trash.release(store, trash_id)  # it was applied: files with these names are new ones
         return Outcome(RollbackReport(plan.hash, plan.base_snapshot, declined=plan.declined))
     if record.snapshots and not _swap_snapshots(store, plan, record, target):
         trash.forget(store, trash_id)
         return Outcome(RollbackReport(plan.hash, plan.base_snapshot, rolled_back_to=target.id, snapshot_id=cover_id))
     items = plan.items_of(TakeBackItem)
-    gone = [item.name for item in items if item.kind == _TAG]
-    told = [item.snapshot_id for item in items if item.kind == _CHANGELOG]
-    relative = {number: changelogs.changelog_path(store, number)[len(store.root) + 1 :] for number in told}
-    changelogs.delete_changelogs(store, sorted(number for number in told if relative[number] in others))
-    for name in gone:
+    tag_names = [item.name for item in items if item.kind == _TAG]
+    changelog_ids = [item.snapshot_id for item in items if item.kind == _CHANGELOG]
+    relative = {number: changelogs.changelog_path(store, number)[len(store.root) + 1 :] for number in changelog_ids}
+    changelogs.delete_changelogs(store, sorted(number for number in changelog_ids if relative[number] in others))
+    for name in tag_names:
         if tags.tag_path(store, name)[len(store.root) + 1 :] in others:
             tags.delete(store, name)
     trash.release(store, trash_id)
@@ -295,8 +348,8 @@ def apply_rollback(store: TableStore, plan: MaintenancePlan) -> Outcome:
         plan.base_snapshot,
         rolled_back_to=target.id,
         snapshots=tuple(sorted(record.snapshots)),
-        changelogs=tuple(told),
-        tags=tuple(gone),
+        changelogs=tuple(changelog_ids),
+        tags=tuple(tag_names),
         target_written=record.target_written,
         held=tuple(item for item in plan.declined if item.reason == "held"),
         declined=tuple(item for item in plan.declined if item.reason != "held"),
@@ -309,19 +362,19 @@ def apply_rollback(store: TableStore, plan: MaintenancePlan) -> Outcome:
 
 
 def _target(store: TableStore, plan: MaintenancePlan) -> Snapshot:
-    """The snapshot to go back to, as planned. Raises PlanStale."""
+    """Return the snapshot to go back to, as planned. Raises PlanStale."""
     number = int(plan.arguments["to_snapshot"] or 0)
     try:
-        found = tags.find_snapshot(store, number)
+        snapshot = tags.find_snapshot(store, number)
     except SnapshotNotFound as error:
         raise PlanStale(f"snapshot {number} has expired", store.name) from error
-    if found.time_millis != plan.arguments["committed_ms"]:
+    if snapshot.time_millis != plan.arguments["committed_ms"]:
         raise PlanStale(f"snapshot {number} was written again after a rollback", store.name)
-    return found
+    return snapshot
 
 
-def _recorded(store: TableStore, plan: MaintenancePlan, target: Snapshot, trash_id: str) -> TrashRecord:
-    """Write the deletion record. Raises PlanStale when what is newer is not what was planned."""
+def _write_rollback_record(store: TableStore, plan: MaintenancePlan, target: Snapshot, trash_id: str) -> TrashRecord:
+    """Write the deletion record. Raises PlanStale if the newer content differs from the plan."""
     newer = _Newer.than(store, target.id)
     planned, now = set(plan.items_of(TakeBackItem)), set(newer.items())
     if planned != now:
@@ -333,7 +386,7 @@ def _recorded(store: TableStore, plan: MaintenancePlan, target: Snapshot, trash_
         texts = {number: store.file_io.read_bytes(store.snapshot_path(number)).decode() for number in newer.snapshots}
     except FileNotFoundError as error:
         raise PlanStale(
-            f"{PurePosixPath(str(error.filename)).name} went meanwhile; plan it anew", store.name
+            f"{PurePosixPath(str(error.filename)).name} was deleted meanwhile; plan it again", store.name
         ) from error
     others: dict[str, bytes] = {}
     for number in newer.changelogs:
@@ -341,14 +394,14 @@ def _recorded(store: TableStore, plan: MaintenancePlan, target: Snapshot, trash_
         others[path[len(store.root) + 1 :]] = store.file_io.read_bytes(path)
     for name in newer.tags:
         others |= files_of_tag(store, name)
-    made = store.clock.now_ms()
+    created_ms = store.clock.now_ms()
     record = TrashRecord(
         trash_id=trash_id,
         action=ROLLED_BACK,
         table=store.name,
         plan_hash=plan.hash,
-        created_ms=made,
-        not_before_ms=made + grace_ms(store.options),
+        created_ms=created_ms,
+        not_before_ms=created_ms + grace_ms(store.options),
         snapshots=texts,
         files=tuple(deletions),
         branch=store.branch,
@@ -360,8 +413,8 @@ def _recorded(store: TableStore, plan: MaintenancePlan, target: Snapshot, trash_
     return record
 
 
-def _reads(store: TableStore, path: str) -> bytes | None:
-    """What a small file of a record holds now, None where it is gone."""
+def _read_small_file(store: TableStore, path: str) -> bytes | None:
+    """Return the current content of a small file of a record, None if it is missing."""
     try:
         return store.file_io.read_bytes(f"{store.root}/{path}")
     except FileNotFoundError:
@@ -369,26 +422,26 @@ def _reads(store: TableStore, path: str) -> bytes | None:
 
 
 def _swap_snapshots(store: TableStore, plan: MaintenancePlan, record: TrashRecord, target: Snapshot) -> bool:
-    """Let ``target`` be the newest snapshot, whatever an interrupted call has done of it; False when a commit was made on the way.
+    """Make ``target`` the newest snapshot, also after an interrupted call; False if a commit was made meanwhile.
 
-    The table then says what ``target`` says by the cover, which stays, and so do all snapshots below it.
+    The table then has the content of ``target`` by the cover, which is kept with all snapshots below it.
     """
     number = max(record.snapshots) + 1
     cover = find_cover(store, number, record.trash_id)
     if cover is None:
-        left = [one for one in record.snapshots if is_there(store, one, record.snapshots[one])]
+        left = [snapshot_id for snapshot_id, text in record.snapshots.items() if is_there(store, snapshot_id, text)]
         if not left:
             snapshots.point_latest(store)
             return True  # an interrupted call had done it all
         cover = cover_of(store, target, number, record.trash_id, plan.hash)
         try:
-            taken = publish(store, cover, Retries.of(store.options)) is Published.TAKEN
+            is_taken = publish(store, cover, Retries.of(store.options)) is Published.TAKEN
         except CommitUnknown:
             raise
         except DredgeError:
             trash.forget(store, record.trash_id)  # the storage refused it: nothing has happened
             raise
-        cover = find_cover(store, number, record.trash_id) if taken else cover
+        cover = find_cover(store, number, record.trash_id) if is_taken else cover
         if cover is None:
             trash.forget(store, record.trash_id)
             raise PlanStale(f"snapshot {number} was committed since", store.name)
@@ -397,7 +450,7 @@ def _swap_snapshots(store: TableStore, plan: MaintenancePlan, record: TrashRecor
 
 
 def _finish(store: TableStore, record: TrashRecord, target: Snapshot, cover: Snapshot) -> bool:
-    """Exchange what is below the cover and take it away; False when somebody has committed on it: then all stays."""
+    """Exchange the snapshots below the cover and remove it; False if a commit was made on it: then all are kept."""
     if not built_upon(store, cover.id):
         take_away(store, record.snapshots)
         if not snapshots.exists(store, target.id):
@@ -414,7 +467,12 @@ def _finish(store: TableStore, record: TrashRecord, target: Snapshot, cover: Sna
 
 
 def rollback_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Whether what the plan would take back is what is newer."""
+    """Return whether the plan still removes exactly the snapshots newer than its target.
+
+    Args:
+        store: the table.
+        plan: the plan.
+    """
     return bool(plan.items) and set(plan.items_of(TakeBackItem)) == set(
         _Newer.than(store, int(plan.arguments["to_snapshot"] or 0)).items()
     )

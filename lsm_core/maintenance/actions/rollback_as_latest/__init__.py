@@ -1,4 +1,4 @@
-"""Saying again what an older snapshot says, in a new snapshot: nothing that came in between is lost."""
+"""Commit of an older snapshot's content as a new snapshot: no later snapshot is lost."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from lsm_core.maintenance.actions import NOW, PARTITIONS, BuiltInAction
 
 
 class RollbackAsLatest(BuiltInAction):
-    """The action "rollback_as_latest"."""
+    """Action "rollback_as_latest"."""
 
     name = "rollback_as_latest"
     verb = "rollback-as-latest"
-    help = "Commit what an older snapshot or tag says as the newest snapshot, of all partitions or of some; the snapshots between stay."
+    help = (
+        "Commit the content of an older snapshot or tag as the newest snapshot, of all partitions or of some; "
+        "the snapshots between stay."
+    )
     commits = True
     arguments = (
         Argument("snapshot_id", ArgumentKind.NUMBER, "This snapshot (or a tag of it).", "--snapshot"),
@@ -26,11 +29,14 @@ class RollbackAsLatest(BuiltInAction):
     report = "actions.rollback_as_latest.as_latest.RollbackAsLatestReport"
 
     def remarks(self, plan: MaintenancePlan) -> list[str]:
-        """What the table will say."""
+        """Return a line on the new content of the table."""
         if not plan.items:
             return []
         return [
-            f"a new snapshot will say what snapshot {plan.arguments['to_snapshot']} says; files that come back are copied"
+            (
+                f"a new snapshot will have the content of snapshot {plan.arguments['to_snapshot']}; "
+                "files that come back are copied"
+            )
         ]
 
 

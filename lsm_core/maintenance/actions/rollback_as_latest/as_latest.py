@@ -1,7 +1,8 @@
-"""An older version as the newest: a commit that takes away what came since and puts back what went (Java `rollbackToAsLatest`).
+"""An older version as the newest: a commit that reverts to its files (Java `rollbackToAsLatest`).
 
-Nothing is deleted, and the snapshots between stay, so it is undone by the same act to the snapshot before it. Files that come back are
-copied, because other engines delete a file that a snapshot dropped when they expire that, whoever names it later (Java keeps a tag for that).
+Nothing is deleted, and the snapshots between are kept, so the same action to the snapshot before undoes it. Files that
+come back are copied, because other engines delete a file that a snapshot dropped when they expire that snapshot, even
+if a later one references it (Java keeps a tag for that).
 """
 
 from __future__ import annotations
@@ -48,14 +49,19 @@ from lsm_core.metadata.support import require_compactable
 from lsm_core.metadata.tree_files import bucket_groups
 
 AS_LATEST_PROPERTY: Final = "dredge.as-latest"
-"""Snapshot property: the id of the snapshot whose version it says again."""
+"""Snapshot property: id of the older snapshot whose content it has."""
 _ACTION: Final = "rollback_as_latest"
 _BYTES_PER_SECOND: Final = 100_000_000
 
 
 @dataclass(frozen=True)
 class AsLatestItem(UndoItem):
-    """One bucket: ``inputs`` are the files that go, and those that move to another level; ``restored`` come back as copies, or move back."""
+    """Changes of one bucket.
+
+    Attributes:
+        inputs: files that are removed or move to another level.
+        restored: files that come back as copies, or move back.
+    """
 
     item_kind: ClassVar[str] = "as-latest"
     title: ClassVar[str] = "would put back"
@@ -63,10 +69,22 @@ class AsLatestItem(UndoItem):
 
 @dataclass(frozen=True)
 class RollbackAsLatestReport(Report):
-    """Which version is the newest again: ``version`` is the id of the older snapshot, ``snapshot_id`` the new one (None: nothing was done).
+    """Report of making an older version the newest.
 
-    Files and unmerged rows of files; ``bytes_copied`` of files that came back. ``verification``: "V1" where the copies were read back, else "V0".
-    ``partitions``: the paths of those that changed, where some were chosen.
+    Attributes:
+        snapshot_id: the commit, None if nothing was done.
+        base_snapshot: newest snapshot at planning.
+        plan_hash: hash of the plan.
+        version: id of the older snapshot.
+        files_removed: removed files.
+        files_restored: restored files.
+        files_moved: files moved to another level.
+        rows_removed: rows of the removed files, unmerged.
+        rows_restored: rows of the restored files, unmerged.
+        bytes_copied: bytes of the restored files.
+        verification: "V1" if the copies were read back, else "V0".
+        partitions: paths of the changed partitions, if some were chosen.
+        declined: subjects left unchanged.
     """
 
     snapshot_id: int | None
@@ -84,11 +102,14 @@ class RollbackAsLatestReport(Report):
     declined: tuple[Declined, ...] = ()
 
     def lines(self, table: str) -> list[str]:
-        """What the table says now, and how to take that back."""
+        """Return lines on the new content and how to revert it."""
         if self.snapshot_id is None:
             return ["nothing was rolled back"]
         files = f"{self.files_removed} files removed, {self.files_restored} put back, {self.files_moved} moved"
-        head = f"snapshot {self.snapshot_id} of {table} says what snapshot {self.version} says: {files}, {size_text(self.bytes_copied)} copied"
+        head = (
+            f"snapshot {self.snapshot_id} of {table} has the content of snapshot {self.version}: "
+            f"{files}, {size_text(self.bytes_copied)} copied"
+        )
         only = "".join(f" --partition {text.replace('/', ',')}" for text in self.partitions)
         back = f"dredge rollback-as-latest {table} --snapshot {self.base_snapshot}{only}"
         return [head, f"snapshots {self.version} to {self.base_snapshot} stay; back with: {back}"]
@@ -101,11 +122,24 @@ def plan_rollback_as_latest(
     partitions: Sequence[Mapping[str, Any]] | None = None,
     now_ms: int | None = None,
 ) -> MaintenancePlan:
-    """Plan a commit after which the table, or these ``partitions`` (typed values, None = null), say what a snapshot or tag says.
+    """Plan a commit after which the table, or some partitions, have the content of a snapshot or tag.
 
-    Reads metadata only. Raises InvalidOption unless one of the two is given, SnapshotNotFound, InvalidFilter, CorruptFile, UnsupportedFeature
-    for tables whose rows are in buckets by an index, wait for a bucket, or have numbers of their own (row tracking), and where the number of
-    buckets changed since.
+    Only metadata is read.
+
+    Args:
+        store: the table.
+        snapshot_id: number of the older snapshot.
+        tag: name of a tag of it.
+        partitions: partitions to change (typed values, None = null), None for all.
+        now_ms: time of planning (epoch ms), None for the table's clock.
+
+    Raises:
+        InvalidOption: not exactly one of snapshot and tag is given.
+        SnapshotNotFound: the version does not exist.
+        InvalidFilter: a partition does not fit the table.
+        UnsupportedFeature: the table has dynamic or postponed buckets or row tracking, or its number of buckets changed
+            since.
+        CorruptFile: metadata cannot be read.
     """
     _require_able(store)
     target = find_target(store, snapshot_id, tag)
@@ -114,14 +148,14 @@ def plan_rollback_as_latest(
     arguments: dict[str, Fact] = {
         "snapshot_id": snapshot_id,
         "tag": tag,
-        "partitions": None if chosen is None else " ".join(one.hex() for one in chosen),
+        "partitions": None if chosen is None else " ".join(binary.hex() for binary in chosen),
         "to_snapshot": target.id,
         "committed_ms": target.time_millis,
     }
     plan = MaintenancePlan.begun(_ACTION, store, None if latest is None else latest.id, arguments, now_ms)
     buckets = [] if latest is None else _changes(store, target, latest, chosen)
     if not buckets:
-        text = f"the table says what snapshot {target.id} says"
+        text = f"the table has the content of snapshot {target.id}"
         return replace(plan, declined=(Declined(f"snapshot {target.id}", "same", text, {"snapshot": target.id}),))
     items = tuple(AsLatestItem.of(store, bucket) for bucket in buckets)
     copied = sum(item.bytes_copied for item in items)
@@ -143,61 +177,79 @@ def _require_able(store: TableStore) -> None:
         BucketMode.CROSS_PARTITION: "dynamic buckets",
         BucketMode.POSTPONE: "postponed buckets",
     }
-    what = reasons.get(store.bucket_mode) or ("row tracking" if tracks_rows(store) else "")
-    if what:
+    feature = reasons.get(store.bucket_mode) or ("row tracking" if tracks_rows(store) else "")
+    if feature:
         raise UnsupportedFeature(
-            f"an older version as the newest in tables with {what} (rollback goes back to it)", store.name
+            f"an older version as the newest in tables with {feature} (rollback goes back to it)", store.name
         )
 
 
 def _changes(
     store: TableStore, target: Snapshot, latest: Snapshot, chosen: Sequence[bytes] | None
 ) -> list[ReplacedFiles]:
-    """What turns ``latest`` into ``target``, bucket by bucket, in ``chosen`` partitions (None: all). Raises UnsupportedFeature, CorruptFile."""
-    now, then = (manifests.data_manifests(store, one) for one in (latest, target))
+    """Return the changes that turn ``latest`` into ``target``, by bucket, in ``chosen`` partitions (None: all).
+
+    Raises:
+        UnsupportedFeature: the number of buckets changed.
+        CorruptFile: metadata cannot be read.
+    """
+    now, then = (manifests.data_manifests(store, snapshot) for snapshot in (latest, target))
     difference = manifests.difference(store, now, then)
     if chosen is not None and store.schema.partition_keys:
         difference = difference.filter(pc.is_in(difference.column("partition"), pa.array(chosen, pa.binary())))
     groups = {(partition, bucket): (total, table) for partition, bucket, total, table in bucket_groups(difference)}
     wanted = chosen if store.schema.partition_keys else None
-    vectors_now, vectors_then = (vector_files(store, one, wanted) for one in (latest, target))
+    vectors_now, vectors_then = (vector_files(store, snapshot, wanted) for snapshot in (latest, target))
     marked = {place for place in {*vectors_now, *vectors_then} if vectors_now.get(place) != vectors_then.get(place)}
     places = sorted({*groups, *marked})
     touched = sorted({partition for partition, _ in places})
     live = manifests.live_entries(store, latest, partitions=touched) if places else difference
     present = {(partition, bucket): (total, table) for partition, bucket, total, table in bucket_groups(live)}
-    found = []
+    changes = []
     for place in places:
         total, table = groups.get(place) or present.get(place) or (store.options.bucket, difference.slice(0, 0))
         entries = table_to_entries(table) if place in groups else []
-        gone = {one.file.file_name: one.file for one in entries if one.kind == DELETE}
-        back = {one.file.file_name: one.file for one in entries if one.kind == ADD}
-        moved = [name for name in back if name in gone]
-        total = max((one.total_buckets for one in entries if one.kind == ADD), default=total)
+        removed = {entry.file.file_name: entry.file for entry in entries if entry.kind == DELETE}
+        back = {entry.file.file_name: entry.file for entry in entries if entry.kind == ADD}
+        moved = [name for name in back if name in removed]
+        total = max((entry.total_buckets for entry in entries if entry.kind == ADD), default=total)
         if store.bucket_mode is BucketMode.FIXED and back and total != store.options.bucket:
-            text = f"going back to snapshot {target.id}, since which the number of buckets changed ({total}, now {store.options.bucket})"
+            buckets = f"{total}, now {store.options.bucket}"
+            text = f"going back to snapshot {target.id}, since which the number of buckets changed ({buckets})"
             raise UnsupportedFeature(text, store.name)
-        found.append(
+        changes.append(
             ReplacedFiles(
                 *place,
                 total,
                 inputs=tuple(file for name, file in back.items() if name not in moved),
-                outputs=tuple(file for name, file in gone.items() if name not in moved),
-                moved=tuple((gone[name], back[name]) for name in moved),
+                outputs=tuple(file for name, file in removed.items() if name not in moved),
+                moved=tuple((removed[name], back[name]) for name in moved),
                 left=frozenset(),
                 vectors=deletion_files(store, *place, vectors_then.get(place, ())),
-                live=tuple(one.file for one in table_to_entries(present[place][1])) if place in present else (),
+                live=tuple(entry.file for entry in table_to_entries(present[place][1])) if place in present else (),
                 index_files=vectors_now.get(place, ()),
             )
         )
-    return found
+    return changes
 
 
 def apply_rollback_as_latest(store: TableStore, plan: MaintenancePlan) -> Outcome:
-    """Copy the files that come back and commit (kind OVERWRITE, which streams pass over). Its report is a RollbackAsLatestReport.
+    """Copy the files that come back and commit, with kind OVERWRITE, which streams skip.
 
-    Raises PlanStale and CommitConflict where something was committed since (to the plan's partitions), PlanRefused where a file is gone,
-    CorruptFile, VerificationFailed; after any of them no copy is left.
+    After an error no copy is left.
+
+    Args:
+        store: the table.
+        plan: the plan.
+
+    Returns:
+        Outcome with a RollbackAsLatestReport.
+
+    Raises:
+        PlanStale, CommitConflict: a commit was made to the plan's partitions since.
+        PlanRefused: a file is missing.
+        CorruptFile: a file is damaged.
+        VerificationFailed: a copy differs from its source.
     """
     _require_able(store)
     if not plan.items:
@@ -213,7 +265,9 @@ def apply_rollback_as_latest(store: TableStore, plan: MaintenancePlan) -> Outcom
         base = _base(store, plan)
         committed = Committer(store).commit_compaction(
             made,
-            lambda entries: _untouched(store, base, _chosen(plan), [bucket.place for bucket in buckets], entries),
+            lambda entries: _rescan_untouched(
+                store, base, _chosen(plan), [bucket.place for bucket in buckets], entries
+            ),
             properties=properties,
             kind=CommitKind.OVERWRITE,
         )
@@ -232,20 +286,23 @@ def apply_rollback_as_latest(store: TableStore, plan: MaintenancePlan) -> Outcom
 
 
 def _chosen(plan: MaintenancePlan) -> list[bytes] | None:
-    given = plan.arguments["partitions"]
-    return None if given is None else [bytes.fromhex(text) for text in str(given).split()]
+    partitions = plan.arguments["partitions"]
+    return None if partitions is None else [bytes.fromhex(text) for text in str(partitions).split()]
 
 
 def _base(store: TableStore, plan: MaintenancePlan) -> Snapshot:
-    """The snapshot that the plan was made at. Raises PlanStale."""
-    found = snapshots.try_read(store, plan.base_snapshot or 0)
-    if found is None:
+    """Return the snapshot that the plan was made at. Raises PlanStale."""
+    snapshot = snapshots.try_read(store, plan.base_snapshot or 0)
+    if snapshot is None:
         raise PlanStale(f"snapshot {plan.base_snapshot}, at which it was made, is gone", store.name)
-    return found
+    return snapshot
 
 
 def _as_planned(store: TableStore, plan: MaintenancePlan) -> list[ReplacedFiles]:
-    """The buckets of the plan. Raises PlanStale unless they are as planned, and nothing was committed to its partitions since."""
+    """Return the buckets of the plan.
+
+    Raises PlanStale unless they are as planned, without commits to its partitions since.
+    """
     base, latest = _base(store, plan), snapshots.latest(store)
     try:
         target = tags.find_snapshot(store, int(plan.arguments["to_snapshot"] or 0))
@@ -258,16 +315,16 @@ def _as_planned(store: TableStore, plan: MaintenancePlan) -> list[ReplacedFiles]
         raise PlanStale(f"snapshot {base.id} was written again after a rollback", store.name)
     with_nothing = manifests.entries_of(store, [])
     try:
-        _untouched(store, base, _chosen(plan), [bucket.place for bucket in buckets], with_nothing)(latest)
+        _rescan_untouched(store, base, _chosen(plan), [bucket.place for bucket in buckets], with_nothing)(latest)
     except CommitConflict as conflict:
         raise PlanStale(str(conflict), store.name) from conflict
     return buckets
 
 
-def _untouched(
+def _rescan_untouched(
     store: TableStore, base: Snapshot, chosen: Sequence[bytes] | None, places: Sequence[Place], entries: pa.Table
 ) -> Rescan:
-    """``entries`` as long as no snapshot after ``base`` changed a file or a deletion vector of ``chosen`` partitions (None: of any)."""
+    """Return ``entries`` while no snapshot after ``base`` changed a file or vector of ``chosen`` partitions."""
     partitions = sorted({partition for partition, _ in places})
     wanted = chosen if store.schema.partition_keys else None
 
@@ -288,7 +345,12 @@ def _untouched(
 
 
 def rollback_as_latest_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Whether nothing was committed to the plan's partitions since."""
+    """Return whether no commit was made to the plan's partitions since.
+
+    Args:
+        store: the table.
+        plan: the plan.
+    """
     with suppress(DredgeError):
         return bool(_as_planned(store, plan))
     return False

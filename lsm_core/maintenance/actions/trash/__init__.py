@@ -1,4 +1,4 @@
-"""The trash: files that expiries set aside are deleted for good once their grace is over."""
+"""Sweep of the trash: files that expiries set aside are deleted once their grace is over."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from lsm_core.maintenance.actions import NOW, BuiltInAction
 
 
 class SweepTrash(BuiltInAction):
-    """The action "trash". The command line reaches it through its verb `trash`, which also lists."""
+    """Action "trash". The command line has it as verb `trash`, which also lists."""
 
     name = "trash"
     help = "Delete the files in the trash whose grace is over and that nothing needs."
@@ -21,7 +21,7 @@ class SweepTrash(BuiltInAction):
     report = "actions.trash.sweeping.SweepReport"
 
     def dry_run(self, plan: MaintenancePlan) -> Report:
-        """What applying ``plan`` would report."""
+        """Return the report that applying the plan would give."""
         from lsm_core.maintenance.actions.trash.sweeping import foresee_sweep
 
         return foresee_sweep(plan)

@@ -1,4 +1,4 @@
-"""The sweep of the trash, phase two of a delete: what a deletion record set aside goes, after its grace, unless something needs it."""
+"""Sweep of the trash, phase two of a delete: recorded files are deleted after their grace, unless still needed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from lsm_core.storage.file_io import Deleted
 
 _MOST_LINES: Final = 10_000
 DELETED_HERE: Final = 10_000
-"""So many files at most are deleted by the process that sweeps, whoever runs parts."""
+"""Largest number of files that the sweeping process deletes itself, whatever runs parts."""
 FILES_A_PART: Final = 1_000
 UNREADABLE: Final = "unreadable"
 """Reason of a deletion record that cannot be read."""
@@ -46,9 +46,18 @@ UNREADABLE: Final = "unreadable"
 
 @dataclass(frozen=True)
 class SweepReport(Report):
-    """What a sweep of the trash did: records finished, files deleted or already gone, files kept and what needs them.
+    """Report of a sweep.
 
-    ``failed``: files that could not be deleted, each with the reason; their records stay for the next sweep.
+    Attributes:
+        plan_hash: hash of the plan.
+        records: finished deletion records.
+        files_deleted: deleted files.
+        bytes_freed: their bytes.
+        files_missing: files that were already missing.
+        kept: files that are still needed, with the holder.
+        declined: records left unchanged.
+        failed: files that could not be deleted, with the reason; their records wait for the next sweep.
+        dry_run: whether nothing was changed.
     """
 
     left_alone: ClassVar[Mapping[str, str]] = {"kept": "kept", "declined": "left alone", "failed": "not deleted"}
@@ -65,7 +74,7 @@ class SweepReport(Report):
 
     @property
     def unreadable(self) -> tuple[Declined, ...]:
-        """Deletion records that cannot be read: what they hold stays until somebody repairs or removes them."""
+        """Unreadable deletion records; their files are kept until the records are repaired or removed."""
         return tuple(item for item in self.declined if item.reason == UNREADABLE)
 
     @property
@@ -74,21 +83,27 @@ class SweepReport(Report):
         return bool(self.records)
 
     def lines(self, table: str) -> list[str]:
-        """Files, bytes and records."""
+        """Return one line with files, bytes and records."""
         word = "would delete" if self.dry_run else "deleted"
         return [f"{word} {self.files_deleted} files ({size_text(self.bytes_freed)}) of {len(self.records)} records"]
 
 
 def plan_sweep(store: TableStore, now_ms: int | None = None, runner: Runner | None = None) -> MaintenancePlan:
-    """Plan the deletion of every recorded file whose grace is over and that nothing needs (``now_ms``: epoch ms).
+    """Plan the deletion of every recorded file whose grace is over and that nothing needs.
 
-    ``runner``: where it runs parts elsewhere (`TaskRunner`), these look at very many snapshots.
+    An unreadable record is in ``declined`` with its file.
 
-    A record that cannot be read is in ``declined`` with its file. Raises CorruptFile when a snapshot, tag or branch cannot be read.
+    Args:
+        store: the table.
+        now_ms: time of planning (epoch ms), None for the table's clock.
+        runner: with a `TaskRunner`, parts read very many snapshots.
+
+    Raises:
+        CorruptFile: a snapshot, tag or branch cannot be read.
     """
     now = store.clock.now_ms() if now_ms is None else now_ms
-    found = trash.read_trash(store)
-    records = found.records
+    records_read = trash.read_trash(store)
+    records = records_read.records
     due, declined = [], []
     for record in records:
         if record.not_before_ms > now:
@@ -98,7 +113,7 @@ def plan_sweep(store: TableStore, now_ms: int | None = None, runner: Runner | No
             declined.append(Declined(record.trash_id, "restoring", "a restore of this record was begun"))
         else:
             due.append(record)
-    for error in found.unreadable:
+    for error in records_read.unreadable:
         text = f"{error}; put the file back from a copy, or move it away: its files then stay as they are"
         declined.append(Declined(PurePosixPath(error.path).name, UNREADABLE, text, {"path": error.path}))
     used = _used_by_others(store, due, records, runner)
@@ -118,7 +133,7 @@ def plan_sweep(store: TableStore, now_ms: int | None = None, runner: Runner | No
 def _used_by_others(
     store: TableStore, due: Sequence[TrashRecord], records: Sequence[TrashRecord], runner: Runner | None = None
 ) -> Used:
-    """Needed by anything alive, or by a record that can still be restored."""
+    """Return the files needed by anything alive, or by a record that can still be restored."""
     ids = {record.trash_id for record in due}
     pending = [record for record in records if record.trash_id not in ids]
     expired, orphans = (
@@ -127,7 +142,7 @@ def _used_by_others(
     )
     used = still_used(store, read_lineages(store, pending=pending), expired, runner) if expired else Used()
     if orphans:
-        # Nothing named them: only now may something, a commit that was late for one, and more kinds of things are asked.
+        # Orphans were unreferenced, but a late commit may reference them now, so more kinds of holders are searched.
         for name, holder in find_holders(store, arrow_array(sorted(orphans), pa.string()), pending).by_name().items():
             used.add([name], holder.name, orphans, pending=holder.kind is HolderKind.GRACE)
     return used
@@ -141,20 +156,38 @@ def _held(file: DeleteItem, used: Used) -> Declined:
 
 
 def apply_sweep(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> Outcome:
-    """Apply a plan of :func:`plan_sweep`; its report is a SweepReport. ``runner`` may delete many files in parts (`TaskRunner`)."""
+    """Apply a plan of :func:`plan_sweep`.
+
+    Args:
+        store: the table.
+        plan: the plan.
+        runner: with a `TaskRunner`, many files are deleted in parts.
+
+    Returns:
+        Outcome with a SweepReport.
+    """
     report, outcomes = sweep_files(store, plan, runner)
     lines = [{"event": "swept", "trash_id": name} for name in report.records]
     return Outcome(report, [*lines, *outcomes, *map(held_line, report.kept[:_MOST_LINES])])
 
 
 def sweep_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Whether a deletion record of ``plan`` is still there."""
+    """Return whether a deletion record of the plan still exists.
+
+    Args:
+        store: the table.
+        plan: the plan.
+    """
     names = str(plan.arguments.get("records") or "").split()
     return any(store.file_io.exists(trash.record_path(store, name)) for name in names)
 
 
 def foresee_sweep(plan: MaintenancePlan) -> SweepReport:
-    """What applying ``plan`` would report."""
+    """Return the report that applying a plan would give.
+
+    Args:
+        plan: the plan.
+    """
     return SweepReport(
         plan.hash,
         tuple(str(plan.arguments.get("records") or "").split()),
@@ -167,19 +200,26 @@ def foresee_sweep(plan: MaintenancePlan) -> SweepReport:
 
 
 def swept_at_once(store: TableStore, runner: Runner | None = None) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """What direct mode (`dredge.delete-mode`) does once a deletion record is written: everything due goes, what an interrupted act left too.
+    """Sweep everything due after a deletion record was written in direct mode (`dredge.delete-mode`).
 
-    Returns the members of the act's report that tell of it, and the ledger's lines: of each file what became of it, and why.
+    Records of an interrupted action are swept too.
+
+    Args:
+        store: the table.
+        runner: with a `TaskRunner`, many files are deleted in parts.
+
+    Returns:
+        Fields of the action's report, and the ledger's lines with the result and reason of each file.
     """
     swept, lines = sweep_files(store, plan_sweep(store, runner=runner), runner)
-    told = {
+    report_fields = {
         "files_deleted": swept.files_deleted,
         "bytes_freed": swept.bytes_freed,
         "files_missing": swept.files_missing,
         "failed": swept.failed,
         "trash_id": None,
     }
-    return told, [*lines, *map(held_line, swept.kept[:_MOST_LINES])]
+    return report_fields, [*lines, *map(held_line, swept.kept[:_MOST_LINES])]
 
 
 _Deleted = TypeVar("_Deleted", bound=DeletionReport)
@@ -188,39 +228,53 @@ _Deleted = TypeVar("_Deleted", bound=DeletionReport)
 def at_once_if_direct(
     store: TableStore, report: _Deleted, runner: Runner | None = None
 ) -> tuple[_Deleted, list[dict[str, Any]]]:
-    """``report`` after :func:`swept_at_once` where the table's mode is direct and something was recorded, and the ledger's lines of that."""
+    """Return a report after :func:`swept_at_once` in direct mode if something was recorded, and the ledger's lines.
+
+    Args:
+        store: the table.
+        report: report of the action.
+        runner: with a `TaskRunner`, many files are deleted in parts.
+    """
     if report.trash_id is None or store.options.delete_mode != "direct":
         return report, []
-    told, lines = swept_at_once(store, runner)
-    return replace(report, **told), lines
+    report_fields, lines = swept_at_once(store, runner)
+    return replace(report, **report_fields), lines
 
 
 def sweep_files(
     store: TableStore, plan: MaintenancePlan, runner: Runner | None = None
 ) -> tuple[SweepReport, list[dict[str, Any]]]:
-    """Phase two: claim the plan's records, learn anew what is used, delete the rest, drop the records.
+    """Run phase two: claim the plan's records, read the references again, delete unneeded files, and drop the records.
 
-    The used set is computed after the claims: a restore that came first keeps its record, one that comes later is
-    refused. Files still needed stay, and from then on belong to whoever needs them. Returns the report, and for the ledger what became of
-    each file that nothing needs: "deleted", "gone already", "failed" or "skipped", and why; of very many the first ones.
+    References are read after the claims: a restore that came first keeps its record, one that comes later is refused.
+    Files that are still needed are kept and belong to their holder from then on.
+
+    Args:
+        store: the table.
+        plan: the plan.
+        runner: with a `TaskRunner`, many files are deleted in parts.
+
+    Returns:
+        The report, and for the ledger the result of each unneeded file ("deleted", "gone already", "failed" or
+            "skipped") with the reason; of very many only the first ones.
     """
     chosen = set(str(plan.arguments.get("records") or "").split())
-    everything = trash.read_trash(store).records
+    all_records = trash.read_trash(store).records
     mine, declined = [], list(plan.declined)
     with under_lock(store, "a sweep of the trash"):  # claims are as exclusive as the storage, or the lock, makes them
-        for record in everything:
+        for record in all_records:
             if record.trash_id in chosen:
                 if trash.claim(store, record.trash_id, trash.SWEEP):
                     mine.append(record)
                 else:
                     declined.append(Declined(record.trash_id, "stale", "it is being restored"))
-    used = _used_by_others(store, mine, everything, runner)
+    used = _used_by_others(store, mine, all_records, runner)
     planned = {(item.trash_id, item.path) for item in plan.items_of(DeleteItem)}
     deleted = freed = missing = 0
     kept, failed = [], []
     outcomes = _Outcomes()
     for record in mine:
-        left = 0  # free only now, or once another record is gone: they wait for a later plan
+        left = 0  # files that became free only now, or will after another record: they wait for a later plan
         linkless: set[tuple[str, str]] = set()
         free: list[tuple[DeleteItem, str]] = []
         for file in record.files:
@@ -233,17 +287,17 @@ def sweep_files(
             else:  # a record that names another place ends the sweep
                 free.append((file, deletable_path(store, file.path, linkless)))
         with stage(f"deleting files of {store.name}", len(free), "files"):
-            for (file, _), gone in zip(free, _deleted(store, [path for _, path in free], runner), strict=True):
+            for (file, _), outcome in zip(free, _delete_files(store, [path for _, path in free], runner), strict=True):
                 advance()
-                if isinstance(gone, OSError):
+                if isinstance(outcome, OSError):
                     left += 1
-                    failed.append(Declined(file.path, "failed", str(gone), {"size": file.size}))
-                    outcomes.add("failed", file, str(gone))
+                    failed.append(Declined(file.path, "failed", str(outcome), {"size": file.size}))
+                    outcomes.add("failed", file, str(outcome))
                     continue
-                outcomes.add("deleted" if gone else "gone already", file, file.reason)
-                deleted += gone
-                freed += file.size if gone else 0
-                missing += not gone
+                outcomes.add("deleted" if outcome else "gone already", file, file.reason)
+                deleted += outcome
+                freed += file.size if outcome else 0
+                missing += not outcome
         if not left:
             trash.forget(store, record.trash_id)
     for trash_id in trash.stray_claims(store):
@@ -261,10 +315,10 @@ def sweep_files(
     return report, outcomes.lines()
 
 
-def _deleted(store: TableStore, paths: Sequence[str], runner: Runner | None) -> Iterator[Deleted]:
-    """Delete files and tell what became of each, in order; many by parts of ``runner``, where it runs some.
+def _delete_files(store: TableStore, paths: Sequence[str], runner: Runner | None) -> Iterator[Deleted]:
+    """Delete files and yield the result of each, in order; many are split into parts of ``runner`` if it runs parts.
 
-    A part that is run again, because its worker died, finds those gone that it had deleted.
+    A part that runs again after its worker died finds the files missing that it had deleted.
     """
     if not isinstance(runner, TaskRunner) or len(paths) <= DELETED_HERE:
         yield from delete_files(store.file_io, paths)
@@ -272,19 +326,19 @@ def _deleted(store: TableStore, paths: Sequence[str], runner: Runner | None) -> 
     size = max(FILES_A_PART, -(-len(paths) // (4 * runner.slots())))
     pairs = [(getattr(path, "root", ""), path) for path in paths]
     parts = [json.dumps(pairs[at : at + size]).encode() for at in range(0, len(pairs), size)]
-    work = partial(_deleted_part, store.file_io)
+    work = partial(_delete_part, store.file_io)
     for answer in runner.run_parts(f"deleting files of table {store.name}", work, parts):
         yield from (OSError(outcome) if isinstance(outcome, str) else outcome is True for outcome in parse_json(answer))
 
 
-def _deleted_part(file_io: FileIO, payload: bytes) -> bytes:
-    """One part: what became of each of its files, true, false or an error's text."""
+def _delete_part(file_io: FileIO, payload: bytes) -> bytes:
+    """Run one part: return the result of each of its files: true, false or an error's text."""
     outcomes = delete_files(file_io, [PathBelow.of(root, path) if root else path for root, path in parse_json(payload)])
     return json.dumps([str(outcome) if isinstance(outcome, OSError) else outcome for outcome in outcomes]).encode()
 
 
 class _Outcomes:
-    """What became of each file, for the ledger."""
+    """Results of each file for the ledger."""
 
     def __init__(self) -> None:
         self._lines: list[dict[str, Any]] = []
@@ -297,5 +351,5 @@ class _Outcomes:
             self._more[event] += 1
 
     def lines(self) -> list[dict[str, Any]]:
-        """A line a file; where there are too many the last ones tell how many more had which outcome."""
+        """Return one line per file; if there are too many, the last lines count the others by result."""
         return [*self._lines, *({"event": event, "more_files": count} for event, count in sorted(self._more.items()))]

@@ -1,4 +1,4 @@
-"""Undo: the files that a compaction replaced come back, in a new COMPACT snapshot; nothing that was committed since is lost."""
+"""Undo of a compaction: the replaced files return in a new COMPACT snapshot, and no later commit is lost."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from lsm_core.maintenance.actions import BuiltInAction
 
 
 class Undo(BuiltInAction):
-    """The action "undo"."""
+    """Action "undo"."""
 
     name = "undo"
     verb = "undo"
@@ -19,7 +19,8 @@ class Undo(BuiltInAction):
         Argument(
             "allow_changes",
             ArgumentKind.FLAG,
-            "Also where reads would answer otherwise than now, as after a compaction that changed answers, or an open writer could be in the way.",
+            "Also where reads would return other rows than now (after a compaction that changed rows), "
+            "or an open writer could interfere.",
         ),
     )
     items = ("actions.undo.undoing.UndoItem",)

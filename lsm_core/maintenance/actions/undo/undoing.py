@@ -1,7 +1,8 @@
-"""Undoing a compaction: its outputs go and its inputs come back, under new names, in a COMPACT snapshot on top of all others.
+"""Undo of a compaction: its outputs are removed and its inputs restored under new names, in a new COMPACT snapshot.
 
-The inputs are copied rather than named again, because other engines take it that a file which a snapshot dropped never comes back: when
-they expire that snapshot they delete it, whoever names it later (Java `SnapshotDeletion`). Files that only changed their level move back.
+The inputs are copied rather than referenced again, because other engines assume that a file dropped by a snapshot never
+comes back: when they expire that snapshot they delete the file, even if a later one references it (Java
+`SnapshotDeletion`). Files that only changed their level move back.
 """
 
 from __future__ import annotations
@@ -55,18 +56,23 @@ from lsm_core.metadata.support import require_compactable
 from lsm_core.read.prune import living_at
 
 _BYTES_PER_SECOND: Final = 100_000_000
-"""File bytes copied and read back a second; only for forecasts."""
+"""File bytes copied and read back per second; only for forecasts."""
 _READ_PER_SECOND: Final = 50_000_000
-"""File bytes of a bucket that one core reads and digests a second."""
+"""File bytes of a bucket that one core reads and digests per second."""
 _CHUNK: Final = 8 << 20
 COUNTS: Final = "counts"
 
 
 @dataclass(frozen=True)
 class UndoItem(RewriteItem):
-    """One bucket: ``inputs`` are the files that the compaction wrote, which go, and those that it moved to another level.
+    """Changes of one bucket.
 
-    ``restored``: copies of the files that come back, by the names and levels that they had, those that move back among them (``moved``).
+    Attributes:
+        inputs: files that the compaction wrote, which are removed, and those that it moved to another level.
+        bucket: number of the bucket.
+        total_buckets: number of buckets of the partition.
+        restored: files that come back, by their former names and levels, including those that move back.
+        moved: names of the files that move back.
     """
 
     item_kind: ClassVar[str] = "undo"
@@ -80,7 +86,12 @@ class UndoItem(RewriteItem):
 
     @classmethod
     def of(cls, store: TableStore, bucket: ReplacedFiles) -> Self:
-        """What a plan says of ``bucket``."""
+        """Return the item of a bucket.
+
+        Args:
+            store: the table.
+            bucket: files that the compaction replaced.
+        """
         return cls(
             partition=bucket.partition,
             partition_text=partition_text(store.schema, bucket.partition, store.options),
@@ -92,7 +103,11 @@ class UndoItem(RewriteItem):
         )
 
     def line(self, event: str) -> dict[str, Any]:
-        """The ledger's line of the bucket: names and levels."""
+        """Return the ledger line of the bucket: names and levels.
+
+        Args:
+            event: name of the event.
+        """
         return {
             "event": event,
             "bucket": bucket_name(self.partition_text, self.bucket),
@@ -106,24 +121,46 @@ class UndoItem(RewriteItem):
         return sum(file.size for file in self.restored if file.name not in self.moved)
 
     def cells(self) -> tuple[Any, ...]:
-        """How many files, and what is copied."""
+        """Return the numbers of files, and the copied bytes."""
         kept = len(self.moved)
         place = (self.partition_text or "-", self.bucket)
         return (*place, len(self.inputs) - kept, len(self.restored) - kept, self.bytes_copied, kept)
 
     @classmethod
     def from_object(cls, value: Mapping[str, Any]) -> Self:
-        """Read back :meth:`to_object`. Raises KeyError, TypeError or ValueError for anything else."""
+        """Read the values of :meth:`to_object`.
+
+        Args:
+            value: the values.
+
+        Raises:
+            KeyError, TypeError, ValueError: the values are no item.
+        """
         restored = tuple(PlannedFile(**file) for file in value["restored"])
         return replace(super().from_object({**value, "restored": ()}), restored=restored)
 
 
 @dataclass(frozen=True)
 class UndoReport(Report):
-    """What an undo did: ``undone_run`` and its snapshot, ``snapshot_id`` the one that undid it (None: nothing was done).
+    """Report of an undo.
 
-    Files and unmerged rows of files; ``bytes_copied`` of the files that came back. ``verification``: "V1" where the copies were read back and
-    the merged rows of every bucket compared with those of now, else "V0". ``differences``: buckets that answer otherwise than before the undo.
+    Attributes:
+        snapshot_id: the commit, None if nothing was done.
+        base_snapshot: newest snapshot at planning.
+        plan_hash: hash of the plan.
+        undone_run: run of the compaction.
+        undone_snapshot: its snapshot.
+        files_removed: removed files.
+        files_restored: restored files.
+        files_moved: files moved back.
+        rows_removed: rows of the removed files, unmerged.
+        rows_restored: rows of the restored files, unmerged.
+        bytes_copied: bytes of the restored files.
+        predicted_seconds: the plan's forecast.
+        verification: "V1" if the copies were read back and the merged rows of every bucket compared with the current
+            ones, else "V0".
+        differences: buckets with other rows than before the undo.
+        declined: buckets left unchanged.
     """
 
     snapshot_id: int | None
@@ -143,18 +180,19 @@ class UndoReport(Report):
     declined: tuple[Declined, ...] = ()
 
     def lines(self, table: str) -> list[str]:
-        """Files, rows and whether reads answer as before."""
+        """Return lines on files, rows and differences for readers."""
         if self.snapshot_id is None:
             return ["nothing was undone"]
         files = f"{self.files_removed} files removed, {self.files_restored} put back, {self.files_moved} moved back"
-        rows = f"{self.rows_removed:,} stored rows removed, {self.rows_restored:,} put back, {size_text(self.bytes_copied)} copied"
+        copied = size_text(self.bytes_copied)
+        rows = f"{self.rows_removed:,} stored rows removed, {self.rows_restored:,} put back, {copied} copied"
         answers = {
             "V0": "answers before and after were not compared ('dredge.verification' = 'counts')",
             "V1": "verified: V1, copies read back; every bucket answers as before",
         }[self.verification]
         changed = [
-            f"warning: {one.bucket} answered {one.rows_a:,} rows and answers {one.rows_b:,} now, or others"
-            for one in self.differences
+            f"warning: {bucket.bucket} answered {bucket.rows_a:,} rows and answers {bucket.rows_b:,} now, or others"
+            for bucket in self.differences
         ]
         if changed:
             answers = "verified: V1, copies read back; these buckets answer otherwise than before:"
@@ -163,37 +201,48 @@ class UndoReport(Report):
 
 
 def plan_undo(store: TableStore, run_id: str, partial: bool = False, allow_changes: bool = False) -> MaintenancePlan:
-    """Plan to undo the compaction of ``run_id``; ``partial``: those of its buckets that can be, the others are in ``declined``.
+    """Plan to undo a compaction. Only metadata is read.
 
-    ``allow_changes``: also where merged rows differ afterwards. Reads metadata only. Raises InvalidOption for what is no compaction's run,
-    PlanRefused naming rule and bucket where later commits built on its files, files are gone, readers would not see all rows, or
-    its changes were told to streams; UnsupportedFeature, CorruptFile.
+    Args:
+        store: the table.
+        run_id: run of the compaction in the ledger.
+        partial: undo the buckets that can be undone and list the others in ``declined``.
+        allow_changes: undo it also if merged rows differ afterwards.
+
+    Raises:
+        InvalidOption: the run is no compaction.
+        PlanRefused: later commits used its files, files are missing, readers would not see all rows, or streams have
+            read its changes; it names rule and bucket.
+        UnsupportedFeature: the table cannot be compacted here.
+        CorruptFile: metadata cannot be read.
     """
     require_compactable(store)
-    found = find_compaction(store, run_id, allow_changes=allow_changes)
-    if found.unfit and (not partial or not found.buckets):
-        first = found.unfit[0]
-        more = f" (and {len(found.unfit) - 1} more buckets)" if len(found.unfit) > 1 else ""
-        hint = f"; with `partial` the other {len(found.buckets)} buckets can be undone" if found.buckets else ""
+    compaction = find_compaction(store, run_id, allow_changes=allow_changes)
+    if compaction.unfit and (not partial or not compaction.buckets):
+        first = compaction.unfit[0]
+        more = f" (and {len(compaction.unfit) - 1} more buckets)" if len(compaction.unfit) > 1 else ""
+        hint = (
+            f"; with `partial` the other {len(compaction.buckets)} buckets can be undone" if compaction.buckets else ""
+        )
         detail = f"{place_text(store, first.place)}{more}: {first.text}{hint}"
         raise PlanRefused(first.rule, table=store.name, detail=detail)
-    items = tuple(UndoItem.of(store, bucket) for bucket in found.buckets)
+    items = tuple(UndoItem.of(store, bucket) for bucket in compaction.buckets)
     declined = [
         Declined(
-            place_text(store, one.place),
-            one.rule.value,
-            one.text,
+            place_text(store, unfit.place),
+            unfit.rule.value,
+            unfit.text,
             {},
-            partition_text(store.schema, one.place[0], store.options),
-            one.place[1],
+            partition_text(store.schema, unfit.place[0], store.options),
+            unfit.place[1],
         )
-        for one in found.unfit
+        for unfit in compaction.unfit
     ]
     copied = sum(item.bytes_copied for item in items)
     compared = (
         0
         if store.options.verification == COUNTS
-        else sum(f.file_size for b in found.buckets for f in (b.live if store.has_primary_key else b.outputs))
+        else sum(f.file_size for b in compaction.buckets for f in (b.live if store.has_primary_key else b.outputs))
     )
     estimate = PlanEstimate(
         bytes_in=copied,
@@ -209,21 +258,37 @@ def plan_undo(store: TableStore, run_id: str, partial: bool = False, allow_chang
 
 
 def planned_files(files: Sequence[DataFileMeta]) -> tuple[PlannedFile, ...]:
-    """``files`` as plans name them."""
+    """Return files in the form of plans.
+
+    Args:
+        files: the files.
+    """
     return tuple(PlannedFile(f.file_name, f.level, f.file_size, f.row_count, f.delete_row_count) for f in files)
 
 
 def apply_undo(store: TableStore, plan: MaintenancePlan) -> Outcome:
-    """Copy the files of every bucket of ``plan``, compare what it answers, and put them in place in one commit. Its report is an UndoReport.
+    """Copy the files of every bucket, compare its rows, and put the files in place in one commit.
 
-    Memory is that of one bucket's merge. Raises PlanStale where a bucket is not as planned, CommitConflict where it changed meanwhile, VerificationFailed where it
-    would answer otherwise than now (unless the plan allows that), CorruptFile; after any of them no copy is left.
+    Memory is that of one bucket's merge. After an error no copy is left.
+
+    Args:
+        store: the table.
+        plan: the plan.
+
+    Returns:
+        Outcome with an UndoReport.
+
+    Raises:
+        PlanStale: a bucket is not as planned.
+        CommitConflict: a bucket changed meanwhile.
+        VerificationFailed: a bucket would have other rows than now, and the plan does not allow it.
+        CorruptFile: a file is damaged.
     """
     require_compactable(store)
-    found = _found(store, plan)
-    chosen = _as_planned(store, plan, found)
+    compaction = _find_planned(store, plan)
+    chosen = _as_planned(store, plan, compaction)
     allowed, verified = bool(plan.arguments["allow_changes"]), store.options.verification != COUNTS
-    living = living_at(store, found.clock)
+    living = living_at(store, compaction.clock)
     made: list[CommitMessage] = []
     differences: list[BucketDifference] = []
     with discard_on_failure(store, made):
@@ -232,11 +297,11 @@ def apply_undo(store: TableStore, plan: MaintenancePlan) -> Outcome:
             message = put_files_back(store, bucket, made, verified, all_vectors=store.has_primary_key)
             if not verified:
                 continue
-            # Files of append tables stand alone: what did not change says the same.
+            # Files of append tables are independent: only changed files need a comparison.
             others = [file for file in bucket.live if file not in message.compact_before]
             beside = others if store.has_primary_key else []
-            gone = {index.file_name for index in message.compact_deleted_index_files}
-            kept = [index for index in bucket.index_files if index.file_name not in gone]
+            deleted_indexes = {index.file_name for index in message.compact_deleted_index_files}
+            kept = [index for index in bucket.index_files if index.file_name not in deleted_indexes]
             vectors = deletion_files(store, *bucket.place, [*kept, *message.compact_new_index_files])
             was = [*beside, *message.compact_before], vectors_of(bucket, store)
             will_be = [*beside, *message.compact_after], vectors
@@ -247,8 +312,8 @@ def apply_undo(store: TableStore, plan: MaintenancePlan) -> Outcome:
                     BucketDifference(name, before.live.rows, after.live.rows, before.text(), after.text())
                 )
         if differences and not allowed:
-            raise VerificationFailed("V1", [_would_differ(store, one) for one in differences])
-        properties = {PLAN_PROPERTY: plan.hash, UNDO_PROPERTY: found.run_id}
+            raise VerificationFailed("V1", [_would_differ(store, difference) for difference in differences])
+        properties = {PLAN_PROPERTY: plan.hash, UNDO_PROPERTY: compaction.run_id}
         committed = Committer(store).commit_compaction(
             made, partial(still_on_top, store, chosen), properties=properties
         )
@@ -256,8 +321,8 @@ def apply_undo(store: TableStore, plan: MaintenancePlan) -> Outcome:
         snapshot_id=committed.snapshot_id,
         base_snapshot=plan.base_snapshot,
         plan_hash=plan.hash,
-        undone_run=found.run_id,
-        undone_snapshot=found.snapshot_id,
+        undone_run=compaction.run_id,
+        undone_snapshot=compaction.snapshot_id,
         **put_back_counts(made, chosen),
         predicted_seconds=plan.estimate.seconds,
         verification="V1" if verified else "V0",
@@ -268,7 +333,12 @@ def apply_undo(store: TableStore, plan: MaintenancePlan) -> Outcome:
 
 
 def put_back_counts(made: Sequence[CommitMessage], buckets: Sequence[ReplacedFiles]) -> dict[str, Any]:
-    """What a report says in numbers of the files that ``made`` removes, puts back and, by ``buckets``, moves to another level."""
+    """Return the figures of a report for removed, restored and moved files.
+
+    Args:
+        made: commit messages of the buckets.
+        buckets: files that the compaction replaced.
+    """
     moved = {now.file_name for bucket in buckets for now, _ in bucket.moved}
     removed = [file for message in made for file in message.compact_before if file.file_name not in moved]
     restored = [file for message in made for file in message.compact_after if file.file_name not in moved]
@@ -282,27 +352,28 @@ def put_back_counts(made: Sequence[CommitMessage], buckets: Sequence[ReplacedFil
     }
 
 
-def _would_differ(store: TableStore, one: BucketDifference) -> str:
+def _would_differ(store: TableStore, difference: BucketDifference) -> str:
     return (
-        f"{one.bucket} of table {store.name} answers {one.rows_a} rows now and would answer {one.rows_b}, or others, as before the compaction; "
-        "allow_changes takes them"
+        f"{difference.bucket} of table {store.name} answers {difference.rows_a} rows now and would answer "
+        f"{difference.rows_b}, or others, as before the compaction; allow_changes takes them"
     )
 
 
-def _found(store: TableStore, plan: MaintenancePlan) -> Compaction:
-    """What the plan's compaction did, as it stands now."""
+def _find_planned(store: TableStore, plan: MaintenancePlan) -> Compaction:
+    """Return the current state of the plan's compaction."""
     return find_compaction(store, str(plan.arguments["run_id"]), allow_changes=bool(plan.arguments["allow_changes"]))
 
 
-def _as_planned(store: TableStore, plan: MaintenancePlan, found: Compaction) -> list[ReplacedFiles]:
-    """The buckets of the plan's items. Raises PlanStale unless each is as it was planned."""
-    by_place = {bucket.place: bucket for bucket in found.buckets}
+def _as_planned(store: TableStore, plan: MaintenancePlan, compaction: Compaction) -> list[ReplacedFiles]:
+    """Return the buckets of the plan's items. Raises PlanStale unless each is as planned."""
+    by_place = {bucket.place: bucket for bucket in compaction.buckets}
     chosen = []
     for item in plan.items_of(UndoItem):
         bucket = by_place.get((item.partition, item.bucket))
         if bucket is None or UndoItem.of(store, bucket) != item:
             why = next(
-                (one.text for one in found.unfit if one.place == (item.partition, item.bucket)), "its files changed"
+                (unfit.text for unfit in compaction.unfit if unfit.place == (item.partition, item.bucket)),
+                "its files changed",
             )
             raise PlanStale(f"{bucket_name(item.partition_text, item.bucket)}: {why}", store.name)
         chosen.append(bucket)
@@ -310,22 +381,42 @@ def _as_planned(store: TableStore, plan: MaintenancePlan, found: Compaction) -> 
 
 
 def undo_fits(store: TableStore, plan: MaintenancePlan) -> bool:
-    """Whether all buckets of ``plan`` are as planned. Raises WriterStale, CorruptFile."""
+    """Return whether all buckets of the plan are as planned.
+
+    Args:
+        store: the table.
+        plan: the plan.
+
+    Raises:
+        WriterStale: the schema changed.
+        CorruptFile: metadata cannot be read.
+    """
     with suppress(PlanRefused, PlanStale):
-        return bool(_as_planned(store, plan, _found(store, plan)))
+        return bool(_as_planned(store, plan, _find_planned(store, plan)))
     return False
 
 
 def put_files_back(
     store: TableStore, bucket: ReplacedFiles, made: list[CommitMessage], verified: bool, *, all_vectors: bool
 ) -> CommitMessage:
-    """Copy a bucket's files; its message is added to ``made`` before the first copy is begun, and with its index files at the end.
+    """Copy a bucket's files and add its message to ``made`` before the first copy begins.
 
-    ``verified``: copies are read back. ``all_vectors``: files that stay get the deletion vectors back that they had, not only those that
-    return. Raises PlanRefused where a file is gone, CorruptFile, VerificationFailed.
+    The index files are added to the message at the end.
+
+    Args:
+        store: the table.
+        bucket: files that the compaction replaced.
+        made: commit messages; it is modified.
+        verified: read the copies back.
+        all_vectors: restore the deletion vectors of remaining files too, not only those of restored files.
+
+    Raises:
+        PlanRefused: a file is missing.
+        CorruptFile: a file is damaged.
+        VerificationFailed: a copy differs from its source.
     """
     names = {file.file_name: _new_name(store, file.file_name) for file in bucket.inputs}
-    copies = {file.file_name: _renamed(store, file, names[file.file_name]) for file in bucket.inputs}
+    copies = {file.file_name: _copy_metadata(store, file, names[file.file_name]) for file in bucket.inputs}
     message = CommitMessage(
         *(bucket.partition, bucket.bucket, bucket.total_buckets),
         compact_before=(*bucket.outputs, *(now for now, _ in bucket.moved)),
@@ -356,12 +447,16 @@ def put_files_back(
 
 
 def _new_name(store: TableStore, name: str) -> str:
-    """A new name that tells the same format."""
+    """Return a new name with the extension of the same format."""
     return store.new_file_name(store.options.data_file_prefix, name.rpartition(".")[2] if "." in name else "")
 
 
-def _renamed(store: TableStore, file: DataFileMeta, name: str) -> DataFileMeta:
-    """The copy's metadata: it lies in the table's own directory, made by a compaction. Raises CorruptFile for a side file of another name."""
+def _copy_metadata(store: TableStore, file: DataFileMeta, name: str) -> DataFileMeta:
+    """Return the copy's metadata: in the table's own directory, made by a compaction.
+
+    Raises:
+        CorruptFile: a side file has another name.
+    """
     for extra in file.extra_files:
         if not extra.startswith(file.file_name):
             raise CorruptFile(
@@ -372,7 +467,13 @@ def _renamed(store: TableStore, file: DataFileMeta, name: str) -> DataFileMeta:
 
 
 def _copy(store: TableStore, source: str, target: str, size: int | None, verified: bool) -> None:
-    """Copy a file in pieces. Raises PlanRefused where ``source`` is gone, CorruptFile where it is not of ``size`` bytes, VerificationFailed."""
+    """Copy a file in chunks.
+
+    Raises:
+        PlanRefused: ``source`` is missing.
+        CorruptFile: it does not have ``size`` bytes.
+        VerificationFailed: the copy differs.
+    """
     try:
         read = store.file_io.open_input(source)
     except FileNotFoundError as error:
@@ -387,9 +488,9 @@ def _copy(store: TableStore, source: str, target: str, size: int | None, verifie
             raise CorruptFile(source, f"{copied} bytes, metadata record {size}")
     if not verified:
         return
-    again = hashlib.blake2b()
+    written_digest = hashlib.blake2b()
     with store.file_io.open_input(target) as written:
         while part := written.read(_CHUNK):
-            again.update(part)
-    if again.digest() != digest.digest():
+            written_digest.update(part)
+    if written_digest.digest() != digest.digest():
         raise VerificationFailed("V1", [f"{target} is not what was copied from {source}"])

@@ -1,4 +1,7 @@
-"""Aggregate functions of semantics.md 3.4, one value at a time. One object is one column of one key: it may remember."""
+"""Aggregate functions of semantics.md 3.4, one value at a time.
+
+A function object serves one column of one key and may keep state.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from lsm_core.maintenance.reference.functions import binary, collection, nested,
 from lsm_core.maintenance.reference.functions.base import Field, Function, IgnoringRetracts
 from lsm_core.types import DataType
 
-_MADE: dict[str, type[Function]] = {
+_FUNCTION_CLASSES: dict[str, type[Function]] = {
     **scalar.FUNCTIONS,
     **numeric.FUNCTIONS,
     **collection.FUNCTIONS,
@@ -19,12 +22,22 @@ _MADE: dict[str, type[Function]] = {
 
 
 def function_of(name: str, column: str, kind: DataType, options: Mapping[str, str]) -> Function:
-    """A fresh function of a column. Raises InvalidOption for an unknown name."""
-    made = _MADE.get("sum" if name == "count" else name)
-    if made is None:
-        raise InvalidOption(f"fields.{column}.aggregate-function", name, ", ".join(sorted(_MADE)))
+    """Return a new aggregate function of a column.
+
+    Args:
+        name: name of the function.
+        column: name of the column.
+        kind: type of the column.
+        options: table options as they are stored.
+
+    Raises:
+        InvalidOption: the name is unknown.
+    """
+    function_class = _FUNCTION_CLASSES.get("sum" if name == "count" else name)
+    if function_class is None:
+        raise InvalidOption(f"fields.{column}.aggregate-function", name, ", ".join(sorted(_FUNCTION_CLASSES)))
     field = Field(column, kind, options)
-    function = made(field)
+    function = function_class(field)
     return IgnoringRetracts(function) if field.flag("ignore-retract") else function
 
 

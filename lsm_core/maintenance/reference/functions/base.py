@@ -1,4 +1,4 @@
-"""What every function offers, and what it is told of its column."""
+"""Base classes of the aggregate functions, and the column with its options."""
 
 from __future__ import annotations
 
@@ -12,81 +12,82 @@ from lsm_core.types import DataType
 
 @dataclass(frozen=True)
 class Field:
-    """A column with its options."""
+    """Column with its options."""
 
     name: str
     type: DataType
     options: Mapping[str, str]
 
     def text(self, option: str) -> str | None:
-        """`fields.<c>.<option>`."""
+        """Return `fields.<c>.<option>`, or None."""
         return self.options.get(f"fields.{self.name}.{option}")
 
     def flag(self, option: str) -> bool:
-        """Whether an option is on."""
+        """Return whether an option is on."""
         return (self.text(option) or "false").strip().lower() == "true"
 
     def since(self, version: str) -> bool:
-        """Whether the table follows Paimon ``version`` or a newer one."""
+        """Return whether the table follows Paimon ``version`` or a newer one."""
         followed = self.options.get("dredge.paimon-version", "1.4")
         return [int(part) for part in followed.split(".")] >= [int(part) for part in version.split(".")]
 
     def names(self, option: str) -> list[str]:
-        """An option that is a list of names."""
+        """Return the names in a comma-separated option."""
         return [name.strip() for name in (self.text(option) or "").split(",") if name.strip()]
 
 
 class Function:
-    """A function of one column; made anew for every key."""
+    """Aggregate function of one column, created for each key."""
 
     def __init__(self, field: Field) -> None:
         self.field = field
 
     def agg(self, acc: Any, value: Any) -> Any:
-        """The accumulator after an input."""
-        raise AssertionError(f"{type(self).__name__} says nothing of inputs {acc!r}, {value!r}")
+        """Return the accumulator after an input."""
+        raise AssertionError(f"{type(self).__name__} does not define `agg` (inputs {acc!r}, {value!r})")
 
     def agg_reversed(self, acc: Any, value: Any) -> Any:
-        """The accumulator after an input that comes before it."""
+        """Return the accumulator after an input that precedes it in order."""
         return self.agg(value, acc)
 
     def retract(self, acc: Any, value: Any) -> Any:
-        """The accumulator after an input is taken back."""
+        """Return the accumulator after an input is retracted."""
         raise RetractNotSupported(
-            f"column {self.field.name}: {type(self).__name__} of {acc!r} cannot take back {value!r}"
+            f"column {self.field.name}: {type(self).__name__} of {acc!r} cannot retract {value!r}; "
+            f"set `fields.{self.field.name}.ignore-retract` to skip retracts"
         )
 
 
 class NullsChangeNothing(Function):
-    """Functions whose null inputs are passed over: only :meth:`both` is left to say."""
+    """Function that skips null inputs; subclasses define :meth:`combine`."""
 
     def agg(self, acc: Any, value: Any) -> Any:
-        """The one that is not null, else :meth:`both`."""
+        """Return the value that is not null, or the result of :meth:`combine`."""
         if acc is None or value is None:
             return value if acc is None else acc
-        return self.both(acc, value)
+        return self.combine(acc, value)
 
-    def both(self, acc: Any, value: Any) -> Any:
-        """Neither is null."""
-        raise AssertionError(f"{type(self).__name__} says nothing of {acc!r} and {value!r}")
+    def combine(self, acc: Any, value: Any) -> Any:
+        """Combine two values that are not null."""
+        raise AssertionError(f"{type(self).__name__} does not define `combine` (inputs {acc!r}, {value!r})")
 
 
 class IgnoringRetracts(Function):
-    """`fields.<c>.ignore-retract`."""
+    """Function of a column with `fields.<c>.ignore-retract`."""
 
     def __init__(self, inner: Function) -> None:
         super().__init__(inner.field)
         self._inner = inner
 
     def agg(self, acc: Any, value: Any) -> Any:
-        """As the function itself."""
+        """Delegate to the function."""
         return self._inner.agg(acc, value)
 
     def agg_reversed(self, acc: Any, value: Any) -> Any:
-        """As the function itself."""
+        """Delegate to the function."""
         return self._inner.agg_reversed(acc, value)
 
     def retract(self, acc: Any, value: Any) -> Any:
-        """Nothing happens."""
+        """Return the accumulator unchanged."""
         del value
         return acc

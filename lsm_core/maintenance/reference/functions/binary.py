@@ -1,4 +1,4 @@
-"""Bitmaps and sketches, through the libraries that define them."""
+"""Functions of bitmaps and sketches, computed by the libraries that define their formats."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from lsm_core.maintenance.reference.functions.java_bitmap import Numbers, number
 
 
 class Bitmap32(NullsChangeNothing):
-    """Numbers of 32 bits in either."""
+    """Union of bitmaps of 32-bit numbers (`rbm32`)."""
 
-    def both(self, acc: bytes, value: bytes) -> bytes:
-        """All of both."""
+    def combine(self, acc: bytes, value: bytes) -> bytes:
+        """Return the union."""
         return bytes((BitMap.deserialize(acc) | BitMap.deserialize(value)).serialize())
 
 
 class Bitmap64(NullsChangeNothing):
-    """Numbers of 64 bits in either. What it makes are sets of numbers: no library writes the bytes that Java does."""
+    """Union of bitmaps of 64-bit numbers (`rbm64`); results are sets of numbers, as no library writes Java's bytes."""
 
-    def both(self, acc: bytes | Numbers, value: bytes | Numbers) -> Numbers:
-        """All of both."""
+    def combine(self, acc: bytes | Numbers, value: bytes | Numbers) -> Numbers:
+        """Return the union."""
         return numbers64(acc) | numbers64(value)
 
 
 class Hll(NullsChangeNothing):
-    """How many are in either, about."""
+    """Union of HLL sketches (approximate distinct count)."""
 
-    def both(self, acc: bytes, value: bytes) -> bytes:
-        """The union, of the precision of the coarser one."""
+    def combine(self, acc: bytes, value: bytes) -> bytes:
+        """Return the union, with the precision of the coarser sketch."""
         left, right = hll_sketch.deserialize(acc), hll_sketch.deserialize(value)
         union = hll_union(right.lg_config_k)
         union.update(right)
@@ -40,10 +40,10 @@ class Hll(NullsChangeNothing):
 
 
 class Theta(NullsChangeNothing):
-    """Which are in either, about."""
+    """Union of theta sketches (approximate distinct values)."""
 
-    def both(self, acc: bytes, value: bytes) -> bytes:
-        """The union."""
+    def combine(self, acc: bytes, value: bytes) -> bytes:
+        """Return the union."""
         union = theta_union()
         union.update(compact_theta_sketch.deserialize(acc))
         union.update(compact_theta_sketch.deserialize(value))

@@ -1,4 +1,4 @@
-"""collect and the functions of maps."""
+"""Functions `collect`, `merge_map` and `merge_map_with_keytime`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from lsm_core.maintenance.reference.functions.base import Function, NullsChangeN
 
 
 class Collect(Function):
-    """Arrays end to end; with `distinct` each element once."""
+    """Concatenation of arrays; with `distinct` each element once."""
 
     def agg(self, acc: Any, value: Any) -> Any:
-        """The accumulator's elements, then the input's."""
+        """Return the accumulator's elements followed by the input's."""
         if acc is None and value is None:
             return None
         if self.field.flag("distinct"):
@@ -20,58 +20,58 @@ class Collect(Function):
         return value if acc is None else acc if value is None else [*acc, *value]
 
     def agg_reversed(self, acc: Any, value: Any) -> Any:
-        """Late elements come last too."""
+        """Append late elements too."""
         return self.agg(acc, value)
 
     def retract(self, acc: Any, value: Any) -> Any:
-        """Without the first occurrence of each element taken back."""
+        """Remove the first occurrence of each retracted element."""
         if acc is None or not value:
             return acc
-        gone = [same(item) for item in value]
-        left = []
+        retracted = [same(item) for item in value]
+        kept = []
         for item in acc:
-            if same(item) in gone:
-                gone.remove(same(item))
+            if same(item) in retracted:
+                retracted.remove(same(item))
             else:
-                left.append(item)
-        return left
+                kept.append(item)
+        return kept
 
 
 class MergeMap(NullsChangeNothing):
-    """Entries of both, the input's win."""
+    """Union of maps; the input's entries win."""
 
-    def both(self, acc: Entries, value: Entries) -> Entries:
-        """All entries of the accumulator, then those of the input over them."""
-        found = {same(key): (key, item) for key, item in acc}
-        found.update({same(key): (key, item) for key, item in value})
-        return Entries(found.values())
+    def combine(self, acc: Entries, value: Entries) -> Entries:
+        """Return the entries of the accumulator, overwritten by those of the input."""
+        entries = {same(key): (key, item) for key, item in acc}
+        entries.update({same(key): (key, item) for key, item in value})
+        return Entries(entries.values())
 
     def retract(self, acc: Any, value: Any) -> Any:
-        """Without the keys of the input."""
+        """Remove the keys of the input."""
         if acc is None or value is None:
             return acc
-        gone = {same(key) for key, _ in value}
-        return Entries((key, item) for key, item in acc if same(key) not in gone)
+        keys = {same(key) for key, _ in value}
+        return Entries((key, item) for key, item in acc if same(key) not in keys)
 
 
 class MergeMapWithKeytime(NullsChangeNothing):
-    """Per key the row whose time, compared as text, is greatest; a null row takes the key away."""
+    """Per key the row whose time, compared as text, is greatest; a null row removes the key."""
 
-    def both(self, acc: Entries, value: Entries) -> Entries:
-        """Entries of the input win where their time is greater than what is there."""
-        found = {same(key): (key, item) for key, item in acc}
+    def combine(self, acc: Entries, value: Entries) -> Entries:
+        """Return the entries; those of the input win where their time is greater than the current one."""
+        entries = {same(key): (key, item) for key, item in acc}
         for key, item in value:
             if item is None:
-                found.pop(same(key), None)
+                entries.pop(same(key), None)
                 continue
             mine = self._time(item)
             if mine is None:
                 continue
-            there = found.get(same(key))
-            other = None if there is None or there[1] is None else self._time(there[1])
+            current = entries.get(same(key))
+            other = None if current is None or current[1] is None else self._time(current[1])
             if other is None or mine > other:
-                found[same(key)] = key, item
-        return Entries(found.values())
+                entries[same(key)] = key, item
+        return Entries(entries.values())
 
     def _time(self, item: tuple[Any, ...]) -> bytes | None:
         row = self.field.type.value

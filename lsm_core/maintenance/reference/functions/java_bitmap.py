@@ -1,4 +1,4 @@
-"""The numbers in the bytes of Java's `Roaring64Bitmap`: read in order, believing them."""
+"""Reader of the numbers in the bytes of Java's `Roaring64Bitmap`; it reads in order and validates nothing."""
 
 from __future__ import annotations
 
@@ -11,29 +11,33 @@ _LEAF = 4
 
 
 def numbers64(data: bytes | Numbers) -> Numbers:
-    """All numbers, unsigned. What is a set already stays one."""
+    """Return all numbers, unsigned; a set is returned unchanged.
+
+    Args:
+        data: serialised bitmap, or a set of numbers.
+    """
     if isinstance(data, frozenset):
         return data
     return frozenset(_Reader(data).numbers()) if data[0] else frozenset()
 
 
 class _Reader:
-    """A tree whose leaves are the upper 48 bits with the number of a container, then the containers."""
+    """Reader of a tree whose leaves are the upper 48 bits with a container number, followed by the containers."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 1
 
     def _next(self, layout: str) -> tuple[Any, ...]:
-        found = struct.unpack_from(layout, self._data, self._at)
+        fields = struct.unpack_from(layout, self._data, self._at)
         self._at += struct.calcsize(layout)
-        return found
+        return fields
 
     def numbers(self) -> set[int]:
-        """Every container's numbers below its upper bits."""
+        """Return the numbers of every container below its upper bits."""
         (count,) = self._next("<q")
         high: dict[int, int] = {}
         while len(high) < count:
-            # nodes stand before what is below them, so only leaves say anything
+            # Nodes precede their children, so inner nodes can be skipped and only leaves are decoded.
             kind, _, prefix = self._next("<bHB")
             self._at += prefix
             if kind == _LEAF:
@@ -42,14 +46,14 @@ class _Reader:
             else:
                 self._at += _INNER_BYTES[kind]
         (arrays,) = self._next("<i")
-        found: set[int] = set()
+        numbers: set[int] = set()
         for array in range(arrays):
             _, slots = self._next("<bi")
             for slot in range(slots):
                 if self._next("<b")[0]:
                     upper = high[array << 32 | slot] << 16
-                    found.update(upper | low for low in self._container())
-        return found
+                    numbers.update(upper | low for low in self._container())
+        return numbers
 
     def _container(self) -> list[int]:
         kind, size = self._next("<bi")

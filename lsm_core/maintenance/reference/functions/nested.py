@@ -1,4 +1,4 @@
-"""Arrays of rows as tables of their own: nested_update and nested_partial_update."""
+"""Functions `nested_update` and `nested_partial_update`: arrays of rows treated as tables."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ _NO_LIMIT: Final = 2**31 - 1
 
 
 class _Keyed(Function):
-    """What both functions say of keys."""
+    """Key handling that both functions share."""
 
     def __init__(self, field: Field) -> None:
         super().__init__(field)
         row = field.type.element
         assert row is not None
-        names = [one.name for one in row.fields]
+        names = [nested_field.name for nested_field in row.fields]
         self.key = [names.index(name) for name in field.names("nested-key")]
         self.sequence = [names.index(name) for name in field.names("nested-sequence-field")]
         self.strategy = (field.text("nested-key-null-strategy") or "merge").strip().lower()
         self.limit = int(field.text("count-limit") or _NO_LIMIT)
-        # options that 1.4 does not know say that the column is folded as the first version does that knows them
+        # Options unknown to 1.4 make the column fold as in the first version that knows them.
         newer = self.sequence or field.text("nested-key-null-strategy") is not None
         self.as_2_0 = bool(newer) or field.since("2.0")
 
     def key_of(self, row: Nested) -> Any:
-        """The key of a nested row."""
+        """Return the key of a nested row."""
         return same(tuple(row[i] for i in self.key))
 
     def admitted(self, rows: list[Nested | None]) -> list[Nested]:
-        """Rows that take part: none that are null, those with a null in the key as the strategy says."""
-        found = []
+        """Return the rows that take part: no null rows; rows with a null in the key by the strategy."""
+        kept = []
         for row in rows:
             if row is None:
                 continue
@@ -43,57 +43,57 @@ class _Keyed(Function):
                 if self.strategy == "error":
                     raise InvalidData("", self.field.name, f"null in nested key of {row!r}")
                 continue
-            found.append(row)
-        return found
+            kept.append(row)
+        return kept
 
 
 class NestedUpdate(_Keyed):
     """Rows appended, or upserted by key."""
 
     def agg(self, acc: Any, value: Any) -> Any:
-        """The accumulator's rows and the input's, as far as the limit allows."""
+        """Return the accumulator's rows and the input's, up to the limit."""
         if value is None or (acc is None and not self.as_2_0):
             return acc if value is None else value
         if self.key and self.as_2_0:
-            return self._upserted(acc or [], value)
+            return self._upsert(acc or [], value)
         if acc is not None and len(acc) >= self.limit:
             return acc
         held = self.admitted(acc or [])
         rows = [*held, *self.admitted(value)[: max(0, self.limit - len(acc or []))]]
         return list({self.key_of(row): row for row in rows}.values()) if self.key else rows
 
-    def _upserted(self, acc: list[Nested | None], value: list[Nested | None]) -> list[Nested]:
-        """By key; only keys of the input that are new count against the limit."""
-        found: dict[Any, Nested] = {}
+    def _upsert(self, acc: list[Nested | None], value: list[Nested | None]) -> list[Nested]:
+        """Upsert by key; only new keys of the input count against the limit."""
+        rows: dict[Any, Nested] = {}
         held = self.admitted(acc)
         for number, row in enumerate([*held, *self.admitted(value)]):
-            there = found.get(self.key_of(row))
-            if there is None:
-                if number < len(held) or len(found) < self.limit:
-                    found[self.key_of(row)] = row
-            elif self._is_newer(row, there):
-                found[self.key_of(row)] = row
-        return list(found.values())
+            current = rows.get(self.key_of(row))
+            if current is None:
+                if number < len(held) or len(rows) < self.limit:
+                    rows[self.key_of(row)] = row
+            elif self._is_newer(row, current):
+                rows[self.key_of(row)] = row
+        return list(rows.values())
 
-    def _is_newer(self, row: Nested, there: Nested) -> bool:
-        """Whether a row is not below the one that is there; nulls are smallest."""
+    def _is_newer(self, row: Nested, current: Nested) -> bool:
+        """Return whether a row is not below the current one; nulls are smallest."""
         for i in self.sequence:
-            mine, other = row[i], there[i]
+            mine, other = row[i], current[i]
             if mine is None or other is None:
-                found = (mine is not None) - (other is not None)
+                order = (mine is not None) - (other is not None)
             else:
-                found = compare_values(mine, other)
-            if found:
-                return found > 0
+                order = compare_values(mine, other)
+            if order:
+                return order > 0
         return True
 
     def retract(self, acc: Any, value: Any) -> Any:
-        """Without the keys of the input; without a key, without all rows equal to one of the input."""
+        """Remove the keys of the input; without a key, all rows equal to one of the input."""
         if acc is None or value is None:
             return acc
         if not self.key:
-            gone = {same(row) for row in value if row is not None}
-            return [row for row in acc if row is not None and same(row) not in gone]
+            retracted = {same(row) for row in value if row is not None}
+            return [row for row in acc if row is not None and same(row) not in retracted]
         left = {self.key_of(row): row for row in self.admitted(acc)}
         for row in self.admitted(value):
             left.pop(self.key_of(row), None)
@@ -101,17 +101,17 @@ class NestedUpdate(_Keyed):
 
 
 class NestedPartialUpdate(_Keyed):
-    """Rows merged by key, field by field: what is not null overwrites."""
+    """Rows merged by key, field by field: values that are not null overwrite."""
 
     def agg(self, acc: Any, value: Any) -> Any:
-        """The accumulator's rows, changed by the input's."""
+        """Return the accumulator's rows, changed by the input's."""
         if value is None or (acc is None and not self.as_2_0):
             return acc if value is None else value
-        found: dict[Any, Nested] = {}
+        rows: dict[Any, Nested] = {}
         for row in (*self.admitted(acc or []), *self.admitted(value)):
-            there = found.get(self.key_of(row), (None,) * len(row))
-            found[self.key_of(row)] = tuple(old if new is None else new for old, new in zip(there, row, strict=True))
-        return list(found.values())
+            current = rows.get(self.key_of(row), (None,) * len(row))
+            rows[self.key_of(row)] = tuple(old if new is None else new for old, new in zip(current, row, strict=True))
+        return list(rows.values())
 
 
 FUNCTIONS: Final[dict[str, type[Function]]] = {

@@ -1,4 +1,4 @@
-"""sum and product, exact: what does not fit raises (integers) or is null (decimals)."""
+"""Functions `sum` and `product`, exact: integers out of range raise, decimals out of range become null."""
 
 from __future__ import annotations
 
@@ -16,8 +16,12 @@ _BITS: Final = {TypeRoot.TINYINT: 8, TypeRoot.SMALLINT: 16, TypeRoot.INT: 32, Ty
 _EXACT: Final = Context(prec=200, rounding=ROUND_HALF_UP)
 
 
-def fitted(field: Field, value: Any) -> Any:
-    """A result as the column holds it. Raises ArithmeticOverflow for integers out of range."""
+def fit_to_type(field: Field, value: Any) -> Any:
+    """Convert a result to the column's type.
+
+    Raises:
+        ArithmeticOverflow: an integer is out of range.
+    """
     root = field.type.root
     if root in _BITS:
         limit = 1 << (_BITS[root] - 1)
@@ -37,50 +41,50 @@ def fitted(field: Field, value: Any) -> Any:
 
 
 class Sum(NullsChangeNothing):
-    """The sum of what is not null."""
+    """Sum of the values that are not null."""
 
-    def both(self, acc: Any, value: Any) -> Any:
-        """Acc + value."""
-        return fitted(self.field, _EXACT.add(acc, value) if isinstance(acc, Decimal) else acc + value)
+    def combine(self, acc: Any, value: Any) -> Any:
+        """Return acc + value."""
+        return fit_to_type(self.field, _EXACT.add(acc, value) if isinstance(acc, Decimal) else acc + value)
 
     def retract(self, acc: Any, value: Any) -> Any:
-        """Acc - value; of nothing, -value."""
+        """Return acc - value; without an accumulator, -value."""
         if value is None:
             return acc
         if acc is None:
-            return fitted(self.field, value.copy_negate() if isinstance(value, Decimal) else -value)
-        return fitted(self.field, _EXACT.subtract(acc, value) if isinstance(acc, Decimal) else acc - value)
+            return fit_to_type(self.field, value.copy_negate() if isinstance(value, Decimal) else -value)
+        return fit_to_type(self.field, _EXACT.subtract(acc, value) if isinstance(acc, Decimal) else acc - value)
 
 
 class Product(NullsChangeNothing):
-    """The product of what is not null."""
+    """Product of the values that are not null."""
 
-    def both(self, acc: Any, value: Any) -> Any:
-        """Acc x value."""
-        return fitted(self.field, _EXACT.multiply(acc, value) if isinstance(acc, Decimal) else acc * value)
+    def combine(self, acc: Any, value: Any) -> Any:
+        """Return acc x value."""
+        return fit_to_type(self.field, _EXACT.multiply(acc, value) if isinstance(acc, Decimal) else acc * value)
 
     def retract(self, acc: Any, value: Any) -> Any:
-        """Acc / value; integers truncate, decimals must divide exactly."""
+        """Return acc / value; integers truncate, decimals must divide exactly."""
         if acc is None or value is None:
             return acc
         if isinstance(acc, float):
-            # IEEE's division, which Python refuses by zero
+            # IEEE division; Python raises for a division by zero.
             if value != 0:
-                return fitted(self.field, acc / value)
+                return fit_to_type(self.field, acc / value)
             by_zero = math.copysign(math.inf, acc) * math.copysign(1.0, value)
-            return fitted(self.field, math.nan if acc == 0 or math.isnan(acc) else by_zero)
+            return fit_to_type(self.field, math.nan if acc == 0 or math.isnan(acc) else by_zero)
         if not value:
             raise InvalidData("", self.field.name, f"{acc} divided by zero")
         exact = Fraction(acc) / Fraction(value)
         if isinstance(acc, int):
-            return fitted(self.field, math.trunc(exact))
+            return fit_to_type(self.field, math.trunc(exact))
         left = exact.denominator
         for prime in (2, 5):
             while left % prime == 0:
                 left //= prime
         if left != 1:
             raise InvalidData("", self.field.name, f"{acc} / {value} has no exact decimal")
-        return fitted(self.field, _EXACT.divide(Decimal(exact.numerator), Decimal(exact.denominator)))
+        return fit_to_type(self.field, _EXACT.divide(Decimal(exact.numerator), Decimal(exact.denominator)))
 
 
 FUNCTIONS: Final[dict[str, type[Function]]] = {"sum": Sum, "product": Product}

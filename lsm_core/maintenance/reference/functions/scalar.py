@@ -1,4 +1,4 @@
-"""Functions that choose one of their inputs, booleans, and listagg."""
+"""Functions that choose one of their inputs, boolean functions, and `listagg`."""
 
 from __future__ import annotations
 
@@ -9,138 +9,138 @@ from lsm_core.maintenance.reference.versions import compare_values
 
 
 class PrimaryKey(Function):
-    """The input, whatever happens."""
+    """Column of the primary key: the input always wins."""
 
     def agg(self, acc: Any, value: Any) -> Any:
-        """The input."""
+        """Return the input."""
         del acc
         return value
 
     def retract(self, acc: Any, value: Any) -> Any:
-        """The input too."""
+        """Return the input."""
         del acc
         return value
 
 
 class LastValue(Function):
-    """The last input, null too."""
+    """Last input, also if it is null."""
 
     def agg(self, acc: Any, value: Any) -> Any:
-        """The input."""
+        """Return the input."""
         del acc
         return value
 
     def retract(self, acc: Any, value: Any) -> Any:
-        """Null."""
+        """Return null."""
         del acc, value
 
 
 class LastNonNullValue(Function):
-    """The last input that is not null."""
+    """Last input that is not null."""
 
     def agg(self, acc: Any, value: Any) -> Any:
-        """The input if there is one."""
+        """Return the input if it is not null."""
         return acc if value is None else value
 
     def retract(self, acc: Any, value: Any) -> Any:
-        """Null if something is taken back."""
+        """Return null if the retracted value is not null."""
         return acc if value is None else None
 
 
 class FirstValue(Function):
-    """The first input, null too. All it remembers is that it was asked before."""
+    """First input, also if it is null; the only state is whether there was an input."""
 
     def __init__(self, field: Field) -> None:
         super().__init__(field)
-        self._asked = False
+        self._started = False
 
     def agg(self, acc: Any, value: Any) -> Any:
-        """The input when asked for the first time."""
-        if self._asked:
+        """Return the input at the first call, else the accumulator."""
+        if self._started:
             return acc
-        self._asked = True
+        self._started = True
         return value
 
 
 class FirstNonNullValue(Function):
-    """The first input that is not null. All it remembers is that there was one."""
+    """First input that is not null; the only state is whether there was one."""
 
     def __init__(self, field: Field) -> None:
         super().__init__(field)
-        self._found = False
+        self._started = False
 
     def agg(self, acc: Any, value: Any) -> Any:
-        """The input when it is the first that is not null."""
-        if self._found or value is None:
+        """Return the input if it is the first that is not null, else the accumulator."""
+        if self._started or value is None:
             return acc
-        self._found = True
+        self._started = True
         return value
 
 
 class Max(NullsChangeNothing):
-    """The larger one."""
+    """Larger value."""
 
-    def both(self, acc: Any, value: Any) -> Any:
-        """The larger one."""
+    def combine(self, acc: Any, value: Any) -> Any:
+        """Return the larger value."""
         return value if compare_values(acc, value) < 0 else acc
 
 
 class Min(NullsChangeNothing):
-    """The smaller one."""
+    """Smaller value."""
 
-    def both(self, acc: Any, value: Any) -> Any:
-        """The smaller one."""
+    def combine(self, acc: Any, value: Any) -> Any:
+        """Return the smaller value."""
         return acc if compare_values(acc, value) < 0 else value
 
 
 class BoolAnd(NullsChangeNothing):
-    """Whether all are true."""
+    """Conjunction of the inputs."""
 
-    def both(self, acc: Any, value: Any) -> Any:
-        """Both."""
+    def combine(self, acc: Any, value: Any) -> Any:
+        """Return acc and value."""
         return acc and value
 
 
 class BoolOr(NullsChangeNothing):
-    """Whether one is true."""
+    """Disjunction of the inputs."""
 
-    def both(self, acc: Any, value: Any) -> Any:
-        """One of both."""
+    def combine(self, acc: Any, value: Any) -> Any:
+        """Return acc or value."""
         return acc or value
 
 
 class ListAgg(NullsChangeNothing):
-    """Texts joined. Empty inputs (since 2.0 blank ones) are passed over and such accumulators replaced."""
+    """Concatenation of texts. Empty inputs (since 2.0 blank ones) are skipped and empty accumulators replaced."""
 
     def agg(self, acc: Any, value: Any) -> Any:
-        """Since 2.0 a blank text is passed over before anybody looks whether there is an accumulator."""
+        """Append the input; since 2.0 a blank input is skipped even without an accumulator."""
         if not self.field.since("2.0"):
             return super().agg(acc, value)
-        if value is None or not self._says(value):
+        if value is None or not self._adds_text(value):
             return acc
-        return value if acc is None else self.both(acc, value)
+        return value if acc is None else self.combine(acc, value)
 
-    def _says(self, text: str) -> bool:
-        """Whether a text has something to add."""
+    def _adds_text(self, text: str) -> bool:
+        """Return whether a text adds something."""
         if not self.field.since("2.0"):
             return bool(text)
-        # Java's Character.isWhitespace: of what Python counts among spaces all but those that do not break
+        # Java's Character.isWhitespace: all of Python's spaces except the non-breaking ones and U+0085.
         return any(not char.isspace() or char in "\x85\xa0\u2007\u202f" for char in text)
 
-    def both(self, acc: str, value: str) -> str:
-        """Joined; with `distinct` only those parts of the input that are not there yet."""
-        given = self.field.text("list-agg-delimiter")
-        delimiter = "," if given is None else given
-        if not self._says(value):
+    def combine(self, acc: str, value: str) -> str:
+        """Append the input; with `distinct` only those parts that the accumulator lacks."""
+        option = self.field.text("list-agg-delimiter")
+        delimiter = "," if option is None else option
+        if not self._adds_text(value):
             return acc
-        if not self._says(acc):
+        if not self._adds_text(acc):
             return value
         if not self.field.flag("distinct"):
             return acc + delimiter + value
-        there = set(acc.split(delimiter))
+        parts = set(acc.split(delimiter))
         for part in value.split(delimiter):
-            if self._says(part) and part not in there:
-                there.add(part)
+            if self._adds_text(part) and part not in parts:
+                parts.add(part)
                 acc += delimiter + part
         return acc
 
