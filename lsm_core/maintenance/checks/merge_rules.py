@@ -163,7 +163,7 @@ def written_files(
 
     Returns:
         Files of the base and of later appends with the vectors of the base, or the live files where retracts make the
-            order matter.
+            order matter, or where the bucket used sequence numbers twice.
     """
     if not history.since:
         return opened.files, opened.deletions
@@ -190,7 +190,8 @@ def written_files(
 def _numbered_again(tables: Sequence[pa.Table]) -> bool:
     """Return whether a bucket used sequence numbers twice.
 
-    The number of a delete is free again once a compaction dropped it. What was written under it later would look older than the delete.
+    The number of a delete is free again once a compaction dropped it. A row written with it later would look older than
+    the delete.
 
     Args:
         tables: entries (`ENTRY_SCHEMA`) of the bucket: those at first, then what each commit added.
