@@ -155,6 +155,10 @@ def _engine(url: tuple[tuple[str, Any], ...], arguments: tuple[tuple[str, Any], 
 
 
 def redact_address(address: str) -> str:
-    """Return the address without parameters, user and password, for messages."""
+    """Return the address for messages.
+
+    Returns:
+        The address without parameters, user and password.
+    """
     plain = address.partition("?")[0]
     return re.sub(r"//[^/]*@", "//", plain)

@@ -90,14 +90,22 @@ def lock_given_way(stored: Mapping[str, str], options: TableOptions) -> str:
 
 
 def lock_settings(options: TableOptions) -> LockSettings:
-    """Return how long the table's lock is waited for and held."""
+    """Return how long the table's lock is waited for and held.
+
+    Returns:
+        The settings, with a lease of at least 1 s.
+    """
     names = ("dredge.lock.acquire-timeout", "dredge.lock.check-max-sleep", "dredge.lock.lease")
     timeout, max_sleep, lease = (int(options.get(name)) for name in names)
     return LockSettings(timeout, max(max_sleep, 1), max(lease, _SHORTEST_LEASE))
 
 
 def lock_id(options: TableOptions, name: str) -> str:
-    """Return the id of the table's lock in the format of Java's `JdbcCatalogLock`: catalog key, database and table."""
+    """Return the id of the table's lock in the format of Java's `JdbcCatalogLock`.
+
+    Returns:
+        Catalog key, database and table, joined by dots.
+    """
     return f"{options.get('dredge.lock.key')}.{name}"
 
 

@@ -317,7 +317,7 @@ class ObjectStoreFileIO:
     def delete_many(self, paths: Sequence[str]) -> Iterator[Deleted]:
         """Delete objects, up to a thousand per request; listings of their folders show first which of them exist.
 
-        If such a request fails, its objects are deleted one by one.
+        If one request fails, its objects are deleted one by one.
         """
         listed: dict[str, set[str]] = {}
         for start in range(0, len(paths), _KEYS_AT_ONCE):

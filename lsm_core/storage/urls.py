@@ -75,7 +75,11 @@ def _address(scheme: str, text: str) -> str:
 
 
 def storage_options(file_io: FileIO) -> dict[str, str]:
-    """Return the options that another process needs for :func:`file_io_for` to reach the same store; no secrets."""
+    """Return the options that another process needs for :func:`file_io_for` to reach the same store.
+
+    Returns:
+        The options of the FileIO, without secrets; empty for local files.
+    """
     inner: object = file_io
     while hasattr(inner, "inner"):
         inner = inner.inner

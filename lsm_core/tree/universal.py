@@ -74,12 +74,20 @@ class UniversalCompaction:
         return decision.unit if isinstance(decision, Pick) else None
 
     def pick_size_amp(self, max_level: int, runs: Runs) -> CompactUnit | None:
-        """Apply only the size-amplification rule."""
+        """Apply only the size-amplification rule.
+
+        Returns:
+            A unit of all runs, or None.
+        """
         pick = self._size_amp(max_level, runs)
         return pick.unit if pick else None
 
     def pick_size_ratio(self, max_level: int, runs: Runs, now_ms: int = 0) -> CompactUnit | None:
-        """Apply only the size-ratio rule, starting with the newest run."""
+        """Apply only the size-ratio rule, starting with the newest run.
+
+        Returns:
+            The unit, or None.
+        """
         pick = self._size_ratio(max_level, runs, now_ms)
         return pick.unit if pick else None
 

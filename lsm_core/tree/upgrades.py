@@ -37,7 +37,11 @@ def upgrade_of(options: TableOptions, file: DataFile, output_level: int, max_lev
 
 
 def newest_is_all(options: TableOptions) -> bool:
-    """Return whether the newest version of a key is its complete row, regardless of older versions."""
+    """Return whether the newest version of a key is its complete row.
+
+    Returns:
+        True for merge engine `deduplicate` without a sequence field.
+    """
     return options.merge_engine == "deduplicate" and not options.sequence_field
 
 

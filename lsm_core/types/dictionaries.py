@@ -120,7 +120,11 @@ def decoded_bytes(batch: pa.RecordBatch) -> int:
 
 
 def table_of(batches: Sequence[pa.RecordBatch]) -> pa.Table:
-    """Return batches as one table; a column that is a dictionary in only some of them becomes plain text."""
+    """Return batches as one table.
+
+    Returns:
+        The table; a column that is a dictionary in only some of the batches becomes plain text.
+    """
     schema = batches[0].schema
     if not all(batch.schema.equals(schema) for batch in batches):
         is_mixed = [len({str(batch.schema.field(index).type) for batch in batches}) > 1 for index in range(len(schema))]
@@ -200,8 +204,15 @@ def concat_columns(columns: Sequence[pa.Array]) -> pa.Array:
 
 
 def take_rows(column: pa.Array, rows: pa.Array) -> pa.Array:
-    """Return ``column`` at the positions ``rows``, which are not checked; for a dictionary only codes are taken, which
-    is five times as fast as Arrow's take.
+    """Return a column at some positions, which are not checked.
+
+    Args:
+        column: array or dictionary array. For a dictionary only codes are taken, which is five times as fast as Arrow's
+            take.
+        rows: positions.
+
+    Returns:
+        An array of the same type.
     """
     if not pa.types.is_dictionary(column.type):
         return pc.take(column, rows, boundscheck=False)

@@ -140,7 +140,15 @@ def reshape(array: pa.Array, source: DataType, target: DataType, leaf: Leaf) -> 
 
 
 def same_values(source: DataType, target: DataType) -> bool:
-    """Return whether both types have the same values and field names, regardless of nullability and descriptions."""
+    """Return whether two types have the same values and field names.
+
+    Args:
+        source: a type.
+        target: another type.
+
+    Returns:
+        True if they differ at most in nullability, field descriptions and defaults.
+    """
     if source.root is not target.root or source.is_nested != target.is_nested:
         return False
     if not source.is_nested:

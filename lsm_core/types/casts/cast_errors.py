@@ -26,7 +26,16 @@ class CastError(ValueError):
 
 
 def refuse(array: pa.Array, bad: pa.Array | npt.NDArray[np.bool_], target: DataType) -> None:
-    """Raise CastError for the first value that ``bad`` marks; nulls are never bad."""
+    """Raise an error for the first bad value, if any.
+
+    Args:
+        array: the values.
+        bad: mask of values that cannot be cast; nulls are never bad.
+        target: the target type, for the message.
+
+    Raises:
+        CastError: a value is bad.
+    """
     mask = np.asarray(bad.fill_null(fill_value=False) if isinstance(bad, pa.Array) else bad, np.bool_)
     if array.null_count:
         mask = mask & np.asarray(array.is_valid())

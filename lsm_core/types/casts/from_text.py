@@ -45,7 +45,11 @@ def _matches(array: pa.Array, pattern: str) -> Mask:
 
 
 def to_boolean(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
-    """Convert true, t, yes, y, 1 and their opposites, in any case."""
+    """Convert true, t, yes, y, 1 and their opposites, in any case.
+
+    Raises:
+        CastError: a text is not a boolean; the message contains the first one.
+    """
     text = pc.utf8_lower(array)
     true, false = pc.is_in(text, _TRUE), pc.is_in(text, _FALSE)
     refuse(array, pc.invert(pc.or_(true, false)), target)
@@ -53,7 +57,11 @@ def to_boolean(array: pa.Array, _source: DataType, target: DataType) -> pa.Array
 
 
 def to_integer(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
-    """Convert digits with an optional sign; a fraction is truncated."""
+    """Convert digits with an optional sign; a fraction is truncated.
+
+    Raises:
+        CastError: a text is not a number, or is out of range; the message contains the first one.
+    """
     refuse(array, ~_matches(array, _INTEGER), target)
     digits = pc.replace_substring_regex(array, r"^\+|\.[0-9]*$", "")
     digits = pc.if_else(pc.is_in(digits, pa.array(["", "-"])), "0", digits)
@@ -80,8 +88,12 @@ def _parse_integers(array: pa.Array, digits: pa.Array, kind: pa.DataType, target
 
 
 def to_floating(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
-    """Convert as `Double.parseDouble`: surrounding blanks, suffix `f` or `d`, NaN and Infinity in Java's spelling (no
-    hexadecimals).
+    """Convert as `Double.parseDouble`.
+
+    Accepted are surrounding blanks, a suffix `f` or `d`, and NaN and Infinity in Java's spelling, but no hexadecimals.
+
+    Raises:
+        CastError: a text is not a number; the message contains the first one.
     """
     refuse(array, ~_matches(array, _FLOATING), target)
     plain = pc.replace_substring_regex(array, r"[\x00-\x20]+|[fFdD][\x00-\x20]*$", "")
@@ -90,7 +102,11 @@ def to_floating(array: pa.Array, _source: DataType, target: DataType) -> pa.Arra
 
 
 def to_decimal(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
-    """Convert as `new BigDecimal(text)`, rounded half up; null if the value does not fit."""
+    """Convert as `new BigDecimal(text)`, rounded half up; null if the value does not fit.
+
+    Raises:
+        CastError: a text is not a number; the message contains the first one.
+    """
     refuse(array, ~_matches(array, _DECIMAL), target)
     return decimal_of_text(array, target)
 
@@ -98,6 +114,9 @@ def to_decimal(array: pa.Array, _source: DataType, target: DataType) -> pa.Array
 def to_date(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
     """Convert a count of days since 1970, or year, month and day (which may be left out); text after a blank is
     ignored.
+
+    Raises:
+        CastError: a text is not a date; the message contains the first one.
     """
     counts = _matches(array, _COUNT)
     parts = pc.extract_regex(array, _DATE)
@@ -116,7 +135,11 @@ def _parse_counts(array: pa.Array, counts: Mask, kind: pa.DataType, target: Data
 
 
 def to_time(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
-    """Convert a count of milliseconds, or hours, minutes, seconds and a fraction (truncated to milliseconds)."""
+    """Convert a count of milliseconds, or hours, minutes, seconds and a fraction (truncated to milliseconds).
+
+    Raises:
+        CastError: a text is not a time of day; the message contains the first one.
+    """
     counts = _matches(array, _COUNT)
     parts = pc.extract_regex(array, _TIME)
     refuse(array, ~counts & np.asarray(parts.is_null()), target)
@@ -131,6 +154,9 @@ def to_timestamp(array: pa.Array, _source: DataType, target: DataType) -> pa.Arr
     """Convert `yyyy-mm-dd[ hh:mm:ss[.fraction]]`, or (without time zone) a count in the unit of the precision.
 
     As in Java, days after the end of the month become its last day, and 24:00:00 is the next midnight.
+
+    Raises:
+        CastError: a text is not a timestamp; the message contains the first one.
     """
     units_per_milli = _PER_MILLI.get(target.precision or 0) if target.root is TypeRoot.TIMESTAMP else None
     counts = np.zeros(len(array), np.bool_) if units_per_milli is None else _matches(array, _COUNT)

@@ -32,7 +32,11 @@ _MAX_PRECISION: Final = 38
 
 
 def filled_values(array: pa.Array) -> npt.NDArray[Any]:
-    """Return the values as a NumPy array, with zero for null."""
+    """Return the values as a NumPy array.
+
+    Returns:
+        Values of the array's type, zero for null; a view of the buffer without nulls.
+    """
     return numpy_array(array.fill_null(arrow_scalar(0).cast(array.type)) if array.null_count else array)
 
 
@@ -86,7 +90,11 @@ def to_decimal(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
 
 
 def rescaled(array: pa.Array, target: DataType) -> pa.Array:
-    """Return 256-bit decimals as ``target``, rounded half away from zero; null if they do not fit."""
+    """Convert 256-bit decimals to the precision and scale of ``target``.
+
+    Returns:
+        Decimals, rounded half away from zero; null if they do not fit.
+    """
     precision, scale = target.precision or 0, target.scale or 0
     if array.type.scale > scale:
         array = pc.round(array, ndigits=scale, round_mode="half_towards_infinity")
@@ -99,7 +107,15 @@ _NUMBER: Final = r"^(?P<sign>[+-]?)0*(?P<whole>[0-9]*)(?:\.(?P<part>[0-9]*))?(?:
 
 
 def decimal_of_text(texts: pa.Array, target: DataType) -> pa.Array:
-    """Convert numeric texts, with or without exponent, to decimals; null if they do not fit."""
+    """Convert numeric texts, with or without exponent, to decimals.
+
+    Args:
+        texts: the texts, which must be valid numbers.
+        target: the decimal type.
+
+    Returns:
+        The decimals, rounded half away from zero; null if they do not fit.
+    """
     parts = pc.extract_regex(texts, _NUMBER)
     sign = pc.if_else(pc.equal(parts.field("sign"), "-"), "-", "")
     powers = pc.if_else(pc.equal(parts.field("power"), ""), "0", parts.field("power"))

@@ -81,12 +81,20 @@ def uncut(array: pa.Array, millis: I64, nanos: I64, target: DataType) -> pa.Arra
 
 
 def between_timestamps(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
-    """Change the precision or the time zone semantics."""
+    """Change the precision or the time zone semantics.
+
+    Raises:
+        CastError: Arrow cannot represent a value in nanoseconds.
+    """
     return instants(array, *_parts(array), target)
 
 
 def from_seconds(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
-    """Convert whole seconds since the epoch; like Java, without overflow checks."""
+    """Convert whole seconds since the epoch; like Java, without overflow checks.
+
+    Raises:
+        CastError: Arrow cannot represent a value in nanoseconds.
+    """
     with np.errstate(over="ignore"):
         millis = filled_values(array.cast(pa.int64())) * np.int64(1000)
     return instants(array, millis, np.zeros_like(millis), target)
@@ -116,7 +124,11 @@ def to_time(array: pa.Array, _source: DataType, _target: DataType) -> pa.Array:
 
 
 def from_date(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
-    """Convert to midnight of the day."""
+    """Convert to midnight of the day.
+
+    Raises:
+        CastError: Arrow cannot represent a value in nanoseconds.
+    """
     millis = filled_values(array.cast(pa.int32())).astype(np.int64) * DAY_MILLIS
     return instants(array, millis, np.zeros_like(millis), target)
 

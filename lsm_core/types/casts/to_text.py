@@ -22,8 +22,13 @@ _BINARIES: Final = frozenset({TypeRoot.BINARY, TypeRoot.VARBINARY})
 
 
 def cast(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
-    """Convert any value to text: CHAR(n) is padded with blanks, CHAR(n) and VARCHAR(n) are truncated, except nested
-    values and bytes.
+    """Convert any value to text.
+
+    Returns:
+        CHAR(n) is padded with blanks; CHAR(n) and VARCHAR(n) are truncated, except for nested values and bytes.
+
+    Raises:
+        CastError: bytes are not valid UTF-8, or the type cannot be printed.
     """
     text = printed(array, source)
     if source.root in _NESTED or source.root in _BINARIES:
@@ -34,7 +39,11 @@ def cast(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
 
 
 def printed(array: pa.Array, source: DataType) -> pa.Array:
-    """Return values of ``source`` as STRING."""
+    """Return values of ``source`` as STRING, in Java's text form.
+
+    Raises:
+        CastError: bytes are not valid UTF-8, or the type cannot be printed.
+    """
     root = source.root
     if root in (TypeRoot.FLOAT, TypeRoot.DOUBLE):
         return float_column(array)
