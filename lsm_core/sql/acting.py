@@ -263,7 +263,7 @@ def _in_spelling(statement: AlterTable, schema: TableSchema, change: SchemaChang
 def _exists(schema: TableSchema, path: tuple[str, ...]) -> bool:
     fields: Sequence[Any] = schema.fields
     for name in path:
-        inner = next((one for one in fields if one.name.lower() == name.lower()), None)
+        inner = next((field for field in fields if field.name.lower() == name.lower()), None)
         if inner is None:
             return False
         fields = inner.type.fields

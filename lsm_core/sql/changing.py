@@ -75,9 +75,9 @@ def require_known(node: exp.Expr, *known: str) -> None:
     """Raise UnsupportedFeature for a clause of a statement that is not among those that are carried out."""
     for key, value in node.args.items():
         if value and key not in known:
-            said = value.sql(dialect="spark") if isinstance(value, exp.Expr) else key.strip("_").upper()
+            clause = value.sql(dialect="spark") if isinstance(value, exp.Expr) else key.strip("_").upper()
             verb = node.key.upper()
-            raise UnsupportedFeature(f"{said} in {verb}; {verb} takes {_TAKES[node.key]}")
+            raise UnsupportedFeature(f"{clause} in {verb}; {verb} takes {_TAKES[node.key]}")
 
 
 def delete(session: Session, text: str, engine: QueryEngine) -> StatementResult:
@@ -176,7 +176,7 @@ def runs_of(engine: QueryEngine, evaluators: Sequence[RowEvaluator]) -> tuple[An
         The runs of keyed and of append tables; nothing for this process, also where other tables are too large to be sent.
     """
     own = engine.change_runs()
-    return () if own is None or sum(one.size for one in evaluators) > _SHIPPED else own
+    return () if own is None or sum(evaluator.size for evaluator in evaluators) > _SHIPPED else own
 
 
 def assignments_of(table: Table, target: Target, items: list[exp.Expr]) -> dict[str, exp.Expr]:
@@ -195,7 +195,7 @@ def assignments_of(table: Table, target: Target, items: list[exp.Expr]) -> dict[
         InvalidOption: a column is set twice.
         UnsupportedFeature: what is set is neither a column nor a field of one.
     """
-    found: dict[str, exp.Expr] = {}
+    assignments: dict[str, exp.Expr] = {}
     inside: dict[str, list[tuple[tuple[str, ...], exp.Expr]]] = {}
     for item in items:
         if not isinstance(item, exp.EQ) or not isinstance(item.this, exp.Column | exp.Dot):
@@ -205,18 +205,18 @@ def assignments_of(table: Table, target: Target, items: list[exp.Expr]) -> dict[
         named = 2 if lower[:2] == target.name.lower().split(".") else int(lower[0] == target.alias.lower())
         parts = parts[named:] if len(parts) > named else parts
         name = same_name(table.name, parts[0], table.schema.field_names)
-        if name in found or (name in inside and len(parts) == 1):
+        if name in assignments or (name in inside and len(parts) == 1):
             raise InvalidOption("SET", name, "a column once", table.name)
         if len(parts) > 1:
             inside.setdefault(name, []).append((tuple(parts[1:]), item.expression))
         else:
-            found[name] = default_of(table, name, item.expression)
+            assignments[name] = default_of(table, name, item.expression)
     for name, fields in inside.items():
-        if name in found:
+        if name in assignments:
             raise InvalidOption("SET", name, "a column once", table.name)
         column = exp.column(exp.to_identifier(name, quoted=True), table=exp.to_identifier(target.alias, quoted=True))
-        found[name] = _with_fields(table.name, name, column, table.schema.field(name).type, fields)
-    return found
+        assignments[name] = _with_fields(table.name, name, column, table.schema.field(name).type, fields)
+    return assignments
 
 
 def _with_fields(
@@ -228,23 +228,23 @@ def _with_fields(
         ColumnNotFound: a field is not there.
         InvalidOption: a field is set twice.
     """
-    names = [one.name for one in kind.fields]
+    names = [field.name for field in kind.fields]
     if not names:
         raise ColumnNotFound(table, f"{path}.{changes[0][0][0]}", (path,))
     own: dict[str, list[tuple[tuple[str, ...], exp.Expr]]] = {}
     for inner, new in changes:
         own.setdefault(same_name(f"{table}, column {path}", inner[0], names), []).append((inner[1:], new))
     parts: list[exp.Expr] = []
-    for one in kind.fields:
-        old = exp.Dot(this=exp.paren(base.copy()), expression=exp.to_identifier(one.name, quoted=True))
-        given = own.get(one.name)
+    for field in kind.fields:
+        old = exp.Dot(this=exp.paren(base.copy()), expression=exp.to_identifier(field.name, quoted=True))
+        assigned = own.get(field.name)
         value: exp.Expr = old
-        if given is not None:
-            whole = [new for rest, new in given if not rest]
-            if whole and len(given) > 1:
-                raise InvalidOption("SET", f"{path}.{one.name}", "a field once", table)
-            value = whole[0] if whole else _with_fields(table, f"{path}.{one.name}", old, one.type, given)
-        parts.append(exp.PropertyEQ(this=exp.to_identifier(one.name, quoted=True), expression=value.copy()))
+        if assigned is not None:
+            whole = [new for steps, new in assigned if not steps]
+            if whole and len(assigned) > 1:
+                raise InvalidOption("SET", f"{path}.{field.name}", "a field once", table)
+            value = whole[0] if whole else _with_fields(table, f"{path}.{field.name}", old, field.type, assigned)
+        parts.append(exp.PropertyEQ(this=exp.to_identifier(field.name, quoted=True), expression=value.copy()))
     return exp.Struct(expressions=parts)
 
 

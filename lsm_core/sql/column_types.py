@@ -76,18 +76,18 @@ def _fields(reader: StatementReader, flink: bool, depth: int) -> tuple[RowField,
     end = ")" if reader.accept("(") else ">"
     if end == ">":
         reader.expect("<")
-    found: list[RowField] = []
-    while not found or reader.accept(","):
+    fields: list[RowField] = []
+    while not fields or reader.accept(","):
         token = reader.peek()
         name = reader.name()
-        if name.lower() in {field.name.lower() for field in found}:
+        if name.lower() in {field.name.lower() for field in fields}:
             raise reader.wrong(token, f"the field {name} is given twice")
         reader.accept(":")
         kind = read_type(reader, flink=flink, depth=depth + 1)
-        said = reader.accept_words("COMMENT") or reader.peek().kind == "text"
-        found.append(RowField(len(found), name, kind, reader.text_literal() if said else None))
+        has_comment = reader.accept_words("COMMENT") or reader.peek().kind == "text"
+        fields.append(RowField(len(fields), name, kind, reader.text_literal() if has_comment else None))
     reader.expect(end)
-    return tuple(found)
+    return tuple(fields)
 
 
 def _plain(reader: StatementReader, flink: bool) -> DataType:

@@ -47,8 +47,8 @@ def read_create(reader: StatementReader) -> Statement:
             "CREATE OR REPLACE TABLE; use DROP TABLE IF EXISTS, then CREATE TABLE, which lose the history (INSERT OVERWRITE keeps it)"
         )
     if reader.word() in ("VIEW", "TEMPORARY", "GLOBAL", "FUNCTION", "EXTERNAL", "INDEX"):
-        what = reader.word()
-        raise UnsupportedFeature(f"CREATE {what}; CREATE takes DATABASE and TABLE (views of a session: create_view)")
+        kind = reader.word()
+        raise UnsupportedFeature(f"CREATE {kind}; CREATE takes DATABASE and TABLE (views of a session: create_view)")
     reader.expect_words("TABLE")
     made = _create_table(reader, flink=False)
     if made is None:
@@ -275,7 +275,7 @@ def _partitioned_by(reader: StatementReader, made: _Definition, flink: bool) -> 
         if reader.peek(1).kind == "name":
             column = _column(reader, made, flink)
             made.columns.append(column)
-            require_unique(token, [one.name for one in made.columns])
+            require_unique(token, [column.name for column in made.columns])
             keys.append(column.name)
         else:
             keys.append(reader.name())
@@ -293,9 +293,9 @@ def read_drop(reader: StatementReader) -> Statement:
     """Take a DROP statement behind its first word. Raises InvalidOption, UnsupportedFeature."""
     if reader.word() in ("VIEW", "FUNCTION", "TEMPORARY", "INDEX"):
         raise UnsupportedFeature(f"DROP {reader.word()}; DROP takes DATABASE and TABLE")
-    what = reader.one_of("TABLE", "DATABASE", "SCHEMA")
+    kind = reader.one_of("TABLE", "DATABASE", "SCHEMA")
     exists = _if_exists(reader)
-    if what == "TABLE":
+    if kind == "TABLE":
         name = reader.table()
         reader.accept_words("PURGE")
         reader.end()

@@ -25,28 +25,28 @@ from lsm_core.types import RowField
 
 def shown(catalog: Catalog, statement: Show) -> pa.Table:
     """Return the answer of a SHOW. Raises DatabaseNotFound, TableNotFound, InvalidOption."""
-    what, name = statement.what, statement.name
-    if what == "databases":
+    subject, name = statement.subject, statement.name
+    if subject == "databases":
         return _named("namespace", _matching(catalog.list_databases(), statement.pattern))
-    if what == "tables":
-        found = _matching(catalog.list_tables(name), statement.pattern)
+    if subject == "tables":
+        names = _matching(catalog.list_tables(name), statement.pattern)
         return pa.table(
             {
-                "namespace": [name] * len(found),
-                "tableName": found,
-                "isTemporary": pa.array([False] * len(found), pa.bool_()),
+                "namespace": [name] * len(names),
+                "tableName": names,
+                "isTemporary": pa.array([False] * len(names), pa.bool_()),
             },
             schema=pa.schema([("namespace", pa.string()), ("tableName", pa.string()), ("isTemporary", pa.bool_())]),
         )
-    if what == "table extended":
+    if subject == "table extended":
         return _extended(catalog, statement)
-    if what == "columns":
+    if subject == "columns":
         return _named("col_name", catalog.table(name).schema.field_names)
-    if what == "partitions":
+    if subject == "partitions":
         return _named("partition", _partitions(catalog.store(name), statement.partition))
-    if what == "tags":
+    if subject == "tags":
         return _named("tag", sorted(catalog.table(name).tags()))
-    if what == "tblproperties":
+    if subject == "tblproperties":
         return _properties(catalog, name, statement.key)
     return _named("createtab_stmt", [create_text(name, catalog.store_as_stored(name).schema)])
 
@@ -72,11 +72,11 @@ def _partitions(store: TableStore, spec: PartitionSpec | None) -> list[str]:
     if snapshot is None:
         return []
     known = {key.lower(): key for key in store.schema.partition_keys}
-    found = totals(store, snapshot, ("partition",)).column("partition").to_pylist()
+    partitions = totals(store, snapshot, ("partition",)).column("partition").to_pylist()
     if spec is not None:
         matches = partition_matcher(store, [{known.get(key.lower(), key): value for key, value in spec.items()}])
-        found = list(filter(matches, found))
-    return sorted(partition_specs(store.schema, found, store.options))
+        partitions = list(filter(matches, partitions))
+    return sorted(partition_specs(store.schema, partitions, store.options))
 
 
 def _extended(catalog: Catalog, statement: Show) -> pa.Table:
@@ -86,7 +86,7 @@ def _extended(catalog: Catalog, statement: Show) -> pa.Table:
         store = catalog.store(f"{statement.name}.{name}")
         lines = [f"{key}: {value}" for key, value in _details(store)]
         if statement.partition is not None:
-            lines += [f"Partition: {one}" for one in _partitions(store, statement.partition)]
+            lines += [f"Partition: {partition}" for partition in _partitions(store, statement.partition)]
         texts.append("\n".join(lines))
     fields = [
         ("namespace", pa.string()),
@@ -110,7 +110,7 @@ def _properties(catalog: Catalog, name: str, key: str) -> pa.Table:
     return pa.table(
         {
             "key": pa.array(sorted(options), pa.string()),
-            "value": pa.array([options[one] for one in sorted(options)], pa.string()),
+            "value": pa.array([options[key] for key in sorted(options)], pa.string()),
         }
     )
 
@@ -125,16 +125,16 @@ def _shown_options(schema: TableSchema) -> dict[str, str]:
 
 def described(catalog: Catalog, statement: Describe) -> pa.Table:
     """Return the answer of a DESCRIBE. Raises DatabaseNotFound, TableNotFound, ColumnNotFound."""
-    if statement.what == "database":
+    if statement.subject == "database":
         if statement.name not in catalog.list_databases():
             known = ", ".join(catalog.list_databases()) or "none"
             raise DatabaseNotFound(f"database {statement.name} is not in {catalog.root}; it has: {known}")
         return _pairs([("Catalog Name", "dredge"), ("Namespace Name", statement.name), ("Location", catalog.root)])
-    if statement.what == "history":
+    if statement.subject == "history":
         parsed = TableName.parse(statement.name)
         return catalog.table(f"{parsed.on_branch}$snapshots").to_arrow().sort_by([("snapshot_id", "descending")])
     table = catalog.table(statement.name)
-    if statement.what == "column":
+    if statement.subject == "column":
         return _of_column(statement.name, table.schema, statement.column)
     rows: list[tuple[str, str, str | None]] = [
         (field.name, _full_type(field), field.description) for field in table.schema.fields
@@ -146,7 +146,7 @@ def described(catalog: Catalog, statement: Describe) -> pa.Table:
         rows += [("# Partition Information", "", ""), ("# col_name", "data_type", "comment")]
         keys = (schema.field(name) for name in schema.partition_keys)
         rows += [(field.name, _full_type(field), field.description) for field in keys]
-    if statement.what == "extended":
+    if statement.subject == "extended":
         defaults = [(field.name, field.default) for field in schema.fields if field.default is not None]
         if defaults:
             rows += [("", "", ""), ("# Column Default Values", "", "")]
@@ -167,15 +167,15 @@ def _pairs(rows: Sequence[tuple[str, str]]) -> pa.Table:
 
 def _of_column(table: str, schema: TableSchema, path: tuple[str, ...]) -> pa.Table:
     fields: Sequence[DataField | RowField] = schema.fields
-    found: DataField | RowField | None = None
+    column: DataField | RowField | None = None
     for name in path:
-        found = next((one for one in fields if one.name.lower() == name.lower()), None)
-        if found is None:
-            raise ColumnNotFound(table, ".".join(path), tuple(one.name for one in fields))
-        fields = found.type.fields
-    assert found is not None
-    rows = [("col_name", found.name), ("data_type", _full_type(found)), ("comment", found.description or "NULL")]
-    return _pairs(rows + ([] if found.default is None else [("default", found.default)]))
+        column = next((field for field in fields if field.name.lower() == name.lower()), None)
+        if column is None:
+            raise ColumnNotFound(table, ".".join(path), tuple(field.name for field in fields))
+        fields = column.type.fields
+    assert column is not None
+    rows = [("col_name", column.name), ("data_type", _full_type(column)), ("comment", column.description or "NULL")]
+    return _pairs(rows + ([] if column.default is None else [("default", column.default)]))
 
 
 def _full_type(field: DataField | RowField) -> str:

@@ -84,27 +84,27 @@ class RowEvaluator:
         with self._one_at_a_time:
             if self._last is None or self._last[0] is not batch:
                 self._last = (batch, self._answers(batch))
-            found: pa.Table = self._last[1]
-            return found
+            answer: pa.Table = self._last[1]
+            return answer
 
     def _answers(self, batch: pa.RecordBatch) -> pa.Table:
-        given = batch.select(self.needed)
+        needed_rows = batch.select(self.needed)
         numbers = pa.array(range(batch.num_rows), pa.int64())
-        names = [*(name.lower() for name in given.schema.names), ROW]
+        names = [*(name.lower() for name in needed_rows.schema.names), ROW]
         context = self._opened()
         if context.table_exist(TARGET):
             context.deregister_table(TARGET)
-        rows = pa.RecordBatch.from_arrays([*given.columns, numbers], names=names)
+        rows = pa.RecordBatch.from_arrays([*needed_rows.columns, numbers], names=names)
         context.register_record_batches(TARGET, [[rows]])
-        found = run_query(context, self.text, self.columns, shown=self.shown).read_all().sort_by(ROW)
-        return found if self.filters or found.num_rows == batch.num_rows else self._one_each(found)
+        answer = run_query(context, self.text, self.columns, shown=self.shown).read_all().sort_by(ROW)
+        return answer if self.filters or answer.num_rows == batch.num_rows else self._one_each(answer)
 
-    def _one_each(self, found: pa.Table) -> pa.Table:
+    def _one_each(self, answer: pa.Table) -> pa.Table:
         if self.single is not None:
-            counts = found.group_by(ROW).aggregate([([], "count_all")]).column("count_all").to_numpy()
+            counts = answer.group_by(ROW).aggregate([([], "count_all")]).column("count_all").to_numpy()
             raise self.single(int((counts > 1).sum()))
-        places = found.append_column("dredge_place", pa.array(range(found.num_rows), pa.int64()))
-        return found.take(places.group_by(ROW).aggregate([("dredge_place", "min")]).column("dredge_place_min").sort())
+        places = answer.append_column("dredge_place", pa.array(range(answer.num_rows), pa.int64()))
+        return answer.take(places.group_by(ROW).aggregate([("dredge_place", "min")]).column("dredge_place_min").sort())
 
     def matching(self, batch: pa.RecordBatch) -> pa.Array:
         """Return one boolean for each row of ``batch``: whether the condition of a filtering query is true."""
@@ -126,7 +126,7 @@ class RowEvaluator:
 
 def register_rows(context: datafusion.SessionContext, name: str, table: pa.Table) -> None:
     """Let queries name rows in memory, columns in lower case."""
-    plain = table.rename_columns([one.lower() for one in table.column_names]).combine_chunks()
+    plain = table.rename_columns([name.lower() for name in table.column_names]).combine_chunks()
     batches = plain.to_batches() or [pa.RecordBatch.from_pylist([], schema=plain.schema)]
     context.register_record_batches(name, [batches])
 
@@ -149,9 +149,10 @@ class Target:
         unknown = [key for key, value in node.args.items() if value and key not in ("this", "db", "catalog", "alias")]
         alias = node.args.get("alias")
         if unknown or (alias is not None and (alias.columns or not isinstance(alias.this, exp.Identifier))):
-            what = ", ".join(unknown) or alias.sql(dialect="spark")
+            clauses = ", ".join(unknown) or alias.sql(dialect="spark")
             raise UnsupportedFeature(
-                f"{what} behind the table whose rows change; it has an alias alone, and WHERE chooses rows", node.name
+                f"{clauses} behind the table whose rows change; it has an alias alone, and WHERE chooses rows",
+                node.name,
             )
         if not node.db or node.catalog.lower() not in {"", *CATALOGS}:
             raise TableNotFound(f"there is no table {node.sql(dialect='spark')}: name tables as database.table")
@@ -286,7 +287,7 @@ def _without_source(tree: exp.Expr) -> exp.Expr:
     """Return a query without the common table expression that stands for the rows of the source."""
     held = tree.args.get("with_")
     if held is not None:
-        held.set("expressions", [one for one in held.expressions if one.alias != SOURCE])
+        held.set("expressions", [projection for projection in held.expressions if projection.alias != SOURCE])
         if not held.expressions:
             tree.set("with_", None)
     return tree

@@ -76,14 +76,14 @@ class InsertPlan:
     constants: Mapping[str, Any]
     overwrite: bool | Mapping[str, Any] | None
 
-    def named(self, given: Sequence[str]) -> list[str]:
+    def named(self, incoming_names: Sequence[str]) -> list[str]:
         """Return the names of the query's columns in the table. Raises InvalidOption for a wrong number, ColumnNotFound."""
         name = self.table.name
         if self.columns is None:
-            return [same_name(name, one, self.table.schema.field_names) for one in given]
-        if len(given) != len(self.columns):
+            return [same_name(name, incoming_name, self.table.schema.field_names) for incoming_name in incoming_names]
+        if len(incoming_names) != len(self.columns):
             wanted = f"{len(self.columns)} columns ({', '.join(self.columns)})"
-            raise InvalidOption("INSERT", f"{len(given)} columns", wanted, name)
+            raise InvalidOption("INSERT", f"{len(incoming_names)} columns", wanted, name)
         return list(self.columns)
 
 
@@ -169,17 +169,17 @@ def plan_insert(session: Session, statement: Insert) -> InsertPlan:
     schema, name = table.schema, statement.table
     named = {**statement.partition, **dict.fromkeys(statement.dynamic)}
     spec = spec_of(name, schema, named) if named else {}
-    dynamic = {same_name(name, one, schema.partition_keys) for one in statement.dynamic}
+    dynamic = {same_name(name, column, schema.partition_keys) for column in statement.dynamic}
     constants: dict[str, Any] = {}
     for key, value in spec.items():
         if key not in dynamic:
             constants[key] = (
                 None if value is None else partition_value(key, value, schema.field(key).type, f"table {name}: ")
             )
-    columns: tuple[str, ...] | None = tuple(one for one in schema.field_names if one not in constants)
+    columns: tuple[str, ...] | None = tuple(column for column in schema.field_names if column not in constants)
     if statement.columns:
-        columns = tuple(same_name(name, one, schema.field_names) for one in statement.columns)
-        twice = [one for one in columns if one in constants]
+        columns = tuple(same_name(name, column, schema.field_names) for column in statement.columns)
+        twice = [column for column in columns if column in constants]
         if twice:
             raise InvalidOption("PARTITION", twice[0], "a column that is not among those of the query", name)
     elif statement.by_name:
@@ -221,7 +221,7 @@ def write_stream(rows: pa.RecordBatchReader, plan: InsertPlan) -> int | None:
     """Write a stream of rows as a plan says; returns the id of the snapshot, None for no rows. Raises as `Table.write`."""
     names = plan.named(rows.schema.names)
     constants = _constant_arrays(plan)
-    fields = [one.with_name(name) for one, name in zip(rows.schema, names, strict=True)]
+    fields = [field.with_name(name) for field, name in zip(rows.schema, names, strict=True)]
     schema = pa.schema([*fields, *((name, scalar.type) for name, scalar in constants.items())])
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -271,7 +271,7 @@ def literal_rows(statement: Insert, plan: InsertPlan) -> pa.Table | None:
         raise InvalidOption("INSERT", "BY NAME", "a query with names; VALUES has none", plan.table.name)
     try:
         rows = [
-            [_value(one) for one in (row.expressions if isinstance(row, exp.Tuple) else [row])]
+            [_value(literal) for literal in (row.expressions if isinstance(row, exp.Tuple) else [row])]
             for row in tree.expressions
         ]
     except _NotLiteral:
@@ -287,8 +287,8 @@ def literal_rows(statement: Insert, plan: InsertPlan) -> pa.Table | None:
 def _column(values: list[Any], table: Table, name: str) -> pa.Array:
     field = table.schema.field(name)
     if any(value is _DEFAULT for value in values):
-        given = None if field.default is None else _default(field)
-        values = [given if value is _DEFAULT else value for value in values]
+        default_value = None if field.default is None else _default(field)
+        values = [default_value if value is _DEFAULT else value for value in values]
     kind = table.schema.arrow_schema.field(name).type
     values = [_with_names(value, kind, table.name, name) for value in values]
     values = _one_kind(values, pa.types.is_floating(kind))
@@ -309,16 +309,16 @@ def _with_names(value: Any, kind: pa.DataType, table: str, column: str) -> Any:
         InvalidData: a struct has another number of fields, or a name that the column's has not; Arrow would pass over both.
     """
     if isinstance(value, dict) and pa.types.is_struct(kind):
-        known = {one.name.lower(): one for one in kind}
+        known = {field.name.lower(): field for field in kind}
         names = [name.lower() for name in value]
         unnamed = names == [f"col{place + 1}" for place in range(len(names))] and not known.keys() >= set(names)
         fields = list(kind) if unnamed else [known[name] for name in names if name in known]
         if not len(names) == len(fields) == kind.num_fields:
-            wanted = ", ".join(one.name for one in kind)
+            wanted = ", ".join(field.name for field in kind)
             raise InvalidData(table, column, f"a struct with the fields {', '.join(value)} in place of {wanted}")
         return {
-            one.name: _with_names(inner, one.type, table, column)
-            for one, inner in zip(fields, value.values(), strict=True)
+            field.name: _with_names(inner, field.type, table, column)
+            for field, inner in zip(fields, value.values(), strict=True)
         }
     if isinstance(value, list) and pa.types.is_map(kind):
         return [
@@ -366,9 +366,9 @@ def _value(node: exp.Expr) -> Any:
     if isinstance(node, exp.HexString):
         return bytes.fromhex(node.name)
     if isinstance(node, exp.Array):
-        return [_value(one) for one in node.expressions]
+        return [_value(entry) for entry in node.expressions]
     if isinstance(node, exp.Struct):
-        return {one.name: _value(one.expression) for one in node.expressions if _is_pair(one)}
+        return {entry.name: _value(entry.expression) for entry in node.expressions if _is_pair(entry)}
     if isinstance(node, exp.VarMap):
         keys, values = node.args["keys"], node.args["values"]
         return list(zip(map(_value, keys.expressions), map(_value, values.expressions), strict=True))
@@ -447,16 +447,18 @@ def create_as(session: Session, statement: CreateTable, engine: QueryEngine) -> 
     return committed_result(statement.name, done)
 
 
-def _columns_of(statement: CreateTable, given: pa.Schema) -> pa.Schema:
+def _columns_of(statement: CreateTable, incoming: pa.Schema) -> pa.Schema:
     """Return the columns of a query as those of a table: times in microseconds; nulls have no type. Raises UnsupportedFeature."""
     columns = []
-    for one in given:
-        kind = one.type
+    for column_field in incoming:
+        kind = column_field.type
         if pa.types.is_null(kind):
-            raise UnsupportedFeature(f"column '{one.name}' of nulls alone; CAST it to its type", statement.name)
+            raise UnsupportedFeature(
+                f"column '{column_field.name}' of nulls alone; CAST it to its type", statement.name
+            )
         if pa.types.is_timestamp(kind) and kind.unit == "ns":
             kind = pa.timestamp("us", kind.tz)
-        columns.append(pa.field(one.name, kind))
+        columns.append(pa.field(column_field.name, kind))
     return pa.schema(columns)
 
 

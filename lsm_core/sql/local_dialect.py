@@ -68,10 +68,10 @@ class Columns:
         spelling: dict[str, str] = {}
         nested: dict[str, str] = {}
         for schema in schemas:
-            for one in schema:
-                kinds.setdefault(one.name.lower(), []).append(one.type)
-                spelling.setdefault(one.name.lower(), one.name)
-                nested.update((name.lower(), name) for name in _inner_names(one.type))
+            for column_field in schema:
+                kinds.setdefault(column_field.name.lower(), []).append(column_field.type)
+                spelling.setdefault(column_field.name.lower(), column_field.name)
+                nested.update((name.lower(), name) for name in _inner_names(column_field.type))
         return Columns(kinds, spelling, nested)
 
     def types_in(self, node: exp.Expr) -> list[pa.DataType]:
@@ -105,17 +105,17 @@ def reason_of(error: Exception) -> str:
 
 def output_names(tree: exp.Query) -> list[str | None]:
     """Return the names of a query's columns as Spark names them; None for each `*`, whose columns have the tables' names."""
-    found: list[str | None] = []
+    names: list[str | None] = []
     for item in tree.selects:
         if item.is_star:
-            found.append(None)
+            names.append(None)
         elif item.alias:
-            found.append(item.alias)
+            names.append(item.alias)
         elif isinstance(item, exp.Column):
-            found.append(item.name)
+            names.append(item.name)
         else:
-            found.append(item.sql(dialect="spark"))
-    return found
+            names.append(item.sql(dialect="spark"))
+    return names
 
 
 def local_text(tree: exp.Expr, columns: Columns) -> str:
@@ -158,7 +158,7 @@ def local_text(tree: exp.Expr, columns: Columns) -> str:
 def _require_alike(tree: exp.Expr, columns: Columns) -> None:
     """Raise UnsupportedFeature for what the two engines do not do alike."""
     for node in tree.walk():
-        refused = next((said for kind, said in _REFUSED.items() if isinstance(node, kind)), None)
+        refused = next((reason for kind, reason in _REFUSED.items() if isinstance(node, kind)), None)
         if refused is not None:
             raise UnsupportedFeature(f"{refused} in {USE_SPARK}")
         if isinstance(node, exp.Func) and not isinstance(node, _FUNCTIONS):
@@ -277,10 +277,10 @@ def _deep_field(node: exp.Column, columns: Columns) -> exp.Expr | None:
     if at is None:
         return None
     table = exp.to_identifier(parts[at - 1], quoted=True) if at else None
-    found: exp.Expr = exp.column(exp.to_identifier(parts[at], quoted=True), table=table)
+    expression: exp.Expr = exp.column(exp.to_identifier(parts[at], quoted=True), table=table)
     for name in parts[at + 1 :]:
-        found = _field_of(found, name, columns)
-    return found
+        expression = _field_of(expression, name, columns)
+    return expression
 
 
 def _field_of(base: exp.Expr, name: str, columns: Columns) -> exp.Expr:

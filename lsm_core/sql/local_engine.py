@@ -180,14 +180,14 @@ def run_query(
     except Exception as error:
         raise _own_error(error, shown or text, tables) from error
     names = _names(planned.names, columns, wanted)
-    kinds = [_plain_type(one.type) for one in planned]
+    kinds = [_plain_type(field.type) for field in planned]
     schema = pa.schema([pa.field(name, kind) for name, kind in zip(names, kinds, strict=True)])
 
     def batches() -> Iterator[pa.RecordBatch]:
         try:
             for part in rows:
                 batch = part.to_pyarrow()
-                arrays = [one.cast(kind) for one, kind in zip(batch.columns, kinds, strict=True)]
+                arrays = [column.cast(kind) for column, kind in zip(batch.columns, kinds, strict=True)]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
         except Exception as error:
             raise _own_error(error, shown or text, tables) from error
@@ -195,12 +195,12 @@ def run_query(
     return pa.RecordBatchReader.from_batches(schema, batches())
 
 
-def _names(given: list[str], columns: Columns, wanted: list[str | None] | None) -> list[str]:
-    plain = [columns.spelling.get(name, name) for name in given]
+def _names(plan_names: list[str], columns: Columns, wanted: list[str | None] | None) -> list[str]:
+    plain = [columns.spelling.get(name, name) for name in plan_names]
     if wanted is None:
         return plain
     stars = wanted.count(None)
-    if not stars and len(wanted) == len(given):
+    if not stars and len(wanted) == len(plan_names):
         return [str(name) for name in wanted]
     if stars != 1:
         return plain
@@ -227,12 +227,12 @@ def _own_error(error: Exception, text: str, tables: Sequence[TableDataset]) -> D
             return table.failure
     if isinstance(error, DredgeError):
         return error
-    said = " ".join(str(error).split()).replace(_PREFIX, "table ")
-    if "Invalid function" in said:
-        name = said.partition("Invalid function ")[2].partition(" Did")[0].strip(" .'")
+    message = " ".join(str(error).split()).replace(_PREFIX, "table ")
+    if "Invalid function" in message:
+        name = message.partition("Invalid function ")[2].partition(" Did")[0].strip(" .'")
         return UnsupportedFeature(f"the function {name}() in {USE_SPARK}")
-    said = said.removeprefix("DataFusion error: ").removeprefix("Schema error: ")
-    return InvalidOption("SQL", text, f"a query that can be answered: {said}")
+    message = message.removeprefix("DataFusion error: ").removeprefix("Schema error: ")
+    return InvalidOption("SQL", text, f"a query that can be answered: {message}")
 
 
 class TableDataset(pads.Dataset):
@@ -265,7 +265,7 @@ class TableDataset(pads.Dataset):
             raise UnsupportedFeature(f"two columns called {double} but for their case in {USE_SPARK}", table.name)
         self.respelled = names != self.own_schema.names
         self._own_names = dict(zip(names, self.own_schema.names, strict=True))
-        self._schema = pa.schema([one.with_name(one.name.lower()) for one in self.own_schema])
+        self._schema = pa.schema([field.with_name(field.name.lower()) for field in self.own_schema])
 
     def __reduce__(self) -> Any:
         raise TypeError("a table of a query cannot be pickled")

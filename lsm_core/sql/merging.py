@@ -109,15 +109,15 @@ def merge(session: Session, text: str, engine: QueryEngine) -> StatementResult:
         session.catalog, all_rows_of(using.sql(dialect="spark", normalize_functions=False))
     ).read_all()
     source = source.append_column(_NUMBER, pa.array(np.arange(source.num_rows)))
-    clauses = [_clause(one, table, target, alias, source) for one in tree.args["whens"].expressions]
+    clauses = [_clause(clause, table, target, alias, source) for clause in tree.args["whens"].expressions]
     names = {target.alias.lower(): _TARGET_ALIAS, alias.lower(): _SOURCE_ALIAS}
     named = [
         Clause(
-            one.kind,
-            None if one.condition is None else _renamed(one.condition, names),
-            None if one.values is None else {name: _renamed(value, names) for name, value in one.values.items()},
+            clause.kind,
+            None if clause.condition is None else _renamed(clause.condition, names),
+            None if clause.values is None else {name: _renamed(value, names) for name, value in clause.values.items()},
         )
-        for one in clauses
+        for clause in clauses
     ]
     on = _renamed(tree.args["on"], names)
     made = _Merge(session, table, Target(target.name, _TARGET_ALIAS), on, source, _SOURCE_ALIAS, text, engine)
@@ -138,15 +138,15 @@ class _Merge:
     engine: QueryEngine
 
     def run(self, clauses: Sequence[Clause]) -> int | None:
-        changing = [one for one in clauses if one.kind != "not matched"]
-        adding = [one for one in clauses if one.kind == "not matched"]
+        changing = [clause for clause in clauses if clause.kind != "not matched"]
+        adding = [clause for clause in clauses if clause.kind == "not matched"]
         additions = (lambda snapshot_id: self._added(adding, snapshot_id)) if adding else None
         if not changing:
             return row_changes.merge_rows(self.table.store, None, ComputedValues((), _nothing), additions)
-        changing = [self._without_keys(one) for one in changing]
-        columns = tuple(dict.fromkeys(name for one in changing for name in one.values or ()))
+        changing = [self._without_keys(clause) for clause in changing]
+        columns = tuple(dict.fromkeys(name for clause in changing for name in clause.values or ()))
         names = {f"dredge_value_{place}": column for place, column in enumerate(columns)}
-        tests = [self._test(one) for one in changing]
+        tests = [self._test(clause) for clause in changing]
         outputs: dict[str, exp.Expr] = {
             _ACTION: _case(zip(tests, map(exp.Literal.number, range(len(tests))), strict=True))
         }
@@ -154,8 +154,10 @@ class _Merge:
             old = exp.column(
                 exp.to_identifier(column, quoted=True), table=exp.to_identifier(self.target.alias, quoted=True)
             )
-            given = ((test, (one.values or {}).get(column, old)) for test, one in zip(tests, changing, strict=True))
-            outputs[name] = _case(given, old)
+            choices = (
+                (test, (clause.values or {}).get(column, old)) for test, clause in zip(tests, changing, strict=True)
+            )
+            outputs[name] = _case(choices, old)
         evaluator = row_evaluator(
             self.session.catalog,
             self.target,
@@ -165,10 +167,10 @@ class _Merge:
             source=self.source,
             source_alias=self.alias,
         )
-        matched = [one for one in changing if one.kind == "matched"]
+        matched = [clause for clause in changing if clause.kind == "matched"]
         if matched and not (len(matched) == 1 and matched[0].values is None and matched[0].condition is None):
             evaluator.single = several_matches(self.table.name)
-        deleting = tuple(place for place, one in enumerate(changing) if one.values is None)
+        deleting = tuple(place for place, clause in enumerate(changing) if clause.values is None)
         values = ComputedValues(
             columns, NewValues(evaluator, names), _Deletes(evaluator, deleting) if deleting else None
         )
@@ -188,18 +190,19 @@ class _Merge:
 
     def _added(self, clauses: Sequence[Clause], snapshot_id: int | None) -> pa.Table | None:
         """Return the rows that are added: those of the source that no row of the snapshot matches, by the first clause about them."""
-        columns = list(dict.fromkeys(name for one in clauses for name in one.values or ()))
-        tests = [self._test(one) for one in clauses]
+        columns = list(dict.fromkeys(name for clause in clauses for name in clause.values or ()))
+        tests = [self._test(clause) for clause in clauses]
         names = {f"dredge_value_{place}": column for place, column in enumerate(columns)}
         outputs = {_ACTION: _case(zip(tests, map(exp.Literal.number, range(len(tests))), strict=True))}
         for name, column in names.items():
-            given = (
-                (test, (one.values or {}).get(column, exp.null())) for test, one in zip(tests, clauses, strict=True)
+            choices = (
+                (test, (clause.values or {}).get(column, exp.null()))
+                for test, clause in zip(tests, clauses, strict=True)
             )
-            outputs[name] = _case(given)
-        found = source_query(self.session.catalog, self.target, outputs, self.on, self.source, self.alias, snapshot_id)
-        found = found.filter(pc.is_valid(found.column(_ACTION))).drop_columns([_ACTION])
-        return found.rename_columns(columns)
+            outputs[name] = _case(choices)
+        rows = source_query(self.session.catalog, self.target, outputs, self.on, self.source, self.alias, snapshot_id)
+        rows = rows.filter(pc.is_valid(rows.column(_ACTION))).drop_columns([_ACTION])
+        return rows.rename_columns(columns)
 
     def _without_keys(self, clause: Clause) -> Clause:
         """Leave out what sets a key column to the value that ON says it has; others are refused when the rows change."""
@@ -257,15 +260,15 @@ class _Merge:
 def _renamed(node: exp.Expr, names: Mapping[str, str]) -> exp.Expr:
     """Return an expression whose columns name the target and the source by other aliases."""
 
-    def renamed(one: exp.Expr) -> exp.Expr:
-        if not isinstance(one, exp.Column):
-            return one
-        if one.table.lower() in names and not one.args.get("catalog"):
-            return exp.column(one.this, table=exp.to_identifier(names[one.table.lower()]))
+    def renamed(node: exp.Expr) -> exp.Expr:
+        if not isinstance(node, exp.Column):
+            return node
+        if node.table.lower() in names and not node.args.get("catalog"):
+            return exp.column(node.this, table=exp.to_identifier(names[node.table.lower()]))
         for part in ("db", "catalog"):  # before a field inside a column
-            if one.text(part).lower() in names:
-                one.set(part, exp.to_identifier(names[one.text(part).lower()]))
-        return one
+            if node.text(part).lower() in names:
+                node.set(part, exp.to_identifier(names[node.text(part).lower()]))
+        return node
 
     return node.copy().transform(renamed)
 
@@ -300,24 +303,26 @@ def _clause(node: exp.Expr, table: Table, target: Target, alias: str, source: pa
 
 def _of_source(table: Table, alias: str, source: pa.Table) -> dict[str, exp.Expr]:
     """Return the columns of the source for all of the table, by name. Raises ColumnNotFound."""
-    found: dict[str, exp.Expr] = {}
+    values_by_column: dict[str, exp.Expr] = {}
     for name in table.schema.field_names:
         try:
             other = same_name("of the source", name, source.column_names)
         except ColumnNotFound as error:
-            known = [one for one in source.column_names if one != _NUMBER]
+            known = [column for column in source.column_names if column != _NUMBER]
             raise ColumnNotFound(f"of the source {alias}", name, known) from error
-        found[name] = exp.column(exp.to_identifier(other, quoted=True), table=exp.to_identifier(alias, quoted=True))
-    return found
+        values_by_column[name] = exp.column(
+            exp.to_identifier(other, quoted=True), table=exp.to_identifier(alias, quoted=True)
+        )
+    return values_by_column
 
 
 def _updated(
     then: exp.Update, kind: str, table: Table, target: Target, alias: str, source: pa.Table
 ) -> dict[str, exp.Expr]:
-    given = then.args.get("expressions")
-    everything = isinstance(given, exp.Star) or (given and isinstance(given[0], exp.Star))
+    items = then.args.get("expressions")
+    everything = isinstance(items, exp.Star) or (items and isinstance(items[0], exp.Star))
     if not everything:
-        return assignments_of(table, target, list(given or []))
+        return assignments_of(table, target, list(items or []))
     if kind != "matched":
         raise UnsupportedFeature("WHEN NOT MATCHED BY SOURCE THEN UPDATE SET *; name columns of the table", table.name)
     return _of_source(table, alias, source)
@@ -327,10 +332,12 @@ def _inserted(then: exp.Insert, table: Table, alias: str, source: pa.Table) -> d
     if isinstance(then.this, exp.Star):
         return _of_source(table, alias, source)
     values = then.expression.expressions if isinstance(then.expression, exp.Tuple) else [then.expression]
-    named = [one.name for one in then.this.expressions] if isinstance(then.this, exp.Tuple) else []
+    named = [column_name.name for column_name in then.this.expressions] if isinstance(then.this, exp.Tuple) else []
     if then.this is not None and not named:
         named = [then.this.name]
-    columns = [same_name(table.name, one, table.schema.field_names) for one in named] or list(table.schema.field_names)
+    columns = [same_name(table.name, column_name, table.schema.field_names) for column_name in named] or list(
+        table.schema.field_names
+    )
     if len(columns) != len(values) or len(set(columns)) != len(columns):
         wanted = f"{len(columns)} values ({', '.join(columns)}), each column once"
         raise InvalidOption("INSERT", f"{len(values)} values", wanted, table.name)

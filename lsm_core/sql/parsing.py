@@ -107,8 +107,8 @@ def _show(reader: StatementReader) -> Statement:
         return _ended(reader, Show("tblproperties", name, key=key))
     known = "DATABASES, TABLES, TABLE EXTENDED, CREATE TABLE, COLUMNS, PARTITIONS, TBLPROPERTIES, TAGS"
     if reader.word() in ("VIEWS", "FUNCTIONS", "USER", "SYSTEM"):
-        what = "views" if reader.word() == "VIEWS" else "functions"
-        raise UnsupportedFeature(f"SHOW {reader.word()}; a warehouse has no {what}; SHOW takes {known}")
+        kind = "views" if reader.word() == "VIEWS" else "functions"
+        raise UnsupportedFeature(f"SHOW {reader.word()}; a warehouse has no {kind}; SHOW takes {known}")
     raise UnsupportedFeature(f"SHOW {reader.word() or reader.peek().text}; SHOW takes {known}")
 
 
@@ -136,15 +136,15 @@ def _describe(reader: StatementReader) -> Statement:
     if reader.word() in ("QUERY", "FUNCTION"):
         raise UnsupportedFeature(f"DESCRIBE {reader.word()}; DESCRIBE takes [TABLE] [EXTENDED | HISTORY] and DATABASE")
     reader.accept_words("TABLE")
-    what = "table"
+    subject = "table"
     for word in ("EXTENDED", "FORMATTED", "HISTORY", "DETAIL"):
         if reader.accept_words(word):
-            what = "history" if word == "HISTORY" else "extended"
+            subject = "history" if word == "HISTORY" else "extended"
     name = reader.table()
     column: tuple[str, ...] = ()
     if reader.peek().kind == "name":
-        column, what = reader.dotted(), "column"
-    return _ended(reader, Describe(name, what, column))
+        column, subject = reader.dotted(), "column"
+    return _ended(reader, Describe(name, subject, column))
 
 
 def _analyze(reader: StatementReader) -> Statement:
@@ -172,10 +172,10 @@ def _analyze(reader: StatementReader) -> Statement:
 
 def _comment(reader: StatementReader) -> Statement:
     reader.expect_words("ON")
-    what = reader.one_of("TABLE", "COLUMN", "DATABASE", "SCHEMA")
-    if what in ("DATABASE", "SCHEMA"):
+    kind = reader.one_of("TABLE", "COLUMN", "DATABASE", "SCHEMA")
+    if kind in ("DATABASE", "SCHEMA"):
         raise UnsupportedFeature("COMMENT ON DATABASE: the catalog keeps only a database's name")
-    if what == "TABLE":
+    if kind == "TABLE":
         name = reader.table()
         path: tuple[str, ...] = ()
     else:

@@ -36,7 +36,7 @@ _COMMIT_EVERY: Final = "commit_every"
 
 
 class Kind(StrEnum):
-    """What a literal must be; values as `_typed` makes them."""
+    """What a literal must be; values as `_convert` makes them."""
 
     TEXT = "a text"
     NUMBER = "a whole number"
@@ -83,7 +83,7 @@ class DirectStep:
     """A change of a table that has no plan: ``what`` it is, for people, and the call that does it."""
 
     table: Table
-    what: str
+    description: str
     act: Callable[[], object]
 
     @property
@@ -101,7 +101,7 @@ Prepare: TypeAlias = Callable[["Table", Arguments], Iterator[Step]]
 class Procedure:
     """A procedure: Paimon's name and parameters in Paimon's order, and the steps that a call of it means.
 
-    ``prepare`` makes the steps for the table (with the dynamic options given); ``on_catalog`` takes the place of both where a call is
+    ``prepare`` makes the steps for the table (with the dynamic options of the call); ``on_catalog`` takes the place of both where a call is
     about several tables.
     """
 
@@ -115,7 +115,7 @@ class Procedure:
     @property
     def form(self) -> str:
         """How it is called: `sys.create_tag(table, tag, [snapshot], [time_retained])`."""
-        shown = (one.name if one.required else f"[{one.name}]" for one in self.parameters)
+        shown = (parameter.name if parameter.required else f"[{parameter.name}]" for parameter in self.parameters)
         return f"sys.{self.name}({', '.join(shown)})"
 
     def steps(self, catalog: Catalog, arguments: Arguments) -> Iterator[Step]:
@@ -127,17 +127,17 @@ class Procedure:
         options, own = self.own_options(arguments.get("options") or {})
         yield from self.prepare(_open(catalog, arguments["table"], options), {**arguments, **own})
 
-    def own_options(self, given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any]]:
-        """``given`` without the options that are the procedure's own, and these, typed. Raises InvalidOption."""
+    def own_options(self, options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any]]:
+        """``options`` without the options that are the procedure's own, and these, typed. Raises InvalidOption."""
         plain = {parameter.name.replace("_", "-"): parameter for parameter in self.options}
-        rest, own = dict[str, str](), dict[str, Any]()
-        for name, value in given.items():
+        others, own = dict[str, str](), dict[str, Any]()
+        for name, value in options.items():
             parameter = plain.get(name.replace("_", "-"))
             if parameter is None:
-                rest[name] = value
+                others[name] = value
             else:
-                own[parameter.name] = _typed(parameter, value)
-        return rest, own
+                own[parameter.name] = _convert(parameter, value)
+        return others, own
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class StepResult:
     """What became of one step: its ``plan`` (None: it has none), its ``report`` (None: nothing was applied, or it has none), its ``error``."""
 
     table: str
-    what: str
+    description: str
     plan: MaintenancePlan | None = None
     report: Report | None = None
     error: DredgeError | None = None
@@ -155,7 +155,7 @@ class StepResult:
         """The same for people."""
         if self.error is not None:
             return [f"{self.table}: {self.error}"]
-        return [self.what] if self.report is None else self.report.lines(self.table)
+        return [self.description] if self.report is None else self.report.lines(self.table)
 
 
 @dataclass(frozen=True)
@@ -209,10 +209,10 @@ class PreparedCall:
             return self.plan(runner)
         steps = list(self._steps())
         done = [_applied(step, runner, approved_by, alone=len(steps) == 1) for step in steps]
-        failed = [one for one in done if one.error is not None]
+        failed = [step for step in done if step.error is not None]
         if failed:
-            told = "; ".join(f"{one.table}: {one.error}" for one in failed)
-            raise DredgeError(f"sys.{self.procedure.name}: {len(failed)} of {len(done)} steps failed: {told}")
+            failures = "; ".join(f"{step.table}: {step.error}" for step in failed)
+            raise DredgeError(f"sys.{self.procedure.name}: {len(failed)} of {len(done)} steps failed: {failures}")
         return CallResult(self.procedure.name, tuple(done), applied=True)
 
     def _steps(self) -> Iterator[Step]:
@@ -221,7 +221,7 @@ class PreparedCall:
 
 def _planned(step: Step, runner: Runner | None) -> StepResult:
     if isinstance(step, DirectStep):
-        return StepResult(step.name, f"would {step.what}")
+        return StepResult(step.name, f"would {step.description}")
     plan = step.plan(runner)
     return StepResult(step.name, f"would {step.action} {step.name}: plan {plan.hash}, {len(plan.items)} items", plan)
 
@@ -230,7 +230,7 @@ def _applied(step: Step, runner: Runner | None, approved_by: str | None, *, alon
     try:
         if isinstance(step, DirectStep):
             step.act()
-            return StepResult(step.name, f"done: {step.what}")
+            return StepResult(step.name, f"done: {step.description}")
         plan = step.plan(runner)
         report = apply_plan(step.table.store, plan, runner, approved_by)
     except DredgeError as error:
@@ -246,34 +246,34 @@ def prepare_call(catalog: Catalog, statement: str | CallStatement) -> PreparedCa
     Raises InvalidOption for what is no call, naming the procedures there are or the argument that is unknown, missing or of a wrong kind.
     """
     read = parse_call(statement) if isinstance(statement, str) else statement
-    found = PROCEDURES.get(read.procedure)
-    if found is None:
+    procedure = PROCEDURES.get(read.procedure)
+    if procedure is None:
         raise InvalidOption("CALL", f"sys.{read.procedure}", f"one of {', '.join(PROCEDURES)}")
-    return PreparedCall(found, catalog, _bound(found, read))
+    return PreparedCall(procedure, catalog, _bound(procedure, read))
 
 
 # -- arguments -----------------------------------------------------------------------------------------------------------
 
 
 def _bound(procedure: Procedure, statement: CallStatement) -> dict[str, Any]:
-    """The arguments given, typed, by the parameters' names; null and blank texts count as not given, as in Paimon."""
-    parameters = {_plain(one.name): one for one in procedure.parameters}
+    """Return the typed arguments by parameter name; null and blank texts count as missing, as in Paimon."""
+    parameters = {_plain(parameter.name): parameter for parameter in procedure.parameters}
     if len(statement.positional) > len(parameters):
         raise InvalidOption("CALL", f"{len(statement.positional)} arguments", procedure.form)
-    given: dict[str, Literal] = dict(zip(parameters, statement.positional, strict=False))
+    passed: dict[str, Literal] = dict(zip(parameters, statement.positional, strict=False))
     for name, value in statement.named.items():
         if _plain(name) not in parameters:
             raise InvalidOption(name, value, f"arguments of {procedure.form}")
-        given[_plain(name)] = value
-    found: dict[str, Any] = {}
+        passed[_plain(name)] = value
+    bound: dict[str, Any] = {}
     for plain, parameter in parameters.items():
-        value = given.get(plain)
+        value = passed.get(plain)
         if value is None or (isinstance(value, str) and not value.strip()):
             if parameter.required:
                 raise InvalidOption(parameter.name, value, f"{parameter.kind}: {procedure.form} cannot do without it")
             continue
-        found[parameter.name] = _typed(parameter, value)
-    return found
+        bound[parameter.name] = _convert(parameter, value)
+    return bound
 
 
 def _plain(name: str) -> str:
@@ -281,7 +281,7 @@ def _plain(name: str) -> str:
     return name.lower().replace("_", "")
 
 
-def _typed(parameter: Parameter, value: Literal) -> Any:
+def _convert(parameter: Parameter, value: Literal) -> Any:
     """A literal as the parameter's kind. Raises InvalidOption naming the parameter."""
     try:
         return _READERS[parameter.kind](value)
@@ -319,7 +319,7 @@ def _names(value: Literal, sign: str = ",") -> list[str]:
 
 
 def _options(value: Literal) -> dict[str, str]:
-    return {key: _text(one) for key, one in value.items()} if isinstance(value, Mapping) else _pairs(_text(value))
+    return {key: _text(item) for key, item in value.items()} if isinstance(value, Mapping) else _pairs(_text(value))
 
 
 _READERS: Final[Mapping[Kind, Callable[[Literal], Any]]] = {
@@ -348,10 +348,10 @@ def _partition(text: str) -> dict[str, str]:
     """As `_pairs`. Raises ValueError also for a key that comes twice, and for a part without one: of a value that holds the sign, another
     partition would be made.
     """
-    found = _pairs(text)
-    if len(found) != text.count(",") + 1:
+    values = _pairs(text)
+    if len(values) != text.count(",") + 1:
         raise ValueError(text)
-    return found
+    return values
 
 
 def _open(catalog: Catalog, name: str, options: Mapping[str, str] | None) -> Table:
@@ -369,8 +369,8 @@ def _open(catalog: Catalog, name: str, options: Mapping[str, str] | None) -> Tab
 def _of_action(action: str, **arguments: str) -> Prepare:
     """One plan of ``action``, whose arguments (keys) are the procedure's (values)."""
 
-    def prepare(table: Table, given: Arguments) -> Iterator[Step]:
-        yield PlannedStep(table, action, {key: given[name] for key, name in arguments.items() if name in given})
+    def prepare(table: Table, values: Arguments) -> Iterator[Step]:
+        yield PlannedStep(table, action, {key: values[name] for key, name in arguments.items() if name in values})
 
     return prepare
 
@@ -378,55 +378,57 @@ def _of_action(action: str, **arguments: str) -> Prepare:
 def _of_each(action: str, argument: str, listed: str) -> Prepare:
     """A plan of ``action`` for each of the names that the procedure's argument ``listed`` holds."""
 
-    def prepare(table: Table, given: Arguments) -> Iterator[Step]:
-        for name in given[listed]:
+    def prepare(table: Table, values: Arguments) -> Iterator[Step]:
+        for name in values[listed]:
             yield PlannedStep(table, action, {argument: name})
 
     return prepare
 
 
-def _compact(table: Table, given: Arguments) -> Iterator[Step]:
+def _compact(table: Table, values: Arguments) -> Iterator[Step]:
     """Full by default, as Paimon's batch jobs; sorted with `order_strategy`, by `order_by` or else by the table's `clustering.columns`."""
-    strategy, order = given.get("compact_strategy", "full").lower(), given.get("order_strategy", "none").lower()
+    strategy, order = values.get("compact_strategy", "full").lower(), values.get("order_strategy", "none").lower()
     if strategy not in ("full", "minor"):
         raise InvalidOption("compact_strategy", strategy, "full, minor", table.name)
     if order not in ("none", "order", "zorder", "hilbert"):
         raise InvalidOption("order_strategy", order, "none, order, zorder, hilbert", table.name)
-    if order == "none" and "order_by" in given:
-        raise InvalidOption("order_by", given["order_by"], "columns exactly where order_strategy sorts", table.name)
-    idle = given.get("partition_idle_time")
+    if order == "none" and "order_by" in values:
+        raise InvalidOption("order_by", values["order_by"], "columns exactly where order_strategy sorts", table.name)
+    idle = values.get("partition_idle_time")
     if order != "none" and idle is not None:
         raise InvalidOption("partition_idle_time", written_span(idle), "nothing beside a sort", table.name)
     arguments = {
-        "partitions": chosen_partitions(table.store, given),
-        "buckets": given.get("buckets"),
+        "partitions": chosen_partitions(table.store, values),
+        "buckets": values.get("buckets"),
         "partition_idle_time": idle,
-        **({"full": strategy == "full"} if order == "none" else {"order_by": given.get("order_by"), "strategy": order}),
-        **({"commit_every": given[_COMMIT_EVERY]} if _COMMIT_EVERY in given else {}),
+        **(
+            {"full": strategy == "full"} if order == "none" else {"order_by": values.get("order_by"), "strategy": order}
+        ),
+        **({"commit_every": values[_COMMIT_EVERY]} if _COMMIT_EVERY in values else {}),
     }
     yield PlannedStep(table, "compact", arguments)
 
 
-def _compact_database(catalog: Catalog, given: Arguments) -> Iterator[Step]:
+def _compact_database(catalog: Catalog, values: Arguments) -> Iterator[Step]:
     """Every table whose "db.table" fits; the patterns match as a whole.
 
     `mode` "divided" (the default) takes the tables by name, "combined" those first that need it most. Source: Flink's `CompactDatabaseAction`.
     """
-    mode = given.get("mode", MODES[0]).lower()
+    mode = values.get("mode", MODES[0]).lower()
     if mode not in MODES:
         raise InvalidOption("mode", mode, ", ".join(MODES))
-    if "options" in given and "table_options" in given:
-        raise InvalidOption("table_options", given["table_options"], "nothing beside options, which means the same")
-    options, own = PROCEDURES["compact"].own_options(given.get("options") or given.get("table_options") or {})
-    own = {**own, **{name: given[name] for name in ("partition_idle_time", "compact_strategy") if name in given}}
+    if "options" in values and "table_options" in values:
+        raise InvalidOption("table_options", values["table_options"], "nothing beside options, which means the same")
+    options, own = PROCEDURES["compact"].own_options(values.get("options") or values.get("table_options") or {})
+    own = {**own, **{name: values[name] for name in ("partition_idle_time", "compact_strategy") if name in values}}
     every, none = re.compile(".*"), re.compile("(?!)")
     names = [
         f"{database}.{name}"
         for database in catalog.list_databases()
-        if given.get("including_databases", every).fullmatch(database)
+        if values.get("including_databases", every).fullmatch(database)
         for name in catalog.list_tables(database)
     ]
-    wanted, spared = given.get("including_tables", every), given.get("excluding_tables", none)
+    wanted, spared = values.get("including_tables", every), values.get("excluding_tables", none)
     chosen = [name for name in names if wanted.fullmatch(name) and not spared.fullmatch(name)]
     for name in chosen if mode == MODES[0] else sorted(chosen, key=partial(_need_of, catalog), reverse=True):
         yield from _compact(_open(catalog, name, options), own)
@@ -435,143 +437,147 @@ def _compact_database(catalog: Catalog, given: Arguments) -> Iterator[Step]:
 def _need_of(catalog: Catalog, name: str) -> float:
     """Return the score of a table (0 to 100), 0 for one that cannot be read: its own step says why."""
     try:
-        found, _ = score_of(health(catalog.table(name).store))
+        score, _ = score_of(health(catalog.table(name).store))
     except DredgeError:
         return 0.0
-    return found
+    return score
 
 
-def _orphans(catalog: Catalog, given: Arguments) -> Iterator[Step]:
+def _orphans(catalog: Catalog, values: Arguments) -> Iterator[Step]:
     """`db.*` means all tables of a database."""
-    name = given["table"].replace("`", "")
-    arguments = {"older_than_ms": given["older_than"]} if "older_than" in given else {}
+    name = values["table"].replace("`", "")
+    arguments = {"older_than_ms": values["older_than"]} if "older_than" in values else {}
     database = name.removesuffix(".*")
-    names = [name] if database == name else [f"{database}.{one}" for one in catalog.list_tables(database)]
-    for one in names:
-        yield PlannedStep(_open(catalog, one, None), "orphans", arguments)
+    names = [name] if database == name else [f"{database}.{table}" for table in catalog.list_tables(database)]
+    for table in names:
+        yield PlannedStep(_open(catalog, table, None), "orphans", arguments)
 
 
-def _repair(catalog: Catalog, given: Arguments) -> Iterator[Step]:
+def _repair(catalog: Catalog, values: Arguments) -> Iterator[Step]:
     """Tables, or all of a database; several with commas between."""
-    for name in _names(given["database_or_table"].replace("`", "")):
-        names = [name] if "." in name else [f"{name}.{one}" for one in catalog.list_tables(name)]
-        for one in names:
-            yield PlannedStep(_open(catalog, one, None), "repair")
+    for name in _names(values["database_or_table"].replace("`", "")):
+        names = [name] if "." in name else [f"{name}.{table}" for table in catalog.list_tables(name)]
+        for table in names:
+            yield PlannedStep(_open(catalog, table, None), "repair")
 
 
-def _replace_tag(table: Table, given: Arguments) -> Iterator[Step]:
+def _replace_tag(table: Table, values: Arguments) -> Iterator[Step]:
     known = tags.list_names(table.store)
-    if given["tag"] not in known:
-        raise SnapshotNotFound(f"table {table.name} has no tag {given['tag']}; it has: {', '.join(known) or 'none'}")
-    yield from _CREATE_TAG(table, {**given, "replace": True})
+    if values["tag"] not in known:
+        raise SnapshotNotFound(f"table {table.name} has no tag {values['tag']}; it has: {', '.join(known) or 'none'}")
+    yield from _CREATE_TAG(table, {**values, "replace": True})
 
 
-def _tag_of_time(table: Table, given: Arguments) -> Iterator[Step]:
+def _tag_of_time(table: Table, values: Arguments) -> Iterator[Step]:
     """Tag the oldest snapshot of that time or later, also one that expired and has another tag.
 
     Source: ``CreateTagFromTimestampProcedure``.
     """
     tagged = sorted(tags.list_tags(table.store).values(), key=lambda snapshot: snapshot.id)
-    found = [
-        next((one for one in candidates if one.time_millis >= given["timestamp"]), None)
+    oldest_of_each = [
+        next((candidate for candidate in candidates if candidate.time_millis >= values["timestamp"]), None)
         for candidates in (snapshots.iterate(table.store), tagged)
     ]
-    oldest = min((one for one in found if one is not None), key=lambda snapshot: snapshot.time_millis, default=None)
+    oldest = min(
+        (candidate for candidate in oldest_of_each if candidate is not None),
+        key=lambda snapshot: snapshot.time_millis,
+        default=None,
+    )
     if oldest is None:
-        raise SnapshotNotFound(f"table {table.name} has no snapshot of {given['timestamp']} (ms) or later")
-    yield from _CREATE_TAG(table, {**given, "snapshot": oldest.id})
+        raise SnapshotNotFound(f"table {table.name} has no snapshot of {values['timestamp']} (ms) or later")
+    yield from _CREATE_TAG(table, {**values, "snapshot": oldest.id})
 
 
-def _rollback(table: Table, given: Arguments) -> Iterator[Step]:
+def _rollback(table: Table, values: Arguments) -> Iterator[Step]:
     """`version` is a snapshot's number or a tag's name."""
-    version = given.get("version")
-    named = {"snapshot_id": given.get("snapshot"), "tag": given.get("tag")}
+    version = values.get("version")
+    named = {"snapshot_id": values.get("snapshot"), "tag": values.get("tag")}
     if version is not None:
         number = parse_digits(version)
         named = {"tag": version} if number is None else {"snapshot_id": number}
-        if "snapshot" in given or "tag" in given:
+        if "snapshot" in values or "tag" in values:
             raise InvalidOption("version", version, "nothing beside snapshot or tag", table.name)
     yield PlannedStep(table, "rollback", {key: value for key, value in named.items() if value is not None})
 
 
-def _rollback_to_watermark(table: Table, given: Arguments) -> Iterator[Step]:
+def _rollback_to_watermark(table: Table, values: Arguments) -> Iterator[Step]:
     """The newest snapshot whose watermark is not beyond."""
     for number in reversed(snapshots.list_ids(table.store)):
         snapshot = snapshots.try_read(table.store, number)
-        if snapshot is not None and snapshot.watermark is not None and snapshot.watermark <= given["watermark"]:
+        if snapshot is not None and snapshot.watermark is not None and snapshot.watermark <= values["watermark"]:
             yield PlannedStep(table, "rollback", {"snapshot_id": snapshot.id})
             return
-    raise SnapshotNotFound(f"table {table.name} has no snapshot with a watermark up to {given['watermark']}")
+    raise SnapshotNotFound(f"table {table.name} has no snapshot with a watermark up to {values['watermark']}")
 
 
-def _expire_partitions(table: Table, given: Arguments) -> Iterator[Step]:
+def _expire_partitions(table: Table, values: Arguments) -> Iterator[Step]:
     arguments = {
-        "strategy": given.get("expire_strategy"),
-        "timestamp_pattern": given.get("timestamp_pattern"),
-        "timestamp_formatter": given.get("timestamp_formatter"),
-        "max_expires": given.get("max_expires"),
+        "strategy": values.get("expire_strategy"),
+        "timestamp_pattern": values.get("timestamp_pattern"),
+        "timestamp_formatter": values.get("timestamp_formatter"),
+        "max_expires": values.get("max_expires"),
     }
-    if "expiration_time" in given:
-        arguments["older_than_ms"] = table.store.clock.now_ms() - given["expiration_time"]
+    if "expiration_time" in values:
+        arguments["older_than_ms"] = table.store.clock.now_ms() - values["expiration_time"]
     yield PlannedStep(table, "expire_partitions", {k: value for k, value in arguments.items() if value is not None})
 
 
-def _rescale(table: Table, given: Arguments) -> Iterator[Step]:
-    arguments = {"bucket_num": given.get("bucket_num"), "partitions": chosen_partitions(table.store, given)}
+def _rescale(table: Table, values: Arguments) -> Iterator[Step]:
+    arguments = {"bucket_num": values.get("bucket_num"), "partitions": chosen_partitions(table.store, values)}
     yield PlannedStep(table, "rescale", arguments)
 
 
-def _purge(table: Table, given: Arguments) -> Iterator[Step]:
-    del given
+def _purge(table: Table, values: Arguments) -> Iterator[Step]:
+    del values
     yield PlannedStep(table, "purge", {"confirm": table.name})
 
 
-def _rename_tag(table: Table, given: Arguments) -> Iterator[Step]:
-    old, new = given["tag"], given["target_tag"]
+def _rename_tag(table: Table, values: Arguments) -> Iterator[Step]:
+    old, new = values["tag"], values["target_tag"]
     yield DirectStep(table, f"rename tag {old} of {table.name} to {new}", partial(table.rename_tag, old, new))
 
 
-def _create_branch(table: Table, given: Arguments) -> Iterator[Step]:
-    name, tag = given["branch"], given.get("tag")
-    if given.get("ignoreIfExists") and name in table.branches():
+def _create_branch(table: Table, values: Arguments) -> Iterator[Step]:
+    name, tag = values["branch"], values.get("tag")
+    if values.get("ignoreIfExists") and name in table.branches():
         return
-    what = f"create branch {name} of {table.name}{f' from tag {tag}' if tag else ''}"
-    yield DirectStep(table, what, partial(table.create_branch, name, tag))
+    text = f"create branch {name} of {table.name}{f' from tag {tag}' if tag else ''}"
+    yield DirectStep(table, text, partial(table.create_branch, name, tag))
 
 
-def _rename_branch(table: Table, given: Arguments) -> Iterator[Step]:
-    old, new = given["from_branch"], given["to_branch"]
+def _rename_branch(table: Table, values: Arguments) -> Iterator[Step]:
+    old, new = values["from_branch"], values["to_branch"]
     yield DirectStep(table, f"rename branch {old} of {table.name} to {new}", partial(table.rename_branch, old, new))
 
 
-def _reset_consumer(table: Table, given: Arguments) -> Iterator[Step]:
-    name, following = given["consumerId"], given.get("nextSnapshotId")
-    what = f"let consumer {name} of {table.name} read from snapshot {following} on"
+def _reset_consumer(table: Table, values: Arguments) -> Iterator[Step]:
+    name, following = values["consumerId"], values.get("nextSnapshotId")
+    text = f"let consumer {name} of {table.name} read from snapshot {following} on"
     if following is None:
-        what = f"forget consumer {name} of {table.name}"
-    yield DirectStep(table, what, partial(table.reset_consumer, name, following))
+        text = f"forget consumer {name} of {table.name}"
+    yield DirectStep(table, text, partial(table.reset_consumer, name, following))
 
 
-def _clear_consumers(table: Table, given: Arguments) -> Iterator[Step]:
+def _clear_consumers(table: Table, values: Arguments) -> Iterator[Step]:
     every, none = re.compile(".*"), re.compile("(?!)")
     for name in consumers.list_consumers(table.store):
-        wanted = given.get("includingConsumers", every).fullmatch(name)
-        if wanted and not given.get("excludingConsumers", none).fullmatch(name):
+        wanted = values.get("includingConsumers", every).fullmatch(name)
+        if wanted and not values.get("excludingConsumers", none).fullmatch(name):
             yield DirectStep(table, f"forget consumer {name} of {table.name}", partial(table.forget_consumer, name))
 
 
-def _mark_done(table: Table, given: Arguments) -> Iterator[Step]:
-    chosen = [without_null_name(table.store, spec) for spec in given["partitions"]]
+def _mark_done(table: Table, values: Arguments) -> Iterator[Step]:
+    chosen = [without_null_name(table.store, spec) for spec in values["partitions"]]
     named = "; ".join(",".join(f"{key}={value}" for key, value in spec.items()) for spec in chosen)
     yield DirectStep(table, f"mark {named} of {table.name} done", partial(table.mark_partitions_done, chosen))
 
 
-def _automatic_tags(table: Table, given: Arguments) -> Iterator[Step]:
-    del given
+def _automatic_tags(table: Table, values: Arguments) -> Iterator[Step]:
+    del values
     from lsm_core.maintenance.automatic_tags import make_automatic_tags
 
-    what = f"make the tags of {table.name} that are due (tag.automatic-creation)"
-    yield DirectStep(table, what, partial(make_automatic_tags, table.store, batch=False))
+    text = f"make the tags of {table.name} that are due (tag.automatic-creation)"
+    yield DirectStep(table, text, partial(make_automatic_tags, table.store, batch=False))
 
 
 # -- the table of procedures -----------------------------------------------------------------------------------------------
@@ -599,8 +605,8 @@ def _number(name: str, *, required: bool = False) -> Parameter:
 
 
 PROCEDURES: Final[Mapping[str, Procedure]] = {
-    one.name: one
-    for one in (
+    procedure.name: procedure
+    for procedure in (
         Procedure(
             "compact",
             (

@@ -93,13 +93,13 @@ def planned_query(catalog: Catalog, text: str) -> Query:
     if len(trees) != 1 or not isinstance(trees[0], exp.Query):
         raise UnsupportedFeature("statements other than one query (SELECT) or CALL")
     tree = trees[0]
-    hidden = next((one for one in tree.find_all(exp.Column) if one.name.lower().startswith("__paimon_")), None)
+    hidden = next((node for node in tree.find_all(exp.Column) if node.name.lower().startswith("__paimon_")), None)
     if hidden is not None:
         raise UnsupportedFeature(
             f"the column {hidden.name} of Paimon's connector; `database.table$files` and `$buckets` tell of files, partitions and buckets, "
             "_ROW_ID and _SEQUENCE_NUMBER of the rows of a table with row-tracking.enabled"
         )
-    common = {one.alias.lower() for one in tree.find_all(exp.CTE)}
+    common = {node.alias.lower() for node in tree.find_all(exp.CTE)}
     named = {token.text.lower() for token in tokens}
     everything = any(not isinstance(star.parent, exp.Count) for star in tree.find_all(exp.Star))
     everything = everything or any(join.method.upper() == "NATURAL" for join in tree.find_all(exp.Join))
@@ -146,7 +146,7 @@ def _reshapes(tree: exp.Query, tokens: Sequence[Any]) -> bool:
     if tree.find(exp.Pivot) is not None or any(token.token_type is TokenType.PIPE_GT for token in tokens):
         return True
     aliases = tree.find_all(exp.TableAlias)
-    return any(one.columns and isinstance(one.parent, exp.Table | exp.Subquery) for one in aliases)
+    return any(alias.columns and isinstance(alias.parent, exp.Table | exp.Subquery) for alias in aliases)
 
 
 def _opened(catalog: Catalog, node: exp.Table) -> tuple[Any, str, int | None]:
@@ -158,10 +158,10 @@ def _opened(catalog: Catalog, node: exp.Table) -> tuple[Any, str, int | None]:
         table = catalog.table(name)
     except DatabaseNotFound as error:
         raise TableNotFound(f"there is no table {name}: {error}") from error
-    asked = node.args.get("version")
-    if asked is None:
+    version_clause = node.args.get("version")
+    if version_clause is None:
         return table, "", None
-    options = _version_options(asked, name)
+    options = _version_options(version_clause, name)
     version = " ".join(f"{key}={value}" for key, value in options.items())
     if not isinstance(table, ReadOnlyTable):
         return table.copy(options), version, None
@@ -188,14 +188,14 @@ def _changes(catalog: Catalog, call: exp.Anonymous) -> tuple[Any, str]:
     if name not in _CHANGES:
         raise UnsupportedFeature(f"the function {call.name}(); there are {', '.join(_CHANGES)}")
     key, count = _CHANGES[name]
-    if len(arguments) != count + 1 or not all(isinstance(one, exp.Literal) for one in arguments):
-        given = ", ".join(one.sql(dialect="spark") for one in arguments)
+    if len(arguments) != count + 1 or not all(isinstance(argument, exp.Literal) for argument in arguments):
+        arguments_text = ", ".join(argument.sql(dialect="spark") for argument in arguments)
         wanted = "two snapshots, tags or times" if count > 1 else "a tag"
-        raise InvalidOption(name, given, f"'database.table' and {wanted}, as literals")
+        raise InvalidOption(name, arguments_text, f"'database.table' and {wanted}, as literals")
     table = catalog.table(arguments[0].name)
     if isinstance(table, ReadOnlyTable):
         raise UnsupportedFeature(f"{name}() of a system table", table.name)
-    texts = [one.name for one in arguments[1:]]
+    texts = [argument.name for argument in arguments[1:]]
     if key == "incremental-between-timestamp":
         texts = [text if text.isdigit() else str(moment_ms(table.name, name, text)) for text in texts]
     options = {key: ",".join(texts)}
@@ -217,7 +217,7 @@ def _with_greatest_partitions(catalog: Catalog, text: str) -> str:
         return text  # read again, and refused, by the caller
     parts, at = [], 0
     for place, token in enumerate(tokens[:-5]):
-        words = [one.text.lower() for one in tokens[place : place + 4]]
+        words = [token.text.lower() for token in tokens[place : place + 4]]
         name, closing = tokens[place + 4], tokens[place + 5]
         if words != ["sys", ".", "max_pt", "("] or name.token_type is not TokenType.STRING or closing.text != ")":
             continue
@@ -233,22 +233,24 @@ def _greatest_partition(catalog: Catalog, name: str) -> Any:
     if not keys:
         raise InvalidOption("max_pt", name, "a table with partitions")
     newest = snapshots.latest(store)
-    found = [] if newest is None else partitions_of(manifests.live_entries(store, newest, columns=["partition"]))
-    values = [partition_values(store.schema, one)[keys[0]] for one in found]  # one a partition
+    partitions = [] if newest is None else partitions_of(manifests.live_entries(store, newest, columns=["partition"]))
+    values = [partition_values(store.schema, partition)[keys[0]] for partition in partitions]  # one a partition
     known = [value for value in values if value is not None]
     if not known:
         raise InvalidOption("max_pt", name, f"a table that has rows with a value of {keys[0]}")
     return max(known)
 
 
-def _version_options(asked: exp.Version, table: str) -> dict[str, str]:
+def _version_options(version_clause: exp.Version, table: str) -> dict[str, str]:
     """The table's reading option that a `VERSION AS OF` or `TIMESTAMP AS OF` means. Raises InvalidOption for what is no literal."""
-    value = asked.expression
+    value = version_clause.expression
     if isinstance(value, exp.Cast) and isinstance(value.this, exp.Literal):
         value = value.this
     if not isinstance(value, exp.Literal):
-        raise InvalidOption(f"{asked.name} AS OF", asked.expression.sql(dialect="spark"), "a literal", table)
-    if asked.name.upper() == "VERSION":
+        raise InvalidOption(
+            f"{version_clause.name} AS OF", version_clause.expression.sql(dialect="spark"), "a literal", table
+        )
+    if version_clause.name.upper() == "VERSION":
         return {"scan.version": value.name}
     if not value.is_string and not value.name.isdigit():
         raise InvalidOption("TIMESTAMP AS OF", value.name, "a text, or whole seconds since 1970", table)
@@ -267,21 +269,23 @@ def _columns_of(table: Any, schema: TableSchema, named: set[str] | None) -> tupl
         return schema.field_names
     tracked = not isinstance(table, ReadOnlyTable) and tracks_rows(table.store)
     known = (*schema.field_names, *(ROW_TRACKING if tracked else ()))
-    found = tuple(name for name in known if name.lower() in named)
-    return found or ((schema.primary_keys or schema.field_names)[:1] if schema.field_names else ())
+    columns = tuple(name for name in known if name.lower() in named)
+    return columns or ((schema.primary_keys or schema.field_names)[:1] if schema.field_names else ())
 
 
 def _end_of(node: exp.Table, tokens: Sequence[Any]) -> int:
     """Where the mention ends in the text: behind its name, or behind its version. Raises InvalidOption for a version that is computed (`CAST(...)`)."""
     last = node.parts[-1].meta["end"]
     following = [token for token in tokens if token.start > last]
-    asked = node.args.get("version")
-    if asked is None:
+    version_clause = node.args.get("version")
+    if version_clause is None:
         return int(last) + 1
-    value = asked.expression
+    value = version_clause.expression
     words = 3 + (following[0].text.upper() == "FOR") + (not isinstance(value, exp.Literal))
     if following[words].text != value.find(exp.Literal).name:
-        raise InvalidOption(f"{asked.name} AS OF", value.sql(dialect="spark"), "a literal", f"{node.db}.{node.name}")
+        raise InvalidOption(
+            f"{version_clause.name} AS OF", value.sql(dialect="spark"), "a literal", f"{node.db}.{node.name}"
+        )
     return int(following[words].end) + 1
 
 
@@ -308,14 +312,14 @@ def _tests_of(node: exp.Table, schema: TableSchema) -> Iterator[Test]:
         column, operator, values = test
         if (column.table.lower() != name and (column.table or not alone)) or column.args.get("db"):
             continue
-        fields = [one for one in schema.fields if one.name.lower() == column.name.lower()]
+        fields = [field for field in schema.fields if field.name.lower() == column.name.lower()]
         if len(fields) != 1:
             continue
-        typed = [_value(value, fields[0].type.root) for value in values]
+        typed_values = [_value(value, fields[0].type.root) for value in values]
         if operator in ("is null", "is not null"):
             yield fields[0].name, operator, None
-        elif fields[0].type.root in EXACT_TYPES and typed and None not in typed:
-            yield fields[0].name, operator, typed if operator == "in" else typed[0]
+        elif fields[0].type.root in EXACT_TYPES and typed_values and None not in typed_values:
+            yield fields[0].name, operator, typed_values if operator == "in" else typed_values[0]
 
 
 _COMPARISONS: Final[dict[type[exp.Expr], str]] = {exp.EQ: "=", exp.GT: ">", exp.GTE: ">=", exp.LT: "<", exp.LTE: "<="}

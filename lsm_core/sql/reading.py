@@ -36,12 +36,12 @@ class StatementReader(SqlReader):
 
     def accept_words(self, *words: str) -> bool:
         """Take these key words where they come next."""
-        found = all(
+        matches = all(
             self.peek(place).kind == "name" and self.peek(place).text.upper() == word
             for place, word in enumerate(words)
         )
-        self._at += len(words) if found else 0
-        return found
+        self._at += len(words) if matches else 0
+        return matches
 
     def expect_words(self, *words: str) -> None:
         """Take these key words. Raises InvalidOption."""
@@ -100,11 +100,11 @@ class StatementReader(SqlReader):
     def names(self) -> tuple[str, ...]:
         """Take names in parentheses. Raises InvalidOption."""
         self.expect("(")
-        found = [self.name()]
+        names = [self.name()]
         while self.accept(","):
-            found.append(self.name())
+            names.append(self.name())
         self.expect(")")
-        return tuple(found)
+        return tuple(names)
 
     def plain_text(self) -> str:
         """Take a literal as its text: a text without its quotes, a number without its suffix, true or false. Raises InvalidOption."""
@@ -125,44 +125,44 @@ class StatementReader(SqlReader):
     def options(self) -> dict[str, str]:
         """Take options in parentheses, `'key' = 'value', ...`. Raises InvalidOption, also for a key that comes twice."""
         self.expect("(")
-        found: dict[str, str] = {}
+        options: dict[str, str] = {}
         while True:
             token = self.peek()
             key = self.option_key()
-            if key in found:
+            if key in options:
                 raise self.wrong(token, f"the option '{key}' is given twice")
             self.accept("=")
-            found[key] = self.plain_text()
+            options[key] = self.plain_text()
             if not self.accept(","):
                 break
         self.expect(")")
-        return found
+        return options
 
     def option_keys(self) -> list[str]:
         """Take keys of options in parentheses. Raises InvalidOption."""
         self.expect("(")
-        found = [self.option_key()]
+        keys = [self.option_key()]
         while self.accept(","):
-            found.append(self.option_key())
+            keys.append(self.option_key())
         self.expect(")")
-        return found
+        return keys
 
     def partition(self) -> dict[str, Literal]:
         """Take `(column = literal, ...)`. Raises InvalidOption."""
         self.expect("(")
-        found: dict[str, Literal] = {}
+        spec: dict[str, Literal] = {}
         while True:
             token = self.peek()
             name = self.name()
-            if name.lower() in map(str.lower, found):
+            if name.lower() in map(str.lower, spec):
                 raise self.wrong(token, f"the column {name} is given twice")
             if not self.accept("=") and not self.accept("=="):
                 raise self.wrong(self.peek(), "'=' and a literal were expected")
-            found[name] = self.literal()
+            spec[name] = self.literal()
             if not self.accept(","):
                 break
         self.expect(")")
-        return found
+        return spec
 
     def following(self) -> str:
         """Return the text from the next token on, without a semicolon at its end."""
@@ -179,7 +179,7 @@ def with_quoted_names(text: str) -> str:
 
     Texts in quotes, names in back-quotes and comments stay as they are.
     """
-    return _NAMES_AND_TEXTS.sub(lambda found: found[0] if found["name"] is None else f"`{found['name']}`", text)
+    return _NAMES_AND_TEXTS.sub(lambda match: match[0] if match["name"] is None else f"`{match['name']}`", text)
 
 
 def all_rows_of(source: str) -> str:

@@ -144,7 +144,7 @@ class Show:
         key: one option of `SHOW TBLPROPERTIES`, or "".
     """
 
-    what: str
+    subject: str
     name: str = ""
     pattern: str = ""
     partition: PartitionSpec | None = None
@@ -162,7 +162,7 @@ class Describe:
     """
 
     name: str
-    what: str = "table"
+    subject: str = "table"
     column: tuple[str, ...] = ()
 
 

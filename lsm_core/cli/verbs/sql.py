@@ -186,7 +186,7 @@ def _show_call(result: CallResult, *, as_json: bool) -> None:
         steps = [
             {
                 "table": step.table,
-                "what": step.what,
+                "what": step.description,
                 "plan": None if step.plan is None else json.loads(step.plan.to_json()),
                 "report": None if step.report is None else step.report.to_object(),
             }
@@ -206,7 +206,7 @@ def _tell_people(result: CallResult) -> None:
         elif step.plan is not None:
             show_plan(step.plan)
         else:
-            say(step.what)
+            say(step.description)
     if not result.steps:
         say("there is nothing to do")
     elif not result.applied:
