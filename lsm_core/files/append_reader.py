@@ -72,11 +72,11 @@ def value_columns(store: TableStore, columns: Sequence[str] | None) -> list[str]
     Raises:
         ColumnNotFound: a column does not exist.
     """
-    known = store.schema.field_names
+    field_names = store.schema.field_names
     for name in columns or ():
-        if name not in known:
-            raise ColumnNotFound(store.name, name, known)
-    return list(known if columns is None else columns)
+        if name not in field_names:
+            raise ColumnNotFound(store.name, name, field_names)
+    return list(field_names if columns is None else columns)
 
 
 def open_source(

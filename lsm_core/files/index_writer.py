@@ -149,9 +149,9 @@ def _column(schema: TableSchema, options: TableOptions, index: str, name: str) -
     elif index == BSI:
         start = lambda: _Slices(kind)  # noqa: E731
     else:
-        known = kind_of(kind)
-        assert known is not None
-        chunk = size("chunk-size", default_chunk(known))
+        value_kind = kind_of(kind)
+        assert value_kind is not None
+        chunk = size("chunk-size", default_chunk(value_kind))
         start = lambda: _Range(kind, chunk)  # noqa: E731
     return IndexedColumn(column, key, kind, index, start)
 
@@ -197,9 +197,9 @@ class _Values:
     """Common part of indexes with a sorted dictionary of values, which is known after the file's last row."""
 
     def __init__(self, kind: DataType) -> None:
-        known = kind_of(kind)
-        assert known is not None
-        self._rows = ValueRows(known)
+        value_kind = kind_of(kind)
+        assert value_kind is not None
+        self._rows = ValueRows(value_kind)
 
     def add(self, array: pa.Array) -> None:
         self._rows.add(array)

@@ -313,9 +313,9 @@ class _Versions:
         if len(high) == np.count_nonzero(np.bincount(group, minlength=1)):
             return self
         order = np.lexsort((self.levels[high], group))
-        later = np.flatnonzero(group[order][1:] == group[order][:-1]) + 1
+        older_positions = np.flatnonzero(group[order][1:] == group[order][:-1]) + 1
         kept = np.ones(len(self.levels), np.bool_)
-        kept[high[order[later]]] = False
+        kept[high[order[older_positions]]] = False
         pieces = []
         for piece, mine in zip(self.rows.pieces, np.split(kept, self.rows.offsets[1:-1]), strict=True):
             rows = np.flatnonzero(mine)

@@ -110,5 +110,5 @@ def merge_function(schema: TableSchema, options: Mapping[str, str], table: str =
         if engine == "partial-update":
             return partial_update(schema, table_options, spec, table)
         return aggregation(schema, table_options, spec, table)
-    known = ", ".join((Deduplicate.name, FirstRow.name, *_BUILDING))
-    raise InvalidOption("merge-engine", engine, known, table)
+    engine_names = ", ".join((Deduplicate.name, FirstRow.name, *_BUILDING))
+    raise InvalidOption("merge-engine", engine, engine_names, table)

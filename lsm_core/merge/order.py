@@ -174,8 +174,11 @@ def _order_versions(rows: Rows, spec: KeySpec, order: Ints, same: Mask) -> None:
     sizes = np.diff(np.append(first, len(positions)))
     group = np.repeat(np.arange(len(first)), sizes)
     is_swap = is_descent & (sizes[group] == 2)
-    later = np.flatnonzero(is_swap)
-    order[positions[later]], order[positions[later - 1]] = order[positions[later - 1]], order[positions[later]]
+    swapped_positions = np.flatnonzero(is_swap)
+    order[positions[swapped_positions]], order[positions[swapped_positions - 1]] = (
+        order[positions[swapped_positions - 1]],
+        order[positions[swapped_positions]],
+    )
     broken = np.zeros(len(first), np.bool_)
     broken[group[is_descent & ~is_swap]] = True
     chosen = broken[group]

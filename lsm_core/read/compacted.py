@@ -24,15 +24,17 @@ def has_unmarked_levels(store: TableStore, entries: pa.Table) -> bool:
     """
     if not store.has_primary_key or not store.options.deletion_vectors_enabled:
         return False
-    known = pc.unique(entries.column("schema_id")).to_pylist()
-    before = [
+    schema_ids = pc.unique(entries.column("schema_id")).to_pylist()
+    ids_before_vectors = [
         schema_id
-        for schema_id in known
+        for schema_id in schema_ids
         if not TableOptions(store.schema_of(schema_id).options, store.name, stored=True).deletion_vectors_enabled
     ]
-    if not before:
+    if not ids_before_vectors:
         return False
-    older = pc.is_in(entries.column("schema_id"), pa.array(before, entries.schema.field("schema_id").type))
-    chosen = entries.filter(pc.and_(older, pc.greater(entries.column("level"), 0)))
+    is_older = pc.is_in(
+        entries.column("schema_id"), pa.array(ids_before_vectors, entries.schema.field("schema_id").type)
+    )
+    chosen = entries.filter(pc.and_(is_older, pc.greater(entries.column("level"), 0)))
     levels = chosen.group_by(["partition", "bucket"], use_threads=False).aggregate([("level", "count_distinct")])
     return bool(pc.any(pc.greater(levels.column("level_count_distinct"), 1)).as_py())

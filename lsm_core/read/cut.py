@@ -157,8 +157,8 @@ class _SplitMaker:
         sections = () if raw else tuple(sections_of(self._store, files))
         if not raw:
             files = [file for section in sections for file in section.files]
-        known = self._deletions.get(place, {})
-        return SplitFiles(tuple(files), sections, tuple(known.get(file.file_name) for file in files))
+        vectors = self._deletions.get(place, {})
+        return SplitFiles(tuple(files), sections, tuple(vectors.get(file.file_name) for file in files))
 
 
 def _pack_items(weights: Sequence[int], groups: Sequence[Any], target: int) -> Iterator[tuple[int, int]]:

@@ -187,10 +187,10 @@ def _resolve_names(condition: Condition, schema: TableSchema, table: str) -> Con
         return CompoundCondition(condition.word, tuple(_resolve_names(part, schema, table) for part in condition.parts))
     name, op, value = condition
     if not schema.has_field(name):
-        same = [known for known in schema.field_names if known.lower() == name.lower()]
-        if len(same) != 1:
+        matching_fields = [field_name for field_name in schema.field_names if field_name.lower() == name.lower()]
+        if len(matching_fields) != 1:
             raise ColumnNotFound(table, name, schema.field_names)
-        name = same[0]
+        name = matching_fields[0]
     kind = schema.arrow_schema.field(name).type
     floating = pa.types.is_floating(kind)
     if floating:

@@ -341,8 +341,10 @@ class ParquetSource:
         self.path = path
         self._table = table
         opened: _OpenFooter | None = None if kept is None else kept.get((_FOOTER, path))
-        known = nullcontext(opened.remote.planned(())) if opened is not None and opened.remote is not None else None
-        with known or open_checked(file_io, path, "Parquet", size) as self._input:
+        cached_input = (
+            nullcontext(opened.remote.planned(())) if opened is not None and opened.remote is not None else None
+        )
+        with cached_input or open_checked(file_io, path, "Parquet", size) as self._input:
             if opened is None:
                 opened = self._read_footer(kept)
             self._metadata, self._file = opened.metadata, None

@@ -250,7 +250,7 @@ def _fields(data: bytes) -> tuple[Struct, bytes, bytes]:
     reader = thrift.Reader(data)
     fields: Struct = {}
     lists = {_SCHEMA: b"", _ORDERS: b""}
-    number, known = 0, False
+    number, is_known_schema = 0, False
     while True:
         number, kind = reader.field(number)
         if kind == thrift.STOP:
@@ -263,13 +263,13 @@ def _fields(data: bytes) -> tuple[Struct, bytes, bytes]:
                 list_bytes = data[start : reader.at]
                 cache.keep(list_bytes)
             elif number == _SCHEMA:
-                known = True
+                is_known_schema = True
             reader.at = start + len(list_bytes)
             lists[number] = list_bytes
         elif number in lists:
             reader.value(kind)
             lists[number] = b""
-        elif number == _GROUPS and kind == thrift.LIST and known:
+        elif number == _GROUPS and kind == thrift.LIST and is_known_schema:
             groups, reader.at = row_groups(data, reader.at)
             fields[number] = kind, groups
         else:
@@ -386,10 +386,10 @@ def _chunk_fields(column: Struct, leaf: Leaf, path: str) -> ChunkFields:
     try:
         values_of_fields = [fields[number] for number, _ in _REQUIRED_FIELDS]
         encodings = tuple(values_of_fields[1][1])
-        known = _ENCODING_NUMBERS.issuperset(encodings)
+        encodings_valid = _ENCODING_NUMBERS.issuperset(encodings)
     except (KeyError, TypeError) as error:
         raise ValueError(f"column '{leaf.name}' is not described") from error
-    if not known or any(
+    if not encodings_valid or any(
         kind != wanted for (kind, _), (_, wanted) in zip(values_of_fields, _REQUIRED_FIELDS, strict=True)
     ):
         raise ValueError(f"column '{leaf.name}' has invalid fields")

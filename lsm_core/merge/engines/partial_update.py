@@ -126,18 +126,18 @@ class PartialUpdate:
     def _segments(self, window: FoldInput, inputs: GroupRows, backs: Mask) -> tuple[Segment, Mask]:
         """Return the row and place from which each key counts, and whether its last row deleted it."""
         base, begin = inputs.before, inputs.offsets[:-1].copy()
-        none = np.zeros(len(inputs), np.bool_)
+        not_deleted = np.zeros(len(inputs), np.bool_)
         if not backs.any():
-            return Segment(base, begin), none
+            return Segment(base, begin), not_deleted
         fresh = np.flatnonzero((base == NO_ROW) & (inputs.sizes > 0))
         fresh = fresh[backs[begin[fresh]]]
         base[fresh] = inputs.rows[begin[fresh]]
         if self.ignore_delete:
-            return Segment(base, begin), none
+            return Segment(base, begin), not_deleted
         if self.groups:
             removing = [group for group in self.groups if group.removes]
             segment = Segment(base, begin)
-            return apply_removals(removing, window, inputs, segment) if removing else (segment, none)
+            return apply_removals(removing, window, inputs, segment) if removing else (segment, not_deleted)
         if not self.remove_on_delete:
             key = key_of(window, inputs, int(inputs.group_of[int(np.argmax(backs))]), self.key_spec)
             raise RetractNotSupported(f"table {self.table}, key {key}: {REFUSAL}")
@@ -150,20 +150,20 @@ class PartialUpdate:
         """Set the fields outside all groups: the last add that is not null, else the value with which the key began."""
         window = result.window
         shown = adds & segment.counts(inputs)
-        everything = bool(shown.all()) and not inputs.begun
+        all_shown = bool(shown.all()) and not inputs.begun
         keys = self.key_spec.key_columns
         for name in window.rows.pieces[0].batch.schema.names:
             if name in _SYSTEM or name in self.group_of or name in keys or name.startswith(KEY_PREFIX):
                 continue
             valid = window.valid(name)
-            if valid is None and everything:
+            if valid is None and all_shown:
                 continue  # the newest version has it
             if name in self.required and not self.groups:
                 nulls = np.zeros(0, np.bool_) if valid is None else shown & ~valid[inputs.rows]
                 if nulls.any():
                     key = key_of(window, inputs, int(inputs.group_of[int(np.argmax(nulls))]), self.key_spec)
                     raise InvalidData(self.table, name, f"null in a NOT NULL column, key {key}")
-            newest = inputs.newest_with(valid) if everything and valid is not None else None
+            newest = inputs.newest_with(valid) if all_shown and valid is not None else None
             if newest is not None:
                 result.pick(name, newest)
                 continue

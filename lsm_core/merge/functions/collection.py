@@ -106,8 +106,8 @@ class ListAggregate(ListFold):
         valid = _valid(lists)
         number = np.append(np.where(valid, np.arange(len(valid)), len(valid)), len(valid))
         soonest = np.minimum.accumulate(number[::-1])[::-1][bounds[:-1]]
-        none = soonest >= bounds[1:]
-        blank = lists.take(pa.array(np.where(none, 0, soonest), mask=none))
+        is_all_null = soonest >= bounds[1:]
+        blank = lists.take(pa.array(np.where(is_all_null, 0, soonest), mask=is_all_null))
         return pc.if_else(pa.array(has_any), joined_texts, blank)
 
     def _new_parts(self, texts: Flat) -> Flat:
@@ -128,8 +128,8 @@ class ListAggregate(ListFold):
         index = np.concatenate((heads, len(texts.group) + np.flatnonzero(new)))
         owner = np.concatenate((texts.group[heads], texts.group[text[new]]))
         order = np.lexsort((index, owner))
-        everything = pa.concat_arrays([texts.elements, parts])
-        return Flat(everything.take(pa.array(index[order])), owner[order], index[order], texts.groups)
+        all_texts = pa.concat_arrays([texts.elements, parts])
+        return Flat(all_texts.take(pa.array(index[order])), owner[order], index[order], texts.groups)
 
 
 def _collect(kind: DataType, options: FieldOptions) -> AggregateFunction:

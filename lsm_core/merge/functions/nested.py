@@ -259,11 +259,11 @@ class _Nested(ListFold):
         flat = flat.only(flat_rows)
         code = dense([codes(flat.elements.field(place)) for place in self.keys])
         first_of = Chains.of(flat.group, code).first
-        known = own[flat.source[first_of]]
-        new = first_of[~known]
+        is_known_key = own[flat.source[first_of]]
+        new = first_of[~is_known_key]
         # the first input with a new key, counted from 1; a list whose null or repeated rows are about to be removed has
         # more room afterwards
-        keys = np.bincount(flat.group[first_of[known]], minlength=count)
+        keys = np.bincount(flat.group[first_of[is_known_key]], minlength=count)
         fresh = np.where(keys == _lengths(held), sizes, 1)
         np.minimum.at(fresh, flat.group[new], flat.source[new] - first[flat.group[new]])
         taken_counts = np.maximum(fit, fresh)

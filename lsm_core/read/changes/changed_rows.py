@@ -219,8 +219,8 @@ def bucket_files(entries: pa.Table) -> Iterator[tuple[bytes, int, list[DataFileM
     """
     for partition, bucket, _, part in bucket_groups(entries):
         for start in range(0, part.num_rows, _FILES_AT_ONCE):
-            listed = table_to_entries(part.slice(start, _FILES_AT_ONCE))
-            yield partition, bucket, [entry.file for entry in listed]
+            part_entries = table_to_entries(part.slice(start, _FILES_AT_ONCE))
+            yield partition, bucket, [entry.file for entry in part_entries]
 
 
 def _rows_of(
@@ -324,8 +324,8 @@ def removed_rows(
     entries = prune_partitions(store.schema, entries, choice.predicate)
     for partition, bucket, _, part in bucket_groups(entries):
         files = [entry.file for entry in table_to_entries(part)]
-        known = deletions.get((partition, bucket), {})
-        with closing(merged_rows(choice, (partition, bucket), files, known)) as batches:
+        vectors = deletions.get((partition, bucket), {})
+        with closing(merged_rows(choice, (partition, bucket), files, vectors)) as batches:
             for batch in batches:
                 yield from _unless_empty(choice.keep(batch, int(RowKind.DELETE)))
 

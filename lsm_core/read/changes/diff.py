@@ -83,8 +83,8 @@ def differences(choice: Choice, before: Snapshot, after: Snapshot) -> Rows:
         if choice.store.has_primary_key:
             rows = _filter_rows(choice, _compare_bucket(choice, place, old, new))
         else:
-            known = {name for name, _ in old.files()}
-            added = [file for (name, _), file in new.files().items() if name not in known]
+            old_names = {name for name, _ in old.files()}
+            added = [file for (name, _), file in new.files().items() if name not in old_names]
             rows = plain_rows(choice, place, added, new.deletions)
         with closing(rows) as batches:
             yield from batches
@@ -120,7 +120,7 @@ def _between_buckets(choice: Choice, before: Mapping[Place, _Side], after: Mappi
     store = choice.store
     leaving_first = store.bucket_mode is BucketMode.CROSS_PARTITION
     with SpillSpace.of(store.options) as space:
-        later: list[SpilledRun] = []
+        arrival_runs: list[SpilledRun] = []
         for _, places in groupby(sorted(before.keys() | after.keys()), key=itemgetter(0)):
             rows = _partition_differences(choice, space, list(places), before, after)
             if not leaving_first:
@@ -137,11 +137,11 @@ def _between_buckets(choice: Choice, before: Mapping[Place, _Side], after: Mappi
                         arriving.append(inserts)
                         waiting += inserts.nbytes
                     if waiting > _HELD_BYTES:
-                        later.append(space.spill(arriving, choice.schema))
+                        arrival_runs.append(space.spill(arriving, choice.schema))
                         arriving, waiting = [], 0
             if arriving:
-                later.append(space.spill(arriving, choice.schema))
-        for run in later:
+                arrival_runs.append(space.spill(arriving, choice.schema))
+        for run in arrival_runs:
             yield from run.batches()
 
 

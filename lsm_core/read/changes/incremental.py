@@ -95,15 +95,15 @@ def changelog_files(store: TableStore, snapshot: Snapshot) -> pa.Table:
         SnapshotNotFound: The changelog has expired, as for a snapshot that only a tag kept (`expired` is set).
         CorruptFile: The changelog exists and cannot be read.
     """
-    listed = manifests.changelog_list(store, snapshot)
-    if listed is None:
+    manifest_metas = manifests.changelog_list(store, snapshot)
+    if manifest_metas is None:
         raise SnapshotNotFound(
             f"the changelog of snapshot {snapshot.id} of table {store.name} has expired (its list "
             f"{snapshot.changelog_manifest_list} was deleted): read changes from snapshot {snapshot.id + 1} on, "
             "or read the snapshot itself",
             expired=True,
         )
-    return _of_kind(manifests.entries_of(store, listed), 0)
+    return _of_kind(manifests.entries_of(store, manifest_metas), 0)
 
 
 def _of_kind(entries: pa.Table, kind: int) -> pa.Table:

@@ -356,9 +356,9 @@ class _Routing:
 
     def __init__(self, keys: LookupKeys) -> None:
         self._keys = keys
-        known = keys.partitions()
-        self._codes = None if known is None else known[0]
-        self.partitions: list[bytes] | None = None if known is None else known[1].to_pylist()
+        partition_codes = keys.partitions()
+        self._codes = None if partition_codes is None else partition_codes[0]
+        self.partitions: list[bytes] | None = None if partition_codes is None else partition_codes[1].to_pylist()
         self._numbers = {partition: number for number, partition in enumerate(self.partitions or ())}
         self._buckets: dict[int, Ints] = {}
 
@@ -381,8 +381,10 @@ class _Routing:
             of_entry = np.zeros(entries.num_rows, np.int64)
         else:
             encoded = pc.dictionary_encode(one_array(entries.column("partition")))
-            known = np.array([self._numbers.get(value, -1) for value in encoded.dictionary.to_pylist()], np.int64)
-            of_entry = known[numpy_array(encoded.indices)] if entries.num_rows else np.zeros(0, np.int64)
+            code_of_partition = np.array(
+                [self._numbers.get(value, -1) for value in encoded.dictionary.to_pylist()], np.int64
+            )
+            of_entry = code_of_partition[numpy_array(encoded.indices)] if entries.num_rows else np.zeros(0, np.int64)
         kept = np.zeros(entries.num_rows, np.bool_)
         for total in np.unique(totals):
             route = self._bucket_of(int(total))

@@ -87,13 +87,15 @@ def not_ruled_out(store: TableStore, partition: bytes, bucket: int, meta: DataFi
     if index is None:
         return keys
     written = {field.id: field for field in store.schema_of(meta.schema_id).fields}
-    passed = np.ones(len(keys), np.bool_)
+    possible = np.ones(len(keys), np.bool_)
     for name in keys.columns.schema.names:
-        now = store.schema.field(name)
-        then = written.get(now.id)
-        if then is not None and then.type.with_nullable(nullable=True) == now.type.with_nullable(nullable=True):
-            passed &= index.may_contain(then.name, then.type, keys.columns.column(name))
-    return keys.filter(passed)
+        current_field = store.schema.field(name)
+        written_field = written.get(current_field.id)
+        if written_field is not None and written_field.type.with_nullable(
+            nullable=True
+        ) == current_field.type.with_nullable(nullable=True):
+            possible &= index.may_contain(written_field.name, written_field.type, keys.columns.column(name))
+    return keys.filter(possible)
 
 
 @dataclass(frozen=True)
@@ -249,8 +251,8 @@ def group_key_bounds(
             )
             for side, values in zip(sides, column_bounds or (), strict=False):
                 side.append(refit(values, column.field.type))
-        known = len(sides[0]) == len(names)
-        bounds = (normalise_keys(sides[0]), normalise_keys(sides[1])) if known else None
+        has_all_bounds = len(sides[0]) == len(names)
+        bounds = (normalise_keys(sides[0]), normalise_keys(sides[1])) if has_all_bounds else None
     except (pa.ArrowException, DredgeError):  # bounds that cannot be decoded as keys exclude nothing
         bounds = None
     store.kept.put((_KEPT_BOUNDS, source.path, store.schema.id), (bounds,), 64 * len(source.group_rows))
@@ -349,8 +351,8 @@ def _merge_bucket(
     for section in sections_of(store, bucket.files):
         with closing(merging.section(section)) as merged:
             for batch in merged:
-                where, _ = places_of(bucket.keys.keys, spec.keys(batch))
-                yield batch, bucket.rows[where]
+                key_rows, _ = places_of(bucket.keys.keys, spec.keys(batch))
+                yield batch, bucket.rows[key_rows]
 
 
 __all__ = [

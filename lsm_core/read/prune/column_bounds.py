@@ -54,9 +54,10 @@ class Bounds:
         counts = np.zeros(count) if null_counts is None else np.array(null_counts, dtype=np.float64)
         if pa.types.is_floating(lows.type):
             lows, highs = (pc.if_else(pc.is_nan(side), arrow_scalar(None), side) for side in (lows, highs))
-        known = numpy_array(pc.and_(pc.is_valid(lows), pc.is_valid(highs))) & ~np.isnan(counts)
+        is_known = numpy_array(pc.and_(pc.is_valid(lows), pc.is_valid(highs))) & ~np.isnan(counts)
         lows, highs = (
-            side if known.all() else pc.if_else(arrow_array(known), side, arrow_scalar(None)) for side in (lows, highs)
+            side if is_known.all() else pc.if_else(arrow_array(is_known), side, arrow_scalar(None))
+            for side in (lows, highs)
         )
         only = np.zeros(count, np.bool_) if rows is None else (counts >= rows) & (rows > 0)
         return Bounds(lows, highs, ~(counts == 0), only)
@@ -182,10 +183,10 @@ def possible(schema: TableSchema, bounds: Mapping[str, Bounds], count: int, pred
         import pyarrow.fs as pafs
 
         file_format, nowhere = ds.ParquetFileFormat(), pafs.LocalFileSystem()
-        known = [bound.expressions(name) for name, bound in bounds.items()]
+        guarantees = [bound.expressions(name) for name, bound in bounds.items()]
         fragments = [
             file_format.make_fragment(str(index), nowhere, partition_expression=guarantee)
-            for index, guarantee in enumerate(conjoin(known) if known else [ALWAYS] * count)
+            for index, guarantee in enumerate(conjoin(guarantees) if guarantees else [ALWAYS] * count)
         ]
         dataset = ds.FileSystemDataset(fragments, schema.arrow_schema, file_format, nowhere)
         mask[[int(fragment.path) for fragment in dataset.get_fragments(predicate.expression)]] = True

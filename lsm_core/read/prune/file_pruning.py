@@ -203,10 +203,10 @@ def passing_rows(
     passing = np.zeros(file.row_count, np.bool_)
     for group in predicate.groups:
         masks = [_test_mask(store.schema, written, index, test, file.row_count) for test in group]
-        known = [mask for mask in masks if mask is not None]
-        if not known:
+        usable_masks = [mask for mask in masks if mask is not None]
+        if not usable_masks:
             return None
-        passing |= np.logical_and.reduce(known)
+        passing |= np.logical_and.reduce(usable_masks)
     return None if passing.all() else passing
 
 

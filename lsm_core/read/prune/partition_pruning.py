@@ -45,10 +45,10 @@ def _partition_ranges(
 ) -> dict[str, Bounds]:
     stats = [meta.partition_stats for meta in metas]
     arity = len(schema.partition_keys).to_bytes(_ARITY_BYTES, "big")
-    known = [s.min_values[:_ARITY_BYTES] == arity == s.max_values[:_ARITY_BYTES] for s in stats]
+    has_range = [s.min_values[:_ARITY_BYTES] == arity == s.max_values[:_ARITY_BYTES] for s in stats]
     sides = [
         arrow_array(
-            [getattr(s, side) if is_known else None for s, is_known in zip(stats, known, strict=True)], pa.binary()
+            [getattr(s, side) if usable else None for s, usable in zip(stats, has_range, strict=True)], pa.binary()
         )
         for side in ("min_values", "max_values")
     ]
@@ -79,8 +79,8 @@ def prune_partitions(schema: TableSchema, entries: pa.Table, predicate: Predicat
     """Return the entries whose partition can hold a matching row (`ENTRY_SCHEMA` in and out)."""
     if predicate is None or not set(predicate.columns) & set(schema.partition_keys) or not entries.num_rows:
         return entries
-    codes, known = partition_bounds(schema, entries, predicate)
-    keep = possible(schema, known, len(codes.dictionary), predicate)
+    codes, bounds = partition_bounds(schema, entries, predicate)
+    keep = possible(schema, bounds, len(codes.dictionary), predicate)
     return entries if keep.all() else entries.filter(arrow_array(keep[numpy_array(codes.indices)]))
 
 
@@ -110,9 +110,9 @@ def prune_buckets(schema: TableSchema, entries: pa.Table, predicate: Predicate |
     groups = predicate.groups or ()
     if len(groups) < 2 or not prunable(schema, predicate, schema.partition_keys):
         return entries.filter(arrow_array(_in_chosen_buckets(schema, entries, predicate, function)))
-    codes, known = partition_bounds(schema, entries, predicate)
+    codes, bounds = partition_bounds(schema, entries, predicate)
     satisfiable = np.array(
-        [possible(schema, known, len(codes.dictionary), replace(predicate, groups=(group,))) for group in groups]
+        [possible(schema, bounds, len(codes.dictionary), replace(predicate, groups=(group,))) for group in groups]
     )
     # Partitions in which the same sides can be true are pruned together.
     patterns, pattern_of_partition = np.unique(satisfiable, axis=1, return_inverse=True)
