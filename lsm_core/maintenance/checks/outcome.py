@@ -113,7 +113,7 @@ class CheckReport:
         snapshot_id: the snapshot, None if the table has none.
         passed: whether the promise holds.
         text: result in one sentence.
-        numbers: counts of what was read, out of how much.
+        numbers: counts of the checked things, out of how many.
         problems: the first 20 keys, files or buckets that break the promise.
         warn: whether a failure is a warning that stops nothing.
     """

@@ -58,7 +58,7 @@ class CompactItem(RewriteItem):
         bins: names of the files of each bin (append tables).
         upgrades: names of inputs that only change their level.
         drop_delete: whether deletes are dropped.
-        full: whether everything goes to the last level.
+        full: whether all files move to the last level.
         by_file: whether each file is rewritten on its own.
         tombstones_dropped: number of dropped deletes, None for unknown.
         runs_before: sorted runs before.
@@ -124,8 +124,8 @@ class CompactItem(RewriteItem):
 INDEPENDENCE: Final[Mapping[str, str]] = {
     "full": "V0 and V1: outputs re-read, counters and digests; "
     "V2: keys re-merged row at a time by maintenance/reference",
-    "sampled": "V0: counters, metadata and all footers; V1: one row group in eight re-read (sorted, ORC and Avro files: "
-    "all of them), the others were not read; V2: keys re-merged row at a time by maintenance/reference, compared with "
+    "sampled": "V0: counters, metadata and all footers; V1: one row group in eight re-read "
+    "(sorted, ORC and Avro files: all of them), the others were not read; V2: keys re-merged row at a time by maintenance/reference, compared with "
     "the rows passed to the writer",
     "counts": "V0: counters and metadata only; nothing was re-read and no key was merged again, "
     "so a changed value goes unseen",

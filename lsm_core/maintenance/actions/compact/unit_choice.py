@@ -302,7 +302,7 @@ def as_planned(file: DataFile) -> PlannedFile:
 def task_of(
     store: TableStore, levels: Levels, unit: CompactUnit, expired: ExpiredFiles, marked: Collection[str]
 ) -> TaskPlan:
-    """Return what compacting a unit does to each of its files.
+    """Return the rewrites and upgrades of the files of a unit.
 
     Args:
         store: the table.

@@ -36,7 +36,7 @@ class Backlog:
     Attributes:
         snapshot: the snapshot.
         places: partition (as in the manifest) and number of the buckets.
-        manifests: names of the manifests; "" stands for files that were removed and added again.
+        manifests: names of the manifests; "" is for files that were removed and added again.
         bucket: place in ``places``.
         manifest: place in ``manifests``.
         level: level of the file.
