@@ -125,8 +125,8 @@ INDEPENDENCE: Final[Mapping[str, str]] = {
     "full": "V0 and V1: outputs re-read, counters and digests; "
     "V2: keys re-merged row at a time by maintenance/reference",
     "sampled": "V0: counters, metadata and all footers; V1: one row group in eight re-read "
-    "(sorted, ORC and Avro files: all of them), the others were not read; V2: keys re-merged row at a time by maintenance/reference, compared with "
-    "the rows passed to the writer",
+    "(sorted, ORC and Avro files: all of them), the others were not read; "
+    "V2: keys re-merged row at a time by maintenance/reference, compared with the rows passed to the writer",
     "counts": "V0: counters and metadata only; nothing was re-read and no key was merged again, "
     "so a changed value goes unseen",
 }
