@@ -68,7 +68,7 @@ def layout_asset(card: TableCard, warehouse_path: str) -> dg.AssetsDefinition:
         f"Layout of {plain_cell(card.name)}: maintenance declines: {plain_cell(card.refusal)}."
         if card.refusal
         else f"File layout of {plain_cell(card.name)}. Materialize it to run a full compaction now; "
-        "sensors start compactions by the table's own rules when sorted runs pile up. "
+        f"{_describe_upkeep(card)} "
         "A compaction never changes the rows that readers see; the blocking check merged_view_unchanged verifies that."
     )
 
@@ -92,6 +92,16 @@ def layout_asset(card: TableCard, warehouse_path: str) -> dg.AssetsDefinition:
         specs=[spec],
         backfill_policy=_BACKFILL if card.partitioned else None,
     )
+
+
+def _describe_upkeep(card: TableCard) -> str:
+    """Return who compacts the table when nobody asks for it."""
+    if card.writers_may_compact:
+        return (
+            "its writers compact it by themselves after their commits, because it is not write-only. Sensors watch that they do, "
+            "and start a run only when the writers fall behind, are silent, or do not compact at all."
+        )
+    return "sensors start compactions by the table's own rules when sorted runs pile up."
 
 
 def layout_graph(table: str, name: str) -> dg.GraphDefinition:

@@ -25,7 +25,7 @@ from checks.definition import (
 from checks.merged_view import merged_view_result
 from checks.tree_invariants import tree_result
 from lsm_core.maintenance import CHECKS, BucketHealth, CheckReport, checks_of
-from lsm_core.maintenance.checks.layout_condition import JUDGES, condition_of
+from lsm_core.maintenance.checks.layout_condition import ALIVE, JUDGES, condition_of
 from lsm_core.metadata.store import TableStore
 from orchestration import names
 from orchestration.blocked import blocking_failure, newest_evaluations
@@ -162,9 +162,10 @@ def condition_result(store: TableStore, health: TableHealth, policy: Policy, che
         return under_policy(result, policy)
     now = store.clock.now_ms()
     buckets: Sequence[BucketHealth] = health.buckets
-    if check == ALIVE_CHECK:
+    if check == ALIVE:
         buckets = _compactable_buckets(store, health, policy, now)
-    verdict = JUDGES[check](condition_of(store, buckets, now), limits_of(policy))
+    condition = condition_of(store, buckets, now, by_writers=health.writers_compact)
+    verdict = JUDGES[check](condition, limits_of(policy))
     report = CheckReport(
         check,
         store.name,
@@ -192,8 +193,7 @@ def _compactable_buckets(store: TableStore, health: TableHealth, policy: Policy,
     ]
 
 
-ALIVE_CHECK: Final = "maintenance_alive"
-TIMED: Final = (ALIVE_CHECK, "ro_is_fresh")
+TIMED: Final = (ALIVE, "ro_is_fresh")
 """Checks whose result changes with time alone: due work and lags grow older without commits or runs."""
 
 

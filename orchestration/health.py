@@ -13,7 +13,7 @@ from lsm_core.errors import SnapshotNotFound, UnsupportedFeature
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.maintenance import BucketHealth, health, rows_given_buckets, waiting_items
 from lsm_core.maintenance.ranking import score_of
-from lsm_core.maintenance.writers_compact import writers_compact
+from lsm_core.maintenance.writers_compact import upkeep_text, writers_compact
 from lsm_core.metadata import manifests, snapshots, support
 from lsm_core.metadata.store import BucketMode, TableStore
 
@@ -120,6 +120,7 @@ class TableHealth:
         commit: distinguishes snapshots with the same id, which a rollback or fast-forward can cause.
         data_commit: `version_text` of the snapshot `data_version`, or "" if it has expired.
         writers_compact: whether its writers compacted it lately.
+        upkeep: who compacts it, in one line for people.
     """
 
     table: str
@@ -131,6 +132,7 @@ class TableHealth:
     commit: str = ""
     data_commit: str = ""
     writers_compact: bool = False
+    upkeep: str = ""
 
     def of_partition(self, partition: str | None) -> TableHealth:
         """Return the health of one partition, or of all for None."""
@@ -193,8 +195,9 @@ def table_health(store: TableStore, snapshot: Snapshot | int | None = None) -> T
         (data_change.id, version_text(data_change)) if data_change else (snapshots.earliest_id(store), "")
     )
     by_writers = writers_compact(store, snapshot)
+    upkeep = upkeep_text(store, by_writers=by_writers)
     table_state = TableHealth(
-        store.name, snapshot.id, data_version, now, buckets, waiting, commit, data_commit, by_writers
+        store.name, snapshot.id, data_version, now, buckets, waiting, commit, data_commit, by_writers, upkeep
     )
     with _lock:
         if len(buckets) + sum(len(other.buckets) for _, other in _newest.values()) > _KEPT_BUCKETS:

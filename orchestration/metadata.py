@@ -92,7 +92,9 @@ def health_metadata(health: TableHealth) -> dict[str, dg.MetadataValue]:
     buckets = health.buckets
     level0_ages = [health.measured_ms - b.oldest_level0_ms for b in buckets if b.oldest_level0_ms is not None]
     rows, files = sum(bucket.rows for bucket in buckets), sum(bucket.files for bucket in buckets)
+    upkeep = {"upkeep": dg.MetadataValue.text(health.upkeep)} if health.upkeep else {}
     metadata: dict[str, dg.MetadataValue] = {
+        **upkeep,
         "sorted runs (worst bucket)": dg.MetadataValue.int(max((bucket.sorted_runs for bucket in buckets), default=0)),
         "level-0 files (worst bucket)": dg.MetadataValue.int(
             max((bucket.level0_files for bucket in buckets), default=0)
@@ -153,7 +155,8 @@ def plotted_metadata(health: TableHealth) -> dict[str, dg.MetadataValue]:
 
     Dagster stores 150 bytes per number.
     """
-    return {name: value for name, value in health_metadata(health).items() if name in _ALWAYS_PLOTTED}
+    plotted = _ALWAYS_PLOTTED | {"upkeep"} if health.writers_compact else _ALWAYS_PLOTTED
+    return {name: value for name, value in health_metadata(health).items() if name in plotted}
 
 
 def data_metadata(health: TableHealth) -> dict[str, dg.MetadataValue]:

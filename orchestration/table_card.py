@@ -55,6 +55,12 @@ class TableCard:
         return bool(self.partition_keys)
 
     @property
+    def writers_may_compact(self) -> bool:
+        """Whether the options, as texts, let writers compact the table after their commits; a value that is no option counts as its default."""
+        write_only = self.options.get("write-only", "").strip().lower() == "true"
+        return not write_only and self.options.get("dredge.compaction.inline", "").strip().lower() != "never"
+
+    @property
     def append_only(self) -> bool:
         """Whether the table has no primary key."""
         return not self.primary_keys

@@ -15,6 +15,7 @@ from lsm_core.maintenance import holds, iterate_ledger, waiting_plans
 from lsm_core.maintenance.action import size_text
 from lsm_core.maintenance.ranking import TableNeed, need_of, ranked
 from lsm_core.maintenance.score import history_parts_of, reasons_of
+from lsm_core.maintenance.writers_compact import WATCHING
 from orchestration import names
 from orchestration.blocked import blocking_failure, other_warehouse, suspensions
 from orchestration.metadata import launch_link, plain_cell
@@ -225,6 +226,9 @@ def _plan_line(table: OpenTable, obstacle: str | None, reason: Reason) -> TableL
     debts = reasons_of(history)
     if debts:  # no compaction reduces it
         return TableLine(need, f"retention: {debts[0]}", "the next run of retention, or by hand", persistent, seconds)
+    if table.facts.writers_compact:
+        watched = next((decision.text for decision in decisions if decision.reason is Reason.WATCHING), "-")
+        return TableLine(need, f"none: {WATCHING}", watched, persistent, seconds)
     return TableLine(need, "none: healthy" if need.score < _UNHEALTHY else "none is due", "-", persistent, seconds)
 
 

@@ -186,6 +186,9 @@ def _fleet(catalog: Catalog) -> list[Answer]:
     ]
 
 
+FLEET: Final = Mart(
+    "fleet", "The aircraft that flew, and what the register knows of them.", (AIRCRAFT_FIRST_SEEN, PLANES), _fleet
+)
 MARTS: Final = (
     Mart("carrier_punctuality", "Who is late, and when nothing flew.", (CARRIER_DAILY,), _carrier_punctuality),
     Mart(
@@ -194,9 +197,7 @@ MARTS: Final = (
         (FLIGHT_STATUS, WEATHER),
         _delay_by_weather,
     ),
-    Mart(
-        "fleet", "The aircraft that flew, and what the register knows of them.", (AIRCRAFT_FIRST_SEEN, PLANES), _fleet
-    ),
+    FLEET,
 )
 
 

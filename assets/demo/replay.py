@@ -18,7 +18,7 @@ from assets.demo.carrier_totals import stream_definitions
 from assets.demo.events import commit_of
 from assets.demo.marts import mart_definitions
 from assets.demo.replay_clock import BACKFILL, TICKS, Tick, batch_clock_ms, batch_of_commit, commits_at
-from assets.demo.tables import DATABASE, TABLES, DemoTable
+from assets.demo.tables import DATABASE, PLANES, TABLES, DemoTable
 from lsm_core import Catalog, Schema, Table
 from lsm_core.clock import FileClock
 from lsm_core.errors import InvalidOption
@@ -29,6 +29,8 @@ from orchestration.resources.spark_resource import SparkResource
 from orchestration.resources.warehouse import WarehouseResource
 
 REPLAY_JOB: Final = "replay"
+REFILE_JOB: Final = "refile_planes"
+_REFILING: Final = "the annual filing of all aircraft"
 SOURCE: Final = dg.AssetKey(["nycflights13"])
 _KIND: Final = "_kind"
 _WRITER: Final = "_writer"
@@ -94,7 +96,7 @@ def replay_job() -> dg.JobDefinition:
     @resolve_annotations
     def replay_batches(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource) -> None:
         tick = tick_named(str(context.op_config["tick"]))
-        with mark_replay(warehouse, tick):
+        with mark_replay(warehouse, describe_batches(tick)):
             for batch in batches_of(tick):
                 commit_texts = replay_batch(warehouse, spark, tick, batch)
                 context.log.info("batch %s: %s", batch, ", ".join(commit_texts) or "nothing")
@@ -106,8 +108,48 @@ def replay_job() -> dg.JobDefinition:
     return replay.to_job(tags={names.TAG_ACTION: "replay"}, executor_def=dg.in_process_executor)
 
 
+def refile_job() -> dg.JobDefinition:
+    """Return the job that writes the register once more, by which the table that looks after itself compacts."""
+
+    @dg.op(
+        name="refile_register",
+        description=f"Write every row of {PLANES.identifier} once more, as it is: no answer changes, and one sorted run is added. "
+        f"The table is not write-only, so at {PLANES.compaction_trigger} sorted runs the same write merges them into one.",
+        out=dg.Out(dg.Nothing),
+    )
+    @resolve_annotations
+    def refile_register(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> None:
+        with mark_replay(warehouse, _REFILING):
+            context.log.info("%s", refile(warehouse.table(PLANES.identifier)))
+
+    @dg.graph(
+        name=REFILE_JOB, description=f"The annual filing of all aircraft: one more commit of {PLANES.identifier}."
+    )
+    def refile_planes() -> None:
+        refile_register()
+
+    return refile_planes.to_job(tags={names.TAG_ACTION: "replay"}, executor_def=dg.in_process_executor)
+
+
+def refile(table: Table) -> str:
+    """Write every row of the register once more; returns what the write did, and what its writer did to the table afterwards."""
+    rows = table.to_arrow()
+    before = _sorted_runs(table) + 1
+    table.write(rows)
+    report = table.last_write
+    compaction = None if report is None else report.compaction
+    said = f"{table.name}: {rows.num_rows:,} rows written"
+    if compaction is None or compaction.snapshot_id is None:
+        return f"{said}: {before} sorted runs, the writer compacts at {PLANES.compaction_trigger}"
+    return f"{said}; then the writer compacted {before} -> {_sorted_runs(table)} sorted runs (snapshot {compaction.snapshot_id})"
+
+
+def _sorted_runs(table: Table) -> int:
+    return max((bucket.sorted_runs for bucket in table.refresh().health()), default=0)
+
+
 def with_demo(defs: dg.Definitions, warehouse_path: str, settings: Settings) -> dg.Definitions:
-    """Add the demo to the definitions: its source files as an asset, the replay, the marts, and the stream job."""
+    """Add the demo to the definitions: its source files as an asset, the replay, the annual filing, the marts, and the stream job."""
     tables = {names.data_key(warehouse_path, table.identifier) for table in TABLES}
     source = dg.AssetSpec(
         SOURCE,
@@ -120,17 +162,17 @@ def with_demo(defs: dg.Definitions, warehouse_path: str, settings: Settings) -> 
         mapped_defs = defs.map_asset_specs(
             func=lambda spec: spec.replace_attributes(deps=[SOURCE]) if spec.key in tables else spec
         )
-    replay_defs = dg.Definitions(assets=[source], jobs=[replay_job()])
+    replay_defs = dg.Definitions(assets=[source], jobs=[replay_job(), refile_job()])
     marts = mart_definitions(warehouse_path, SOURCE)
     return dg.Definitions.merge(mapped_defs, replay_defs, marts, stream_definitions(warehouse_path, settings))
 
 
 @contextmanager
-def mark_replay(warehouse: WarehouseResource, tick: Tick) -> Iterator[None]:
-    """Mark a replay as running for the sensors; the time of the state file shows later when it ended."""
+def mark_replay(warehouse: WarehouseResource, arrivals: str) -> Iterator[None]:
+    """Mark a replay of ``arrivals`` as running for the sensors; the time of the state file shows later when it ended."""
     state = Path(warehouse.replay_state) if warehouse.replay_state else None
     if state is not None:
-        state.write_text(describe_batches(tick), encoding="utf-8")
+        state.write_text(arrivals, encoding="utf-8")
     try:
         yield
     finally:

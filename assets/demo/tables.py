@@ -9,9 +9,14 @@ from typing import Final
 import pyarrow as pa
 
 from assets.demo.streams import aircraft_first_seen, carrier_daily, flight_status, planes, weather
+from lsm_core.options import TableOptions
 
 DATABASE: Final = "nyc"
-_COMMON: Final = {"write-only": "true", "snapshot.num-retained.min": "20", "snapshot.num-retained.max": "20"}
+_COMMON: Final = {"snapshot.num-retained.min": "20", "snapshot.num-retained.max": "20"}
+_LEFT_TO_THE_PLATFORM: Final = {"write-only": "true"}
+"""The story needs tables that rot: their writers neither compact nor expire."""
+_LOOKS_AFTER_ITSELF: Final = {"dredge.compaction.inline": "follow"}
+"""Writers compact and expire after their commits, whatever the environment of the process says."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +32,8 @@ class DemoTable:
     partition_keys: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
     sent_twice: frozenset[int] = frozenset()
+    looks_after_itself: bool = False
+    """Whether its writers compact and expire it; else the platform alone does."""
 
     @property
     def identifier(self) -> str:
@@ -36,12 +43,18 @@ class DemoTable:
     @property
     def all_options(self) -> dict[str, str]:
         """The table's own options with those that every table of the demo has."""
-        return {**_COMMON, **self.options}
+        upkeep = _LOOKS_AFTER_ITSELF if self.looks_after_itself else _LEFT_TO_THE_PLATFORM
+        return {**_COMMON, **upkeep, **self.options}
 
     @property
     def hides_level0(self) -> bool:
         """Whether readers see nothing before it is compacted."""
         return self.options.get("merge-engine") == "first-row"
+
+    @property
+    def compaction_trigger(self) -> int:
+        """At how many sorted runs of a bucket its own rules ask for a compaction."""
+        return TableOptions(self.all_options, self.identifier).compaction_trigger
 
     @property
     def buckets(self) -> int:
@@ -89,10 +102,12 @@ PLANES: Final = DemoTable(
     planes.SCHEMA,
     planes.events,
     _one_writer,
-    "The aircraft register; the highest revision wins, withdrawn aircraft are deleted.",
+    "The aircraft register; the highest revision wins, withdrawn aircraft are deleted. The one table of the demo that looks after itself: "
+    "its writers compact it when the fifth sorted run arrives, and expire its snapshots.",
     ("tailnum",),
     (),
     {"bucket": "1", "sequence.field": "revision"},
+    looks_after_itself=True,
 )
 WEATHER: Final = DemoTable(
     "weather",

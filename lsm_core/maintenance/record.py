@@ -211,7 +211,13 @@ def read_ledger(
 
 
 def iterate_ledger(
-    store: TableStore, limit: int | None = None, *, heads: bool = False, since_ms: int = 0, stalls: bool = False
+    store: TableStore,
+    limit: int | None = None,
+    *,
+    heads: bool = False,
+    since_ms: int = 0,
+    stalls: bool = False,
+    action: str | None = None,
 ) -> Iterator[LedgerEntry]:
     """Yield the runs as :func:`read_ledger` does, one at a time; memory holds the file names and one entry.
 
@@ -221,11 +227,14 @@ def iterate_ledger(
         heads: leave out their lines.
         since_ms: start of the oldest run to read (epoch ms).
         stalls: include the waits of writers (`WRITE_STALL`).
+        action: name of the only action to read, None for all.
     """
     names = sorted(status.name for status in store.file_io.list_dir(store.ledger_dir) if status.name.endswith(_SUFFIX))
     names = names[bisect_left(names, f"{since_ms:013d}") :]  # their names begin with their time
     if not stalls:
         names = [name for name in names if f"-{WRITE_STALL}-" not in name]
+    if action is not None:
+        names = [name for name in names if (parts := _RUN_ID.match(name)) is not None and parts[2] == action]
     for name in names if limit is None else names[-limit:] if limit > 0 else ():
         yield _read(store, f"{store.ledger_dir}/{name}", heads=heads)
 

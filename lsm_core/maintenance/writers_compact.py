@@ -8,34 +8,74 @@ from lsm_core.errors import CorruptFile
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.maintenance.action import PLAN_PROPERTY
 from lsm_core.maintenance.inline import BY_WRITER
-from lsm_core.maintenance.record import iterate_ledger
+from lsm_core.maintenance.record import DONE, iterate_ledger
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
+from lsm_core.options import TableOptions
 
-_READ_ENTRIES: Final = 20
-"""Number of newest snapshots, and of newest ledger entries, that are read."""
+WATCHING: Final = "its writers compact: watching"
+"""How decisions, checks and the ranking of tables call a table that its writers compact."""
+WRITERS_SILENT_MINUTES: Final = 60
+"""Writers that compact do so with their next commit; without one for so long, the platform compacts what they left."""
+_LOOKED_AT: Final = 20
+"""Newest snapshots, and newest compactions of the ledger, that are read."""
+_TRIGGERS_BEHIND: Final = 4
+"""Writers fell behind at so many times the trigger's sorted runs, where the stop trigger is larger (or switched off)."""
 _WRITES: Final = (CommitKind.APPEND, CommitKind.OVERWRITE)
+
+
+def runs_behind(options: TableOptions) -> int:
+    """Return at how many sorted runs of a bucket the writers of a primary-key table count as behind."""
+    return min(options.stop_trigger, _TRIGGERS_BEHIND * options.compaction_trigger)
+
+
+def upkeep_text(store: TableStore, *, by_writers: bool) -> str:
+    """Return who compacts a table and when a platform does, in one line for people.
+
+    Args:
+        store: the table.
+        by_writers: what `writers_compact` returned for its newest snapshot.
+    """
+    options = store.options
+    never = options.compaction_inline == "never"
+    if options.write_only or (never and not by_writers):
+        why = "write-only" if options.write_only else "dredge.compaction.inline = never"
+        return f"Dredge compacts: its writers do not ({why})"
+    if not by_writers:
+        due = f"at {options.compaction_trigger} sorted runs" if store.has_primary_key else "when its rules pick files"
+        return f"its writers may compact (it is not write-only), but none did lately: a run starts {due}"
+    return f"{WATCHING} ({watching_until(options, append_only=not store.has_primary_key)})"
+
+
+def watching_until(options: TableOptions, *, append_only: bool) -> str:
+    """Return when a run starts although writers compact the table, in words."""
+    limit = "" if append_only else f"at {runs_behind(options)} sorted runs or "
+    return f"a run starts {limit}{WRITERS_SILENT_MINUTES} min after their last commit"
 
 
 def writers_compact(store: TableStore, newest: Snapshot) -> bool:
     """Return whether one of the newest compactions of a table was made by its writers.
 
-    Java's writers, and streams, commit a compaction as the user of their rows. Other writers of Dredge compact by a
-    plan, which the ledger records as theirs.
+    Java's writers, and streams, commit a compaction as the user of their rows; `dredge.compaction.inline` does not switch that off.
+    Other writers of Dredge compact by a plan, which the ledger says was theirs; the ledger also knows compactions whose snapshots
+    have expired.
 
     Args:
         store: the table.
         newest: its newest snapshot. Older ones that expired or cannot be read end the search.
     """
-    if store.options.write_only or store.options.compaction_inline == "never":
+    if store.options.write_only:
         return False
     writers, compactors, plans = set[str](), set[str](), set[str]()
-    for number in range(newest.id, max(newest.id - _READ_ENTRIES, 0), -1):
+    oldest = max(newest.id - _LOOKED_AT, 0)
+    expired = False
+    for number in range(newest.id, oldest, -1):
         try:
             snapshot = newest if number == newest.id else snapshots.try_read(store, number)
-        except CorruptFile:  # health is about the newest snapshot; checks find the damage of others
+        except CorruptFile:  # health reports the newest snapshot, and damage of others is for checks to find
             snapshot = None
         if snapshot is None:
+            expired = True
             break
         if snapshot.commit_kind in _WRITES:
             writers.add(snapshot.commit_user)
@@ -47,8 +87,21 @@ def writers_compact(store: TableStore, newest: Snapshot) -> bool:
                 plans.add(plan)
     if writers & compactors:
         return True
-    entries = iterate_ledger(store, _READ_ENTRIES, heads=True) if plans else ()
-    return any(entry.plan_hash in plans and entry.approved_by == BY_WRITER for entry in entries)
+    if store.options.compaction_inline == "never" or not (plans or expired):
+        return False
+    return any(
+        entry.approved_by == BY_WRITER
+        and entry.outcome == DONE
+        and (entry.plan_hash in plans or oldest < (entry.snapshot_id or 0) <= newest.id)
+        for entry in iterate_ledger(store, _LOOKED_AT, heads=True, action="compact")
+    )
 
 
-__all__ = ["writers_compact"]
+__all__ = [
+    "WATCHING",
+    "WRITERS_SILENT_MINUTES",
+    "runs_behind",
+    "upkeep_text",
+    "watching_until",
+    "writers_compact",
+]

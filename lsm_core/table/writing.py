@@ -194,11 +194,11 @@ class StreamCommit:
         Args:
             store: the table.
             commit_user: name of the job.
-            compact: compact after commits, for messages of writers that do not compact by themselves.
+            compact: compact after commits, for messages of writers that do not compact by themselves; none does so in append tables.
             runner: see `after_commit`.
         """
         self._store, self._committer = store, Committer(store, commit_user)
-        self._compact, self._runner = compact, runner
+        self._compact, self._runner = compact or not store.has_primary_key, runner
         self._expiry = ExpiryAtCommit(store)
 
     def filter_and_commit(

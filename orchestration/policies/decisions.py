@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from lsm_core.clock import utc_text
 from lsm_core.maintenance.action import size_text
+from lsm_core.maintenance.writers_compact import WATCHING, WRITERS_SILENT_MINUTES, runs_behind, watching_until
 from lsm_core.options import TableOptions
 from orchestration.health import PartitionHealth, TableHealth
 from orchestration.policies.budgets import Budget
@@ -22,8 +23,8 @@ from orchestration.policies.policy import DAY_MS, HOUR_MS, Policy, SortRule
 from orchestration.table_card import count_text
 
 MINUTE_MS: Final = 60_000
-WRITERS_SILENT_MS: Final = 60 * MINUTE_MS
-"""Writers that compact do so with their next commit; after this time without a commit, the platform compacts."""
+_UNSEEN_WAIT_MS: Final = 10 * MINUTE_MS
+"""Rows that no reader sees before a compaction wait so long for their writers, then the platform compacts them."""
 _LAST_PART: Final = 10
 """A partition is about to expire in the last tenth of the time it is kept, but at most for its last day."""
 
@@ -427,21 +428,23 @@ def _defer_to_writers(
 ) -> Decision:
     """Return the decision about a partition whose writers compact it: a run starts only if they fall behind."""
     if decision.outcome is not Outcome.RUN:
-        return replace(decision, text=f"{decision.text}; its writers compact: watching")
-    stop = table.options.stop_trigger
+        return replace(decision, text=f"{decision.text}; {WATCHING}")
+    limit, options = runs_behind(table.options), table.options
     silent = max(now_ms - state.newest_file_ms, 0) if state.newest_file_ms else waited_ms(state, now_ms)
+    unseen = waited_ms(state, now_ms) if not table.append_only and options.batch_scan_skips_level0 else 0
     level, _, _ = backlog_of([state], policy, append_only=table.append_only)
-    if not table.append_only and state.sorted_runs >= stop:
-        behind = f"its writers fell behind ({state.sorted_runs} sorted runs >= stop trigger {stop})"
+    if not table.append_only and state.sorted_runs >= limit:
+        what = "stop trigger" if limit == options.stop_trigger else f"{limit // options.compaction_trigger} x trigger"
+        behind = f"its writers fell behind ({state.sorted_runs} sorted runs >= {what} {limit})"
     elif level is not Backlog.OK:
         behind = f"its writers fell behind (backlog {level.value})"
-    elif silent >= WRITERS_SILENT_MS:
-        behind = (
-            f"its writers are silent ({silent // MINUTE_MS} min without a commit >= {WRITERS_SILENT_MS // MINUTE_MS})"
-        )
+    elif unseen >= _UNSEEN_WAIT_MS:
+        waited = f"{unseen // MINUTE_MS} min >= {_UNSEEN_WAIT_MS // MINUTE_MS}"
+        behind = f"its writers left rows that no reader sees uncompacted for {waited}"
+    elif silent >= WRITERS_SILENT_MINUTES * MINUTE_MS:
+        behind = f"its writers are silent ({silent // MINUTE_MS} min without a commit >= {WRITERS_SILENT_MINUTES})"
     else:
-        limit = "" if table.append_only else f"at {stop} sorted runs or "
-        text = f"{decision.text}; its writers compact: watching (a run starts {limit}{WRITERS_SILENT_MS // MINUTE_MS} min after their last commit)"
+        text = f"{decision.text}; {WATCHING} ({watching_until(options, append_only=table.append_only)})"
         return decision.declined(Reason.WATCHING, text)
     return replace(decision, text=f"{decision.text}; {behind}")
 

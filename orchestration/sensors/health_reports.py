@@ -20,6 +20,7 @@ from checks.layout_checks import condition_checks, condition_result
 from checks.tree_invariants import inspect_tree
 from lsm_core.clock import SystemClock
 from lsm_core.format.partition_path import partition_names
+from lsm_core.maintenance.writers_compact import WATCHING
 from lsm_core.metadata import manifests, snapshots
 from orchestration import names
 from orchestration.blocked import blocking_failure, ever_evaluated, latest_evaluation, other_in
@@ -154,6 +155,7 @@ class HealthReporter:
     ) -> Iterator[AssetEvent]:
         """Yield the events of a table without partitions, whose layout is shown as current while it needs nothing.
 
+        So is a layout whose writers began to compact it.
         After a run materialised the layout, new data make Dagster show it as out of date. One materialisation without
         a run shows that nothing is due. Dagster would treat the results of blocking checks as outdated then, so the
         tree is checked again and the newest comparison is repeated.
@@ -163,6 +165,8 @@ class HealthReporter:
         (state,) = table.health.partitions
         last = reports.materialised.get(layout)
         current = last is not None and (not last.run_id or not new_data)
+        if current and table.health.writers_compact:  # the page shows the newest materialisation alone
+            current = last is not None and _reported_upkeep(last) == table.health.upkeep
         if current or table.refusal is not None or not needs_nothing(table, state):
             yield observe_partition(table, layout, state)
             return
@@ -170,7 +174,8 @@ class HealthReporter:
         if broken or blocking_failure(reports.instance, layout, evaluated=reports.evaluated) is not None:
             yield observe_partition(table, layout, state)  # a run of the checks has to report this
             return
-        yield dg.AssetMaterialization(layout, HEALTHY, metadata=health_metadata(table.health))
+        description = f"{HEALTHY}; {WATCHING}" if table.health.writers_compact else HEALTHY
+        yield dg.AssetMaterialization(layout, description, metadata=health_metadata(table.health))
         tree_text = f"{files} files in {buckets} buckets form a valid tree"
         yield dg.AssetCheckEvaluation(asset_key=layout, check_name=names.TREE_CHECK, passed=True, description=tree_text)
         for check in condition_checks(table.card, table.policy):
@@ -237,6 +242,13 @@ class LastReports:
     def partitions(self, key: dg.AssetKey) -> set[str]:
         """Return the partitions of an asset that were ever materialised."""
         return self.instance.get_materialized_partitions(key) if self.materialised.get(key) is not None else set()
+
+
+def _reported_upkeep(event: dg.EventLogEntry) -> object:
+    """Return who compacts the table, as a materialisation of its layout says; None where it says nothing."""
+    made = event.asset_materialization
+    value = None if made is None else made.metadata.get("upkeep")
+    return None if value is None else value.value
 
 
 def touched_since(table: OpenTable, reported_version: str | None, partitions: set[str]) -> set[str]:

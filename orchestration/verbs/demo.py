@@ -15,9 +15,9 @@ from typing import Annotated, Final
 import typer
 
 from assets.demo.carrier_totals import totals_key
-from assets.demo.replay import create_tables
+from assets.demo.replay import REFILE_JOB, create_tables
 from assets.demo.replay_clock import BACKFILL, batch_clock_ms
-from assets.demo.tables import DATABASE, TABLES
+from assets.demo.tables import DATABASE, PLANES, TABLES
 from lsm_core.clock import FileClock
 from lsm_core.errors import InvalidOption
 from lsm_core.processes import require_free
@@ -85,6 +85,9 @@ def _start(home: Path, port: int | None, stack: ExitStack, say: Callable[[str], 
     )
     tables = create_tables(warehouse.catalog())
     say(f"{len(tables)} empty tables in {warehouse.path}")
+    say(
+        f"{PLANES.identifier} is not write-only: its writers compact it; the platform compacts the others and watches this one"
+    )
     stack.callback(stop_server, home / "spark")
     server = start_server(home / "spark", conf=_SPARK, wait=False)  # both take seconds to start: side by side
     environment = {
@@ -132,6 +135,7 @@ def _show_links(story: Story, say: Callable[[str], None]) -> None:
     story.client.launch(ASSET_JOB, assets=[ranking])  # the schedule that makes it is off here
     layout = "/".join(names.layout_key(warehouse_path, TABLES[0].identifier).path)
     totals = "/".join(totals_key(warehouse_path).path)
+    itself = "/".join(names.layout_key(warehouse_path, PLANES.identifier).path)
     say("the UI is up. Where to click:")
     for label, page in (
         ("what hurts: all tables ranked", f"/assets/{'/'.join(ranking)}"),
@@ -139,12 +143,16 @@ def _show_links(story: Story, say: Callable[[str], None]) -> None:
         ("a table's layout: partitions, plots", f"/assets/{layout}?view=partitions"),
         ("its checks", f"/assets/{layout}?view=checks"),
         ("running totals from a changelog", f"/assets/{totals}"),
+        ("a table that looks after itself", f"/assets/{itself}"),
         ("a sensor's ticks, with a reason per table", f"/locations/dredge/sensors/{names.SORTED_RUN_SENSOR}"),
         ("runs: replays, compactions, retention", "/runs"),
     ):
         print(f"    {label:<44}{url}{page}")
     print(
-        "    your turn: materialize a layout, which merges all that there is to merge, or run `dredge health` beside it"
+        "    your turn: materialize a layout, which merges all that there is to merge, or run `dredge health` beside it;"
+    )
+    print(
+        f"    launch the job {REFILE_JOB} four times: {PLANES.name} gets four more sorted runs, and the fourth write merges all five"
     )
     print("Ctrl-C ends it.", flush=True)
 

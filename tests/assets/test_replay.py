@@ -19,11 +19,13 @@ from assets.demo.events import commit_of
 from assets.demo.expected_decisions import expected_alerts, expected_decisions
 from assets.demo.outcomes import EXPIRED_SNAPSHOTS, EXPIRY, HELD, changes, expiry_of, held_of, outcomes_due
 from assets.demo.replay import (
+    REFILE_JOB,
     batches_of,
     cached_events_of,
     describe_batches,
     events_of,
     mark_replay,
+    refile,
     replay_batch,
     split_by_writer,
     tick_named,
@@ -33,6 +35,7 @@ from assets.demo.replay_clock import RETENTION_MS, TICKS, Tick, commits_at
 from assets.demo.tables import CARRIER_DAILY, FLIGHT_STATUS, PLANES, TABLES, WEATHER, DemoTable
 from lsm_core import Schema, Table
 from lsm_core.errors import InvalidOption
+from lsm_core.maintenance.writers_compact import WATCHING
 from lsm_core.metadata import snapshots
 from orchestration import names
 from orchestration.blocked import latest_evaluation
@@ -250,7 +253,7 @@ def test_the_job_writes_one_tick_while_sensors_rest(house: House) -> None:
     config = {"ops": {"replay_batches": {"config": {"tick": "T0"}}}}
     assert house.execute("replay", run_config=config).success
     hold_answers(house, TICKS[0])
-    with mark_replay(house.warehouse, tick_named("T2")):
+    with mark_replay(house.warehouse, describe_batches(tick_named("T2"))):
         assert house.tick(names.SORTED_RUN_SENSOR).skip_message == "replay of batches 5-9 in progress"
     assert house.warehouse.replaying() is None
 
@@ -282,3 +285,49 @@ def test_a_decline_may_tell_of_the_compacted_tree_only_once_its_run_began() -> N
     assert decline.matches(after, compacting=True) and not decline.matches(after)
     untouched = next(item for item in expected_decisions("T1") if not item.runs)
     assert untouched.afterwards is None and not untouched.matches(after, compacting=True)
+
+
+def test_the_table_that_looks_after_itself_is_compacted_by_its_writer_and_the_platform_watches(house: House) -> None:
+    """All commits of the register, then the annual filing: the fifth run is merged by the write, and no run is asked for."""
+    target = house.warehouse.table(PLANES.identifier)
+    assert not target.store.options.write_only
+    for tick in TICKS:
+        for number in commits_at(PLANES.name, events_of(PLANES), tick):
+            write(target, PLANES, number)
+    answer = answer_of(target.to_arrow())
+    assert answer == expected(PLANES.name, TICKS[-1].name)
+    layout = names.layout_key(house.warehouse.path, PLANES.identifier)
+
+    def look() -> tuple[str, dict[str, object]]:
+        """The tick's line, and what the newest report without a run says: the page of the asset shows materialisations."""
+        result = house.tick(names.SORTED_RUN_SENSOR)
+        assert not result.run_requests
+        told = {
+            name: value.value
+            for event in result.asset_events
+            if isinstance(event, dg.AssetMaterialization) and event.asset_key == layout
+            for name, value in event.metadata.items()
+        }
+        return next(line for line in house.lines(result) if line.startswith(PLANES.identifier)), told
+
+    said, told = look()
+    assert said.startswith(f"{PLANES.identifier}: decline (too few runs): 4 sorted runs < 5; ")
+    assert told["upkeep"] == (
+        "its writers may compact (it is not write-only), but none did lately: a run starts at 5 sorted runs"
+    )
+    assert house.execute(REFILE_JOB).success
+    kinds = [str(snapshot.commit_kind) for snapshot in target.refresh().snapshots()]
+    assert kinds == ["APPEND"] * 5 + ["COMPACT"]
+    (bucket,) = target.health()
+    assert (bucket.sorted_runs, bucket.rows, bucket.deletes) == (1, answer.rows, 0)
+    assert answer_of(target.to_arrow()) == answer
+    said, told = look()
+    assert said.startswith(f"{PLANES.identifier}: decline (too few runs): 1 sorted run < 5; ")
+    assert said.endswith(f": nothing to merge; {WATCHING}"), said
+    assert told["upkeep"] == f"{WATCHING} (a run starts at 8 sorted runs or 60 min after their last commit)"
+    assert refile(target).endswith("3,123 rows written: 2 sorted runs, the writer compacts at 5")
+    # in the hands of a newcomer
+    spec = house.defs.resolve_asset_graph().get(layout)
+    assert "its writers compact it by themselves" in (spec.description or "")
+    left = house.defs.resolve_asset_graph().get(names.layout_key(house.warehouse.path, WEATHER.identifier))
+    assert "by themselves" not in (left.description or "")

@@ -51,6 +51,8 @@ def test_a_stream_that_compacts_its_buckets_does_so_by_its_own_commits(tmp_path:
             stream.write(rows(range(3), v=number))
             commit.commit(stream.prepare_commit(wait_compaction=True), number)
     assert told(table)
+    assert told(table.copy({"dredge.compaction.inline": "never"})), "streams compact whatever that option says"
+    assert not told(table.copy({"write-only": "true"}))
 
 
 @pytest.mark.parametrize("option", ["write_only", "dredge__compaction__inline"])
@@ -65,13 +67,20 @@ def test_the_options_of_today_count_whatever_was_done_before(tmp_path: Path, opt
     assert not told(table.copy(changed[option]))
 
 
-def test_a_damaged_snapshot_of_old_hides_what_came_before_it_and_stops_nothing(tmp_path: Path) -> None:
+def test_the_ledger_knows_compactions_whose_snapshots_cannot_be_read_or_expired(tmp_path: Path) -> None:
     table = keyed(tmp_path, bucket="1")
     write(table, 8)
     Path(table.store.snapshot_path(5)).write_text("{")
     assert told(table), "the compaction is newer"
     Path(table.store.snapshot_path(8)).write_text("{")
-    assert not told(table)
+    assert told(table), "the ledger names snapshot 6"
+    few = keyed(tmp_path, bucket="1", name="db.few", snapshot__num_retained__min="1", snapshot__num_retained__max="2")
+    write(few, 8)
+    assert [snapshot.commit_kind.value for snapshot in few.snapshots()] == ["APPEND", "APPEND"]
+    assert told(few)
+    for path in Path(few.store.ledger_dir).glob("*-compact-*"):
+        path.unlink()
+    assert not told(few), "neither snapshots nor ledger know of a compaction"
 
 
 def test_compactions_older_than_twenty_snapshots_no_longer_count(tmp_path: Path) -> None:

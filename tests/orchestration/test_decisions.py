@@ -53,6 +53,9 @@ def test_the_tables_own_early_rules_ask_below_the_trigger() -> None:
         (6, 5, 59, {}, Outcome.DECLINE, "watching (a run starts at 8 sorted runs or 60 min after their last commit)"),
         (8, 7, 0, {}, Outcome.RUN, "its writers fell behind (8 sorted runs >= stop trigger 8)"),
         (8, 7, 0, {"num-sorted-run.stop-trigger": "20"}, Outcome.DECLINE, "at 20 sorted runs"),
+        (20, 7, 0, {"num-sorted-run.stop-trigger": "2147483647"}, Outcome.RUN, "(20 sorted runs >= 4 x trigger 20)"),
+        (6, 5, 9, {"deletion-vectors.enabled": "true"}, Outcome.DECLINE, "its writers compact: watching"),
+        (6, 5, 10, {"merge-engine": "first-row"}, Outcome.RUN, "rows that no reader sees uncompacted for 10 min >= 10"),
         (6, 1_000, 0, {}, Outcome.RUN, "its writers fell behind (backlog WARN)"),
         (6, 5, 61, {}, Outcome.RUN, "its writers are silent (61 min without a commit >= 60)"),
     ],
@@ -61,7 +64,8 @@ def test_a_table_that_its_writers_compact_is_watched_until_they_fall_behind(
     runs: int, level0: int, silent: int, options: dict[str, str], outcome: Outcome, words: str
 ) -> None:
     now = 100 * DAY_MS
-    bucket = bucket_health("", sorted_runs=runs, level0_files=level0, newest_file_ms=now - silent * HOUR_MS // 60)
+    written = now - silent * HOUR_MS // 60
+    bucket = bucket_health("", sorted_runs=runs, level0_files=level0, newest_file_ms=written, oldest_level0_ms=written)
     facts = TableFacts(
         "a.b", TableHealth("a.b", 1, 1, now, (bucket,)), TableOptions(options, "a.b"), writers_compact=True
     )

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from lsm_core import Catalog
+from lsm_core import Catalog, SchemaChange
 from lsm_core.maintenance.combined import CombinedPlan
+from orchestration.health import table_health
 from orchestration.policies.budgets import Budget
 from orchestration.policies.decisions import NOTHING_KNOWN, History
 from orchestration.policies.policy_files import parse_policies
@@ -94,6 +95,52 @@ def test_a_table_that_its_writers_compact_is_left_to_them_unless_somebody_asks(
     assert planned(catalog, Round())[0] == {"shop.own": ["compact"]}
     commit(table, 3)
     assert planned(catalog, Round(unattended=True))[0] == {"shop.own": ["compact"]}, "8 runs: they fell behind"
+
+
+def test_the_platform_steps_in_for_writers_that_fell_behind_and_watches_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writers, platform and options take turns; ledger, decisions and the sentence on who compacts agree each time."""
+    catalog = Catalog(str(tmp_path))
+    table = keyed_table(tmp_path, "shop.own", partitioned=False, **{"write-only": "false"})
+    rounds = Round(unattended=True)
+
+    def write(number: int, inline: str) -> None:
+        monkeypatch.setenv("DREDGE_COMPACTION_INLINE", inline)
+        commit(catalog.table("shop.own"), number)
+
+    def upkeep() -> str:
+        return table_health(catalog.table("shop.own").store).upkeep
+
+    def set_write_only(value: str) -> None:
+        catalog.alter_table("shop.own", [SchemaChange.set_option("write-only", value)])
+
+    write(4, "follow")
+    assert (
+        upkeep() == "its writers may compact (it is not write-only), but none did lately: a run starts at 5 sorted runs"
+    )
+    write(1, "follow")
+    assert upkeep().startswith("its writers compact: watching (a run starts at 8 sorted runs")
+    write(6, "never")
+    assert not planned(catalog, rounds)[0], "7 runs: nobody is behind yet"
+    write(1, "never")
+    plan = catalog.plan_maintenance("shop.own", ["compact"], rules=rounds)
+    (line,) = catalog.maintain(plan, rules=rounds).lines
+    assert line.outcome == "done", line
+    by = [entry.approved_by for entry in table.refresh().ledger() if entry.action == "compact"]
+    assert by == ["writer", None]
+    found, left = planned(catalog, rounds)
+    assert not found and left["shop.own"][1].endswith("; its writers compact: watching"), left
+    set_write_only("true")
+    write(4, "follow")
+    assert upkeep() == "Dredge compacts: its writers do not (write-only)"
+    assert planned(catalog, rounds)[0] == {"shop.own": ["compact"]}, "5 runs, and nobody else compacts them"
+    set_write_only("false")
+    found, left = planned(catalog, rounds)
+    assert not found and "watching" in left["shop.own"][1], "they did so within the newest 20 snapshots"
+    write(1, "follow")
+    assert table.refresh().health()[0].sorted_runs == 1, "the next write catches up"
+    assert table.ledger()[-1].approved_by == "writer"
 
 
 def test_budgets_hold_where_nobody_asked_and_what_is_at_work_counts(catalog: Catalog) -> None:

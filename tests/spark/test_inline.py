@@ -10,10 +10,11 @@ import pyarrow as pa
 import pytest
 
 from lsm_core import Table
-from lsm_core.spark import spark_write, upsert, write_table
+from lsm_core.spark import spark_write, sql, upsert, write_table
 from tests.spark.streams import place_of, write_epoch
 from tests.spark.tables import make_table, rows
 from tests.support.samples import sample
+from tests.support.table_kinds import KINDS, WRITES, TableKind, batch, create, expected, state
 
 pytestmark = pytest.mark.spark
 OPTIONS = {"bucket": "2", "num-sorted-run.compaction-trigger": "3", "dredge.compaction.inline": "follow"}
@@ -29,6 +30,47 @@ DOORS: dict[str, Callable[[Any, Table, Any, int], object]] = {
     "save": save,
     "writeStream": lambda _, table, data, number: write_epoch(table, number, [data]),
 }
+
+
+def insert(spark: Any, table: Table, data: Any, _: int) -> None:
+    listed = ", ".join(f"({row['k']}, {row['v']})" for row in data.to_pylist())
+    sql(spark, f"INSERT INTO {table.name} VALUES {listed}", catalog=place_of(table)["warehouse"])
+
+
+def write_one_file(spark: Any, table: Table, data: Any, _: int) -> None:
+    write_table(spark.createDataFrame(data).coalesce(1), table)
+
+
+# The doors of docs/semantics.md 4.5; the others are in tests/table/test_doors.py.
+KIND_DOORS: dict[str, Callable[[Any, Table, Any, int], object]] = {
+    "write_table": write_one_file,
+    "save": save,
+    "writeStream": lambda _, table, data, number: write_epoch(table, number, [data]),
+    "upsert": DOORS["upsert"],
+    "INSERT": insert,
+}
+SAMPLE = [("save", "lookup changelog"), ("writeStream", "append, `bucket` = -1")]
+
+
+@pytest.mark.parametrize(
+    ("door", "kind"),
+    [
+        pytest.param(
+            door,
+            kind,
+            marks=() if (door, kind.name) in SAMPLE else pytest.mark.soak,
+            id=f"{door} into {kind.name}",
+        )
+        for kind in KINDS
+        for door in KIND_DOORS
+        if door != "upsert" or (kind.keyed and kind.upserts and kind.visible)
+    ],
+)
+def test_every_door_leaves_what_the_page_says(spark: Any, tmp_path: Path, door: str, kind: TableKind) -> None:
+    table = create(tmp_path, kind)
+    for number in range(WRITES):
+        KIND_DOORS[door](spark, table.refresh(), batch(number), number)
+    assert state(table) == expected(kind)
 
 
 @pytest.mark.parametrize("door", sample(DOORS, {"write_table", "save", "writeStream"}.__contains__))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 SCORE = "score (0 is healthy)"
 _STATUS = (
     "table", "keys", "partitioned_by", "snapshot", "committed", "buckets", "files", "rows", "bytes", "runs", "score",
-    "rank", "costs_most", "level0", "oldest_level0", "last_compaction", "due_bytes", "full_bytes", "changelogs",
+    "rank", "costs_most", "level0", "oldest_level0", "last_compaction", "due_bytes", "full_bytes", "upkeep", "changelogs",
     "trash", "delete_mode", "guarantee", "paimon_version", "cannot", "without_effect", "warnings", "error",
 )  # fmt: skip
 
@@ -156,6 +156,7 @@ def _neediest(row: dict[str, Any]) -> tuple[bool, float, int, int, str]:
 
 
 def _show_status(root: str, rows: list[dict[str, Any]]) -> None:
+    from lsm_core.maintenance.writers_compact import WATCHING
     from lsm_core.options import PaimonVersion
 
     names = [
@@ -188,6 +189,8 @@ def _show_status(root: str, rows: list[dict[str, Any]]) -> None:
     columns = [titles.get(name, name) for name in names]
     print_table("", [*columns, "cannot"], shown)
     for row in rows:
+        if (row["upkeep"] or "").startswith(WATCHING):
+            say(f"{row['table']}: {row['upkeep']}")
         if guarantees and row["guarantee"]:
             say(f"{row['table']}: {row['guarantee']}")
         if (version := row["paimon_version"]) and not version.startswith(str(PaimonVersion.V1_4)):
@@ -215,6 +218,7 @@ def _status_of(store: TableStore, trash: int) -> dict[str, Any]:
     from lsm_core.maintenance import health as health_of
     from lsm_core.maintenance.ranking import need_of
     from lsm_core.maintenance.score import history_parts_of
+    from lsm_core.maintenance.writers_compact import upkeep_text, writers_compact
     from lsm_core.metadata import changelogs, manifests, paimon_version, snapshots, unsupported
     from lsm_core.metadata.history_check import history_warnings
     from lsm_core.metadata.store import BucketMode
@@ -249,6 +253,7 @@ def _status_of(store: TableStore, trash: int) -> dict[str, Any]:
         )
     buckets = health_of(store)
     need = need_of(store.name, buckets, history_parts_of(store, snapshot))
+    by_writers = snapshot is not None and writers_compact(store, snapshot)
     return {
         "table": store.name,
         "keys": ",".join(store.schema.primary_keys) or "append",
@@ -268,6 +273,7 @@ def _status_of(store: TableStore, trash: int) -> dict[str, Any]:
         "last_compaction": need.last_compaction_ms,
         "due_bytes": need.due_bytes,
         "full_bytes": need.full_bytes,
+        "upkeep": None if snapshot is None else upkeep_text(store, by_writers=by_writers),
         "changelogs": len(changelogs.list_changelogs(store)),
         "trash": trash,
         "delete_mode": store.options.delete_mode,
@@ -341,6 +347,8 @@ def health(
 ) -> None:
     """Show the condition of every bucket and the parts of its score, from metadata only."""
     from lsm_core.maintenance import health as health_of
+    from lsm_core.maintenance.writers_compact import upkeep_text, writers_compact
+    from lsm_core.metadata import snapshots
 
     opened = open_table(warehouse, table, clock)
     buckets = health_of(opened.store, partition_specs(opened, partition))
@@ -352,6 +360,9 @@ def health(
         return
     shape, reading = _shape(buckets), _reading(buckets, opened.store.clock.now_ms())
     print_table(f"{opened.name}: health", list(shape), zip(*shape.values(), strict=True))
+    newest = snapshots.latest(opened.store)
+    by_writers = newest is not None and writers_compact(opened.store, newest)
+    say(f"upkeep: {upkeep_text(opened.store, by_writers=by_writers)}")
     print_table(
         "what reads and compactions pay (costs: bytes read)", list(reading), zip(*reading.values(), strict=True)
     )

@@ -13,8 +13,11 @@ from lsm_core.maintenance.checks.outcome import HOUR_MS, CheckLimits, CheckRepor
 from lsm_core.maintenance.observe import BucketHealth, health
 from lsm_core.maintenance.ranking import small_files_of_partitions
 from lsm_core.maintenance.record import UNREADABLE, read_ledger
+from lsm_core.maintenance.writers_compact import WATCHING, writers_compact
 from lsm_core.metadata.store import TableStore
 
+ALIVE: Final = "maintenance_alive"
+"""The check whose text names the writers that compact."""
 _SMALL_SHARE: Final = 10
 """Files of a partition are small on average when this many of them fit into one file of the target size."""
 _GATHERED: Final = 2
@@ -36,6 +39,7 @@ class Condition:
         trigger: sorted runs that trigger a compaction.
         hides_level0: whether batch reads skip level 0.
         last_run_ms: time of the newest entry of its ledger (epoch ms), None if nothing is due or nothing ran.
+        writers_compact: whether its writers compacted it lately.
     """
 
     buckets: Sequence[BucketHealth]
@@ -45,6 +49,7 @@ class Condition:
     trigger: int
     hides_level0: bool = False
     last_run_ms: int | None = None
+    writers_compact: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,13 +71,16 @@ class Verdict:
     critical: bool = False
 
 
-def condition_of(store: TableStore, buckets: Sequence[BucketHealth], now_ms: int) -> Condition:
+def condition_of(
+    store: TableStore, buckets: Sequence[BucketHealth], now_ms: int, *, by_writers: bool = False
+) -> Condition:
     """Return the condition to judge; the ledger is read only where something is due.
 
     Args:
         store: the table.
         buckets: health of its buckets.
         now_ms: time of the observation (epoch ms).
+        by_writers: what `writers_compact` returned for the table.
 
     Raises:
         CorruptFile: the ledger cannot be read.
@@ -88,6 +96,7 @@ def condition_of(store: TableStore, buckets: Sequence[BucketHealth], now_ms: int
         options.compaction_trigger,
         keyed and options.batch_scan_skips_level0,
         last,
+        by_writers,
     )
 
 
@@ -258,7 +267,8 @@ def judge_alive(condition: Condition, limits: CheckLimits) -> Verdict:
         numbers["last run"] = utc_text(condition.last_run_ms)
     late = [(bucket, since) for bucket, since in waiting if condition.now_ms - since > limits.idle_ms]
     if not late:
-        return Verdict("work is due and runs go on" if due else "nothing is due", numbers)
+        watched = f"; {WATCHING}" if condition.writers_compact else ""
+        return Verdict(f"{'work is due and runs go on' if due else 'nothing is due'}{watched}", numbers)
     bucket, since = min(late, key=lambda entry: entry[1])
     idle = _span_text(condition.now_ms - since)
     problems = [f"{_name(waiting_bucket)}: since {utc_text(began)}" for waiting_bucket, began in late]
@@ -286,7 +296,7 @@ JUDGES: Final[Mapping[str, Callable[[Condition, CheckLimits], Verdict]]] = {
     "bucket_size": judge_bucket_size,
     "average_file_size": judge_file_size,
     "ro_is_fresh": judge_ro_lag,
-    "maintenance_alive": judge_alive,
+    ALIVE: judge_alive,
 }
 """Judges by the name of their check; none of them reads anything."""
 
@@ -294,7 +304,9 @@ JUDGES: Final[Mapping[str, Callable[[Condition, CheckLimits], Verdict]]] = {
 def _report(question: Question) -> CheckReport:
     store = question.store
     now = store.clock.now_ms()
-    condition = condition_of(store, health(store, now_ms=now, snapshot_id=question.snapshot.id), now)
+    buckets = health(store, now_ms=now, snapshot_id=question.snapshot.id)
+    by_writers = question.check == ALIVE and writers_compact(store, question.snapshot)
+    condition = condition_of(store, buckets, now, by_writers=by_writers)
     return report_of(question, JUDGES[question.check](condition, question.limits))
 
 
