@@ -61,7 +61,7 @@ class WriteReport:
     """Report of a write and of the work on its table afterwards.
 
     Attributes:
-        snapshot_id: the snapshot of its rows, None where there were none.
+        snapshot_id: the snapshot of its rows, None for a write without rows.
         compaction: report of the compaction that followed, None where none was due.
         expired: ids of the snapshots that expired.
         files_swept: files of the trash that were deleted.
@@ -341,7 +341,7 @@ class _Steps:
         self._waiting = added.filter(pc.equal(added.column("level"), arrow_scalar(0)))
 
     def count_unseen(self) -> None:
-        """Count the rows of the commit that readers of compacted rows do not see yet, and warn if there are some."""
+        """Count the rows of the commit that readers of compacted rows do not see yet, and warn unless it is 0."""
         waiting = self._waiting
         if waiting is None:
             return

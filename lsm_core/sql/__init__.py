@@ -1,5 +1,5 @@
-"""SQL statements over a warehouse: read (`statements`, `parsing`), and carried out on a catalog without Spark.
+"""SQL statements over a warehouse: parsing (`statements`, `parsing`) and execution on a catalog without Spark.
 
-Nothing here knows Spark; `lsm_core.spark` brings its own engine for queries. What a text names is looked up in the catalog alone:
-no file, no address and no function outside the engine can be named.
+This package does not import Spark; `lsm_core.spark` supplies its own query engine. Names in a statement are resolved in
+the catalog only: a statement cannot name a file, an address or a function outside the engine.
 """

@@ -1,4 +1,4 @@
-"""Statements that need no query engine, carried out on a catalog: definitions, names, descriptions, procedures."""
+"""Execution of statements that need no query engine: definitions, names, descriptions and procedures."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StatementResult:
-    """What a statement did, or what it answers.
+    """Result of one statement.
 
     Attributes:
-        message: what was done, for people; "" for a statement that answers with rows.
-        rows: rows of the answer; None for a statement that changes something.
+        message: description of the change for people; "" for a statement that returns rows.
+        rows: rows that the statement returns; None for a statement that changes something.
         snapshot_id: snapshot that the statement committed, or None.
-        call: what a procedure did, or None.
+        call: result of a procedure call, or None for other statements.
     """
 
     message: str = ""
@@ -58,13 +58,13 @@ class StatementResult:
 
 @dataclass(frozen=True)
 class Session:
-    """What statements act on.
+    """Catalog and settings for the execution of statements.
 
     Attributes:
         catalog: catalog of the tables.
-        runner: runs the tasks of procedures; None for this process.
-        approved_by: approver of procedures, for the ledger.
-        dynamic_overwrite: whether INSERT OVERWRITE replaces only the partitions that get rows.
+        runner: runs the tasks of procedures; None for threads of this process.
+        approved_by: approver of procedures, recorded in the ledger.
+        dynamic_overwrite: whether INSERT OVERWRITE replaces only the partitions that receive rows.
     """
 
     catalog: Catalog
@@ -75,17 +75,17 @@ class Session:
 
 @singledispatch
 def act(statement: Statement, session: Session) -> StatementResult:
-    """Carry out a statement that needs no query engine.
+    """Execute a statement that needs no query engine.
 
     Args:
-        statement: what to do.
-        session: what it acts on.
+        statement: the parsed statement.
+        session: catalog and settings.
 
     Returns:
-        What was done.
+        The message, rows or snapshot of the statement.
 
     Raises:
-        DredgeError: as the catalog's and the tables' own methods; nothing was changed then.
+        DredgeError: an error of the methods of `Catalog` or `Table`; nothing was changed.
     """
     del session
     raise UnsupportedFeature(f"the statement {type(statement).__name__} without a query engine")
@@ -94,7 +94,7 @@ def act(statement: Statement, session: Session) -> StatementResult:
 @act.register
 def _(statement: CreateDatabase, session: Session) -> StatementResult:
     session.catalog.create_database(statement.name, statement.if_not_exists)
-    return StatementResult(f"database {statement.name} is there")
+    return StatementResult(f"database {statement.name} already exists")
 
 
 @act.register
@@ -109,22 +109,22 @@ def _(statement: CreateTable, session: Session) -> StatementResult:
         raise UnsupportedFeature("CREATE TABLE ... AS SELECT without a query engine", statement.name)
     definition = like_definition(session.catalog, statement) if statement.like else definition_of(statement)
     session.catalog.create_table(statement.name, definition, statement.if_not_exists)
-    return StatementResult(f"table {statement.name} is there")
+    return StatementResult(f"table {statement.name} already exists")
 
 
 def definition_of(statement: CreateTable, columns: pa.Schema | None = None) -> Schema:
-    """Return the definition that a CREATE TABLE describes.
+    """Return the schema that a CREATE TABLE defines.
 
     Args:
         statement: the statement.
-        columns: columns of its query, in place of those of the text.
+        columns: columns of its query, which replace the columns of the text; None for the columns of the text.
 
     Returns:
-        The definition; keys have the spelling of the columns.
+        The schema; key columns are spelled as in the column list.
 
     Raises:
-        ColumnNotFound: a key is no column.
-        InvalidOption: the primary key is given as a clause and as an option.
+        ColumnNotFound: a key names an unknown column.
+        InvalidOption: the primary key is set both as a clause and as an option.
     """
     names = columns.names if columns is not None else [column.name for column in statement.columns]
     options = dict(statement.options)
@@ -148,14 +148,19 @@ def definition_of(statement: CreateTable, columns: pa.Schema | None = None) -> S
 
 
 def like_definition(catalog: Catalog, statement: CreateTable) -> Schema:
-    """Return the definition of the table that is copied, with the options of the statement over its own."""
+    """Return the schema of the copied table; options of the statement override its own."""
     schema = catalog.table(statement.like).schema
     options = {**schema.options, **statement.options}
     return Schema(schema.fields, schema.primary_keys, schema.partition_keys, options, schema.comment)
 
 
 def table_to_change(session: Session, name: str, verb: str) -> Table:
-    """Return the table of a statement that changes rows. Raises TableNotFound, UnsupportedFeature for a system table."""
+    """Return the table of a statement that changes rows.
+
+    Raises:
+        TableNotFound: the table does not exist.
+        UnsupportedFeature: the name is that of a system table.
+    """
     table = session.catalog.table(name)
     if isinstance(table, ReadOnlyTable):
         raise UnsupportedFeature(f"{verb} of a system table, which is read only", name)
@@ -163,7 +168,11 @@ def table_to_change(session: Session, name: str, verb: str) -> Table:
 
 
 def same_name(table: str, name: str, known: Sequence[str]) -> str:
-    """Return the name among ``known`` that is ``name``, in any case where none is exactly so. Raises ColumnNotFound."""
+    """Return the name among ``known`` that equals ``name``; without an exact match, upper and lower case are equal.
+
+    Raises:
+        ColumnNotFound: no known name matches.
+    """
     if name in known:
         return name
     same = [other for other in known if other.lower() == name.lower()]
@@ -202,7 +211,12 @@ def committed_result(table: str, snapshot_id: int | None) -> StatementResult:
 
 
 def spec_of(table: str, schema: TableSchema, spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a partition spec in the spelling of the table's columns. Raises ColumnNotFound, InvalidOption without partitions."""
+    """Return a partition spec with the table's own spelling of the columns.
+
+    Raises:
+        ColumnNotFound: the spec names a column that does not exist.
+        InvalidOption: the table has no partitions.
+    """
     if not schema.partition_keys:
         raise InvalidOption("PARTITION", ", ".join(spec), "nothing: the table has no partitions", table)
     return {same_name(table, name, schema.partition_keys): value for name, value in spec.items()}
@@ -221,7 +235,7 @@ def _(statement: AlterTable, session: Session) -> StatementResult:
         schema = session.catalog.store_as_stored(statement.name).schema
     except TableNotFound:
         if statement.if_exists:
-            return StatementResult(f"table {statement.name} is not there")
+            return StatementResult(f"table {statement.name} does not exist")
         raise
     changes = [_in_spelling(statement, schema, change) for change in statement.changes]
     kept = [change for change in changes if change is not None]
@@ -235,7 +249,7 @@ _ON_EXISTING: Final = frozenset({*_EXISTING, "update_default", "move"})
 
 
 def _in_spelling(statement: AlterTable, schema: TableSchema, change: SchemaChange) -> SchemaChange | None:
-    """Return a change with its columns in the table's own spelling; None where IF [NOT] EXISTS takes it away."""
+    """Return a change with the table's own spelling of its columns; None if IF [NOT] EXISTS makes it unnecessary."""
     if change.action in ("set_option", "remove_option", "set_comment"):
         return change
     path = tuple(change.column)
@@ -277,7 +291,7 @@ def _(statement: Procedure, session: Session) -> StatementResult:
         store = session.catalog.store(str(statement.call.named["table"]))
         if (tag in tags.list_tags(store)) is bool(statement.if_not_exists):
             return StatementResult(
-                f"tag {tag} of {store.name} {'is there' if statement.if_not_exists else 'is not there'}"
+                f"tag {tag} of {store.name} {'already exists' if statement.if_not_exists else 'does not exist'}"
             )
     call = statement.call
     if statement.replaces and call.named["tag"] in tags.list_tags(session.catalog.store(str(call.named["table"]))):
@@ -287,7 +301,7 @@ def _(statement: Procedure, session: Session) -> StatementResult:
 
 @act.register
 def _(statement: CallStatement, session: Session) -> StatementResult:
-    from lsm_core.sql.procedures import prepare_call  # all of maintenance: most statements do without
+    from lsm_core.sql.procedures import prepare_call  # imports all of maintenance, which most statements do not need
 
     done = prepare_call(session.catalog, statement).apply(session.runner, session.approved_by)
     return StatementResult("\n".join(done.lines), call=done)

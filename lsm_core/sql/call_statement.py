@@ -1,4 +1,4 @@
-"""The grammar of `CALL`: a procedure's name and literals (`lsm_core.read.sql_text`), nothing that would have to be evaluated.
+"""The grammar of `CALL`: the name of a procedure and literals (`lsm_core.read.sql_text`), never an expression.
 
 [CALL] [catalog.]sys.name ( [argument => literal | literal, ...] ) [;]
 """
@@ -17,7 +17,7 @@ FORM: Final = "CALL sys.procedure(argument => literal, ...)"
 
 @dataclass(frozen=True)
 class CallStatement:
-    """A procedure's name (lower case, without `sys`) and its arguments: all by position, or all by name."""
+    """Name of a procedure (lower case, without `sys`) and its arguments: all by position or all by name."""
 
     procedure: str
     positional: tuple[Literal, ...] = ()
@@ -25,14 +25,18 @@ class CallStatement:
 
 
 def is_call(text: str) -> bool:
-    """Whether a statement begins with the word CALL."""
+    """Return whether a statement begins with the word CALL."""
     for token in tokens(text, stop_early=True):
         return token.kind == "name" and token.text.upper() == "CALL"
     return False
 
 
 def parse_call(text: str) -> CallStatement:
-    """Read a statement; the word CALL may be left out. Raises InvalidOption naming the place that cannot be understood."""
+    """Parse a CALL statement; the word CALL is optional.
+
+    Raises:
+        InvalidOption: the text cannot be parsed; the message names the position.
+    """
     reader = SqlReader(text, "CALL")
     if reader.peek().kind == "name" and reader.peek().text.upper() == "CALL":
         reader.take()

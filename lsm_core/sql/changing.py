@@ -1,4 +1,4 @@
-"""UPDATE and DELETE: conditions and new values of any form, one commit each, on every kind of table that takes them."""
+"""UPDATE and DELETE with any condition and new value, in one commit each, on every kind of table that supports them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lsm_core.table import Table
 
 _SHIPPED: Final = 64 << 20
-"""Bytes of other tables that tasks are sent at most; with more of them this process changes the rows."""
+"""Maximum bytes of other tables that are sent to tasks; above it this process changes the rows."""
 
 
 _TAKES: Final = {
@@ -41,10 +41,10 @@ _TAKES: Final = {
 
 @dataclass(frozen=True)
 class Truth:
-    """A condition over batches of rows.
+    """Condition over batches of rows.
 
     Attributes:
-        evaluator: evaluates it.
+        evaluator: evaluator of the condition.
     """
 
     evaluator: RowEvaluator
@@ -56,11 +56,11 @@ class Truth:
 
 @dataclass(frozen=True)
 class NewValues:
-    """New values over batches of rows.
+    """New column values over batches of rows.
 
     Attributes:
-        evaluator: evaluates them.
-        names: columns of the table by the names of the answers.
+        evaluator: evaluator of the expressions.
+        names: column of the table for each output name of the evaluator.
     """
 
     evaluator: RowEvaluator
@@ -72,7 +72,7 @@ class NewValues:
 
 
 def require_known(node: exp.Expr, *known: str) -> None:
-    """Raise UnsupportedFeature for a clause of a statement that is not among those that are carried out."""
+    """Raise UnsupportedFeature if a statement has a clause other than the known ones."""
     for key, value in node.args.items():
         if value and key not in known:
             clause = value.sql(dialect="spark") if isinstance(value, exp.Expr) else key.strip("_").upper()
@@ -81,18 +81,18 @@ def require_known(node: exp.Expr, *known: str) -> None:
 
 
 def delete(session: Session, text: str, engine: QueryEngine) -> StatementResult:
-    """Delete the rows that a DELETE names.
+    """Delete the rows that match the condition of a DELETE.
 
     Args:
-        session: what the statement acts on.
+        session: catalog and settings.
         text: the statement.
-        engine: says who changes the rows.
+        engine: supplies the distributed runs that change the rows.
 
     Returns:
-        The snapshot.
+        The committed snapshot.
 
     Raises:
-        DredgeError: the statement cannot be carried out; nothing was changed.
+        DredgeError: the statement cannot be executed; nothing was changed.
     """
     tree = parsed(text)
     if not isinstance(tree, exp.Delete) or not isinstance(tree.this, exp.Table):
@@ -110,18 +110,18 @@ def delete(session: Session, text: str, engine: QueryEngine) -> StatementResult:
 
 
 def update(session: Session, text: str, engine: QueryEngine) -> StatementResult:
-    """Set the columns that an UPDATE names.
+    """Set the columns of the rows that match the condition of an UPDATE.
 
     Args:
-        session: what the statement acts on.
+        session: catalog and settings.
         text: the statement.
-        engine: says who changes the rows.
+        engine: supplies the distributed runs that change the rows.
 
     Returns:
-        The snapshot.
+        The committed snapshot.
 
     Raises:
-        DredgeError: the statement cannot be carried out; nothing was changed.
+        DredgeError: the statement cannot be executed; nothing was changed.
     """
     tree = parsed(text)
     if not isinstance(tree, exp.Update) or not isinstance(tree.this, exp.Table) or not tree.expressions:
@@ -145,7 +145,7 @@ def _where(tree: exp.Expr) -> exp.Expr | None:
 
 
 def _chosen(session: Session, target: Target, where: exp.Expr | None, text: str) -> Predicate | pc.Expression:
-    """Return the filter of a statement: tests that files are pruned by, where the condition is nothing else, or a computed one."""
+    """Return the filter of a statement: pruning tests if they cover the whole condition, else a computed predicate."""
     if where is None:
         return pc.scalar(True)  # noqa: FBT003
     table = session.catalog.table(target.name)
@@ -158,7 +158,7 @@ def _chosen(session: Session, target: Target, where: exp.Expr | None, text: str)
 
 
 def _runs(engine: QueryEngine, chosen: Any, *more: RowEvaluator) -> tuple[Any, ...]:
-    """Return who changes the rows: the engine's tasks, or this process where other tables are too large to be sent."""
+    """Return the runs that change the rows; () for this process (see :func:`runs_of`)."""
     evaluators = list(more)
     if isinstance(chosen, ComputedPredicate) and isinstance(chosen.compute, Truth):
         evaluators.append(chosen.compute.evaluator)
@@ -166,14 +166,15 @@ def _runs(engine: QueryEngine, chosen: Any, *more: RowEvaluator) -> tuple[Any, .
 
 
 def runs_of(engine: QueryEngine, evaluators: Sequence[RowEvaluator]) -> tuple[Any, ...]:
-    """Return who changes rows.
+    """Return the distributed runs that change rows.
 
     Args:
-        engine: says who changes them.
-        evaluators: what tasks are sent.
+        engine: supplies the runs.
+        evaluators: evaluators that are sent to the tasks with the rows of other tables.
 
     Returns:
-        The runs of keyed and of append tables; nothing for this process, also where other tables are too large to be sent.
+        The runs for keyed and for append tables. The tuple is empty if this process must change the rows, as when the
+            other tables are too large to send.
     """
     own = engine.change_runs()
     return () if own is None or sum(evaluator.size for evaluator in evaluators) > _SHIPPED else own
@@ -184,16 +185,16 @@ def assignments_of(table: Table, target: Target, items: list[exp.Expr]) -> dict[
 
     Args:
         table: the table.
-        target: how the statement calls it.
-        items: `column = expression` each.
+        target: its name and alias in the statement.
+        items: one `column = expression` each.
 
     Returns:
-        Expressions by the names of the columns; fields inside a column make one value of the whole column.
+        Expressions by column name; assignments to nested fields are joined into one value of the whole column.
 
     Raises:
-        ColumnNotFound: a column is not there.
+        ColumnNotFound: a column does not exist.
         InvalidOption: a column is set twice.
-        UnsupportedFeature: what is set is neither a column nor a field of one.
+        UnsupportedFeature: the left side is neither a column nor a field of a column.
     """
     assignments: dict[str, exp.Expr] = {}
     inside: dict[str, list[tuple[tuple[str, ...], exp.Expr]]] = {}
@@ -222,10 +223,12 @@ def assignments_of(table: Table, target: Target, items: list[exp.Expr]) -> dict[
 def _with_fields(
     table: str, path: str, base: exp.Expr, kind: DataType, changes: list[tuple[tuple[str, ...], exp.Expr]]
 ) -> exp.Expr:
-    """Return a struct with new values of some of its fields, as Spark's UPDATE makes it: of a null one the others are null.
+    """Return a struct with new values for some of its fields, with the semantics of Spark's UPDATE.
+
+    The other fields of a null struct become null.
 
     Raises:
-        ColumnNotFound: a field is not there.
+        ColumnNotFound: a field does not exist.
         InvalidOption: a field is set twice.
     """
     names = [field.name for field in kind.fields]
@@ -249,7 +252,7 @@ def _with_fields(
 
 
 def default_of(table: Table, name: str, value: exp.Expr) -> exp.Expr:
-    """Return an expression, or the default of the column where it is the word DEFAULT."""
+    """Return the expression, or the column's default if the expression is the word DEFAULT."""
     if not isinstance(value, exp.Column | exp.Var) or value.name.upper() != "DEFAULT" or value.args.get("table"):
         return value
     field = table.schema.field(name)

@@ -1,4 +1,4 @@
-"""Types of columns as Spark SQL and Flink SQL write them, read from a statement and written for `SHOW CREATE TABLE`."""
+"""Column types in the syntax of Spark SQL and Flink SQL: parsed from statements and written for `SHOW CREATE TABLE`."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ _NAMES: Final = {
     "TIMESTAMP_NTZ": "TIMESTAMP",
 }
 _SPARK: Final = {"TIMESTAMP": "TIMESTAMP_LTZ(6)", "BINARY": "BYTES"}
-"""What a name without a length or precision means in Spark SQL, and not in Flink SQL."""
+"""Types of names without a length or precision, where Spark SQL differs from Flink SQL."""
 
 
 def read_type(reader: StatementReader, *, flink: bool = False, depth: int = 0) -> DataType:
-    """Take a type.
+    """Parse a type.
 
     Args:
-        reader: the statement, at the type.
-        flink: whether a bare TIMESTAMP has no time zone and a bare BINARY one byte, as in Flink SQL.
-        depth: how many types it is inside of.
+        reader: the statement, positioned at the type.
+        flink: whether to use Flink's defaults: TIMESTAMP without time zone, BINARY of one byte.
+        depth: number of enclosing types.
 
     Returns:
         The type, nullable unless NOT NULL follows inside another type; fields of a ROW are numbered from 0.
 
     Raises:
-        InvalidOption: there is no type, or one that columns cannot have.
+        InvalidOption: the next words are no type, or a type that columns cannot have.
     """
     token = reader.peek()
     if depth > _DEEPEST:
@@ -112,12 +112,15 @@ def _plain(reader: StatementReader, flink: bool) -> DataType:
     try:
         return parse(text)
     except InvalidSchema as error:
-        known = "a type such as BIGINT, STRING, DECIMAL(10, 2), TIMESTAMP_NTZ, ARRAY<INT>, MAP<STRING, INT>, STRUCT<a: INT> was expected"
+        known = (
+            "a type such as BIGINT, STRING, DECIMAL(10, 2), TIMESTAMP_NTZ, ARRAY<INT>, MAP<STRING, INT>, "
+            "STRUCT<a: INT> was expected"
+        )
         raise reader.wrong(token, known) from error
 
 
 def type_text(kind: DataType) -> str:
-    """Return a type as :func:`read_type` takes it, without NOT NULL: Spark's spelling where Spark has the type."""
+    """Return a type in the syntax of :func:`read_type`, without NOT NULL, in Spark's spelling if Spark has the type."""
     if kind.root is TypeRoot.TIMESTAMP_LTZ:
         return "TIMESTAMP" if kind.precision == 6 else f"TIMESTAMP_LTZ({kind.precision})"
     if kind.root is TypeRoot.TIMESTAMP:
@@ -142,7 +145,7 @@ def _field_text(field: RowField) -> str:
 
 
 def quoted_text(text: str) -> str:
-    """Return a text as a literal."""
+    """Return a text as a quoted literal."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 

@@ -1,7 +1,7 @@
-"""The grammar of CREATE, DROP, TRUNCATE and ALTER, as Spark SQL spells them and Paimon's pages use them; Flink's `WITH` is understood too.
+"""The grammar of CREATE, DROP, TRUNCATE and ALTER in Spark SQL and in Paimon's documentation, including Flink's `WITH`.
 
-These are read word by word, because sqlglot leaves many of them unread (`UNSET TBLPROPERTIES`, `ALTER COLUMN ... FIRST`) and passes over
-clauses that it does not know. Here each word has a meaning, or is an error that names it.
+These statements are parsed word by word. sqlglot does not parse many of them (`UNSET TBLPROPERTIES`, `ALTER COLUMN ...
+FIRST`) and ignores clauses that it does not know. This parser accepts each word or raises an error that names it.
 """
 
 from __future__ import annotations
@@ -38,13 +38,19 @@ Path = tuple[str, ...]
 
 
 def read_create(reader: StatementReader) -> Statement:
-    """Take a CREATE statement; the reader is behind the word CREATE. Raises InvalidOption, UnsupportedFeature."""
+    """Parse a CREATE statement; the reader is positioned behind the word CREATE.
+
+    Raises:
+        InvalidOption: the text cannot be parsed.
+        UnsupportedFeature: a clause is not supported.
+    """
     if reader.word() in ("DATABASE", "SCHEMA"):
         reader.take()
         return _create_database(reader)
     if reader.accept_words("OR", "REPLACE") and reader.word() in ("TABLE", ""):
         raise UnsupportedFeature(
-            "CREATE OR REPLACE TABLE; use DROP TABLE IF EXISTS, then CREATE TABLE, which lose the history (INSERT OVERWRITE keeps it)"
+            "CREATE OR REPLACE TABLE; use DROP TABLE IF EXISTS, then CREATE TABLE, which lose the history (INSERT "
+            "OVERWRITE keeps it)"
         )
     if reader.word() in ("VIEW", "TEMPORARY", "GLOBAL", "FUNCTION", "EXTERNAL", "INDEX"):
         kind = reader.word()
@@ -80,7 +86,7 @@ def _create_database(reader: StatementReader) -> Statement:
 
 @dataclass
 class _Definition:
-    """What has been read of a CREATE TABLE."""
+    """Parts of a CREATE TABLE that have been parsed so far."""
 
     columns: list[DataField] = field(default_factory=list)
     primary_keys: tuple[str, ...] = ()
@@ -90,7 +96,7 @@ class _Definition:
 
 
 def _create_table(reader: StatementReader, *, flink: bool) -> CreateTable | None:
-    """Take a table's definition; None where `WITH` shows that the types are Flink's, and ``flink`` is false."""
+    """Parse a table definition; return None if ``flink`` is false and `WITH` shows that the types are Flink's."""
     absent = _if_not_exists(reader)
     name = reader.table()
     if reader.accept_words("LIKE"):
@@ -149,7 +155,7 @@ def _require_provider(name: str) -> None:
 
 
 def _clause(reader: StatementReader, made: _Definition, word: str, flink: bool) -> None:
-    """Take one clause behind the columns."""
+    """Parse one clause behind the columns."""
     token = reader.peek()
     if reader.accept_words("USING"):
         _require_provider(reader.name())
@@ -174,7 +180,7 @@ def _clause(reader: StatementReader, made: _Definition, word: str, flink: bool) 
 
 
 def _columns(reader: StatementReader, made: _Definition, flink: bool) -> None:
-    """Take the columns and keys up to the closing parenthesis."""
+    """Parse the columns and keys up to the closing parenthesis."""
     start = reader.peek()
     while True:
         token = reader.peek()
@@ -202,14 +208,14 @@ def _columns(reader: StatementReader, made: _Definition, flink: bool) -> None:
 
 
 def _refuse_constraint(reader: StatementReader) -> None:
-    """Raise UnsupportedFeature for Flink's WATERMARK FOR and for constraints; a column may be called so."""
+    """Raise UnsupportedFeature for Flink's WATERMARK FOR and for constraints; a column may have such a name."""
     word, following = reader.word(), reader.peek(1).text.upper()
     if (word, following) in (("WATERMARK", "FOR"), ("FOREIGN", "KEY")) or following == "(":
         raise UnsupportedFeature(f"{word} in CREATE TABLE; tables have columns and a PRIMARY KEY (...) NOT ENFORCED")
 
 
 def _column(reader: StatementReader, made: _Definition, flink: bool) -> DataField:
-    """Take a column."""
+    """Parse one column."""
     token = reader.peek()
     name = reader.name()
     kind = read_type(reader, flink=flink)
@@ -233,7 +239,14 @@ def _column(reader: StatementReader, made: _Definition, flink: bool) -> DataFiel
 
 
 def default_text(reader: StatementReader) -> str | None:
-    """Take the default of a column as the text that the table keeps; None for null. Raises InvalidOption for what is no literal."""
+    """Parse the default of a column.
+
+    Returns:
+        The text that the table stores, or None for NULL.
+
+    Raises:
+        InvalidOption: the default is not a literal.
+    """
     token = reader.peek()
     if token.kind == "text":
         return unquote(reader.take().text)
@@ -264,7 +277,7 @@ def _not_enforced(reader: StatementReader) -> None:
 
 
 def _partitioned_by(reader: StatementReader, made: _Definition, flink: bool) -> tuple[str, ...]:
-    """Take partition columns: names of columns, or columns that are added with their types (Hive)."""
+    """Parse partition columns: names of columns, or new columns with their types (Hive)."""
     reader.expect("(")
     keys: list[str] = []
     start = reader.peek()
@@ -286,11 +299,16 @@ def _partitioned_by(reader: StatementReader, made: _Definition, flink: bool) -> 
     return tuple(keys)
 
 
-# -- DROP, TRUNCATE ------------------------------------------------------------------------------------------------------
+# -- DROP, TRUNCATE ----------------------------------------------------------------------------------------------------
 
 
 def read_drop(reader: StatementReader) -> Statement:
-    """Take a DROP statement behind its first word. Raises InvalidOption, UnsupportedFeature."""
+    """Parse a DROP statement; the reader is positioned behind its first word.
+
+    Raises:
+        InvalidOption: the text cannot be parsed.
+        UnsupportedFeature: a clause is not supported.
+    """
     if reader.word() in ("VIEW", "FUNCTION", "TEMPORARY", "INDEX"):
         raise UnsupportedFeature(f"DROP {reader.word()}; DROP takes DATABASE and TABLE")
     kind = reader.one_of("TABLE", "DATABASE", "SCHEMA")
@@ -309,7 +327,11 @@ def read_drop(reader: StatementReader) -> Statement:
 
 
 def read_truncate(reader: StatementReader) -> Statement:
-    """Take a TRUNCATE statement behind its first word. Raises InvalidOption."""
+    """Parse a TRUNCATE statement; the reader is positioned behind its first word.
+
+    Raises:
+        InvalidOption: the text cannot be parsed.
+    """
     reader.expect_words("TABLE")
     name = reader.table()
     partition = reader.partition() if reader.accept_words("PARTITION") else None
@@ -317,11 +339,16 @@ def read_truncate(reader: StatementReader) -> Statement:
     return TruncateTable(name, partition)
 
 
-# -- ALTER ---------------------------------------------------------------------------------------------------------------
+# -- ALTER -------------------------------------------------------------------------------------------------------------
 
 
 def read_alter(reader: StatementReader) -> Statement:
-    """Take an ALTER statement behind its first word. Raises InvalidOption, UnsupportedFeature."""
+    """Parse an ALTER statement; the reader is positioned behind its first word.
+
+    Raises:
+        InvalidOption: the text cannot be parsed.
+        UnsupportedFeature: a clause is not supported.
+    """
     if reader.word() != "TABLE":
         raise UnsupportedFeature(f"ALTER {reader.word()}; ALTER takes TABLE (a database has a name alone)")
     reader.expect_words("TABLE")
@@ -367,7 +394,7 @@ def _reset(reader: StatementReader, name: str) -> Statement:
 
 
 def _place(reader: StatementReader) -> dict[str, Any]:
-    """Take FIRST, AFTER a column, or nothing."""
+    """Parse FIRST, AFTER a column, or no position."""
     if reader.accept_words("FIRST"):
         return {"first": True}
     return {"after": reader.name()} if reader.accept_words("AFTER") else {}
@@ -394,7 +421,7 @@ def _add(reader: StatementReader, name: str) -> Statement:
 
 
 def _added(reader: StatementReader) -> list[SchemaChange]:
-    """Take one column of ADD COLUMNS."""
+    """Parse one column of ADD COLUMNS."""
     path = reader.dotted()
     kind = read_type(reader)
     comment: str | None = None
@@ -403,7 +430,8 @@ def _added(reader: StatementReader) -> list[SchemaChange]:
     while True:
         if reader.accept_words("NOT", "NULL"):
             raise UnsupportedFeature(
-                f"NOT NULL for the new column '{'.'.join(path)}': old rows have no value of it; add it nullable, with a DEFAULT"
+                f"NOT NULL for the new column '{'.'.join(path)}': old rows have no value of it; add it nullable, with "
+                "a DEFAULT"
             )
         if reader.accept_words("COMMENT"):
             comment = reader.text_literal()
@@ -445,7 +473,7 @@ def _rename(reader: StatementReader, name: str) -> Statement:
     if reader.accept_words("TO"):
         token = reader.peek()
         parts = reader.dotted()
-        if len(parts) == 1:  # Spark keeps the database where the new name has none
+        if len(parts) == 1:  # Spark keeps the database if the new name has none
             return RenameTable(name, f"{name.split('.', 1)[0]}.{parts[0]}")
         if len(parts) != 2:
             raise reader.wrong(token, "a name such as database.table was expected")
@@ -492,7 +520,7 @@ def _alter(reader: StatementReader, name: str) -> Statement:
 
 
 def _change(reader: StatementReader, name: str) -> Statement:
-    """Take Hive's `CHANGE [COLUMN] old new TYPE [COMMENT ...] [FIRST | AFTER ...]`."""
+    """Parse Hive's `CHANGE [COLUMN] old new TYPE [COMMENT ...] [FIRST | AFTER ...]`."""
     reader.accept_words("COLUMN")
     path = reader.dotted()
     to = reader.name()
@@ -516,7 +544,7 @@ def _replace(reader: StatementReader, name: str) -> Statement:
     )
 
 
-# -- ALTER that means a procedure ----------------------------------------------------------------------------------------
+# -- ALTER that means a procedure --------------------------------------------------------------------------------------
 
 
 def _call(procedure: str, **arguments: Literal) -> CallStatement:
@@ -524,7 +552,7 @@ def _call(procedure: str, **arguments: Literal) -> CallStatement:
 
 
 def _compact(reader: StatementReader, name: str, partition: dict[str, Literal] | None = None) -> Statement:
-    """Take what follows COMPACT: Hive's 'major' or 'minor', or nothing (full, as `sys.compact`)."""
+    """Parse the mode behind COMPACT: Hive's 'major' or 'minor'; none means full, as in `sys.compact`."""
     strategy: str | None = None
     if reader.peek().kind == "text":
         token = reader.peek()
@@ -566,7 +594,7 @@ def _create_in(reader: StatementReader, name: str) -> Statement:
 
 
 def _made_tag(reader: StatementReader, name: str, *, replacing: bool) -> Procedure:
-    """Take `[IF NOT EXISTS] tag [AS OF VERSION n] [RETAIN n DAYS]`."""
+    """Parse `[IF NOT EXISTS] tag [AS OF VERSION n] [RETAIN n DAYS]`."""
     unless = _if_not_exists(reader)
     tag = _tag_name(reader)
     snapshot: int | None = None

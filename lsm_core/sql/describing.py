@@ -1,4 +1,4 @@
-"""Answers of SHOW and DESCRIBE, as Arrow tables with the columns of Spark SQL."""
+"""Results of SHOW and DESCRIBE as Arrow tables with the columns of Spark SQL."""
 
 from __future__ import annotations
 
@@ -24,7 +24,13 @@ from lsm_core.types import RowField
 
 
 def shown(catalog: Catalog, statement: Show) -> pa.Table:
-    """Return the answer of a SHOW. Raises DatabaseNotFound, TableNotFound, InvalidOption."""
+    """Return the rows of a SHOW statement.
+
+    Raises:
+        DatabaseNotFound: the database does not exist.
+        TableNotFound: the table does not exist.
+        InvalidOption: the partition spec or the option key is invalid.
+    """
     subject, name = statement.subject, statement.name
     if subject == "databases":
         return _named("namespace", _matching(catalog.list_databases(), statement.pattern))
@@ -56,7 +62,7 @@ def _named(column: str, values: Sequence[str]) -> pa.Table:
 
 
 def _matching(names: Sequence[str], pattern: str) -> list[str]:
-    """Return the names that a pattern of SHOW matches: `*` is any text, `|` joins alternatives, in any case."""
+    """Return the names that match a SHOW pattern: `*` is any text, `|` joins alternatives, case is ignored."""
     if not pattern:
         return list(names)
     parts = [re.escape(part.strip()).replace(r"\*", ".*") for part in pattern.split("|")]
@@ -116,7 +122,7 @@ def _properties(catalog: Catalog, name: str, key: str) -> pa.Table:
 
 
 def _shown_options(schema: TableSchema) -> dict[str, str]:
-    """Return the options of a table, keys among them, as TBLPROPERTIES names them."""
+    """Return the table options, including the keys, with the names of TBLPROPERTIES."""
     options = dict(schema.options)
     if schema.primary_keys:
         options["primary-key"] = ",".join(schema.primary_keys)
@@ -124,7 +130,13 @@ def _shown_options(schema: TableSchema) -> dict[str, str]:
 
 
 def described(catalog: Catalog, statement: Describe) -> pa.Table:
-    """Return the answer of a DESCRIBE. Raises DatabaseNotFound, TableNotFound, ColumnNotFound."""
+    """Return the rows of a DESCRIBE statement.
+
+    Raises:
+        DatabaseNotFound: the database does not exist.
+        TableNotFound: the table does not exist.
+        ColumnNotFound: the column does not exist.
+    """
     if statement.subject == "database":
         if statement.name not in catalog.list_databases():
             known = ", ".join(catalog.list_databases()) or "none"
@@ -183,7 +195,7 @@ def _full_type(field: DataField | RowField) -> str:
 
 
 def _details(store: TableStore) -> list[tuple[str, str]]:
-    """Return what DESCRIBE EXTENDED says of a table, from metadata alone."""
+    """Return the rows that DESCRIBE EXTENDED adds, from metadata alone."""
     schema = store.schema
     rows = [
         ("Name", store.name),
@@ -206,7 +218,7 @@ def _details(store: TableStore) -> list[tuple[str, str]]:
 
 
 def create_text(name: str, schema: TableSchema) -> str:
-    """Return the CREATE TABLE that makes a table with this definition; comments inside nested types are kept."""
+    """Return the CREATE TABLE statement of a table definition; comments inside nested types are kept."""
     lines = [f"  {quoted_name(field.name)} {_full_type(field)}{_extras(field)}" for field in schema.fields]
     database, table = name.split(".", 1)
     text = f"CREATE TABLE {quoted_name(database)}.{quoted_name(table)} (\n" + ",\n".join(lines) + ")\nUSING paimon\n"

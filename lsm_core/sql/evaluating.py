@@ -1,4 +1,4 @@
-"""Expressions of a statement evaluated over batches of a table's rows by DataFusion, other tables of the statement at hand."""
+"""Evaluation of a statement's expressions by DataFusion over batches of a table's rows and its other tables."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ _OTHER: Final = "dredge_table_"
 
 @dataclass
 class RowEvaluator:
-    """A query over one batch of a table's rows at a time; it can be sent to tasks with the tables that it needs.
+    """Query over one batch of a table's rows at a time, serialisable to tasks together with the other tables it reads.
 
     Attributes:
-        text: query of DataFusion, which has the batch as `dredge_target`.
-        needed: columns of the table that it reads.
+        text: DataFusion query, which reads the batch as `dredge_target`.
+        needed: columns of the table that the query reads.
         columns: columns of all tables.
-        others: tables beside the batch, by the names that the query has for them.
+        others: tables other than the batch, by their names in the query.
         shown: text of the statement, for errors.
         table: name of the table, for errors.
-        filters: whether the query answers with the numbers of those rows alone for which its condition is true.
-        single: what to raise where a row has several answers: a function of the count; None takes the first.
+        filters: whether the query returns only the numbers of the rows for which its condition is true.
+        single: returns the error for rows with several results, from their count; None to take the first result.
     """
 
     text: str
@@ -56,9 +56,8 @@ class RowEvaluator:
     _last: Any = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        self._one_at_a_time = (
-            threading.Lock()
-        )  # reads of several splits evaluate at once, and the context has one batch
+        # Several splits are evaluated concurrently, but the context holds one batch.
+        self._one_at_a_time = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
         return {
@@ -71,15 +70,15 @@ class RowEvaluator:
 
     @property
     def size(self) -> int:
-        """Bytes of the tables beside the batch."""
+        """Bytes of the tables other than the batch."""
         return sum(table.nbytes for table in self.others.values())
 
     def evaluate(self, batch: pa.RecordBatch) -> pa.Table:
-        """Return one row of answers for each row of ``batch``, in its order.
+        """Return one result row for each row of ``batch``, in its order.
 
         Raises:
             InvalidOption: an expression fails.
-            DredgeError: what `single` returns.
+            DredgeError: the error that `single` returns.
         """
         with self._one_at_a_time:
             if self._last is None or self._last[0] is not batch:
@@ -113,7 +112,7 @@ class RowEvaluator:
         return pa.array(mask)
 
     def column(self, batch: pa.RecordBatch, name: str) -> pa.Array:
-        """Return one answer for each row of ``batch``."""
+        """Return one value for each row of ``batch``."""
         return one_array(self.evaluate(batch).column(name))
 
     def _opened(self) -> datafusion.SessionContext:
@@ -125,7 +124,7 @@ class RowEvaluator:
 
 
 def register_rows(context: datafusion.SessionContext, name: str, table: pa.Table) -> None:
-    """Let queries name rows in memory, columns in lower case."""
+    """Register rows in memory as a table of a context, with column names in lower case."""
     plain = table.rename_columns([name.lower() for name in table.column_names]).combine_chunks()
     batches = plain.to_batches() or [pa.RecordBatch.from_pylist([], schema=plain.schema)]
     context.register_record_batches(name, [batches])
@@ -137,7 +136,7 @@ class Target:
 
     Attributes:
         name: "database.table".
-        alias: how the statement's expressions call it.
+        alias: name of the table in the statement's expressions.
     """
 
     name: str
@@ -145,7 +144,12 @@ class Target:
 
     @staticmethod
     def of(node: exp.Table) -> Target:
-        """Return the target of a statement. Raises UnsupportedFeature for a version, or a name without its database."""
+        """Return the target of a statement.
+
+        Raises:
+            UnsupportedFeature: the table has a clause other than an alias, such as a version.
+            TableNotFound: the name has no database, or another catalog.
+        """
         unknown = [key for key, value in node.args.items() if value and key not in ("this", "db", "catalog", "alias")]
         alias = node.args.get("alias")
         if unknown or (alias is not None and (alias.columns or not isinstance(alias.this, exp.Identifier))):
@@ -159,7 +163,7 @@ class Target:
         return Target(f"{node.db}.{node.name}", node.alias or node.name)
 
     def source(self) -> exp.Table:
-        """Return the mention of the table in a query."""
+        """Return the expression for the table in a FROM clause."""
         database, _, table = self.name.partition(".")
         return exp.alias_(
             exp.table_(exp.to_identifier(table, quoted=True), db=exp.to_identifier(database, quoted=True)),
@@ -184,19 +188,19 @@ def row_evaluator(
     Args:
         catalog: catalog of the tables.
         target: the table.
-        outputs: expressions by the names of their answers.
+        outputs: expressions by output name.
         shown: text of the statement, for errors.
-        where: condition of the rows that are answered for; None for all.
-        join: condition by which each row has rows of ``source`` beside it, or none of them.
-        source: rows of the source of a MERGE.
-        source_alias: how expressions call the source.
+        where: condition that rows must meet; None for all rows.
+        join: condition of an outer join of each row with the rows of ``source``; None for no join.
+        source: source rows of a MERGE.
+        source_alias: name of the source in the expressions.
 
     Returns:
         The evaluator.
 
     Raises:
-        UnsupportedFeature: an expression has what DataFusion lacks or answers otherwise than Spark.
-        ColumnNotFound: a column is not there.
+        UnsupportedFeature: DataFusion lacks an expression, or its result differs from Spark's.
+        ColumnNotFound: a column does not exist.
     """
     items = {ROW: exp.column(ROW), **outputs}
     planned, place = _plan(catalog, target, items, where=where, join=join, source_alias=source_alias)
@@ -225,22 +229,22 @@ def source_query(
     source_alias: str,
     snapshot_id: int | None,
 ) -> pa.Table:
-    """Return expressions over the rows of a MERGE's source that no row of the table matches, as of a snapshot.
+    """Evaluate expressions over the source rows of a MERGE that match no row of the table at a snapshot.
 
     Args:
         catalog: catalog of the tables.
         target: the table.
-        outputs: expressions by the names of their answers.
-        condition: when a row of the table matches one of the source.
-        source: rows of the source.
-        source_alias: how expressions call the source.
-        snapshot_id: the snapshot of the table; None for an empty one.
+        outputs: expressions by output name.
+        condition: condition for a match between a row of the table and a row of the source.
+        source: source rows.
+        source_alias: name of the source in the expressions.
+        snapshot_id: snapshot of the table; None for an empty table.
 
     Returns:
-        The answers.
+        One row of outputs for each unmatched source row.
 
     Raises:
-        UnsupportedFeature: an expression has what DataFusion lacks or answers otherwise than Spark.
+        UnsupportedFeature: DataFusion lacks an expression, or its result differs from Spark's.
     """
     planned, target_place = _plan(catalog, target, outputs, join=condition, source_alias=source_alias, unmatched=True)
     names = [f"{_OTHER}{place}" for place in range(len(planned.reads))]
@@ -266,12 +270,13 @@ def _plan(
     source_alias: str = "",
     unmatched: bool = False,
 ) -> tuple[Query, int]:
-    """Return the plan of a query over the target, and which of its mentions of tables is the target."""
+    """Return the plan of a query over the target, and the position of the target among its tables."""
     items = ", ".join(f"{_text(node)} AS {quoted_name(name)}" for name, node in outputs.items())
     if join is None:
         head, tail = f"SELECT {items} FROM ", "" if where is None else f" WHERE {_text(where)}"  # noqa: S608
     else:
-        # The rows of the source are no table of the catalog: a common table expression holds their place, until they are registered.
+        # The source rows are no table of the catalog: a common table expression is their placeholder until
+        # registration.
         how = "LEFT ANTI" if unmatched else "RIGHT"
         held = f"WITH {SOURCE} AS ({_text(exp.select('1'))}) SELECT {items} FROM {SOURCE}"  # noqa: S608
         head, tail = f"{held} AS {quoted_name(source_alias)} {how} JOIN ", f" ON {_text(join)}"
@@ -284,7 +289,7 @@ def _text(node: exp.Expr) -> str:
 
 
 def _without_source(tree: exp.Expr) -> exp.Expr:
-    """Return a query without the common table expression that stands for the rows of the source."""
+    """Return a query without the common table expression that is the placeholder of the source rows."""
     held = tree.args.get("with_")
     if held is not None:
         held.set("expressions", [projection for projection in held.expressions if projection.alias != SOURCE])
@@ -294,7 +299,7 @@ def _without_source(tree: exp.Expr) -> exp.Expr:
 
 
 def pushed_tests(catalog: Catalog, target: Target, where: exp.Expr) -> tuple[list[Test], bool]:
-    """Return the tests of a condition that prune files, and whether they are the whole condition."""
+    """Return the tests of a condition that prune files, and whether they cover the whole condition."""
     planned, place = _plan(catalog, target, {"one": exp.Literal.number(1)}, where=where)
     tests = list(planned.reads[place].tests)
     parts: Sequence[exp.Expr] = list(where.flatten()) if isinstance(where, exp.And) else [where]
@@ -302,7 +307,7 @@ def pushed_tests(catalog: Catalog, target: Target, where: exp.Expr) -> tuple[lis
 
 
 def several_matches(table: str) -> Callable[[int], Exception]:
-    """Return the function that makes the error for rows which several rows of a MERGE's source match."""
+    """Return the function that builds the error for rows that match several source rows of a MERGE."""
     return _SeveralMatches(table)
 
 

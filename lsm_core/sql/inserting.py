@@ -1,4 +1,4 @@
-"""INSERT INTO, INSERT OVERWRITE and CREATE TABLE ... AS SELECT: which columns the rows of the query are, and the one commit that writes them."""
+"""INSERT INTO, INSERT OVERWRITE and CREATE TABLE ... AS SELECT: column mapping and one commit for a query's rows."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Insert:
-    """An INSERT.
+    """A parsed INSERT statement.
 
     Attributes:
-        table: table that gets the rows.
-        query: text of the query, `VALUES ...` among them.
-        overwrite: whether the rows take the place of others.
-        columns: columns that the query gives, in its order; () for all.
-        by_name: whether the query's columns are matched by their names.
-        partition: values of partition columns that all rows have.
-        dynamic: partition columns without a value.
+        table: table that receives the rows.
+        query: text of the query, which may be `VALUES ...`.
+        overwrite: whether the rows replace existing rows.
+        columns: target columns of the query, in its order; () for all columns.
+        by_name: whether the query's columns are matched by name.
+        partition: constant values of partition columns.
+        dynamic: partition columns without a constant value.
     """
 
     table: str
@@ -62,13 +62,13 @@ class Insert:
 
 @dataclass(frozen=True)
 class InsertPlan:
-    """Where the rows of a query go.
+    """Destination of the rows of a query.
 
     Attributes:
         table: table, with the options of this write.
-        columns: columns of the table that the query's columns are, in its order; None to match them by name.
-        constants: values of partition columns that all rows have.
-        overwrite: as `Table.write` takes it.
+        columns: target column of each query column, in the query's order; None to match them by name.
+        constants: constant values of partition columns.
+        overwrite: the `overwrite` argument of `Table.write`.
     """
 
     table: Table
@@ -77,7 +77,12 @@ class InsertPlan:
     overwrite: bool | Mapping[str, Any] | None
 
     def named(self, incoming_names: Sequence[str]) -> list[str]:
-        """Return the names of the query's columns in the table. Raises InvalidOption for a wrong number, ColumnNotFound."""
+        """Return the target column of each query column.
+
+        Raises:
+            InvalidOption: the number of columns differs.
+            ColumnNotFound: the table has no column of that name.
+        """
         name = self.table.name
         if self.columns is None:
             return [same_name(name, incoming_name, self.table.schema.field_names) for incoming_name in incoming_names]
@@ -88,23 +93,29 @@ class InsertPlan:
 
 
 class QueryEngine(Protocol):
-    """What answers queries."""
+    """Engine that executes queries."""
 
     def answer(self, catalog: Catalog, text: str) -> pa.RecordBatchReader:
-        """Return the answer of a query as a stream."""
+        """Return the rows of a query as a stream."""
         ...
 
     def insert(self, catalog: Catalog, text: str, plan: InsertPlan) -> int | None:
-        """Write the answer of a query in one commit; returns the id of the snapshot, None for no rows."""
+        """Write the rows of a query in one commit; return the snapshot id, or None for no rows."""
         ...
 
     def change_runs(self) -> tuple[KeyedMerge, AppendRun] | None:
-        """Return who changes rows of keyed and of append tables; None for this process."""
+        """Return the runs that change rows of keyed and of append tables; None for this process."""
         ...
 
 
 def read_insert(text: str) -> Insert:
-    """Read an INSERT. Raises InvalidOption, UnsupportedFeature, TableNotFound."""
+    """Parse an INSERT statement.
+
+    Raises:
+        InvalidOption: the text cannot be parsed.
+        UnsupportedFeature: a clause is not supported.
+        TableNotFound: the name of the table has no database.
+    """
     reader = StatementReader(text)
     reader.expect_words("INSERT")
     overwrite = reader.one_of("INTO", "OVERWRITE") == "OVERWRITE"
@@ -156,14 +167,15 @@ def _read_partition(reader: StatementReader, partition: dict[str, Any], dynamic:
 
 
 def plan_insert(session: Session, statement: Insert) -> InsertPlan:
-    """Return where the rows of an INSERT go.
+    """Return the destination of the rows of an INSERT.
 
-    An overwrite replaces, as in Spark: the partitions that `PARTITION (column = value)` matches, without one the whole table; with dynamic
-    overwrites (`Session.dynamic_overwrite`) the partitions that get rows.
+    As in Spark, an overwrite replaces the partitions that `PARTITION (column = value)` matches, or the whole table
+    without that clause. With dynamic overwrites (`Session.dynamic_overwrite`) it replaces the partitions that receive
+    rows.
 
     Raises:
-        ColumnNotFound: a column is not there.
-        InvalidOption: partition columns cannot be used as they are named.
+        ColumnNotFound: a column does not exist.
+        InvalidOption: the partition columns are invalid for this table.
     """
     table = table_to_change(session, statement.table, "INSERT")
     schema, name = table.schema, statement.table
@@ -195,15 +207,15 @@ def insert(session: Session, statement: Insert, engine: QueryEngine) -> Statemen
     """Write the rows of an INSERT in one commit.
 
     Args:
-        session: what the statement acts on.
+        session: catalog and settings.
         statement: the INSERT.
-        engine: answers its query; literals behind VALUES need none.
+        engine: executes its query; not used for literals behind VALUES.
 
     Returns:
-        The snapshot.
+        The committed snapshot.
 
     Raises:
-        DredgeError: as :func:`plan_insert`, the engine, and `Table.write`; nothing is committed.
+        DredgeError: an error of :func:`plan_insert`, the engine or `Table.write`; nothing is committed.
     """
     plan = plan_insert(session, statement)
     rows = literal_rows(statement, plan)
@@ -218,7 +230,14 @@ def insert(session: Session, statement: Insert, engine: QueryEngine) -> Statemen
 
 
 def write_stream(rows: pa.RecordBatchReader, plan: InsertPlan) -> int | None:
-    """Write a stream of rows as a plan says; returns the id of the snapshot, None for no rows. Raises as `Table.write`."""
+    """Write a stream of rows to the destination of a plan.
+
+    Returns:
+        The snapshot id, or None for no rows.
+
+    Raises:
+        DredgeError: an error of `Table.write`; nothing is committed.
+    """
     names = plan.named(rows.schema.names)
     constants = _constant_arrays(plan)
     fields = [field.with_name(name) for field, name in zip(rows.schema, names, strict=True)]
@@ -244,22 +263,22 @@ def _with_constants(rows: pa.Table, plan: InsertPlan) -> pa.Table:
     return rows
 
 
-# -- VALUES --------------------------------------------------------------------------------------------------------------
+# -- VALUES ------------------------------------------------------------------------------------------------------------
 
 
 class _NotLiteral(Exception):
-    """An expression that has to be computed."""
+    """An expression that must be computed."""
 
 
 _DEFAULT: Final = object()
 
 
 def literal_rows(statement: Insert, plan: InsertPlan) -> pa.Table | None:
-    """Return the rows of `VALUES` that holds literals alone; None where there is something to compute.
+    """Return the rows of `VALUES`, or None if a value is not a literal and must be computed.
 
     Raises:
-        InvalidOption: rows have another number of values than there are columns.
-        InvalidData: values of a column have no common type.
+        InvalidOption: the number of values in a row differs from the number of columns.
+        InvalidData: the values of a column have no common type.
     """
     if statement.query[:6].upper() != "VALUES":
         return None
@@ -295,7 +314,7 @@ def _column(values: list[Any], table: Table, name: str) -> pa.Array:
     try:
         return pa.array(values, kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        pass  # not values of the type as they stand, but perhaps they cast to it
+        pass  # the values do not have the type, but may be cast to it
     try:
         return pa.array(values)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
@@ -303,10 +322,10 @@ def _column(values: list[Any], table: Table, name: str) -> pa.Array:
 
 
 def _with_names(value: Any, kind: pa.DataType, table: str, column: str) -> Any:
-    """Return a value whose structs have the fields of the column: by name, or by position where `struct(...)` has named none.
+    """Return a value whose structs have the column's fields, by name, or by position for an unnamed `struct(...)`.
 
     Raises:
-        InvalidData: a struct has another number of fields, or a name that the column's has not; Arrow would pass over both.
+        InvalidData: a struct has another number of fields, or an unknown field name; Arrow would ignore both.
     """
     if isinstance(value, dict) and pa.types.is_struct(kind):
         known = {field.name.lower(): field for field in kind}
@@ -337,7 +356,7 @@ def _default(field: DataField) -> Any:
 
 
 def _one_kind(values: list[Any], floating: bool) -> list[Any]:
-    """Return numbers of several kinds as one kind: floating point, or else decimals."""
+    """Convert numbers of several kinds to one: floating point if requested, else decimal."""
     numbers = [value for value in values if isinstance(value, int | float | Decimal) and not isinstance(value, bool)]
     kinds = set(map(type, numbers))
     wanted = float if floating or float in kinds else Decimal
@@ -394,7 +413,11 @@ _WHOLE: Final = ("tinyint", "smallint", "int", "bigint")
 
 
 def _cast(value: Any, kind: exp.DataType) -> Any:
-    """Return a literal behind a type's name or in a CAST. Raises _NotLiteral for casts that change more than the type."""
+    """Return the value of a typed literal or of a CAST of a literal.
+
+    Raises:
+        _NotLiteral: the cast changes more than the type.
+    """
     if value is None:
         return None
     if kind.is_type("date") and isinstance(value, str) and len(value) == len("2024-01-31"):
@@ -413,27 +436,27 @@ def _cast(value: Any, kind: exp.DataType) -> Any:
     raise _NotLiteral
 
 
-# -- CREATE TABLE ... AS SELECT ------------------------------------------------------------------------------------------
+# -- CREATE TABLE ... AS SELECT ----------------------------------------------------------------------------------------
 
 
 def create_as(session: Session, statement: CreateTable, engine: QueryEngine) -> StatementResult:
-    """Create a table of the columns of a query, and write its rows; where that fails the table is dropped again.
+    """Create a table with the columns of a query and write its rows; drop the table if the write fails.
 
     Args:
-        session: what the statement acts on.
+        session: catalog and settings.
         statement: the CREATE TABLE.
-        engine: answers its query.
+        engine: executes its query.
 
     Returns:
-        The snapshot.
+        The committed snapshot.
 
     Raises:
-        DredgeError: as the engine, `Catalog.create_table` and `Table.write`.
+        DredgeError: an error of the engine, `Catalog.create_table` or `Table.write`.
     """
     catalog = session.catalog
     database, _, table = statement.name.partition(".")
     if statement.if_not_exists and table in catalog.list_tables(database):
-        return StatementResult(f"table {statement.name} is there")
+        return StatementResult(f"table {statement.name} already exists")
     columns = _columns_of(statement, engine.answer(catalog, f"{all_rows_of(f'({statement.query})')} LIMIT 0").schema)
     made = catalog.create_table(statement.name, definition_of(statement, columns))
     try:
@@ -448,7 +471,11 @@ def create_as(session: Session, statement: CreateTable, engine: QueryEngine) -> 
 
 
 def _columns_of(statement: CreateTable, incoming: pa.Schema) -> pa.Schema:
-    """Return the columns of a query as those of a table: times in microseconds; nulls have no type. Raises UnsupportedFeature."""
+    """Return the table columns for the columns of a query, with times in microseconds.
+
+    Raises:
+        UnsupportedFeature: a column has no type that tables support, such as a null.
+    """
     columns = []
     for column_field in incoming:
         kind = column_field.type

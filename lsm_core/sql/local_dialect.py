@@ -1,7 +1,7 @@
-"""A query of Spark SQL as a query of DataFusion that means the same; what would mean something else is refused by name.
+"""Translation of Spark SQL queries to DataFusion queries of the same meaning; queries that would differ are refused.
 
-sqlglot writes the query in the dialect of PostgreSQL, which DataFusion understands. Names are matched in any case, as in Spark: all are
-written in lower case. Only functions that answer alike in both are let through (`_FUNCTIONS`).
+sqlglot writes the query in the dialect of PostgreSQL, which DataFusion parses. As in Spark, names are case-insensitive:
+all are written in lower case. Only functions with equal results in both engines are accepted (`_FUNCTIONS`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _REFUSED: Final[Mapping[type[exp.Expr], str]] = {
 _UNDERLINES: Final = re.compile(r"\x1b\[\d*m")
 USE_SPARK: Final = "the local engine; use --engine spark"
 _UNCAST: Final = (pa.types.is_floating, pa.types.is_temporal, pa.types.is_nested, pa.types.is_binary)
-"""Types whose texts Spark and DataFusion write differently; dates they write alike."""
+"""Types whose text form differs between Spark and DataFusion, except that of dates."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class Columns:
     """The columns of the tables of a query.
 
     Attributes:
-        kinds: Arrow types by the columns' names in lower case; of several tables' columns of one name, all.
-        spelling: names as the tables have them, by the names in lower case.
-        nested: names of fields inside columns, by the names in lower case.
+        kinds: Arrow types by lower-case column name; several tables with the same column name contribute one type each.
+        spelling: the tables' own spelling by lower-case column name.
+        nested: the tables' own spelling of nested fields by lower-case name.
     """
 
     kinds: Mapping[str, Sequence[pa.DataType]] = field(default_factory=dict)
@@ -88,7 +88,11 @@ def _inner_names(kind: pa.DataType) -> Iterator[str]:
 
 
 def parsed(text: str) -> exp.Expr:
-    """Return the tree of one statement. Raises InvalidOption for a text that cannot be parsed, or holds several statements."""
+    """Return the syntax tree of one statement.
+
+    Raises:
+        InvalidOption: the text cannot be parsed, or holds several statements.
+    """
     try:
         trees = [tree for tree in sqlglot.parse(with_quoted_names(text), read="spark") if tree is not None]
     except (SqlglotError, RecursionError) as error:
@@ -99,12 +103,12 @@ def parsed(text: str) -> exp.Expr:
 
 
 def reason_of(error: Exception) -> str:
-    """Return the reason of a parser on one line, without the codes by which sqlglot underlines words on a terminal."""
+    """Return a parser's message on one line, without the terminal codes by which sqlglot underlines words."""
     return " ".join(_UNDERLINES.sub("", str(error)).split())
 
 
 def output_names(tree: exp.Query) -> list[str | None]:
-    """Return the names of a query's columns as Spark names them; None for each `*`, whose columns have the tables' names."""
+    """Return a query's output column names as in Spark; None for each `*`, whose columns keep the tables' names."""
     names: list[str | None] = []
     for item in tree.selects:
         if item.is_star:
@@ -119,17 +123,17 @@ def output_names(tree: exp.Query) -> list[str | None]:
 
 
 def local_text(tree: exp.Expr, columns: Columns) -> str:
-    """Return a query, or an expression, as DataFusion takes it.
+    """Return a query or an expression in DataFusion's dialect.
 
     Args:
-        tree: the query; it is changed.
+        tree: the query; it is modified.
         columns: columns of its tables.
 
     Returns:
         The text.
 
     Raises:
-        UnsupportedFeature: the query has a clause or a function that DataFusion lacks, or answers in another way.
+        UnsupportedFeature: DataFusion lacks a clause or function, or its result differs from Spark's.
     """
     _require_alike(tree, columns)
     if isinstance(tree, exp.Query):
@@ -156,7 +160,7 @@ def local_text(tree: exp.Expr, columns: Columns) -> str:
 
 
 def _require_alike(tree: exp.Expr, columns: Columns) -> None:
-    """Raise UnsupportedFeature for what the two engines do not do alike."""
+    """Raise UnsupportedFeature for expressions whose results differ between the two engines."""
     for node in tree.walk():
         refused = next((reason for kind, reason in _REFUSED.items() if isinstance(node, kind)), None)
         if refused is not None:
@@ -176,7 +180,7 @@ def _require_alike(tree: exp.Expr, columns: Columns) -> None:
 
 
 def _answers_otherwise(node: exp.Expr, columns: Columns) -> str:
-    """Return what an expression is that DataFusion computes in another way than Spark; "" for others."""
+    """Return a description of an expression whose result differs between DataFusion and Spark; "" for others."""
     if isinstance(node, exp.Avg | exp.Div) and any(map(pa.types.is_decimal, columns.types_in(node))):
         return "an average or quotient of DECIMAL, which is rounded otherwise"
     if isinstance(node, exp.Floor | exp.Ceil) and any(map(pa.types.is_floating, columns.types_in(node))):
@@ -199,7 +203,7 @@ def _prints_otherwise(cast: exp.Cast, columns: Columns) -> bool:
 
 
 def _name_columns(tree: exp.Query) -> None:
-    """Give each column of the answer a name of its own: DataFusion refuses two that are called the same."""
+    """Give each output column a unique name, because DataFusion refuses equal names."""
     query: exp.Expr = tree
     while isinstance(query, exp.SetOperation | exp.Subquery):
         query = query.this
@@ -218,7 +222,7 @@ def _name_columns(tree: exp.Query) -> None:
 
 
 def _rewritten(node: exp.Expr, columns: Columns) -> exp.Expr:
-    """Return a node in DataFusion's own terms."""
+    """Return a node in DataFusion's syntax."""
     if isinstance(node, exp.IntDiv):
         whole = exp.Div(this=exp.cast(node.this, "bigint"), expression=exp.cast(node.expression, "bigint"), typed=True)
         return exp.Paren(this=whole)
@@ -229,9 +233,8 @@ def _rewritten(node: exp.Expr, columns: Columns) -> exp.Expr:
         if deep is not None:
             return deep
     if isinstance(node, exp.Column) and node.args.get("db") is not None and node.table.lower() not in columns.kinds:
-        return exp.column(
-            node.this, table=node.args["table"]
-        )  # "database.table.column"; tables are named by their aliases alone
+        # "database.table.column": DataFusion knows tables only by their aliases.
+        return exp.column(node.this, table=node.args["table"])
     if isinstance(node, exp.IsNan):
         return exp.Coalesce(
             this=exp.Anonymous(this="isnan", expressions=[node.this]), expressions=[exp.Boolean(this=False)]
@@ -264,7 +267,10 @@ def _rewritten(node: exp.Expr, columns: Columns) -> exp.Expr:
 
 
 def _deep_field(node: exp.Column, columns: Columns) -> exp.Expr | None:
-    """Return a field inside a field of a column (`s.n.x`, `t.s.n.x`), which DataFusion reads as names of tables; None for others."""
+    """Return a doubly nested field (`s.n.x`, `t.s.n.x`), or None for other columns.
+
+    DataFusion would parse such a path as the name of a table.
+    """
     parts = [part.name for part in node.parts]
     at = next(
         (
@@ -289,7 +295,7 @@ def _field_of(base: exp.Expr, name: str, columns: Columns) -> exp.Expr:
 
 
 def _beside_floats(literal: exp.Literal, columns: Columns) -> bool:
-    """Return whether a number with a fraction meets floating point columns in its expression: then it is one of them."""
+    """Return whether a decimal literal shares an expression with floating point columns and must be converted."""
     whole: exp.Expr = literal
     if isinstance(literal.parent, exp.Cast):
         return False

@@ -1,7 +1,7 @@
-"""Queries answered by DataFusion in this process: for machines without Spark, and tables that one machine reads.
+"""Query execution by DataFusion in this process, for machines without Spark and tables that one machine can read.
 
-Each table that a query names becomes a dataset: it reads only the columns that the query names, and of its files those that the tests of the
-query can match. DataFusion hands more tests on, which decide what is read, too; rows stream through.
+Each table of a query becomes a dataset. It reads only the columns that the query names and only the files that the
+query's filters can match. DataFusion pushes further filters down, which also prune files; rows are streamed.
 """
 
 from __future__ import annotations
@@ -29,54 +29,55 @@ if TYPE_CHECKING:
 
 _UNLIMITED: Final = (1 << 63) - 1
 _OPENED: Final = 5
-"""How often the tables of a query are opened at most, for all mentions of a table to have one snapshot."""
+"""Maximum attempts to open the tables of a query such that all mentions of a table share one snapshot."""
 _PREFIX: Final = "dredge_table_"
 
 
 class LocalEngine:
-    """Answers queries over a catalog's tables by DataFusion."""
+    """Query engine over the tables of a catalog, by DataFusion."""
 
     def answer(self, catalog: Catalog, text: str) -> pa.RecordBatchReader:
-        """Return the answer of a query as a stream.
+        """Return the rows of a query as a stream.
 
         Args:
             catalog: catalog of the tables.
             text: one query in Spark SQL.
 
         Returns:
-            The rows; each table is read at the snapshot that was the newest at this call, or at the version that the query names.
+            The rows. Each table is read at its newest snapshot at the time of this call, or at the version that the
+                query names.
 
         Raises:
-            InvalidOption: the text cannot be parsed, or names a column that is not there.
-            UnsupportedFeature: the query needs what DataFusion lacks or answers in another way than Spark.
-            TableNotFound: a table of the query is not there.
+            InvalidOption: the text cannot be parsed, or names a column that does not exist.
+            UnsupportedFeature: DataFusion lacks a part of the query, or its result differs from Spark's.
+            TableNotFound: a table of the query does not exist.
         """
         return answered(planned_query(catalog, text))
 
     def insert(self, catalog: Catalog, text: str, plan: InsertPlan) -> int | None:
-        """Write the answer of a query in one commit.
+        """Write the rows of a query in one commit.
 
         Args:
             catalog: catalog of the tables.
             text: one query in Spark SQL.
-            plan: where its rows go.
+            plan: destination of its rows.
 
         Returns:
-            The id of the snapshot, None for no rows.
+            The snapshot id, or None for no rows.
 
         Raises:
-            DredgeError: as :meth:`answer` and `Table.write`; nothing is committed.
+            DredgeError: an error of :meth:`answer` or `Table.write`; nothing is committed.
         """
-        from lsm_core.sql.inserting import write_stream  # a query starts without what writes
+        from lsm_core.sql.inserting import write_stream  # queries start faster without the write path
 
         return write_stream(self.answer(catalog, text), plan)
 
     def change_runs(self) -> None:
-        """Return None: this process changes the rows of statements."""
+        """Return None, because this process changes the rows of statements."""
 
 
 def answered(query: Query) -> pa.RecordBatchReader:
-    """Return the answer of a query whose tables are open. Raises as `LocalEngine.answer`."""
+    """Return the rows of a query whose tables are open. Raises the errors of `LocalEngine.answer`."""
     names = [f"{_PREFIX}{number}" for number in range(len(query.reads))]
     tables = dict(zip(names, _opened(query), strict=True))
     tree = parsed(query.with_views(names))
@@ -91,7 +92,7 @@ def answered(query: Query) -> pa.RecordBatchReader:
 
 
 def first_rows(rows: pa.RecordBatchReader, most: int) -> pa.Table:
-    """Return the first rows of a stream, and read no more of it than they need."""
+    """Return the first rows of a stream without reading further batches."""
     batches: list[pa.RecordBatch] = []
     left = most
     while left > 0 and (batch := next(iter(rows), None)) is not None:
@@ -101,10 +102,10 @@ def first_rows(rows: pa.RecordBatchReader, most: int) -> pa.Table:
 
 
 def _opened(query: Query) -> list[TableDataset]:
-    """Open the mentions of tables: all mentions of one table without a version have one snapshot.
+    """Open the tables of a query; all mentions of one table without a version share one snapshot.
 
-    The newest version is read with the schema of today, a snapshot that is named with that of its time. So the tables are opened again
-    where another commit came meanwhile, and snapshots are named where commits come all the time.
+    The newest version is read with the current schema, but a snapshot by id with the schema of its time. So the tables
+    are reopened after a concurrent commit; under constant commits the snapshot is fixed by id instead.
     """
     newest = [read.table for read in query.reads if not read.version and not isinstance(read.table, ReadOnlyTable)]
     counts = Counter(table.name for table in newest)
@@ -119,7 +120,11 @@ def _opened(query: Query) -> list[TableDataset]:
 
 
 def new_context(partitions: int = 0) -> datafusion.SessionContext:
-    """Return an empty context that reads literals and times as Spark does; ``partitions``: threads of a query, 0 for one a core."""
+    """Return an empty context that parses literals and times as Spark does.
+
+    Args:
+        partitions: threads per query; 0 for one per core.
+    """
     from datafusion import SessionConfig, SessionContext
 
     settings = {
@@ -134,10 +139,11 @@ def new_context(partitions: int = 0) -> datafusion.SessionContext:
 
 
 def register(context: datafusion.SessionContext, name: str, table: TableDataset) -> None:
-    """Let queries name a table.
+    """Register a table in a context.
 
-    NaN is a number for DataFusion and Spark, and none for Arrow. So no test on the rows of a table with floating point columns is handed
-    on by DataFusion: a limit that nothing reaches stands in between. So it does where columns are spelled in another case. The tests of `planned_query` are pushed all the same.
+    NaN is a number for DataFusion and Spark, but not for Arrow. So DataFusion must not push row filters to a table with
+    floating point columns: a view with an unreachable LIMIT prevents that. The same view is used for tables whose
+    columns are not in lower case. The filters of `planned_query` are pushed in any case.
     """
     if table.respelled or any(pa.types.is_floating(column.type) for column in table.schema):
         context.register_dataset(f"{name}_rows", table)
@@ -155,27 +161,28 @@ def run_query(
     tables: Sequence[TableDataset] = (),
     shown: str = "",
 ) -> pa.RecordBatchReader:
-    """Run a query of DataFusion.
+    """Run a DataFusion query.
 
     Args:
-        context: its tables.
+        context: context of the tables.
         text: the query, as `local_text` returns it.
-        columns: columns of the tables, for the names of the answer.
-        wanted: names of the answer's columns, None for each `*`; None for the tables' own names.
-        tables: tables of the context, whose errors are raised as they are.
+        columns: columns of the tables, for the output names.
+        wanted: output column names, with None for each `*`; None for the tables' own names.
+        tables: tables of the context; their own read errors are raised unchanged.
         shown: text of the statement, for errors.
 
     Returns:
-        The answer as a stream, with Arrow types that tables can have.
+        The rows as a stream, with Arrow types that tables support.
 
     Raises:
-        InvalidOption: a column is not there, or the query cannot be planned.
-        UnsupportedFeature: a function is not there.
+        InvalidOption: a column does not exist, or the query cannot be planned.
+        UnsupportedFeature: a function does not exist.
     """
     try:
         frame = context.sql(text)
         planned = frame.schema()
-        # Not as one Arrow stream: batches of some expressions (CASE) have texts as views, and the schema of the stream says otherwise.
+        # Not as one Arrow stream: batches of some expressions (CASE) hold texts as views, unlike the schema of
+        # the stream.
         rows = frame.execute_stream()
     except Exception as error:
         raise _own_error(error, shown or text, tables) from error
@@ -210,7 +217,7 @@ def _names(plan_names: list[str], columns: Columns, wanted: list[str | None] | N
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type that columns of tables have in place of a view's or an unsigned one."""
+    """Return the column type that tables use in place of a view type or an unsigned type."""
     if kind == pa.string_view():
         return pa.string()
     if kind == pa.binary_view():
@@ -221,7 +228,7 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _own_error(error: Exception, text: str, tables: Sequence[TableDataset]) -> DredgeError:
-    """Return DataFusion's error as one of ours: that of a table's reader, where one failed."""
+    """Return the DredgeError for an error of DataFusion; the error of a table's reader comes first."""
     for table in tables:
         if table.failure is not None:
             return table.failure
@@ -236,23 +243,23 @@ def _own_error(error: Exception, text: str, tables: Sequence[TableDataset]) -> D
 
 
 class TableDataset(pads.Dataset):
-    """One mention of a table as DataFusion reads it: columns in lower case, the tests of the query applied to all reads.
+    """One table of a query as a DataFusion dataset, with columns in lower case; the query's filters apply to all reads.
 
     Attributes:
-        own_schema: Arrow schema of the columns that the query can need, as the table spells them.
-        respelled: whether names differ from those of the table.
-        failure: what reading the table failed with, or None.
+        own_schema: Arrow schema of the columns that the query can need, in the table's own spelling.
+        respelled: whether the lower-case names differ from those of the table.
+        failure: error of the last read of the table, or None.
     """
 
     def __init__(self, read: TableRead, snapshot_id: int | None = None) -> None:
         """Open the version of a table that a query reads.
 
         Args:
-            read: the mention of the table.
-            snapshot_id: snapshot to read where the query names no version; None for the newest.
+            read: the table in the query.
+            snapshot_id: snapshot to read if the query names no version; None for the newest.
 
         Raises:
-            DredgeError: as `Readable.scan`.
+            DredgeError: an error of `Readable.scan`.
         """
         table = read.table
         chosen = read.snapshot_id if isinstance(table, ReadOnlyTable) else None if read.version else snapshot_id
@@ -276,12 +283,18 @@ class TableDataset(pads.Dataset):
         return self._schema
 
     def get_fragments(self, filter: Any = None) -> Iterator[TableDataset]:  # noqa: A002  (pyarrow's own name)
-        """Return the dataset itself as its one part."""
+        """Return the dataset itself as its only fragment."""
         del filter
         return iter([self])
 
-    def scanner(self, schema: Any = None, columns: Any = None, filter: Any = None, **_: Any) -> pads.Scanner:  # noqa: A002
-        """Return a scanner of the columns and rows that DataFusion asks for."""
+    def scanner(
+        self,
+        schema: Any = None,
+        columns: Any = None,
+        filter: Any = None,  # noqa: A002
+        **_: Any,
+    ) -> pads.Scanner:
+        """Return a scanner of the columns and rows that DataFusion requests."""
         del schema
         wanted = self._schema.names if columns is None else list(columns)
         result = pa.schema([self._schema.field(name) for name in wanted])
@@ -289,7 +302,7 @@ class TableDataset(pads.Dataset):
         def batches() -> Iterator[pa.RecordBatch]:
             try:
                 for batch in self._scan.to_reader([self._own_names[name] for name in wanted], filter):
-                    # Without columns, as for count(*), only `select` keeps the number of rows.
+                    # Without columns, as for count(*), only `select` preserves the number of rows.
                     yield pa.RecordBatch.from_arrays(batch.columns, schema=result) if wanted else batch.select([])
             except DredgeError as error:
                 self.failure = error

@@ -1,7 +1,7 @@
-"""MERGE INTO: rows of the target are changed and deleted, and rows of the source added, in one commit on every kind of table that takes it.
+"""MERGE INTO: change and delete rows of the target and add rows of the source, in one commit on every supported table.
 
-The source is held in memory; the target is read in batches, each of which is joined with it. A second pass over the columns of ON finds the
-rows of the source that no row of the target matches, at the same snapshot.
+The source is held in memory. The target is read in batches, and each batch is joined with the source. A second pass
+over the columns of ON finds the source rows without a match in the target, at the same snapshot.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ if TYPE_CHECKING:
 _ACTION: Final = "dredge_action"
 _TARGET_ALIAS: Final = "dredge_t"
 _SOURCE_ALIAS: Final = "dredge_s"
-"""Aliases that no column has: DataFusion takes the alias `s` for a column of that name inside subqueries."""
+"""Aliases that no column has: inside subqueries DataFusion mistakes an alias `s` for a column of that name."""
 _NUMBER: Final = "dredge_source_row"
 
 
 @dataclass(frozen=True)
 class Clause:
-    """One WHEN of a MERGE.
+    """One WHEN clause of a MERGE.
 
     Attributes:
         kind: "matched", "not matched" or "not matched by source".
-        condition: what follows AND, or None.
+        condition: condition behind AND, or None.
         values: new values by column; None for DELETE.
     """
 
@@ -57,7 +57,7 @@ class Clause:
 
 @dataclass(frozen=True)
 class _Acts:
-    """Whether a clause of a MERGE is about a row."""
+    """Test for the rows that some clause of a MERGE changes."""
 
     evaluator: RowEvaluator
 
@@ -67,7 +67,7 @@ class _Acts:
 
 @dataclass(frozen=True)
 class _Deletes:
-    """Whether a clause of a MERGE deletes a row."""
+    """Test for the rows that a clause of a MERGE deletes."""
 
     evaluator: RowEvaluator
     numbers: tuple[int, ...]
@@ -79,19 +79,19 @@ class _Deletes:
 
 
 def merge(session: Session, text: str, engine: QueryEngine) -> StatementResult:
-    """Carry out a MERGE INTO.
+    """Execute a MERGE INTO.
 
     Args:
-        session: what the statement acts on.
+        session: catalog and settings.
         text: the statement.
-        engine: answers the query of the source.
+        engine: executes the query of the source.
 
     Returns:
-        The snapshot.
+        The committed snapshot.
 
     Raises:
         InvalidData: several rows of the source match a row, or a value does not fit its column.
-        DredgeError: the statement cannot be carried out; nothing was changed.
+        DredgeError: the statement cannot be executed; nothing was changed.
     """
     tree = parsed(text)
     if not isinstance(tree, exp.Merge) or not isinstance(tree.this, exp.Table) or tree.args.get("on") is None:
@@ -126,7 +126,7 @@ def merge(session: Session, text: str, engine: QueryEngine) -> StatementResult:
 
 @dataclass(frozen=True)
 class _Merge:
-    """What the clauses of a MERGE are about."""
+    """Target, source and condition of a MERGE, shared by its clauses."""
 
     session: Session
     table: Table
@@ -181,7 +181,7 @@ class _Merge:
         )
 
     def _test(self, clause: Clause) -> exp.Expr:
-        """Return when a clause is about a row of the target, or of the source."""
+        """Return the condition under which a clause applies to a row of the target or of the source."""
         number = exp.column(exp.to_identifier(_NUMBER), table=exp.to_identifier(self.alias, quoted=True))
         missing = exp.Is(this=number, expression=exp.null())
         own = {"matched": exp.not_(missing), "not matched by source": missing}.get(clause.kind)
@@ -189,7 +189,7 @@ class _Merge:
         return exp.and_(*parts) if parts else exp.true()
 
     def _added(self, clauses: Sequence[Clause], snapshot_id: int | None) -> pa.Table | None:
-        """Return the rows that are added: those of the source that no row of the snapshot matches, by the first clause about them."""
+        """Return the rows to add: unmatched source rows at the snapshot, by the first clause that applies to each."""
         columns = list(dict.fromkeys(name for clause in clauses for name in clause.values or ()))
         tests = [self._test(clause) for clause in clauses]
         names = {f"dredge_value_{place}": column for place, column in enumerate(columns)}
@@ -205,7 +205,7 @@ class _Merge:
         return rows.rename_columns(columns)
 
     def _without_keys(self, clause: Clause) -> Clause:
-        """Leave out what sets a key column to the value that ON says it has; others are refused when the rows change."""
+        """Remove assignments that set a key column to its value in ON; other key changes are refused later."""
         if clause.values is None:
             return clause
         schema = self.table.schema
@@ -219,7 +219,7 @@ class _Merge:
         return Clause(clause.kind, clause.condition, kept)
 
     def _equal_columns(self) -> Iterator[tuple[str, str]]:
-        """Yield the columns of the target, and of the source in lower case, that ON says are equal."""
+        """Yield pairs of a target column and a source column (lower case) that ON requires to be equal."""
         known = {name.lower(): name for name in self.table.schema.field_names}
         own, other = self.target.alias.lower(), self.alias.lower()
         for part in self.on.flatten() if isinstance(self.on, exp.And) else [self.on]:
@@ -238,7 +238,7 @@ class _Merge:
                     yield known[left.name.lower()], right.name.lower()
 
     def _range(self) -> Predicate | None:
-        """Return tests on the target that every matched row passes: the least and the greatest values of the source."""
+        """Return filters on the target that all matched rows meet: the minimum and maximum values of the source."""
         tests: list[tuple[str, str, Any]] = []
         spelled = {name.lower(): name for name in self.source.column_names}
         for name, other in self._equal_columns():
@@ -258,14 +258,14 @@ class _Merge:
 
 
 def _renamed(node: exp.Expr, names: Mapping[str, str]) -> exp.Expr:
-    """Return an expression whose columns name the target and the source by other aliases."""
+    """Return an expression with other aliases for the target and the source."""
 
     def renamed(node: exp.Expr) -> exp.Expr:
         if not isinstance(node, exp.Column):
             return node
         if node.table.lower() in names and not node.args.get("catalog"):
             return exp.column(node.this, table=exp.to_identifier(names[node.table.lower()]))
-        for part in ("db", "catalog"):  # before a field inside a column
+        for part in ("db", "catalog"):  # qualifiers before a nested field
             if node.text(part).lower() in names:
                 node.set(part, exp.to_identifier(names[node.text(part).lower()]))
         return node
@@ -284,7 +284,13 @@ def _case(pairs: Any, default: exp.Expr | None = None) -> exp.Expr:
 
 
 def _clause(node: exp.Expr, table: Table, target: Target, alias: str, source: pa.Table) -> Clause:
-    """Read one WHEN. Raises InvalidOption, ColumnNotFound, UnsupportedFeature."""
+    """Parse one WHEN clause.
+
+    Raises:
+        InvalidOption: the clause cannot be parsed.
+        ColumnNotFound: a column does not exist.
+        UnsupportedFeature: the clause is not supported.
+    """
     matched, by_source = bool(node.args.get("matched")), bool(node.args.get("source"))
     kind = "matched" if matched else "not matched by source" if by_source else "not matched"
     then, condition = node.args["then"], node.args.get("condition")
@@ -302,7 +308,7 @@ def _clause(node: exp.Expr, table: Table, target: Target, alias: str, source: pa
 
 
 def _of_source(table: Table, alias: str, source: pa.Table) -> dict[str, exp.Expr]:
-    """Return the columns of the source for all of the table, by name. Raises ColumnNotFound."""
+    """Return the source column for each column of the table, by name. Raises ColumnNotFound."""
     values_by_column: dict[str, exp.Expr] = {}
     for name in table.schema.field_names:
         try:

@@ -1,4 +1,4 @@
-"""From the text of a statement to its value: the first words decide who reads it."""
+"""Parsing of statements: the first words select the parser."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ from lsm_core.table.schema_change import SchemaChange
 _ROWS: Final = ("INSERT", "UPDATE", "DELETE", "MERGE")
 _QUERIES: Final = ("SELECT", "WITH", "FROM", "VALUES", "TABLE")
 _LISTED: Final = (
-    "SELECT, INSERT, UPDATE, DELETE, MERGE INTO, CREATE and DROP DATABASE and TABLE, ALTER TABLE, TRUNCATE TABLE, SHOW, DESCRIBE, "
-    "ANALYZE TABLE, COMMENT ON, CALL sys.procedure(...)"
+    "SELECT, INSERT, UPDATE, DELETE, MERGE INTO, CREATE and DROP DATABASE and TABLE, ALTER TABLE, TRUNCATE TABLE, "
+    "SHOW, DESCRIBE, ANALYZE TABLE, COMMENT ON, CALL sys.procedure(...)"
 )
 _INSTEAD: Final = {
     "USE": "name tables as database.table",
-    "SET": "set options of a table by ALTER TABLE ... SET TBLPROPERTIES, those of a session by spark.conf.set(...) or `dredge sql --dynamic-overwrite`",
-    "RESET": "remove options of a table by ALTER TABLE ... UNSET TBLPROPERTIES, those of a session by spark.conf.unset(...)",
-    "REPLACE": "use DROP TABLE IF EXISTS, then CREATE TABLE, which lose the history; INSERT OVERWRITE and ALTER TABLE keep it",
+    "SET": "set options of a table by ALTER TABLE ... SET TBLPROPERTIES, "
+    "those of a session by spark.conf.set(...) or `dredge sql --dynamic-overwrite`",
+    "RESET": "remove options of a table by ALTER TABLE ... UNSET TBLPROPERTIES, "
+    "those of a session by spark.conf.unset(...)",
+    "REPLACE": "use DROP TABLE IF EXISTS, then CREATE TABLE, which lose the history; "
+    "INSERT OVERWRITE and ALTER TABLE keep it",
     "OPTIMIZE": "use ALTER TABLE ... COMPACT, or CALL sys.compact(...)",
     "VACUUM": "use CALL sys.expire_snapshots(...) and CALL sys.remove_orphan_files(...)",
     "RESTORE": "use CALL sys.rollback(...)",
@@ -32,7 +35,8 @@ _INSTEAD: Final = {
     "REFRESH": "each statement reads the newest snapshot",
     "EXPLAIN": "use `dredge sql --explain` with a query",
     "LOAD": "use INSERT INTO",
-    "COPY": "read the files by Spark or Arrow, and write the rows by lsm_core.spark.write_table(...) or Table.write(...)",
+    "COPY": "read the files by Spark or Arrow, "
+    "and write the rows by lsm_core.spark.write_table(...) or Table.write(...)",
     "CACHE": "each statement reads the newest snapshot",
     "GRANT": "access is that of the storage",
     "REVOKE": "access is that of the storage",
@@ -40,18 +44,18 @@ _INSTEAD: Final = {
 
 
 def parse_statement(text: str) -> Statement:
-    """Read one statement; nothing is looked up.
+    """Parse one statement without a look-up in the catalog.
 
     Args:
-        text: a statement in Spark SQL's spelling, with or without a semicolon at its end.
+        text: a statement in Spark SQL, with or without a semicolon at its end.
 
     Returns:
-        The statement.
+        The parsed statement.
 
     Raises:
-        InvalidOption: the text cannot be understood; names the place and what was expected.
-        UnsupportedFeature: a statement or clause that is not offered; names what is.
-        TableNotFound: a table's name lacks its database.
+        InvalidOption: the text cannot be parsed; the message names the position and the expected word.
+        UnsupportedFeature: a statement or clause is not supported; the message names the supported ones.
+        TableNotFound: the name of a table lacks its database.
     """
     if not isinstance(text, str) or not text.strip():
         raise InvalidOption("SQL", text, f"a statement: {_LISTED}")
@@ -69,7 +73,7 @@ def parse_statement(text: str) -> Statement:
     read = _READERS.get(word)
     if read is None:
         instead = _INSTEAD.get(word)
-        raise UnsupportedFeature(f"the statement {word}; {instead or f'there are {_LISTED}'}")
+        raise UnsupportedFeature(f"the statement {word}; {instead or f'supported: {_LISTED}'}")
     reader = StatementReader(text)
     reader.take()
     return read(reader)

@@ -1,7 +1,8 @@
-"""Paimon's maintenance procedures (`CALL sys.name(...)`) by name, argument and default, each as plans of Dredge's own actions.
+"""Paimon's maintenance procedures (`CALL sys.name(...)`), with its names and defaults, as plans of Dredge's actions.
 
-`PROCEDURES` is the table of all of them. A call is bound (arguments checked and typed), prepared (steps, each of one table),
-and applied step by step; what a step does is the plan of an action (`plan_maintenance`), or one of the few verbs that have no plan.
+`PROCEDURES` lists all of them. A call is bound (arguments checked and converted), prepared (as steps on one table
+each), and applied step by step. A step is the plan of an action (`plan_maintenance`) or one of the few operations
+without a plan.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _COMMIT_EVERY: Final = "commit_every"
 
 
 class Kind(StrEnum):
-    """What a literal must be; values as `_convert` makes them."""
+    """Kinds of literals that a parameter accepts; `_convert` returns their values."""
 
     TEXT = "a text"
     NUMBER = "a whole number"
@@ -52,7 +53,14 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Parameter:
-    """One argument of a procedure. ``ignored``: accepted because runbooks give it; here it has nothing to act on."""
+    """One parameter of a procedure.
+
+    Attributes:
+        name: name in Paimon's documentation.
+        kind: accepted kind of literal.
+        required: whether a call must pass it.
+        ignored: whether it is accepted for existing runbooks but has no effect here.
+    """
 
     name: str
     kind: Kind = Kind.TEXT
@@ -62,7 +70,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class PlannedStep:
-    """An action of maintenance on one table, with the arguments of its plan."""
+    """A maintenance action on one table, with the arguments of its plan."""
 
     table: Table
     action: str
@@ -70,17 +78,24 @@ class PlannedStep:
 
     @property
     def name(self) -> str:
-        """The table."""
+        """Name of the table."""
         return self.table.name
 
     def plan(self, runner: Runner | None = None) -> MaintenancePlan:
-        """The plan as of now; ``runner``: see `plan_maintenance`. Raises what the action's planning raises."""
+        """Plan the action on the current snapshot.
+
+        Args:
+            runner: see `plan_maintenance`.
+
+        Raises:
+            DredgeError: an error of the action's planning.
+        """
         return plan_maintenance(self.table.store, self.action, runner, **self.arguments)
 
 
 @dataclass(frozen=True)
 class DirectStep:
-    """A change of a table that has no plan: ``what`` it is, for people, and the call that does it."""
+    """A change of one table that has no plan, with its description for people and the function that applies it."""
 
     table: Table
     description: str
@@ -88,7 +103,7 @@ class DirectStep:
 
     @property
     def name(self) -> str:
-        """The table."""
+        """Name of the table."""
         return self.table.name
 
 
@@ -99,10 +114,14 @@ Prepare: TypeAlias = Callable[["Table", Arguments], Iterator[Step]]
 
 @dataclass(frozen=True)
 class Procedure:
-    """A procedure: Paimon's name and parameters in Paimon's order, and the steps that a call of it means.
+    """A procedure: Paimon's name, its parameters in Paimon's order, and the function that returns the steps of a call.
 
-    ``prepare`` makes the steps for the table (with the dynamic options of the call); ``on_catalog`` takes the place of both where a call is
-    about several tables.
+    Attributes:
+        name: name without `sys`.
+        parameters: parameters in Paimon's order.
+        prepare: returns the steps for one table, which has the dynamic options of the call.
+        on_catalog: returns the steps of a procedure over several tables, in place of ``prepare``; None for one table.
+        options: keys of the argument `options` that belong to the procedure and not to the table.
     """
 
     name: str
@@ -110,16 +129,19 @@ class Procedure:
     prepare: Prepare | None = None
     on_catalog: Callable[[Catalog, Arguments], Iterator[Step]] | None = None
     options: tuple[Parameter, ...] = ()
-    """What its `options` take besides those of the table."""
 
     @property
     def form(self) -> str:
-        """How it is called: `sys.create_tag(table, tag, [snapshot], [time_retained])`."""
+        """Signature for messages: `sys.create_tag(table, tag, [snapshot], [time_retained])`."""
         shown = (parameter.name if parameter.required else f"[{parameter.name}]" for parameter in self.parameters)
         return f"sys.{self.name}({', '.join(shown)})"
 
     def steps(self, catalog: Catalog, arguments: Arguments) -> Iterator[Step]:
-        """What a call with ``arguments`` does, table by table. Raises TableNotFound, InvalidOption and the like."""
+        """Yield the steps of a call with ``arguments``, table by table.
+
+        Raises:
+            DredgeError: an error of opening a table, such as TableNotFound, or an argument (InvalidOption).
+        """
         if self.on_catalog is not None:
             yield from self.on_catalog(catalog, arguments)
             return
@@ -128,7 +150,11 @@ class Procedure:
         yield from self.prepare(_open(catalog, arguments["table"], options), {**arguments, **own})
 
     def own_options(self, options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any]]:
-        """``options`` without the options that are the procedure's own, and these, typed. Raises InvalidOption."""
+        """Split ``options`` into those of the table, as texts, and those of the procedure, converted.
+
+        Raises:
+            InvalidOption: an option of the procedure has an invalid value.
+        """
         plain = {parameter.name.replace("_", "-"): parameter for parameter in self.options}
         others, own = dict[str, str](), dict[str, Any]()
         for name, value in options.items():
@@ -142,7 +168,15 @@ class Procedure:
 
 @dataclass(frozen=True)
 class StepResult:
-    """What became of one step: its ``plan`` (None: it has none), its ``report`` (None: nothing was applied, or it has none), its ``error``."""
+    """Result of one step.
+
+    Attributes:
+        table: name of the table.
+        description: description of the step for people.
+        plan: plan of the step, or None if it has none.
+        report: report of the applied plan; None if nothing was applied or the step has no plan.
+        error: error of the step, or None.
+    """
 
     table: str
     description: str
@@ -152,7 +186,7 @@ class StepResult:
 
     @property
     def lines(self) -> list[str]:
-        """The same for people."""
+        """Lines of text for people."""
         if self.error is not None:
             return [f"{self.table}: {self.error}"]
         return [self.description] if self.report is None else self.report.lines(self.table)
@@ -160,7 +194,13 @@ class StepResult:
 
 @dataclass(frozen=True)
 class CallResult:
-    """What a call did, step by step; ``applied`` False: it was planned only (`dry_run`, `dredge sql` without --apply)."""
+    """Result of a call.
+
+    Attributes:
+        procedure: name of the procedure.
+        steps: results of the steps, in order.
+        applied: False if the call was only planned (`dry_run`, `dredge sql` without --apply).
+    """
 
     procedure: str
     steps: tuple[StepResult, ...]
@@ -168,23 +208,23 @@ class CallResult:
 
     @property
     def reports(self) -> tuple[Report, ...]:
-        """The reports of the plans that were applied."""
+        """Reports of the applied plans."""
         return tuple(step.report for step in self.steps if step.report is not None)
 
     @property
     def plans(self) -> tuple[MaintenancePlan, ...]:
-        """The plans, as they were applied, or as they would be."""
+        """Plans of the steps, applied or not."""
         return tuple(step.plan for step in self.steps if step.plan is not None)
 
     @property
     def lines(self) -> list[str]:
-        """The same for people."""
-        return [line for step in self.steps for line in step.lines] or ["there is nothing to do"]
+        """Lines of text for people."""
+        return [line for step in self.steps for line in step.lines] or ["nothing to do"]
 
 
 @dataclass(frozen=True)
 class PreparedCall:
-    """A call whose arguments are checked: :meth:`plan` says what it would do, :meth:`apply` does it."""
+    """A call with checked arguments: :meth:`plan` previews it, :meth:`apply` executes it."""
 
     procedure: Procedure
     catalog: Catalog
@@ -192,18 +232,29 @@ class PreparedCall:
 
     @property
     def dry_run(self) -> bool:
-        """Whether the call itself asks for a plan only."""
+        """Whether the call itself requests a plan only."""
         return bool(self.arguments.get("dry_run"))
 
     def plan(self, runner: Runner | None = None) -> CallResult:
-        """What would be done; changes nothing. ``runner``: see `plan_maintenance`. Raises what opening the tables and planning raise."""
+        """Return the plans of the call; nothing is changed.
+
+        Args:
+            runner: see `plan_maintenance`.
+
+        Raises:
+            DredgeError: an error of opening the tables or of planning.
+        """
         return CallResult(self.procedure.name, tuple(_planned(step, runner) for step in self._steps()), applied=False)
 
     def apply(self, runner: Runner | None = None, approved_by: str | None = None) -> CallResult:
-        """Do it, each step planned when its turn comes, or plan only with `dry_run`. ``runner`` does the work that tasks can do.
+        """Execute the call, or only plan it with `dry_run`; each step is planned just before it is applied.
 
-        Of several steps one that fails keeps no other from being done; its error is raised at the end, naming all that failed. Raises
-        what planning and applying raise.
+        Args:
+            runner: runs the tasks of the plans; None for threads of this process.
+            approved_by: approver for the ledger, or None.
+
+        Raises:
+            DredgeError: a step failed. The other steps were still executed, and the message names all failures.
         """
         if self.dry_run:
             return self.plan(runner)
@@ -243,7 +294,9 @@ def _applied(step: Step, runner: Runner | None, approved_by: str | None, *, alon
 def prepare_call(catalog: Catalog, statement: str | CallStatement) -> PreparedCall:
     """Check a statement against `PROCEDURES`; no table is opened yet.
 
-    Raises InvalidOption for what is no call, naming the procedures there are or the argument that is unknown, missing or of a wrong kind.
+    Raises:
+        InvalidOption: the text is no call, the procedure is unknown (the message lists all), or an argument is unknown,
+            missing or invalid.
     """
     read = parse_call(statement) if isinstance(statement, str) else statement
     procedure = PROCEDURES.get(read.procedure)
@@ -252,7 +305,7 @@ def prepare_call(catalog: Catalog, statement: str | CallStatement) -> PreparedCa
     return PreparedCall(procedure, catalog, _bound(procedure, read))
 
 
-# -- arguments -----------------------------------------------------------------------------------------------------------
+# -- arguments ---------------------------------------------------------------------------------------------------------
 
 
 def _bound(procedure: Procedure, statement: CallStatement) -> dict[str, Any]:
@@ -270,19 +323,19 @@ def _bound(procedure: Procedure, statement: CallStatement) -> dict[str, Any]:
         value = passed.get(plain)
         if value is None or (isinstance(value, str) and not value.strip()):
             if parameter.required:
-                raise InvalidOption(parameter.name, value, f"{parameter.kind}: {procedure.form} cannot do without it")
+                raise InvalidOption(parameter.name, value, f"{parameter.kind}: {procedure.form} requires it")
             continue
         bound[parameter.name] = _convert(parameter, value)
     return bound
 
 
 def _plain(name: str) -> str:
-    """Names without their case and underscores: Spark's procedures say `consumerId`, Flink's `consumer_id`."""
+    """Return a name in lower case without underscores: Spark's procedures use `consumerId`, Flink's `consumer_id`."""
     return name.lower().replace("_", "")
 
 
 def _convert(parameter: Parameter, value: Literal) -> Any:
-    """A literal as the parameter's kind. Raises InvalidOption naming the parameter."""
+    """Convert a literal to the kind of a parameter. Raises InvalidOption with the name of the parameter."""
     try:
         return _READERS[parameter.kind](value)
     except InvalidOption as error:
@@ -337,7 +390,7 @@ _READERS: Final[Mapping[Kind, Callable[[Literal], Any]]] = {
 
 
 def _pairs(text: str) -> dict[str, str]:
-    """ "k=v,l=w" as a mapping. Raises ValueError."""
+    """Parse "k=v,l=w" as a mapping. Raises ValueError."""
     pairs = [part.partition("=") for part in text.split(",") if part.strip()]
     if not pairs or any(not sign or not key.strip() for key, sign, _ in pairs):
         raise ValueError(text)
@@ -345,8 +398,11 @@ def _pairs(text: str) -> dict[str, str]:
 
 
 def _partition(text: str) -> dict[str, str]:
-    """As `_pairs`. Raises ValueError also for a key that comes twice, and for a part without one: of a value that holds the sign, another
-    partition would be made.
+    """Parse a partition as `_pairs` does.
+
+    Raises:
+        ValueError: a key occurs twice, or a part between commas has no key. A value with a comma would name another
+            partition.
     """
     values = _pairs(text)
     if len(values) != text.count(",") + 1:
@@ -355,7 +411,13 @@ def _partition(text: str) -> dict[str, str]:
 
 
 def _open(catalog: Catalog, name: str, options: Mapping[str, str] | None) -> Table:
-    """The table or branch, with dynamic options. Raises TableNotFound, UnsupportedFeature for a system table, InvalidOption."""
+    """Open a table or branch with dynamic options.
+
+    Raises:
+        TableNotFound: the table does not exist.
+        UnsupportedFeature: the name is that of a system table.
+        InvalidOption: an option is invalid.
+    """
     name = name.replace("`", "")
     if TableName.parse(name).system:
         raise UnsupportedFeature("a procedure on a system table; name the table alone", name)
@@ -363,11 +425,11 @@ def _open(catalog: Catalog, name: str, options: Mapping[str, str] | None) -> Tab
     return table.copy(dict(options)) if options else table
 
 
-# -- steps ---------------------------------------------------------------------------------------------------------------
+# -- steps -------------------------------------------------------------------------------------------------------------
 
 
 def _of_action(action: str, **arguments: str) -> Prepare:
-    """One plan of ``action``, whose arguments (keys) are the procedure's (values)."""
+    """Return the function that prepares one plan of ``action``; ``arguments``: parameter names by plan arguments."""
 
     def prepare(table: Table, values: Arguments) -> Iterator[Step]:
         yield PlannedStep(table, action, {key: values[name] for key, name in arguments.items() if name in values})
@@ -376,7 +438,7 @@ def _of_action(action: str, **arguments: str) -> Prepare:
 
 
 def _of_each(action: str, argument: str, listed: str) -> Prepare:
-    """A plan of ``action`` for each of the names that the procedure's argument ``listed`` holds."""
+    """Return the function that prepares one plan of ``action`` for each name in the parameter ``listed``."""
 
     def prepare(table: Table, values: Arguments) -> Iterator[Step]:
         for name in values[listed]:
@@ -386,7 +448,10 @@ def _of_each(action: str, argument: str, listed: str) -> Prepare:
 
 
 def _compact(table: Table, values: Arguments) -> Iterator[Step]:
-    """Full by default, as Paimon's batch jobs; sorted with `order_strategy`, by `order_by` or else by the table's `clustering.columns`."""
+    """Prepare a compaction: full by default, as in Paimon's batch jobs.
+
+    With `order_strategy` the rows are sorted by `order_by`, or else by the table's `clustering.columns`.
+    """
     strategy, order = values.get("compact_strategy", "full").lower(), values.get("order_strategy", "none").lower()
     if strategy not in ("full", "minor"):
         raise InvalidOption("compact_strategy", strategy, "full, minor", table.name)
@@ -410,9 +475,11 @@ def _compact(table: Table, values: Arguments) -> Iterator[Step]:
 
 
 def _compact_database(catalog: Catalog, values: Arguments) -> Iterator[Step]:
-    """Every table whose "db.table" fits; the patterns match as a whole.
+    """Prepare the compaction of every table whose "db.table" matches; the patterns match the whole name.
 
-    `mode` "divided" (the default) takes the tables by name, "combined" those first that need it most. Source: Flink's `CompactDatabaseAction`.
+    With `mode` "divided" (the default) the tables are ordered by name, with "combined" by their need of compaction.
+
+    Source: Flink's `CompactDatabaseAction`.
     """
     mode = values.get("mode", MODES[0]).lower()
     if mode not in MODES:
@@ -435,7 +502,7 @@ def _compact_database(catalog: Catalog, values: Arguments) -> Iterator[Step]:
 
 
 def _need_of(catalog: Catalog, name: str) -> float:
-    """Return the score of a table (0 to 100), 0 for one that cannot be read: its own step says why."""
+    """Return the compaction score of a table (0 to 100), or 0 if it cannot be read; its own step reports the error."""
     try:
         score, _ = score_of(health(catalog.table(name).store))
     except DredgeError:
@@ -444,7 +511,7 @@ def _need_of(catalog: Catalog, name: str) -> float:
 
 
 def _orphans(catalog: Catalog, values: Arguments) -> Iterator[Step]:
-    """`db.*` means all tables of a database."""
+    """Prepare the removal of orphan files; `db.*` means all tables of a database."""
     name = values["table"].replace("`", "")
     arguments = {"older_than_ms": values["older_than"]} if "older_than" in values else {}
     database = name.removesuffix(".*")
@@ -454,7 +521,7 @@ def _orphans(catalog: Catalog, values: Arguments) -> Iterator[Step]:
 
 
 def _repair(catalog: Catalog, values: Arguments) -> Iterator[Step]:
-    """Tables, or all of a database; several with commas between."""
+    """Prepare the repair of one or more tables or databases, separated by commas."""
     for name in _names(values["database_or_table"].replace("`", "")):
         names = [name] if "." in name else [f"{name}.{table}" for table in catalog.list_tables(name)]
         for table in names:
@@ -469,7 +536,7 @@ def _replace_tag(table: Table, values: Arguments) -> Iterator[Step]:
 
 
 def _tag_of_time(table: Table, values: Arguments) -> Iterator[Step]:
-    """Tag the oldest snapshot of that time or later, also one that expired and has another tag.
+    """Prepare a tag on the oldest snapshot at or after a time, including expired snapshots that another tag keeps.
 
     Source: ``CreateTagFromTimestampProcedure``.
     """
@@ -489,7 +556,7 @@ def _tag_of_time(table: Table, values: Arguments) -> Iterator[Step]:
 
 
 def _rollback(table: Table, values: Arguments) -> Iterator[Step]:
-    """`version` is a snapshot's number or a tag's name."""
+    """Prepare a rollback to `version`, a snapshot id or the name of a tag."""
     version = values.get("version")
     named = {"snapshot_id": values.get("snapshot"), "tag": values.get("tag")}
     if version is not None:
@@ -501,7 +568,7 @@ def _rollback(table: Table, values: Arguments) -> Iterator[Step]:
 
 
 def _rollback_to_watermark(table: Table, values: Arguments) -> Iterator[Step]:
-    """The newest snapshot whose watermark is not beyond."""
+    """Prepare a rollback to the newest snapshot whose watermark is at most the requested one."""
     for number in reversed(snapshots.list_ids(table.store)):
         snapshot = snapshots.try_read(table.store, number)
         if snapshot is not None and snapshot.watermark is not None and snapshot.watermark <= values["watermark"]:
@@ -580,7 +647,7 @@ def _automatic_tags(table: Table, values: Arguments) -> Iterator[Step]:
     yield DirectStep(table, text, partial(make_automatic_tags, table.store, batch=False))
 
 
-# -- the table of procedures -----------------------------------------------------------------------------------------------
+# -- the table of procedures -------------------------------------------------------------------------------------------
 
 
 _TABLE: Final = Parameter("table", required=True)

@@ -1,8 +1,9 @@
-"""Queries over a warehouse's tables: each table that a query names becomes a frame of only the columns and rows that the query can need.
+"""Queries over a warehouse's tables: each table becomes a frame of only the columns and rows that the query can need.
 
-The query's text stays as it is, but for the names of tables, in whose place temporary views are named; Spark parses and answers it. What is
-pushed down is worked out here, since Spark asks no source for it: a column is read where the query names it, and of a WHERE those
-tests that compare a column of a table, which is not the optional side of a join, with a literal that means the same to both.
+The text of the query is unchanged except for table names, which are replaced by temporary views; Spark parses and
+executes it. Spark does not push filters to such views, so this module computes the pushdown. A column is read if the
+query names it. A filter of the WHERE is pushed if it compares a column with a literal of the same meaning in both
+engines, and the table is not the optional side of a join.
 """
 
 from __future__ import annotations
@@ -42,9 +43,17 @@ _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
 
 @dataclass(frozen=True)
 class TableRead:
-    """One mention of a table in a query: where it stands in the text, and what is read for it.
+    """One mention of a table in a query: its position in the text, and the columns and rows to read.
 
-    ``alias``: the name that the query goes on to use. ``version``: the `VERSION` or `TIMESTAMP` asked for, for people.
+    Attributes:
+        start: offset of the mention in the text.
+        end: offset behind the mention.
+        alias: name of the table in the rest of the query; "" if the query has its own alias.
+        table: the open table, or a system table.
+        columns: columns to read.
+        tests: filters on its rows.
+        version: requested `VERSION` or `TIMESTAMP`, for people; "" for the newest.
+        snapshot_id: snapshot of a system table at a version, or None.
     """
 
     start: int
@@ -59,13 +68,13 @@ class TableRead:
 
 @dataclass(frozen=True)
 class Query:
-    """A query whose tables are open: its text, and one read for each mention of a table, in the order of the text."""
+    """A query with open tables: its text, and one read for each mention of a table, in the order of the text."""
 
     text: str
     reads: tuple[TableRead, ...] = field(default=())
 
     def with_views(self, names: Sequence[str]) -> str:
-        """The text with these views in the place of the tables."""
+        """Return the text with the tables replaced by these views."""
         parts, at = [], 0
         for read, name in zip(self.reads, names, strict=True):
             parts += [self.text[at : read.start], name, f" AS {_quoted(read.alias)}" if read.alias else ""]
@@ -78,11 +87,16 @@ def _quoted(name: str) -> str:
 
 
 def planned_query(catalog: Catalog, text: str) -> Query:
-    """Read a query and open its tables; needs no Spark.
+    """Parse a query and open its tables, without Spark.
 
-    Tables are named `database.table`, with a branch or a system table behind a `$`, and may be followed by `VERSION AS OF` (a snapshot's
-    number, a tag, `watermark-N`) or `TIMESTAMP AS OF` (a time in UTC, or seconds since 1970). Raises InvalidOption for a text that cannot be parsed,
-    UnsupportedFeature for statements other than queries, TableNotFound, SnapshotNotFound.
+    Tables are named `database.table`, with a branch or a system table behind a `$`. A `VERSION AS OF` (a snapshot id, a
+    tag, `watermark-N`) or `TIMESTAMP AS OF` (a time in UTC, or seconds since 1970) may follow.
+
+    Raises:
+        InvalidOption: the text cannot be parsed.
+        UnsupportedFeature: the statement is not a query.
+        TableNotFound: a table does not exist.
+        SnapshotNotFound: a version does not exist.
     """
     text = _with_greatest_partitions(catalog, with_quoted_names(text))
     try:
@@ -96,8 +110,8 @@ def planned_query(catalog: Catalog, text: str) -> Query:
     hidden = next((node for node in tree.find_all(exp.Column) if node.name.lower().startswith("__paimon_")), None)
     if hidden is not None:
         raise UnsupportedFeature(
-            f"the column {hidden.name} of Paimon's connector; `database.table$files` and `$buckets` tell of files, partitions and buckets, "
-            "_ROW_ID and _SEQUENCE_NUMBER of the rows of a table with row-tracking.enabled"
+            f"the column {hidden.name} of Paimon's connector; `database.table$files` and `$buckets` list files, "
+            "partitions and buckets, _ROW_ID and _SEQUENCE_NUMBER of the rows of a table with row-tracking.enabled"
         )
     common = {node.alias.lower() for node in tree.find_all(exp.CTE)}
     named = {token.text.lower() for token in tokens}
@@ -107,7 +121,7 @@ def planned_query(catalog: Catalog, text: str) -> Query:
     reads: list[TableRead] = []
     for node in tree.find_all(exp.Table):
         if node.find_ancestor(exp.Hint) is not None:
-            continue  # the alias of a table
+            continue  # the alias of a table in a hint
         if isinstance(node.this, exp.Anonymous) and node.this.name.lower().startswith("paimon_"):
             table, version = _changes(catalog, node.this)
             columns = _columns_of(table, table.schema, None if everything or reshaped else named)
@@ -138,10 +152,11 @@ def planned_query(catalog: Catalog, text: str) -> Query:
 
 
 def _reshapes(tree: exp.Query, tokens: Sequence[Any]) -> bool:
-    """Whether rows and columns are not what the names in the query say of the table: then all of it is read.
+    """Return whether the query uses rows or columns that it does not name, so that the whole table must be read.
 
-    A PIVOT groups by the columns that nobody names, and what follows it or an UNPIVOT may call its own columns by the table's names; so may
-    aliases with columns (`t AS x(a, b)`). A pipe (`|>`) may cut rows (LIMIT) before it chooses among them.
+    A PIVOT groups by all columns that are not named. Clauses behind a PIVOT or UNPIVOT may reuse the table's names for
+    other columns, and so may aliases with columns (`t AS x(a, b)`). A pipe (`|>`) may cut rows (LIMIT) before it
+    filters them.
     """
     if tree.find(exp.Pivot) is not None or any(token.token_type is TokenType.PIPE_GT for token in tokens):
         return True
@@ -150,7 +165,11 @@ def _reshapes(tree: exp.Query, tokens: Sequence[Any]) -> bool:
 
 
 def _opened(catalog: Catalog, node: exp.Table) -> tuple[Any, str, int | None]:
-    """The table of a mention at its version; of a system table the number of the snapshot, beside it."""
+    """Open a table at its version.
+
+    Returns:
+        The table, the version for people, and the snapshot id for a system table at a version.
+    """
     if node.catalog.lower() not in {"", *CATALOGS} or not node.db:
         raise TableNotFound(f"there is no table {node.sql(dialect='spark')}: name tables as database.table")
     name = f"{node.db}.{node.name}"
@@ -177,16 +196,19 @@ _CHANGES: Final = {
 
 
 def _changes(catalog: Catalog, call: exp.Anonymous) -> tuple[Any, str]:
-    """Return the table of a function of Paimon's connector that answers with what changed, and what it asks for.
+    """Open the table of one of the incremental query functions of Paimon's connector.
+
+    Returns:
+        The table with the options of the function, and these options for people.
 
     Raises:
-        InvalidOption: other arguments than the function takes.
-        TableNotFound: no such table.
+        InvalidOption: the arguments differ from those that the function takes.
+        TableNotFound: the table does not exist.
         UnsupportedFeature: another function, or a system table.
     """
     name, arguments = call.name.lower(), call.expressions
     if name not in _CHANGES:
-        raise UnsupportedFeature(f"the function {call.name}(); there are {', '.join(_CHANGES)}")
+        raise UnsupportedFeature(f"the function {call.name}(); supported: {', '.join(_CHANGES)}")
     key, count = _CHANGES[name]
     if len(arguments) != count + 1 or not all(isinstance(argument, exp.Literal) for argument in arguments):
         arguments_text = ", ".join(argument.sql(dialect="spark") for argument in arguments)
@@ -203,18 +225,18 @@ def _changes(catalog: Catalog, call: exp.Anonymous) -> tuple[Any, str]:
 
 
 def _with_greatest_partitions(catalog: Catalog, text: str) -> str:
-    """Return a query with the value of each `sys.max_pt('database.table')` in its place: the greatest one of the first partition column.
+    """Replace each `sys.max_pt('database.table')` in a query by the maximum value of the first partition column.
 
     Raises:
         InvalidOption: the table has no partitions, or none with rows.
-        TableNotFound: no such table.
+        TableNotFound: the table does not exist.
     """
     if "max_pt" not in text.lower():
         return text
     try:
         tokens = sqlglot.tokenize(text, read="spark")
     except SqlglotError:
-        return text  # read again, and refused, by the caller
+        return text  # the caller parses it again and raises the error
     parts, at = [], 0
     for place, token in enumerate(tokens[:-5]):
         words = [token.text.lower() for token in tokens[place : place + 4]]
@@ -234,7 +256,7 @@ def _greatest_partition(catalog: Catalog, name: str) -> Any:
         raise InvalidOption("max_pt", name, "a table with partitions")
     newest = snapshots.latest(store)
     partitions = [] if newest is None else partitions_of(manifests.live_entries(store, newest, columns=["partition"]))
-    values = [partition_values(store.schema, partition)[keys[0]] for partition in partitions]  # one a partition
+    values = [partition_values(store.schema, partition)[keys[0]] for partition in partitions]
     known = [value for value in values if value is not None]
     if not known:
         raise InvalidOption("max_pt", name, f"a table that has rows with a value of {keys[0]}")
@@ -242,7 +264,7 @@ def _greatest_partition(catalog: Catalog, name: str) -> Any:
 
 
 def _version_options(version_clause: exp.Version, table: str) -> dict[str, str]:
-    """The table's reading option that a `VERSION AS OF` or `TIMESTAMP AS OF` means. Raises InvalidOption for what is no literal."""
+    """Return the read option for a `VERSION AS OF` or `TIMESTAMP AS OF`. Raises InvalidOption if it is no literal."""
     value = version_clause.expression
     if isinstance(value, exp.Cast) and isinstance(value.this, exp.Literal):
         value = value.this
@@ -264,7 +286,7 @@ def _schema_of(table: Any, snapshot_id: int | None) -> TableSchema:
 
 
 def _columns_of(table: Any, schema: TableSchema, named: set[str] | None) -> tuple[str, ...]:
-    """The columns that the query names (None: all); where it names none, as `count(*)` does, one that costs little."""
+    """Return the columns that the query names (None: all); without any, as for `count(*)`, one small column."""
     if named is None:
         return schema.field_names
     tracked = not isinstance(table, ReadOnlyTable) and tracks_rows(table.store)
@@ -274,7 +296,11 @@ def _columns_of(table: Any, schema: TableSchema, named: set[str] | None) -> tupl
 
 
 def _end_of(node: exp.Table, tokens: Sequence[Any]) -> int:
-    """Where the mention ends in the text: behind its name, or behind its version. Raises InvalidOption for a version that is computed (`CAST(...)`)."""
+    """Return the offset behind a mention, behind its name or its version.
+
+    Raises:
+        InvalidOption: the version is computed (`CAST(...)`).
+    """
     last = node.parts[-1].meta["end"]
     following = [token for token in tokens if token.start > last]
     version_clause = node.args.get("version")
@@ -289,11 +315,11 @@ def _end_of(node: exp.Table, tokens: Sequence[Any]) -> int:
     return int(following[words].end) + 1
 
 
-# -- filters -------------------------------------------------------------------------------------------------------------
+# -- filters -----------------------------------------------------------------------------------------------------------
 
 
 def _tests_of(node: exp.Table, schema: TableSchema) -> Iterator[Test]:
-    """The tests of the WHERE beside the table that hold for every row of it which the query can need."""
+    """Yield the tests of the WHERE clause that every row of this table must pass to be part of the result."""
     select = node.find_ancestor(exp.Select)
     if select is None or select.args.get("laterals") or node.args.get("joins") or node.args.get("sample"):
         return
@@ -327,7 +353,7 @@ _TURNED: Final = {"=": "=", ">": "<", ">=": "<=", "<": ">", "<=": ">="}
 
 
 def _test(part: exp.Expr) -> tuple[exp.Column, str, list[exp.Expr]] | None:
-    """A condition as column, operator and literals; None for others."""
+    """Return a condition as column, operator and literals; None for other conditions."""
     operator = _COMPARISONS.get(type(part))
     if operator is not None:
         left, right = part.this.unnest(), part.expression.unnest()
@@ -343,7 +369,7 @@ def _test(part: exp.Expr) -> tuple[exp.Column, str, list[exp.Expr]] | None:
 
 
 def _value(literal: exp.Expr, kind: TypeRoot) -> int | str | dt.date | None:
-    """A literal as a value of the column's type; None for what Spark would compare in another way."""
+    """Return a literal as a value of the column's type; None if Spark would compare it in another way."""
     negative = isinstance(literal, exp.Neg)
     literal = literal.this if negative else literal
     if kind is TypeRoot.DATE:

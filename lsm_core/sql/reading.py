@@ -1,4 +1,4 @@
-"""Reading of statements word by word: names, literals, key words, partition specs, options."""
+"""Word-by-word parsing of statements: names, literals, keywords, partition specs and options."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from lsm_core.errors import InvalidOption, TableNotFound
 from lsm_core.read.sql_text import Literal, SqlReader, Token, tokens, unquote
 
 CATALOGS: Final = frozenset({"paimon", "dredge"})
-"""First parts of a name of three parts that are understood: all mean the catalog at hand."""
+"""Accepted catalogs in names of three parts; all mean the current catalog."""
 _NAMES_AND_TEXTS: Final = re.compile(
-    r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/|(?<![\w$])(?P<name>[^\W\d]\w*(?:\$\w+)+)""",
+    r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/"""
+    r"""|(?<![\w$])(?P<name>[^\W\d]\w*(?:\$\w+)+)""",
     re.DOTALL,
 )
 _SUFFIX: Final = re.compile(r"(?<=[\d.])(BD|[LSYDF])$", re.IGNORECASE)
 
 
 class StatementReader(SqlReader):
-    """A reader of one statement; characters of queries, which other readers understand, end its tokens."""
+    """Parser of one statement; characters that only queries use end the tokens."""
 
     longest = 16 << 20
 
@@ -31,11 +32,11 @@ class StatementReader(SqlReader):
         return tokens(text, stop_early=True)
 
     def restart(self) -> None:
-        """Begin again at the first word."""
+        """Return to the first word."""
         self._at = 0
 
     def accept_words(self, *words: str) -> bool:
-        """Take these key words where they come next."""
+        """Consume these keywords if they come next; return whether they did."""
         matches = all(
             self.peek(place).kind == "name" and self.peek(place).text.upper() == word
             for place, word in enumerate(words)
@@ -44,12 +45,12 @@ class StatementReader(SqlReader):
         return matches
 
     def expect_words(self, *words: str) -> None:
-        """Take these key words. Raises InvalidOption."""
+        """Consume these keywords. Raises InvalidOption."""
         if not self.accept_words(*words):
             raise self.wrong(self.peek(), f"{' '.join(words)} was expected")
 
     def one_of(self, *words: str) -> str:
-        """Take one of these key words. Raises InvalidOption naming all of them."""
+        """Consume one of these keywords. Raises InvalidOption naming all of them."""
         word = self.word()
         if word not in words:
             raise self.wrong(self.peek(), f"one of {', '.join(words)} was expected")
@@ -57,21 +58,26 @@ class StatementReader(SqlReader):
         return word
 
     def text_literal(self) -> str:
-        """Take a text in quotes. Raises InvalidOption."""
+        """Consume a quoted text. Raises InvalidOption."""
         token = self.take()
         if token.kind != "text":
             raise self.wrong(token, "a text in quotes was expected")
         return unquote(token.text)
 
     def dotted(self) -> tuple[str, ...]:
-        """Take names with dots between them. Raises InvalidOption."""
+        """Consume names separated by dots. Raises InvalidOption."""
         parts = [self.name()]
         while self.accept("."):
             parts.append(self.name())
         return tuple(parts)
 
     def table(self) -> str:
-        """Take the name of a table, "database.table". Raises InvalidOption, TableNotFound for a name without its database."""
+        """Consume the name of a table, "database.table".
+
+        Raises:
+            InvalidOption: the next words are no name.
+            TableNotFound: the name has no database.
+        """
         parts = self.dotted()
         if len(parts) == 3 and parts[0].lower() in CATALOGS:
             parts = parts[1:]
@@ -80,7 +86,7 @@ class StatementReader(SqlReader):
         return ".".join(parts)
 
     def table_of_database(self) -> str:
-        """Take the name of a table, also as `table IN database`. Raises as :meth:`table`."""
+        """Consume the name of a table, also in the form `table IN database`. Raises the errors of :meth:`table`."""
         if self.peek(1).text.upper() in ("IN", "FROM"):
             name = self.name()
             self.take()
@@ -88,7 +94,7 @@ class StatementReader(SqlReader):
         return self.table()
 
     def database(self) -> str:
-        """Take the name of a database. Raises InvalidOption."""
+        """Consume the name of a database. Raises InvalidOption."""
         token = self.peek()
         parts = self.dotted()
         if len(parts) == 2 and parts[0].lower() in CATALOGS:
@@ -98,7 +104,7 @@ class StatementReader(SqlReader):
         return parts[0]
 
     def names(self) -> tuple[str, ...]:
-        """Take names in parentheses. Raises InvalidOption."""
+        """Consume names in parentheses. Raises InvalidOption."""
         self.expect("(")
         names = [self.name()]
         while self.accept(","):
@@ -107,7 +113,11 @@ class StatementReader(SqlReader):
         return tuple(names)
 
     def plain_text(self) -> str:
-        """Take a literal as its text: a text without its quotes, a number without its suffix, true or false. Raises InvalidOption."""
+        """Consume a literal as text: a text without quotes, a number without suffix, or true or false.
+
+        Raises:
+            InvalidOption: the next word is no literal.
+        """
         token = self.peek()
         if token.kind == "number":
             return _SUFFIX.sub("", self.take().text)
@@ -119,11 +129,15 @@ class StatementReader(SqlReader):
         return value
 
     def option_key(self) -> str:
-        """Take the key of an option: a text, or names with dots between. Raises InvalidOption."""
+        """Consume the key of an option: a quoted text, or names separated by dots. Raises InvalidOption."""
         return self.text_literal() if self.peek().kind == "text" else ".".join(self.dotted())
 
     def options(self) -> dict[str, str]:
-        """Take options in parentheses, `'key' = 'value', ...`. Raises InvalidOption, also for a key that comes twice."""
+        """Consume options in parentheses, `'key' = 'value', ...`.
+
+        Raises:
+            InvalidOption: the text cannot be parsed, or a key occurs twice.
+        """
         self.expect("(")
         options: dict[str, str] = {}
         while True:
@@ -139,7 +153,7 @@ class StatementReader(SqlReader):
         return options
 
     def option_keys(self) -> list[str]:
-        """Take keys of options in parentheses. Raises InvalidOption."""
+        """Consume option keys in parentheses. Raises InvalidOption."""
         self.expect("(")
         keys = [self.option_key()]
         while self.accept(","):
@@ -148,7 +162,7 @@ class StatementReader(SqlReader):
         return keys
 
     def partition(self) -> dict[str, Literal]:
-        """Take `(column = literal, ...)`. Raises InvalidOption."""
+        """Consume `(column = literal, ...)`. Raises InvalidOption."""
         self.expect("(")
         spec: dict[str, Literal] = {}
         while True:
@@ -169,26 +183,26 @@ class StatementReader(SqlReader):
         return self.text[self.peek().at :].strip().removesuffix(";").rstrip()
 
     def end(self) -> None:
-        """Take a semicolon, if any; nothing follows. Raises InvalidOption."""
+        """Consume an optional semicolon and require the end of the text. Raises InvalidOption."""
         self.accept(";")
         super().end()
 
 
 def with_quoted_names(text: str) -> str:
-    """Return a statement with names such as `t$files` in back-quotes, which sqlglot would read as `t` with an alias.
+    """Return a statement with names like `t$files` in back-quotes; sqlglot would parse them as `t` with an alias.
 
-    Texts in quotes, names in back-quotes and comments stay as they are.
+    Quoted texts, back-quoted names and comments are unchanged.
     """
     return _NAMES_AND_TEXTS.sub(lambda match: match[0] if match["name"] is None else f"`{match['name']}`", text)
 
 
 def all_rows_of(source: str) -> str:
-    """Return the query of all rows of a source, which is text of the user's own statement."""
+    """Return the query for all rows of a source, which is text of the user's own statement."""
     return f"SELECT * FROM {source}"  # noqa: S608
 
 
 def require_unique(token: Token, names: Sequence[str]) -> None:
-    """Raise InvalidOption where a name comes twice, in whatever case."""
+    """Raise InvalidOption if a name occurs twice, ignoring case."""
     known: set[str] = set()
     for name in names:
         if name.lower() in known:

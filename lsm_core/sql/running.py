@@ -1,4 +1,4 @@
-"""Statements run: the one door for the command line and for Spark, which bring the engine that answers queries."""
+"""Execution of any statement, shared by the command line and Spark, which supply their query engines."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from lsm_core.table.boundary import with_typed_errors
 
 @with_typed_errors
 class StatementRunner:
-    """Runs statements on a catalog.
+    """Executor of statements on a catalog.
 
     Attributes:
-        session: what statements act on.
-        engine: answers queries.
+        session: catalog and settings.
+        engine: executes queries.
     """
 
     def __init__(self, session: Session, engine: QueryEngine) -> None:
-        """Keep what statements act on."""
+        """Store the session and the query engine."""
         self.session, self.engine = session, engine
         self.root = session.catalog.root
 
     def run(self, statement: str | Statement) -> StatementResult:
-        """Run one statement.
+        """Execute one statement.
 
         Args:
-            statement: its text, or what `parse_statement` made of it.
+            statement: its text, or the result of `parse_statement`.
 
         Returns:
-            What was done, or the rows of the answer.
+            A description of the change, or the rows of the query.
 
         Raises:
-            DredgeError: the statement cannot be understood or carried out; nothing was changed.
+            DredgeError: the statement cannot be parsed or executed; nothing was changed.
         """
         parsed = parse_statement(statement) if isinstance(statement, str) else statement
         if isinstance(parsed, Query):

@@ -1,6 +1,6 @@
-"""Statements of SQL as values: what a text says, before anything is looked up or done.
+"""Parsed SQL statements as values, before any look-up in a catalog.
 
-Names of tables are "database.table"; columns are paths (a tuple of names), since a column may be inside another one.
+Names of tables are "database.table". Columns are paths (tuples of names), because a column may be nested in another.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class CreateTable:
 
     Attributes:
         name: table.
-        columns: columns in the order of the text; ids are not drawn yet.
+        columns: columns in the order of the text; field ids are not assigned yet.
         primary_keys: names of the key columns.
         partition_keys: names of the partition columns.
         options: table options by key.
         comment: comment of the table.
-        if_not_exists: nothing is done where the table exists.
-        like: table whose definition is copied.
-        query: text of the query whose rows the table gets.
+        if_not_exists: whether an existing table is no error.
+        like: table whose definition is copied, or "".
+        query: query whose rows are written to the table, or "".
     """
 
     name: str
@@ -81,7 +81,7 @@ class RenameTable:
 
 @dataclass(frozen=True)
 class TruncateTable:
-    """TRUNCATE TABLE, of all rows or of the partitions that one spec matches."""
+    """TRUNCATE TABLE, for all rows or for the partitions that match one spec."""
 
     name: str
     partition: PartitionSpec | None = None
@@ -89,14 +89,14 @@ class TruncateTable:
 
 @dataclass(frozen=True)
 class AlterTable:
-    """ALTER TABLE that changes columns, options or the comment; all changes or none.
+    """ALTER TABLE for columns, options or the comment; all changes are applied or none.
 
     Attributes:
         name: table.
         changes: changes in the order of the text.
-        if_exists: whether a table that does not exist is no error.
-        absent: columns that are dropped only where they exist.
-        present: columns that are added only where they do not exist.
+        if_exists: whether a missing table is no error.
+        absent: columns that are dropped only if they exist.
+        present: columns that are added only if they do not exist.
     """
 
     name: str
@@ -117,13 +117,13 @@ class DropPartitions:
 
 @dataclass(frozen=True)
 class Procedure:
-    """A statement that means a procedure: ALTER TABLE ... COMPACT, ANALYZE TABLE, the statements about tags.
+    """A statement that is a procedure call: ALTER TABLE ... COMPACT, ANALYZE TABLE, the statements about tags.
 
     Attributes:
         call: the procedure and its arguments.
-        if_exists: name of a tag that must exist for the call to be made, or "".
-        if_not_exists: name of a tag that must not exist for the call to be made, or "".
-        replaces: whether the call to create a tag replaces one that exists.
+        if_exists: name of a tag without which the call is skipped, or "".
+        if_not_exists: name of a tag with which the call is skipped, or "".
+        replaces: whether the call to create a tag replaces an existing tag.
     """
 
     call: CallStatement
@@ -134,13 +134,14 @@ class Procedure:
 
 @dataclass(frozen=True)
 class Show:
-    """SHOW of names: databases, tables, columns, partitions, tags, options, or a table's CREATE TABLE.
+    """SHOW for databases, tables, columns, partitions, tags, options, or a table's CREATE TABLE.
 
     Attributes:
-        what: "databases", "tables", "table extended", "columns", "partitions", "tags", "tblproperties" or "create table".
+        subject: "databases", "tables", "table extended", "columns", "partitions", "tags", "tblproperties" or "create
+            table".
         name: table, database, or "".
-        pattern: names that LIKE matches (`*` any text, `|` alternatives), or "".
-        partition: spec that partitions match.
+        pattern: LIKE pattern for names (`*` any text, `|` alternatives), or "".
+        partition: partition spec, or None for all partitions.
         key: one option of `SHOW TBLPROPERTIES`, or "".
     """
 
@@ -153,11 +154,11 @@ class Show:
 
 @dataclass(frozen=True)
 class Describe:
-    """DESCRIBE of a table, one of its columns, or a database.
+    """DESCRIBE for a table, one of its columns, or a database.
 
     Attributes:
         name: table or database.
-        what: "table", "extended", "history", "column" or "database".
+        subject: "table", "extended", "history", "column" or "database".
         column: path of the column.
     """
 
@@ -168,14 +169,14 @@ class Describe:
 
 @dataclass(frozen=True)
 class Query:
-    """A query, as its text."""
+    """A query as text."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class RowStatement:
-    """INSERT, UPDATE, DELETE or MERGE, as its text; ``verb`` is the first word in capitals."""
+    """INSERT, UPDATE, DELETE or MERGE as text; ``verb`` is the first word in capitals."""
 
     verb: str
     text: str

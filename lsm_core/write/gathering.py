@@ -1,7 +1,8 @@
-"""The flushes of one write of a bucket, merged into one sorted sequence of files before they are committed.
+"""Merge of the flushes of one bucket write into one sorted sequence of files before the commit.
 
-A write buffer that may spill makes one flush. One that may not, or whose disk space is used up, makes many, each a sorted run that readers
-merge until a compaction ends: more than `num-sorted-run.stop-trigger` would be.
+A write buffer that may spill makes one flush. A buffer that may not, or whose disk space is used up, makes many. Each
+flush is a sorted run that readers must merge until a compaction ends, and there may be more of them than
+`num-sorted-run.stop-trigger`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from lsm_core.write.buffer import BufferPool
 _LOG: Final = logging.getLogger(__name__)
 _FEWEST_ROWS, _MOST_ROWS = 16, 65_536
 _DECODED_FROM_STORED: Final = 4
-"""How many times larger than in its file a row is guessed to be in memory."""
+"""Estimated ratio of the size of a row in memory to its size in the file."""
 
 Place = tuple[bytes, int, int]
 """Partition, bucket, total buckets."""
@@ -33,12 +34,15 @@ Flush = Sequence[DataFileMeta]
 
 
 def most_flushes(store: TableStore) -> int:
-    """Return how many flushes of one write readers may see as they are: as many runs as fit between the trigger of compactions and the stop trigger."""
+    """Return the maximum number of flushes that one write may commit without a merge.
+
+    It is the number of runs between the trigger of compactions and the stop trigger.
+    """
     return max(1, store.options.stop_trigger - store.options.compaction_trigger)
 
 
 def may_gather(store: TableStore, function: MergeFunction, files: Sequence[DataFileMeta]) -> bool:
-    """Return whether ``files``, merged before the older rows of their bucket, give what the merge engine gives for all at once."""
+    """Return whether a merge of ``files`` before the bucket's older rows gives the same rows as one merge of all."""
     if not isinstance(function, FoldFunction):
         return True
     retracts = any(file.delete_row_count != 0 for file in files)
@@ -48,19 +52,19 @@ def may_gather(store: TableStore, function: MergeFunction, files: Sequence[DataF
 def gathered(
     store: TableStore, pool: BufferPool, place: Place, function: MergeFunction, flushes: Sequence[Flush]
 ) -> list[DataFileMeta]:
-    """Merge flushes of a write, which no commit has named yet, into one.
+    """Merge the uncommitted flushes of a write into one.
 
-    More flushes than `local-sort.max-num-file-handles` are merged in several passes. Files that were merged are deleted.
+    More flushes than `local-sort.max-num-file-handles` are merged in several passes. Merged files are deleted.
 
     Args:
         store: the table.
-        pool: the memory of the writer.
-        place: where the files are.
+        pool: memory of the writer.
+        place: partition, bucket and total buckets of the files.
         function: the merge engine.
         flushes: the files of each flush, oldest first.
 
     Returns:
-        The files that hold the rows now. After an error of the storage these are those that were there.
+        The files that hold the rows. After a storage error some of the flushes may be unmerged, and none is lost.
     """
     waiting = [list(flush) for flush in flushes]
     while len(waiting) > 1:
@@ -69,8 +73,8 @@ def gathered(
             group = waiting[start : start + pool.handles]
             try:
                 following.append(_merged(store, pool, place, function, group) if len(group) > 1 else group[0])
-            except (DredgeError, OSError) as error:  # their rows are whole where they are
-                _LOG.info("table %s: the flushes of a write are committed as they are: %s", store.name, error)
+            except (DredgeError, OSError) as error:  # the files of these flushes are still complete
+                _LOG.info("table %s: the flushes of a write are committed without a merge: %s", store.name, error)
                 return [file for flush in (*following, *waiting[start:]) for file in flush]
             if len(group) > 1:
                 _delete(store, place, [file for flush in group for file in flush])

@@ -281,7 +281,7 @@ def test_statements_that_mean_procedures(catalog: Catalog) -> None:
     ("text", "error", "match"),
     [
         ("", InvalidOption, "a statement"),
-        ("FROBNICATE db.t", UnsupportedFeature, "statement FROBNICATE; there are SELECT"),
+        ("FROBNICATE db.t", UnsupportedFeature, "statement FROBNICATE; supported: SELECT"),
         ("USE db", UnsupportedFeature, "name tables as database.table"),
         ("OPTIMIZE db.t", UnsupportedFeature, "ALTER TABLE ... COMPACT"),
         ("SHOW FUNCTIONS", UnsupportedFeature, "SHOW takes DATABASES"),
