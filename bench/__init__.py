@@ -1,4 +1,4 @@
-"""Benchmarks: each compares us with a limit measured in the same alternating run, never with a remembered number."""
+"""Benchmarks; each compares Dredge with a limit measured in the same alternating run, never with a recorded number."""
 
 from __future__ import annotations
 

@@ -100,7 +100,10 @@ BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
     ),
     "read-spark": (
         spark_reading.run,
-        "reads through Spark: a compacted table against Spark's own parquet reader, a filter, the format, ten runs merged",
+        (
+            "reads through Spark: a compacted table against Spark's own parquet reader, a filter, the format, ten runs "
+            "merged"
+        ),
     ),
     "stream": (
         spark_streams.run,
@@ -112,7 +115,10 @@ BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
     ),
     "spark-scale": (
         spark_compaction.run,
-        "compactions on Spark: 1,000 buckets of 1 MB, a bucket of 50 MB, 20 M rows in 64 buckets, a second core; --rows is the 20 M",
+        (
+            "compactions on Spark: 1,000 buckets of 1 MB, a bucket of 50 MB, 20 M rows in 64 buckets, a second core; "
+            "--rows is the 20 M"
+        ),
     ),
     "merge": (merge.run, "merge engines on one core against the copy limit, polars and DuckDB"),
     "sort": (sorting.run, "sort compaction of an append table along each curve against a plain copy, and its peak RSS"),
@@ -120,7 +126,10 @@ BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
     "plan": (planning.run, "opening a snapshot of 100,000 files in 200 manifests; --rows is the number of files"),
     "scale": (
         scale.run,
-        "what a driver plans for 10 TB in 10,000 buckets and a million files, metadata only; --rows is the number of files",
+        (
+            "what a driver plans for 10 TB in 10,000 buckets and a million files, metadata only; --rows is the number of "
+            "files"
+        ),
     ),
     "orphans": (
         orphans.run,
@@ -128,28 +137,46 @@ BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
     ),
     "expiry": (
         expiry.run,
-        "expiring 1,900 of 2,000 snapshots with 100,000 files, and deleting what that frees; --rows is the number of files",
+        (
+            "expiring 1,900 of 2,000 snapshots with 100,000 files, and deleting what that frees; --rows is the number of "
+            "files"
+        ),
     ),
     "recovery": (
         recovery.run,
-        "health and the first pass of recovery of 900,000 level-0 files, and peak RSS beside a tenth of them; --rows is the number of files",
+        (
+            "health and the first pass of recovery of 900,000 level-0 files, and peak RSS beside a tenth of them; --rows "
+            "is the number of files"
+        ),
     ),
     "commit": (
         commits.run,
-        "commits: of 10,000 files in 1,000 buckets, to a table of 5,000 manifests, and the 99th percentile of small ones",
+        (
+            "commits: of 10,000 files in 1,000 buckets, to a table of 5,000 manifests, and the 99th percentile of small "
+            "ones"
+        ),
     ),
     "platform": (
         platform.run,
-        "loading the code location over 1,000 tables of 20 files (and 10,000), ticks over them, what is stored a day, pages; --rows is the number of tables",
+        (
+            "loading the code location over 1,000 tables of 20 files (and 10,000), ticks over them, what is stored a day, "
+            "pages; --rows is the number of tables"
+        ),
     ),
     "first-check": (
         platform.run_first_check,
-        "from `dagster dev` over a warehouse that lay there before to its first green check; --rows is the number of tables",
+        (
+            "from `dagster dev` over a warehouse that lay there before to its first green check; --rows is the number of "
+            "tables"
+        ),
     ),
     "java-read": (java_read.run, "the real Java reader on our files against its own files of the same rows"),
     "s3": (
         object_stores.run,
-        "merge-on-read and compaction in an object store on loopback against a disk, requests per file, obstore beside pyarrow.fs",
+        (
+            "merge-on-read and compaction in an object store on loopback against a disk, requests per file, obstore "
+            "beside pyarrow.fs"
+        ),
     ),
     "compact-memory": (memory.run, "peak RSS of compacting a bucket of 3 GiB and of 0.6 GiB in 20 runs"),
     "compact-memory-table": (
@@ -162,7 +189,7 @@ BY_NAME_ONLY = {"compact-large", "compact-memory-table", "spark-scale"}
 
 
 def main(argv: list[str]) -> int:
-    """Run the named benchmarks; the exit code is 1 if a target was missed."""
+    """Run the named benchmarks; return exit code 1 if a target was missed."""
     parser = argparse.ArgumentParser(prog="python -m bench")
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--rows", type=int, default=None, help="rows instead of the benchmark's own number")

@@ -1,4 +1,4 @@
-"""Changelog producers: a lookup compaction beside Java's and its peak memory; a full compaction that tells beside one that does not."""
+"""Changelog producers: lookup compaction against Java with peak memory; full compaction with and without changelog."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _COMPACT = "import sys; from lsm_core import Catalog; Catalog(sys.argv[1]).table
 
 
 def run(rows: int | None, rounds: int) -> list[Result]:
-    """4 x 50,000 new rows over 4 buckets of 500,000 rows in the last level; and over four times as many for the peak."""
+    """Measure lookup compactions of 4 x 50,000 new rows over 4 buckets of 500,000; the peak for four times as many."""
     total = rows or ROWS
     with scratch() as folder, _peer(folder) as java:
         compacted_with_new_versions(folder, "lookup", total, {"changelog-producer": "lookup"})
@@ -44,19 +44,19 @@ def run(rows: int | None, rounds: int) -> list[Result]:
 
 
 def _beside_java(folder: Path, java: Any, rounds: int) -> list[Result]:
-    """Both compact copies of one table in turn, two threads each; Java's seconds are taken inside its (warm) machine."""
+    """Compact copies of one table with Dredge and Java in turn, on two threads each; Java is timed in its warm JVM."""
     seconds: dict[str, list[float]] = {"java": [], "dredge": []}
     for number in range(rounds + 2):
         with copied(folder, "lookup") as database:
             theirs = float(java.call("bench_compact", table=f"{database}.t", full=False, threads=2)["secs"])
-            told = _told(Catalog(str(folder)).table(f"{database}.t"))
+            change_count = _count_changes(Catalog(str(folder)).table(f"{database}.t"))
         with copied(folder, "lookup") as database:
             table = Catalog(str(folder)).table(f"{database}.t")
             started = time.perf_counter()
             table.compact()
             ours = time.perf_counter() - started
-            if _told(table) != told:
-                raise AssertionError(f"Java told {told} changes, Dredge {_told(table)}")
+            if _count_changes(table) != change_count:
+                raise AssertionError(f"Java told {change_count} changes, Dredge {_count_changes(table)}")
         if number > 1:
             seconds["java"].append(theirs)
             seconds["dredge"].append(ours)
@@ -70,25 +70,25 @@ def _beside_java(folder: Path, java: Any, rounds: int) -> list[Result]:
     ]
 
 
-def _told(table: Table) -> int:
+def _count_changes(table: Table) -> int:
     return int(table.snapshots()[-1].changelog_record_count or 0)
 
 
 def _full(folder: Path, rounds: int) -> list[Result]:
-    """Processor seconds (user time) of full compactions with and without changelog, and of encoding it from memory."""
+    """Measure user seconds of full compactions with and without changelog, and of encoding it from memory."""
     spent: dict[str, list[float]] = {"full": [], "none": [], "encode": []}
     for number in range(rounds + 1):
-        taken: dict[str, float] = {}
+        durations: dict[str, float] = {}
         for name in ("full", "none"):
             with copied(folder, name) as database:
                 table = Catalog(str(folder)).table(f"{database}.t")
                 started = time.process_time()
                 table.compact(full=True)
-                taken[name] = time.process_time() - started
+                durations[name] = time.process_time() - started
                 if name == "full":
-                    taken["encode"] = _encode(table)
+                    durations["encode"] = _encode(table)
         if number:
-            for name, value in taken.items():
+            for name, value in durations.items():
                 spent[name].append(value)
     full, none, encode = (Timing(tuple(spent[name])).median for name in ("full", "none", "encode"))
     value = (full - encode) / none
@@ -98,7 +98,7 @@ def _full(folder: Path, rounds: int) -> list[Result]:
 
 
 def _encode(table: Table) -> float:
-    """Processor seconds of writing the newest changelog again, its rows being in memory."""
+    """Return the processor seconds of writing the newest changelog again from rows in memory."""
     store, newest = table.store, snapshots.latest(table.store)
     assert newest is not None
     parts: list[tuple[bytes, int, int, Sequence[pa.RecordBatch]]] = []

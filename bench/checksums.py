@@ -1,4 +1,4 @@
-"""Cost of page checksums: writing, compacting and reading with them against the same without."""
+"""Cost of page checksums: writes, compactions and reads with checksums against the same without."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ TARGET = 1.03
 
 
 def run(rows: int | None, rounds: int) -> list[Result]:
-    """Return the ratio of each act with checksums to the same act without, medians of alternating rounds.
+    """Return ratios of each operation with checksums to the same without, as medians of alternating rounds.
 
     Args:
         rows: rows of all commits together, or None for `ROWS`.
-        rounds: rounds of each act.
+        rounds: rounds of each operation.
     """
     total = rows or ROWS
     data = list(commits(total, COMMITS))
@@ -53,10 +53,10 @@ def run(rows: int | None, rounds: int) -> list[Result]:
             }
             times = alternate(subjects, rounds)
             results += ratio("checksums", f"{name}: with / without", times["with"], times["without"], TARGET, total)
-        with written() as checked, _plain(written)() as plain:
-            for table in (checked, plain):
+        with written() as with_checksums, _plain(written)() as plain:
+            for table in (with_checksums, plain):
                 table.compact(full=True)
-            readers: dict[str, Subject] = {"with": checked.to_arrow, "without": plain.to_arrow}
+            readers: dict[str, Subject] = {"with": with_checksums.to_arrow, "without": plain.to_arrow}
             times = alternate(readers, rounds)
             results += ratio("checksums", "read: with / without", times["with"], times["without"], TARGET, total)
     return results
@@ -69,7 +69,7 @@ def _nothing() -> Iterator[None]:
 
 @contextmanager
 def _without_checksums() -> Iterator[None]:
-    """Let Parquet files be written without page checksums, which is what the engine did before it had them."""
+    """Write Parquet files without page checksums, as the engine did before it supported them."""
     import pyarrow.parquet as pq
 
     writer = pq.ParquetWriter

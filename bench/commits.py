@@ -1,4 +1,4 @@
-"""Commits: many files at once, one to a table of many manifests, and one small one after another; each in a process of its own."""
+"""Commits: many files at once, one to a table of many manifests, and many small ones; each in its own process."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ print(json.dumps([taken[20:], own_peak()]))
 
 
 def run(files: int | None, rounds: int) -> list[Result]:
-    """The three of them; ``files`` scales the first."""
+    """Run the three benchmarks; ``files`` scales the first."""
     del rounds
     return [*_many(files or FILES), *_large(), *_small()]
 
@@ -107,10 +107,12 @@ def _many(files: int) -> list[Result]:
     buckets = max(1, BUCKETS * files // FILES)
     with tempfile.TemporaryDirectory(prefix="dredge-bench-") as folder:
         _table(folder, "many", buckets)
-        taken, peak = in_own_process(_MANY, folder, str(files), str(buckets))
+        durations, peak = in_own_process(_MANY, folder, str(files), str(buckets))
     name = f"commit of {files:,} files in {buckets:,} buckets"
     return [
-        Result("commit", name, float(np.median(taken)), "s", COMMIT_SECONDS, low=min(taken), high=max(taken)).judged(),
+        Result(
+            "commit", name, float(np.median(durations)), "s", COMMIT_SECONDS, low=min(durations), high=max(durations)
+        ).judged(),
         Result("commit", f"{name}, peak RSS", peak, "MiB", None),
     ]
 
@@ -118,12 +120,12 @@ def _many(files: int) -> list[Result]:
 def _large() -> list[Result]:
     with tempfile.TemporaryDirectory(prefix="dredge-bench-") as folder:
         build_large(Path(folder), primary_key=True, files=MANIFESTS * 20, manifest_count=MANIFESTS)
-        taken, peak, read = in_own_process(_LARGE, folder)
+        durations, peak, read = in_own_process(_LARGE, folder)
     name = f"small commit to a table of {MANIFESTS:,} manifests"
     note = "those of its partition are five; the rest is told by the manifest list"
     return [
         Result("commit", f"{name}, manifests read", float(read), "files", 10.0, note=note).judged(),
-        Result("commit", name, float(np.median(taken)), "s", None, low=min(taken), high=max(taken)),
+        Result("commit", name, float(np.median(durations)), "s", None, low=min(durations), high=max(durations)),
         Result("commit", f"{name}, peak RSS", peak, "MiB", None),
     ]
 
@@ -131,11 +133,11 @@ def _large() -> list[Result]:
 def _small() -> list[Result]:
     with tempfile.TemporaryDirectory(prefix="dredge-bench-") as folder:
         _table(folder, "small", 2)
-        taken, _ = in_own_process(_SMALL, folder, str(SMALL))
-    note = f"of {len(taken)} commits; median {np.median(taken) * 1e3:.1f} ms, slowest {max(taken) * 1e3:.1f} ms"
+        durations, _ = in_own_process(_SMALL, folder, str(SMALL))
+    note = f"of {len(durations)} commits; median {np.median(durations) * 1e3:.1f} ms, slowest {max(durations) * 1e3:.1f} ms"
     return [
         Result(
-            "commit", "small commit, 99th percentile", float(np.percentile(taken, 99)), "s", SMALL_P99, note=note
+            "commit", "small commit, 99th percentile", float(np.percentile(durations, 99)), "s", SMALL_P99, note=note
         ).judged()
     ]
 

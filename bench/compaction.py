@@ -1,4 +1,7 @@
-"""Full compaction on one core and on two, against the copy limit and against Java, on files of three writers; one bucket; many tiny files."""
+"""Full compaction on one core and on two, against the copy limit and Java, for files of three writers.
+
+Further cases are a table of one bucket and a bucket of many tiny files.
+"""
 
 from __future__ import annotations
 
@@ -43,12 +46,12 @@ TINY_FILES, TINY_ROWS = 5_000, 200
 
 
 def run(rows: int | None, rounds: int) -> list[Result]:
-    """2 M rows in 10 commits over 4 buckets; files of Dredge, Java and pyarrow's defaults, the last two beside Java's compaction."""
+    """Measure 2 M rows in 10 commits over 4 buckets, in files of Dredge, Java and pyarrow; the last two on Java too."""
     return _by_origin("compact", rows or ROWS, COMMITS, rounds, with_peers=True)
 
 
 def run_large(rows: int | None, rounds: int) -> list[Result]:
-    """20 M rows in 20 commits over 4 buckets, files of Dredge."""
+    """Measure 20 M rows in 20 commits over 4 buckets, in files of Dredge."""
     return _by_origin("compact-large", rows or LARGE_ROWS, LARGE_COMMITS, rounds, with_peers=False)
 
 
@@ -69,7 +72,7 @@ def _by_origin(bench: str, rows: int, number: int, rounds: int, *, with_peers: b
 
 @contextmanager
 def _peer(folder: Path) -> Iterator[Any]:
-    """The real Java Paimon, or None and a loud line when there is none."""
+    """Yield the real Java Paimon; without one, print a warning and yield None."""
     java_environment()
     module = peer_module()
     try:
@@ -95,13 +98,13 @@ def _beside_limits(bench: str, folder: Path, origin: str, rows: int, rounds: int
             timings = alternate(subjects, rounds)
         name = f"files of {origin}: full compaction / copy limit, {cores} core{'s' * (cores > 1)}"
         for setting, targets in LIMITS.items():
-            told = name if setting == "full" else f"{name}, verification {setting}"
-            results += ratio(bench, told, timings[setting], timings["limit"], targets[cores], rows)
+            label = name if setting == "full" else f"{name}, verification {setting}"
+            results += ratio(bench, label, timings[setting], timings["limit"], targets[cores], rows)
     return results
 
 
 def _beside_java(bench: str, folder: Path, origin: str, java: Any, rounds: int, target: float | None) -> list[Result]:
-    """Both compact copies of one table in turn, two threads each; Java's seconds are taken inside its (warm) machine."""
+    """Compact copies of one table with Dredge and Java in turn, on two threads each; Java is timed in its warm JVM."""
     seconds: dict[str, list[float]] = {"java": [], "dredge": []}
     for number in range(rounds + 2):
         with copied(folder, origin) as database:
@@ -141,19 +144,19 @@ def rows_after(folder: Path, origin: str) -> dict[int, int]:
 
 
 def copy_limit(buckets: dict[int, tuple[str, Any]], rows: dict[int, int], folder: Path, cores: int) -> None:
-    """The copy limit: decode all files of a bucket, encode as many rows as its result has."""
+    """Run the copy limit: decode all files of a bucket and encode as many rows as its compaction writes."""
 
-    def one(bucket: int) -> None:
+    def copy_bucket(bucket: int) -> None:
         directory, files = buckets[bucket]
         encode_file(decode_files(directory, files).slice(0, rows[bucket]), str(folder / f"limit-{bucket}.parquet"))
 
     with ThreadPoolExecutor(cores) as pool:
-        list(pool.map(one, buckets))
+        list(pool.map(copy_bucket, buckets))
 
 
 @contextmanager
 def pinned(cores: int) -> Iterator[None]:
-    """Run on so many of the machine's cores."""
+    """Run on the given number of the machine's cores."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, set(sorted(before)[:cores]))
     try:
@@ -163,7 +166,7 @@ def pinned(cores: int) -> Iterator[None]:
 
 
 def run_one_bucket(rows: int | None, rounds: int) -> list[Result]:
-    """One bucket only: two cores against one."""
+    """Measure one bucket on two cores against one."""
     total = rows or ROWS
     with scratch() as folder:
         written_by_dredge(folder, total, COMMITS, 1)
@@ -197,7 +200,7 @@ def run_one_bucket(rows: int | None, rounds: int) -> list[Result]:
 
 
 def run_tiny(rows: int | None, rounds: int) -> list[Result]:
-    """A bucket of 5,000 level-0 files of 200 rows against one of 2,500: seconds grow as rows do."""
+    """Measure 5,000 level-0 files of 200 rows in one bucket against 2,500: seconds must grow as rows do."""
     files = (rows or TINY_FILES * TINY_ROWS) // TINY_ROWS
     with scratch() as folder:
         counts = {"half": files // 2, "all": files}
@@ -231,7 +234,7 @@ def run_tiny(rows: int | None, rounds: int) -> list[Result]:
 
 
 def _tiny(table: Table, files: int) -> None:
-    """Level-0 files of random keys, committed at once."""
+    """Commit level-0 files of random keys at once."""
     store, random = table.store, np.random.default_rng(5)
     layout = kv_arrow_schema(store.schema)
     made_files = []

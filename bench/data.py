@@ -1,4 +1,7 @@
-"""The benchmark's rows: BIGINT key, 4 BIGINT, 2 DOUBLE, 2 STRING(16); half of each later commit updates existing keys."""
+"""Rows of the benchmarks: a BIGINT key, 4 BIGINT, 2 DOUBLE, 2 STRING(16).
+
+Half of each commit after the first updates existing keys.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ TEXT_VALUES = 2_000
 
 
 def text_column(numbers: np.ndarray, width: int = 16) -> pa.Array:
-    """Strings of `width` hexadecimal digits made from hashed numbers, without a loop over rows."""
+    """Return strings of `width` hexadecimal digits made from hashed numbers, without a loop over rows."""
     mixed = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     nibbles = (mixed[:, None] >> (np.arange(width, dtype=np.uint64) * np.uint64(4))) & np.uint64(15)
     letters = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)[nibbles]
@@ -32,7 +35,7 @@ def text_column(numbers: np.ndarray, width: int = 16) -> pa.Array:
 
 
 def rows(keys: np.ndarray, seed: int) -> pa.Table:
-    """One row per key with values that do not repeat."""
+    """Return one row per key with values that do not repeat."""
     random = np.random.default_rng(seed)
     count = len(keys)
     integers = [pa.array(random.integers(0, 2**40, count)) for _ in range(4)]
@@ -42,7 +45,7 @@ def rows(keys: np.ndarray, seed: int) -> pa.Table:
 
 
 def text_rows(keys: np.ndarray, seed: int) -> pa.Table:
-    """One row per key with five texts of 8 to 24 characters, 2,000 distinct values a column."""
+    """Return one row per key with five texts of 8 to 24 characters, 2,000 distinct values per column."""
     random = np.random.default_rng(seed)
     columns = []
     for place in range(5):
@@ -54,7 +57,7 @@ def text_rows(keys: np.ndarray, seed: int) -> pa.Table:
 def commits(
     total: int, number: int, seed: int = 7, made: Callable[[np.ndarray, int], pa.Table] = rows
 ) -> Iterator[pa.Table]:
-    """`number` commits of `total / number` rows; half of each later commit updates keys that exist."""
+    """Yield `number` commits of `total / number` rows; half of each later commit updates existing keys."""
     random = np.random.default_rng(seed)
     each, known = total // number, 0
     for n in range(number):

@@ -1,4 +1,4 @@
-"""Ten commits into dynamic buckets beside the same rows into as many fixed ones, and Java's writer; loading the index of ten million keys."""
+"""Ten commits into dynamic buckets against fixed buckets and Java's writer; loading the index of ten million keys."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KEYS, MOST_MIB, MOST_SECONDS = 10_000_000, 400.0, 3.0
 
 
 def run(wanted: int | None, rounds: int) -> list[Result]:
-    """Processor seconds of ten commits (user time), half of whose rows are known keys; `--rows` is their sum."""
+    """Measure user seconds of ten commits, half of whose rows are known keys; `--rows` is their sum."""
     total = wanted or ROWS
     data = list(commits(total, COMMITS))
     keys = len(np.unique(np.concatenate([part["id"].to_numpy() for part in data])))
@@ -36,14 +36,14 @@ def run(wanted: int | None, rounds: int) -> list[Result]:
     seconds: dict[str, list[float]] = {"fixed": [], "dynamic": [], "wall": [], "java": []}
     with scratch() as folder, _java_writer(folder, data, kinds["dynamic"]) as java:
         for number in range(rounds + 1):
-            taken = {}
+            durations = {}
             for name, options in kinds.items():
                 started = time.perf_counter()
-                taken[name] = _user(_ten_commits(folder / f"{name}{number}", options, data))
-                taken["wall"] = time.perf_counter() - started
+                durations[name] = _user(_ten_commits(folder / f"{name}{number}", options, data))
+                durations["wall"] = time.perf_counter() - started
             if java is not None:
-                taken["java"] = java()
-            for name, spent in taken.items():
+                durations["java"] = java()
+            for name, spent in durations.items():
                 if number:
                     seconds[name].append(spent)
     timings = {name: Timing(tuple(spent)) for name, spent in seconds.items() if spent}
@@ -63,7 +63,7 @@ def run(wanted: int | None, rounds: int) -> list[Result]:
 
 @contextmanager
 def _java_writer(folder: Path, data: list[pa.Table], options: dict[str, str]) -> Iterator[Callable[[], float] | None]:
-    """Seconds that Java and its bucket assigner take for the same commits, without reading them; None without a Java Paimon."""
+    """Yield a function that returns Java's seconds for the same commits, without reads; None without Java."""
     java_environment()
     module = peer_module()
     try:
@@ -118,8 +118,8 @@ def _ten_commits(warehouse: Path, options: dict[str, str], data: list[pa.Table])
     def work() -> None:
         catalog = Catalog(str(warehouse))
         catalog.create_database("bench")
-        given = {"write-only": "true", **options}
-        table = catalog.create_table("bench.t", Schema(SCHEMA, primary_keys=["id"], options=given))
+        table_options = {"write-only": "true", **options}
+        table = catalog.create_table("bench.t", Schema(SCHEMA, primary_keys=["id"], options=table_options))
         for part in data:
             table.write(part)
 
@@ -140,7 +140,10 @@ print(json.dumps(loaded(int(sys.argv[1]))))
 
 
 def loaded(keys: int) -> tuple[float, float]:
-    """Peak MiB and user seconds of the first row written to a partition of ``keys`` known keys, made outside of both."""
+    """Return peak MiB and user seconds of the first row written to a partition of ``keys`` known keys.
+
+    The creation of the keys is not part of the figures.
+    """
     each = keys // 5
     made = np.arange(keys, dtype=np.uint32) * np.uint32(2_654_435_761)  # odd, so no hash comes twice
     files = [(bucket, made[bucket * each : (bucket + 1) * each].view(np.int32)) for bucket in range(5)]
@@ -157,7 +160,7 @@ _CROSS = pa.schema(
 
 
 def run_cross(wanted: int | None, _rounds: int) -> list[Result]:
-    """Peak RSS and seconds of writing 1 M rows into a table of 20 M keys that may move; `--rows` is the number of known keys."""
+    """Measure a write of 1 M rows into a table of 20 M keys that may move; `--rows` is the number of known keys."""
     known = wanted or _KNOWN
     with scratch() as folder:
         table = _movable(folder, create=True)
@@ -173,7 +176,7 @@ def run_cross(wanted: int | None, _rounds: int) -> list[Result]:
 
 
 def move(folder: Path, known: int) -> None:
-    """Write keys of which half are known, and most of those in another partition."""
+    """Write keys of which half are known, most of them in another partition."""
     keys = np.random.default_rng(3).choice(2 * known, _INCOMING, replace=False)
     _movable(folder).write(_movable_rows(keys, 11))
 

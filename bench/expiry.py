@@ -1,4 +1,7 @@
-"""Expiry at scale: 2,000 snapshots that name 100,000 files; expiring 1,900 of them and deleting what that frees, each in a process of its own."""
+"""Expiry at scale: 2,000 snapshots of 100,000 files, of which 1,900 expire, and the deletion of their files.
+
+The expiry and the deletion run in a process each.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,7 @@ print(json.dumps([seconds, own_peak(), report.files_deleted, report.files_missin
 
 
 def build(warehouse: Path, files: int = FILES, snapshots: int = SNAPSHOTS) -> TableStore:
-    """A table each of whose snapshots adds its share of ``files`` (empty ones) and takes all but one of those of the one before."""
+    """Create a table whose snapshots each add a share of ``files`` (empty) and delete all but one of the one before."""
     from lsm_core import Catalog, Schema
 
     catalog = Catalog(str(warehouse))
@@ -65,13 +68,13 @@ def build(warehouse: Path, files: int = FILES, snapshots: int = SNAPSHOTS) -> Ta
     each = files // snapshots
     for number in range(1, snapshots + 1):
         new = [_entry(store, (number - 1) * each + place) for place in range(each)]
-        gone = [ManifestEntry(DELETE, EMPTY_ROW, old.bucket, BUCKETS, old.file) for old in before[1:]]
+        deletes = [ManifestEntry(DELETE, EMPTY_ROW, old.bucket, BUCKETS, old.file) for old in before[1:]]
         metas = merge_manifests(store, metas)
         base = manifests.write_list(store, metas)
-        own = manifests.write_manifests(store, entries_to_table([*gone, *new]))
+        own = manifests.write_manifests(store, entries_to_table([*deletes, *new]))
         delta = manifests.write_list(store, own)
         snapshot = Snapshot(
-            number, store.schema.id, base[0], delta[0], "bench", number, CommitKind.COMPACT if gone else CommitKind.APPEND,
+            number, store.schema.id, base[0], delta[0], "bench", number, CommitKind.COMPACT if deletes else CommitKind.APPEND,
             _START + number * 1000, base[1], delta[1], total_record_count=0, delta_record_count=0,
         )  # fmt: skip
         Path(store.snapshot_path(number)).write_bytes(snapshot.to_json())
@@ -91,7 +94,7 @@ def _entry(store: TableStore, number: int) -> ManifestEntry:
 
 
 def run(files: int | None, _rounds: int) -> list[Result]:
-    """One expiry and one sweep; ``files`` scales files and snapshots."""
+    """Measure one expiry and one sweep; ``files`` scales files and snapshots."""
     total = files or FILES
     history = max(20, SNAPSHOTS * total // FILES)
     kept = max(1, history * KEPT // SNAPSHOTS)

@@ -1,4 +1,4 @@
-"""Alternating rounds, medians, peaks of memory in processes of their own, and the table of results."""
+"""Alternating rounds, medians, peak memory in separate processes, and the table of results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,20 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class Result:
-    """One figure. `value` is a ratio, bytes or seconds as `unit` says; `ok` is None where there is no target."""
+    """One figure of a benchmark.
+
+    Attributes:
+        bench: name of the benchmark.
+        name: name of the figure.
+        value: the figure, in ``unit``.
+        unit: "x" for a ratio, else a unit of time, size or rate.
+        target: limit of the value, or None.
+        better: "lower" or "higher".
+        low: minimum over the rounds, or None.
+        high: maximum over the rounds, or None.
+        note: remark for the reader.
+        ok: whether the target is met; None without a target.
+    """
 
     bench: str
     name: str
@@ -40,7 +53,7 @@ class Result:
     ok: bool | None = field(default=None)
 
     def judged(self) -> Result:
-        """The same with `ok` filled in from the target."""
+        """Return the result with `ok` computed from the target."""
         if self.target is None:
             return self
         good = self.value <= self.target if self.better == "lower" else self.value >= self.target
@@ -55,13 +68,13 @@ class Timing:
 
     @property
     def median(self) -> float:
-        """The middle round."""
+        """Median of the rounds."""
         return statistics.median(self.seconds)
 
 
 @dataclass(frozen=True)
 class OnFresh:
-    """A subject that needs something of its own each round; making it and clearing it away is not timed."""
+    """A subject that needs a fresh object each round; creating and removing the object is not timed."""
 
     made: Callable[[], AbstractContextManager[Any]]
     work: Callable[[Any], object]
@@ -71,7 +84,7 @@ Subject = Callable[[], object] | OnFresh
 
 
 def alternate(subjects: Mapping[str, Subject], rounds: int = ROUNDS) -> dict[str, Timing]:
-    """Run every subject once per round, in turn, after one warm-up round; wall-clock seconds."""
+    """Run every subject once per round, in turn, after one warm-up round; return wall-clock seconds."""
     seconds: dict[str, list[float]] = {name: [] for name in subjects}
     for round_number in range(rounds + 1):
         for name, subject in subjects.items():
@@ -83,28 +96,28 @@ def alternate(subjects: Mapping[str, Subject], rounds: int = ROUNDS) -> dict[str
 
 def _timed(subject: Subject) -> float:
     fresh = subject if isinstance(subject, OnFresh) else None
-    with nullcontext() if fresh is None else fresh.made() as given:
+    with nullcontext() if fresh is None else fresh.made() as prepared:
         gc.collect()
         pa.default_memory_pool().release_unused()
         started = time.perf_counter()
         if fresh is None:
             subject()  # type: ignore[operator]
         else:
-            fresh.work(given)
+            fresh.work(prepared)
         return time.perf_counter() - started
 
 
 def own_peak() -> float:
-    """Peak resident MiB of this process since its program began (Linux: VmHWM).
+    """Return the peak resident MiB of this process since its program began (Linux: VmHWM).
 
-    `getrusage` would not do: the peak of a child begins with what its parent held when it was forked.
+    `getrusage` is not usable: after a fork the peak of a child starts with the memory of its parent.
     """
     status = Path("/proc/self/status").read_text()
     return int(re.search(r"VmHWM:\s+(\d+) kB", status).group(1)) / 1024  # type: ignore[union-attr]
 
 
 def in_own_process(program: str, *arguments: str) -> Any:
-    """What a Python ``program`` prints, read as JSON, run in a process of its own, with `bench` and `lsm_core` importable."""
+    """Run a Python ``program`` that can import `bench` and `lsm_core` in its own process; return its JSON output."""
     done = subprocess.run(
         [sys.executable, "-c", program, *arguments], check=True, capture_output=True, text=True, env=_environment()
     )
@@ -116,7 +129,7 @@ def _environment() -> dict[str, str]:
 
 
 def peak_of(command: list[str]) -> tuple[float, float]:
-    """Run a command; the peak RSS of its process tree in MiB (sampled every 10 ms), and its seconds."""
+    """Run a command; return the peak RSS of its process tree in MiB (sampled every 10 ms) and its seconds."""
     started = time.perf_counter()
     process = subprocess.Popen(command, env=_environment())
     peak, stop = [0.0], threading.Event()
@@ -142,7 +155,7 @@ def peak_of(command: list[str]) -> tuple[float, float]:
 
 
 def ratio(bench: str, name: str, subject: Timing, limit: Timing, target: float, rows: int) -> list[Result]:
-    """The ratio of medians against its target, with the range of per-round ratios, and both times for the reader."""
+    """Return the ratio of medians against its target, with the range of per-round ratios, and both times."""
     pairs = [mine / theirs for mine, theirs in zip(subject.seconds, limit.seconds, strict=True)]
     judged = Result(
         bench, name, subject.median / limit.median, "x", target, low=min(pairs), high=max(pairs),
@@ -156,7 +169,7 @@ def ratio(bench: str, name: str, subject: Timing, limit: Timing, target: float, 
 
 
 def table(results: list[Result]) -> str:
-    """The results as aligned text."""
+    """Return the results as aligned text."""
     head = ("bench", "figure", "median", "min", "max", "target", "ok", "note")
 
     def number(value: float | None) -> str:

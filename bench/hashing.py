@@ -1,4 +1,4 @@
-"""Hashing: rows per second on one core for buckets; texts of bloom filters against the package xxhash."""
+"""Hashing on one core: rows per second for buckets, and texts of bloom filters against the package xxhash."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROWS = 10_000_000
 
 
 def run(rows: int | None, rounds: int) -> list[Result]:
-    """A BIGINT key, and a (STRING, INT) key of mixed lengths."""
+    """Measure a BIGINT key, and a (STRING, INT) key of mixed lengths."""
     total = rows or ROWS
     random = np.random.default_rng(1)
     numbers = random.integers(0, 2**62, total)
@@ -52,7 +52,7 @@ def run(rows: int | None, rounds: int) -> list[Result]:
 
 
 def figure(name: str, timing: Timing, rows: int, target: float) -> Result:
-    """Million rows per second with its range."""
+    """Return million rows per second with the range over the rounds."""
     rates = [rows / s / 1e6 for s in timing.seconds]
     return Result(
         "hash", name, rows / timing.median / 1e6, "M rows/s", target, "higher", min(rates), max(rates)

@@ -1,4 +1,4 @@
-"""Writers that compact and expire by themselves, beside Java's: time, write amplification, and what a reader meets meanwhile."""
+"""Writers that compact and expire by themselves, against Java's: time, write amplification, and concurrent reads."""
 
 from __future__ import annotations
 

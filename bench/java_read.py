@@ -1,4 +1,4 @@
-"""Java's reader on files that we wrote against files that Java wrote from the same rows, in one JVM, round by round."""
+"""Java's reader on files of Dredge against files of Java with the same rows, alternating in one JVM."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TABLES: dict[str, tuple[str, Mapping[str, str]]] = {
 
 
 def run(rows: int | None, rounds: int) -> list[Result]:
-    """Seconds inside the JVM, one thread, all columns; nothing (and a loud line) when there is no Java Paimon."""
+    """Measure seconds in the JVM, one thread, all columns; without Java Paimon, print a warning and return nothing."""
     java_environment()
     module = peer_module()
     results: list[Result] = []
@@ -45,12 +45,14 @@ def _compared(
     catalog.create_database(kind, ignore_if_exists=True)
     keys = ["id"] if kind == "keyed" else []
     parts = list(_repeating(rows) if kind == "repeating" else commits(rows, COMMITS))
-    for table, primary_keys, given in (
+    for table, primary_keys, table_options in (
         ("source", [], {"bucket": "-1"}),
         ("ours", keys, options),
         ("theirs", keys, options),
     ):
-        catalog.create_table(f"{kind}.{table}", Schema(parts[0].schema, primary_keys=primary_keys, options=given))
+        catalog.create_table(
+            f"{kind}.{table}", Schema(parts[0].schema, primary_keys=primary_keys, options=table_options)
+        )
     for part in parts:
         catalog.table(f"{kind}.source").write(part)
         catalog.table(f"{kind}.ours").write(part)
@@ -61,14 +63,14 @@ def _compared(
     seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
     counted = set()
     for number in range(WARM_UP + max(rounds, ROUNDS)):
-        for table, found in seconds.items():
+        for table, durations in seconds.items():
             answer = java.call("bench_read", table=f"{kind}.{table}", threads=1, reps=1)
             counted.add(answer["rows"])
             if number >= WARM_UP:
-                found.append(answer["secs"][0])
+                durations.append(answer["secs"][0])
     if len(counted) != 1:
         raise AssertionError(f"{name}: Java reads {sorted(counted)} rows")
-    return _figures(name, {table: Timing(tuple(found)) for table, found in seconds.items()}, counted.pop())
+    return _figures(name, {table: Timing(tuple(durations)) for table, durations in seconds.items()}, counted.pop())
 
 
 def _figures(name: str, timings: Mapping[str, Timing], rows: int) -> list[Result]:
@@ -86,7 +88,7 @@ def _figures(name: str, timings: Mapping[str, Timing], rows: int) -> list[Result
 
 
 def _repeating(rows: int) -> list[pa.Table]:
-    """The same columns with few values, nulls among them: where Java's own files are dictionaries."""
+    """Return the same columns with few distinct values and nulls, which Java itself writes as dictionaries."""
     random = np.random.default_rng(3)
     made = []
     for part in commits(rows, COMMITS):

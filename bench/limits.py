@@ -1,4 +1,4 @@
-"""Copy limit, plain decode and plain encode: the subject's own reader and writer settings, no merging."""
+"""Copy limit, plain decode and plain encode, with the engine's own reader and writer settings but without a merge."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from lsm_core.storage import LocalFileIO
 
 
 def files_by_bucket(table: Table) -> dict[int, tuple[str, list[DataFileMeta]]]:
-    """bucket -> (directory, files) of the newest snapshot."""
+    """Return the directory and the files of each bucket in the newest snapshot."""
     store = table.store
     newest = snapshots.latest(store)
     assert newest is not None
-    found: dict[int, tuple[str, list[DataFileMeta]]] = {}
+    buckets: dict[int, tuple[str, list[DataFileMeta]]] = {}
     for entry in table_to_entries(manifests.live_entries(store, newest)):
-        found.setdefault(entry.bucket, (store.bucket_dir(entry.partition, entry.bucket), []))[1].append(entry.file)
-    return found
+        buckets.setdefault(entry.bucket, (store.bucket_dir(entry.partition, entry.bucket), []))[1].append(entry.file)
+    return buckets
 
 
 def decode_files(directory: str, files: list[DataFileMeta]) -> pa.Table:
@@ -35,7 +35,7 @@ def decode_files(directory: str, files: list[DataFileMeta]) -> pa.Table:
 
 
 def encode_file(rows: pa.Table, path: str) -> None:
-    """Encode rows as the key-value writer would: the same codec, encodings and row groups, no statistics of ours."""
+    """Encode rows as the key-value writer would: same codec, encodings and row groups, but no statistics of Dredge."""
     sample = rows.slice(0, settings.ROW_GROUP_ROWS)
     delta = [name for name in ("_SEQUENCE_NUMBER", "_KEY_id", "id") if name in rows.column_names]
     sink = settings.ParquetSink(

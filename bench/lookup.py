@@ -1,4 +1,4 @@
-"""Looking rows up in one bucket of 20 M rows whose footers are known: one key, neighbouring keys, scattered keys."""
+"""Lookups in one bucket of 20 M rows with cached footers: one key, neighbouring keys, scattered keys."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from bench.table_life import scratch
 from lsm_core import Catalog, Schema, Table
 from lsm_core.files.formats import parquet as settings
 
-ROWS, FILE_ROWS, STEP, ASKED, POINTS = 20_000_000, 2_000_000, 3, 10_000, 9
+ROWS, FILE_ROWS, STEP, LOOKUP_KEYS, POINTS = 20_000_000, 2_000_000, 3, 10_000, 9
 LARGE_GROUPS = 1 << 20
 
 
 def run(total: int | None, rounds: int) -> list[Result]:
-    """Files as the engine writes them; then, for single keys, a bucket in row groups of about a million rows."""
+    """Measure files as the engine writes them and, for single keys, a bucket in row groups of about a million rows."""
     count = total or ROWS
     with scratch() as folder:
         table = filled(folder / "ours", count)
@@ -38,7 +38,10 @@ def run(total: int | None, rounds: int) -> list[Result]:
 
 
 def filled(warehouse: Path, count: int) -> Table:
-    """One bucket of one level: every third number is a key; writing in key order, a full compaction only moves the files up."""
+    """Create a bucket of one level in which every third number is a key.
+
+    Commits are in key order, so the full compaction only moves the files to the top level.
+    """
     catalog = Catalog(str(warehouse))
     catalog.create_database("bench", ignore_if_exists=True)
     options = {"bucket": "1", "write-only": "true", "write-buffer-size": "2 gb"}
@@ -54,13 +57,13 @@ def _ours(table: Table, count: int, rounds: int) -> list[Result]:
     random = np.random.default_rng(5)
     width = max(1, count // 100)
     start = int(random.integers(0, count - width))
-    near = random.integers(start, start + width, ASKED) * STEP
-    far = random.integers(0, count, ASKED) * STEP
+    near = random.integers(start, start + width, LOOKUP_KEYS) * STEP
+    far = random.integers(0, count, LOOKUP_KEYS) * STEP
     timings = alternate(
         {
-            "near": lambda: _found(table, near),
-            "far, one column": lambda: _found(table, far, ["n0"]),
-            "far": lambda: _found(table, far),
+            "near": lambda: _look_up(table, near),
+            "far, one column": lambda: _look_up(table, far, ["n0"]),
+            "far": lambda: _look_up(table, far),
             "decode": lambda: _decoded(table, far),
         },
         min(rounds, 2),
@@ -79,17 +82,17 @@ def _ours(table: Table, count: int, rounds: int) -> list[Result]:
     ]  # fmt: skip
 
 
-def _found(table: Table, numbers: np.ndarray, columns: Sequence[str] | None = None) -> None:
-    found = table.lookup(pa.table({"id": numbers}), columns)
-    if found.num_rows != len(np.unique(numbers)):
-        raise AssertionError(f"{found.num_rows} rows of {len(np.unique(numbers))} keys")
+def _look_up(table: Table, numbers: np.ndarray, columns: Sequence[str] | None = None) -> None:
+    rows = table.lookup(pa.table({"id": numbers}), columns)
+    if rows.num_rows != len(np.unique(numbers)):
+        raise AssertionError(f"{rows.num_rows} rows of {len(np.unique(numbers))} keys")
 
 
 def _points(name: str, table: Table, count: int, rounds: int, target: float) -> Result:
-    """The median over keys all over the bucket, one lookup each, footers known."""
+    """Return the median over keys from the whole bucket, with one lookup each and cached footers."""
     keys = np.random.default_rng(6).integers(0, count, POINTS) * STEP
     subjects: dict[str, Callable[[], object]] = {
-        f"key {key}": partial(_found, table, np.array([key])) for key in keys.tolist()
+        f"key {key}": partial(_look_up, table, np.array([key])) for key in keys.tolist()
     }
     timings = alternate(subjects, rounds)
     return _seconds(name, Timing(tuple(seconds for t in timings.values() for seconds in t.seconds)), target)
@@ -102,7 +105,7 @@ def _seconds(name: str, timing: Timing, target: float | None) -> Result:
 
 
 def _decoded(table: Table, numbers: np.ndarray) -> None:
-    """All columns of the row groups that hold a key, as a plain reader decodes them."""
+    """Decode all columns of the row groups that hold a key, as a plain reader does."""
     for directory, files in files_by_bucket(table).values():
         for file in files:
             with pa.OSFile(f"{directory}/{file.file_name}") as source:

@@ -1,4 +1,4 @@
-"""Peak memory of compacting one bucket: two sizes in 20 runs, each in a process of its own, the whole process tree sampled."""
+"""Peak memory of compacting one bucket of 20 runs in two sizes, each in its own sampled process tree."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LIMIT_MIB = 700.0
 
 
 def build(warehouse: Path, decoded_bytes: int) -> int:
-    """A table with one bucket in 20 level-0 runs that hold `decoded_bytes` of Arrow data; the number of rows."""
+    """Create a table with one bucket in 20 level-0 runs of `decoded_bytes` of Arrow data; return the number of rows."""
     from lsm_core import Catalog, Schema
 
     catalog = Catalog(str(warehouse))
@@ -36,7 +36,10 @@ def build(warehouse: Path, decoded_bytes: int) -> int:
 
 
 def run_table(rows_wanted: int | None, _rounds: int) -> list[Result]:
-    """The largest bucket of 20 M rows in 20 commits over 4 buckets, and of a tenth of them in 10: peaks, and the bound of a task."""
+    """Measure the largest bucket of 20 M rows (20 commits, 4 buckets) and of a tenth of them (10 commits).
+
+    The results are the peaks and the memory bound of a task.
+    """
     from bench.tables import written_by_dredge
 
     large = rows_wanted or 20_000_000
@@ -58,7 +61,7 @@ def run_table(rows_wanted: int | None, _rounds: int) -> list[Result]:
 
 
 def run(rows_wanted: int | None, _rounds: int) -> list[Result]:
-    """Peaks of both sizes; `--rows` scales both sizes down (20 M rows is the full size)."""
+    """Measure the peaks of both sizes; `--rows` scales both sizes down (20 M rows is the full size)."""
     scale = 1.0 if rows_wanted is None else min(1.0, rows_wanted / 20e6)
     program = "import sys; from lsm_core import Catalog; Catalog(sys.argv[1]).table('bench.t').compact(full=True)"
     peaks: dict[str, float] = {}

@@ -1,7 +1,7 @@
-"""Merge engines on one core: what ordering, grouping and folding cost beside the copy limit, polars and DuckDB.
+"""Merge engines on one core: cost of ordering, grouping and folding against the copy limit, polars and DuckDB.
 
-Five runs in memory, 45 % of the keys of each later run exist already. The copy limit decodes the same runs from Parquet and
-encodes as many rows as the merged result has, on one thread.
+The input is five runs in memory; 45 % of the keys of each later run exist already. The copy limit decodes the same runs
+from Parquet and encodes as many rows as the merged result has, on one thread.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ AGGREGATES = {
 
 @dataclass(frozen=True)
 class Case:
-    """One figure: a table, its rows, and queries that give the same answer."""
+    """One figure: a table, its rows, and queries with equal results."""
 
     name: str
     target: float | None
@@ -57,7 +57,7 @@ class Case:
 
 
 def run(total: int | None, rounds: int) -> list[Result]:
-    """All engines against their targets, then the peak memory of two sizes."""
+    """Measure all engines against their targets, then the peak memory of two sizes."""
     results: list[Result] = []
     for case in _cases(total or ROWS):
         results += _measure(case, rounds)
@@ -185,7 +185,7 @@ def _runs(total: int, nulls: float) -> list[pa.RecordBatch]:
 
 
 def _wide_runs(total: int) -> list[pa.RecordBatch]:
-    """Writer w fills ten of the fifty columns; the others are null."""
+    """Return runs in which each writer fills ten of the fifty columns; the others are null."""
     random, sequence, runs = np.random.default_rng(3), 0, []
     for writer, keys in enumerate(_keys(total)):
         columns = _system(keys, sequence)
@@ -206,9 +206,10 @@ def _system(keys: np.ndarray, sequence: int) -> dict[str, pa.Array]:
 
 
 def _with_text_key(runs: list[pa.RecordBatch], *, vary: bool) -> list[pa.RecordBatch]:
-    """Eight letters and the number of the key in 16 digits; if lengths ``vary``, its digits without leading zeros and 0 to 9 letters.
+    """Return runs with text keys: eight letters and the number of the key in 16 digits.
 
-    No two numbers get the same text, since a sorted run holds a key once.
+    If lengths ``vary``, the digits have no leading zeros and 0 to 9 letters. All texts differ, because a sorted run
+    holds a key once.
     """
     changed = []
     for batch in runs:
@@ -286,7 +287,7 @@ _duckdb_sums = _duckdb(
 
 
 def _memory(total: int) -> list[Result]:
-    """Arrow bytes held at most while streaming runs from files, at one and at four times the rows."""
+    """Measure the maximum Arrow bytes while runs are streamed from files, at one and at four times the rows."""
     program = "import sys; from bench.merge import peak; print(peak(int(sys.argv[1])))"
     peaks = [int(in_own_process(program, str(rows))) for rows in (total // 4, total)]
     note = f"peak {peaks[1] / 2**20:.0f} MiB of Arrow memory at {total:,} rows, {peaks[0] / 2**20:.0f} at a quarter"
@@ -294,7 +295,10 @@ def _memory(total: int) -> list[Result]:
 
 
 def peak(total: int) -> int:
-    """Arrow bytes held at most while files of ``total`` rows are merged and nothing is kept; nothing else may run in this process."""
+    """Return the maximum Arrow bytes while files of ``total`` rows are merged and the result is dropped.
+
+    No other work may run in this process.
+    """
     fields = tuple(
         DataField(i, n, parse(k)) for i, (n, k) in enumerate([("id", "BIGINT"), *((n, _type(n)) for n in _VALUES)])
     )

@@ -1,4 +1,4 @@
-"""Tables in an object store beside the same tables on a disk, requests per file, and the two libraries that could reach the store."""
+"""Tables in an object store against the same tables on a disk, requests per file, and two client libraries."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ _OBJECTS, _RANGES, _RANGE_BYTES = 500, 64, 1 << 17
 
 
 def run(rows: int | None, rounds: int) -> list[Result]:
-    """Merge-on-read and full compaction in a store on loopback against the local disk; the libraries on ranges and deletes."""
+    """Compare merge-on-read and full compaction between a loopback store and the local disk, and the libraries."""
     with scratch() as folder, s3_server() as server:
         local = filled(folder / "house", rows or ROWS)
         bucket = server.bucket()
         remote, disk = Catalog(f"{bucket}/house", server.options), Catalog(str(folder / "house"))
         _upload(Path(local.store.root), remote.file_io, f"{remote.root}/bench.db/t")
-        found = _against_disk("merge-on-read", partial(_drain, remote), partial(_drain, disk), rounds, rows or ROWS)
-        found.append(_requests_of("merge-on-read", server, partial(_drain, remote), remote.table("bench.t")))
-        there = OnFresh(partial(_copied_in_store, local, remote), _compact)
-        here = OnFresh(partial(_copied_on_disk, local, folder), _compact)
-        found += _against_disk("full compaction", there, here, rounds, rows or ROWS)
+        results = _against_disk("merge-on-read", partial(_drain, remote), partial(_drain, disk), rounds, rows or ROWS)
+        results.append(_requests_of("merge-on-read", server, partial(_drain, remote), remote.table("bench.t")))
+        in_store = OnFresh(partial(_copied_in_store, local, remote), _compact)
+        on_disk = OnFresh(partial(_copied_on_disk, local, folder), _compact)
+        results += _against_disk("full compaction", in_store, on_disk, rounds, rows or ROWS)
         with _copied_in_store(local, remote) as fresh:
-            found.append(_requests_of("full compaction", server, partial(fresh.compact, full=True), fresh))
-        return found + _libraries(server, rounds)
+            results.append(_requests_of("full compaction", server, partial(fresh.compact, full=True), fresh))
+        return results + _libraries(server, rounds)
 
 
 def _compact(table: Table) -> None:
@@ -50,7 +50,7 @@ def _compact(table: Table) -> None:
 
 
 def _drain(catalog: Catalog) -> None:
-    """Read all, with nothing remembered from before."""
+    """Read all rows without cached state."""
     for _ in catalog.table("bench.t").to_batches():
         pass
 
@@ -63,7 +63,7 @@ def _against_disk(name: str, store: Any, disk: Any, rounds: int, rows: int) -> l
 def _compared(
     name: str, times: dict[str, Timing], pair: tuple[str, str], target: float | None, rows: int = 0
 ) -> list[Result]:
-    ours, theirs = (times[one] for one in pair)
+    ours, theirs = (times[side] for side in pair)
     pairs = [mine / other for mine, other in zip(ours.seconds, theirs.seconds, strict=True)]
     note = f"{rows / ours.median / 1e6:.2f} M rows/s" if rows else ""
     head = Result("s3", name, ours.median / theirs.median, "x", target, low=min(pairs), high=max(pairs), note=note)
@@ -77,25 +77,25 @@ def _compared(
 
 
 def _requests_of(name: str, server: S3Server, work: Any, table: Table) -> Result:
-    """Requests for each data file that is read or written, all that a table's metadata costs aside."""
+    """Return the requests per data file that is read or written, without the requests for metadata."""
     before = {status.path for status in _data_files(table)}
     server.requests()
     work()
-    asked = server.requests()
+    requests = server.requests()
     touched = before | {status.path for status in _data_files(table)}
     server.requests()
-    data = [line for line in asked if line["path"].rpartition("/")[2].startswith("data-")]
+    data = [line for line in requests if line["path"].rpartition("/")[2].startswith("data-")]
     methods = ", ".join(
-        f"{count} {method}" for method, count in sorted(Counter(line["method"] for line in asked).items())
+        f"{count} {method}" for method, count in sorted(Counter(line["method"] for line in requests).items())
     )
-    note = f"{len(data)} for {len(touched)} data files, {len(asked) - len(data)} for metadata ({methods})"
+    note = f"{len(data)} for {len(touched)} data files, {len(requests) - len(data)} for metadata ({methods})"
     return Result("s3", f"{name}: requests per data file", len(data) / max(len(touched), 1), "", None, note=note)
 
 
 def _data_files(table: Table) -> Iterator[Any]:
     io, root = table.store.file_io, table.store.root
     for bucket in range(BUCKETS):
-        yield from (one for one in io.list_dir(f"{root}/bucket-{bucket}") if one.name.startswith("data-"))
+        yield from (status for status in io.list_dir(f"{root}/bucket-{bucket}") if status.name.startswith("data-"))
 
 
 def _upload(source: Path, io: FileIO, target: str) -> None:
@@ -125,7 +125,7 @@ def _copied_on_disk(local: Table, folder: Path) -> Iterator[Table]:
 
 
 def _libraries(server: S3Server, rounds: int) -> list[Result]:
-    """obstore beside pyarrow's S3FileSystem: ranges of an object, and the removal of many objects."""
+    """Compare obstore with pyarrow's S3FileSystem: ranges of an object, and the removal of many objects."""
     bucket = server.bucket()
     name = urlsplit(bucket).netloc
     store = from_url(bucket, config={"endpoint": server.endpoint}, client_options={"allow_http": True})

@@ -1,4 +1,4 @@
-"""Planning the removal of orphan files: a table of a million empty files, one in twenty a stray; time and memory in a process of its own."""
+"""Planning the removal of orphan files in a table of a million empty files, one in twenty of them an orphan."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ print(json.dumps([time.perf_counter() - started, own_peak(), report.files_delete
 
 
 def run(rows: int | None, rounds: int) -> list[Result]:
-    """The plan's seconds and peak of memory over ``rows`` files (a million), and how quickly its strays are deleted."""
+    """Measure the plan over ``rows`` files (a million): seconds, peak memory, and the rate of deletion."""
     files = rows or FILES
     with tempfile.TemporaryDirectory() as folder:
         strays = _make(Path(folder), files)
         plans = [in_own_process(_PROGRAM, folder) for _ in range(min(rounds, 3))]
-        assert {found for _, _, found in plans} == {strays}, f"{strays} strays, found {plans}"
-        seconds, peaks = sorted(one[0] for one in plans), sorted(one[1] for one in plans)
+        assert {stray_count for _, _, stray_count in plans} == {strays}, f"{strays} strays, found {plans}"
+        seconds, peaks = sorted(answer[0] for answer in plans), sorted(answer[1] for answer in plans)
         deleting, peak, deleted = in_own_process(_APPLY, folder)
         assert deleted == strays
     note = f"{files:,} files, {strays:,} strays"
@@ -57,7 +57,7 @@ def run(rows: int | None, rounds: int) -> list[Result]:
 
 
 def _make(warehouse: Path, files: int) -> int:
-    """The table: metadata from a generator, every file of it there, empty and old; how many strays lie among them."""
+    """Create the table from generated metadata and empty, old files; return the number of orphan files among them."""
     store = build(warehouse, primary_key=True, files=files, manifest_count=max(1, files // FILES_A_MANIFEST))
     snapshot = snapshots.latest(store)
     assert snapshot is not None

@@ -1,4 +1,4 @@
-"""Planning a large table: 100,000 data files in 200 manifests, metadata only; time and memory in a process of its own."""
+"""Planning a large table of 100,000 data files in 200 manifests, metadata only: time and memory in its own process."""
 
 from __future__ import annotations
 
@@ -51,7 +51,10 @@ def build(
     buckets: int = BUCKETS,
     file_bytes: int = 64 << 20,
 ) -> TableStore:
-    """A table whose newest snapshot lists ``files`` data files that do not exist, in ``manifest_count`` manifests; ``buckets`` a partition."""
+    """Create a table with a snapshot of ``files`` missing data files in ``manifest_count`` manifests.
+
+    There are ``buckets`` buckets in each partition.
+    """
     from lsm_core import Catalog, Schema
 
     catalog = Catalog(str(warehouse))
@@ -62,10 +65,10 @@ def build(
     store = catalog.table("bench.t").store
     metas = []
     for part in np.array_split(np.arange(files), manifest_count):
-        found = entries(store, part, files, primary_key, partitions, buckets)
-        at = found.schema.get_field_index("file_size")
-        sizes = pa.array(np.full(len(part), file_bytes), found.schema.field(at).type)
-        metas += manifests.write_manifests(store, found.set_column(at, found.schema.field(at), sizes))
+        entry_table = entries(store, part, files, primary_key, partitions, buckets)
+        at = entry_table.schema.get_field_index("file_size")
+        sizes = pa.array(np.full(len(part), file_bytes), entry_table.schema.field(at).type)
+        metas += manifests.write_manifests(store, entry_table.set_column(at, entry_table.schema.field(at), sizes))
     base, base_size = manifests.write_list(store, metas)
     delta, delta_size = manifests.write_list(store, [])
     snapshot = Snapshot(
@@ -85,7 +88,7 @@ def entries(
     partitions: int = PARTITIONS,
     bucket_count: int = BUCKETS,
 ) -> pa.Table:
-    """Entries (`ENTRY_SCHEMA`) of files ``numbers`` of ``total``: by partition, then bucket; one level-0 file in five."""
+    """Return the entries (`ENTRY_SCHEMA`) of files ``numbers`` of ``total``; a fifth is on level 0."""
     count, schema = len(numbers), store.schema
     per_partition = max(1, total // partitions)
     place = numbers % per_partition
@@ -147,17 +150,17 @@ print(json.dumps([seconds, own_peak(), len(buckets)]))
 
 
 def health(warehouse: Path) -> list[float]:
-    """Seconds, peak MiB and number of buckets of one look at a table's health in a process of its own."""
+    """Return seconds, peak MiB and number of buckets of one health report, computed in its own process."""
     return [float(value) for value in in_own_process(_HEALTH, str(warehouse))]
 
 
 def plan(warehouse: Path, **choice: object) -> list[float]:
-    """Seconds, peak MiB and number of splits of one plan in a process of its own."""
+    """Return seconds, peak MiB and number of splits of one plan, computed in its own process."""
     return [float(value) for value in in_own_process(_PROGRAM, str(warehouse), json.dumps(choice))]
 
 
 def run(files: int | None, rounds: int) -> list[Result]:
-    """Whole tables and one partition of a thousand, of a primary-key and an append table."""
+    """Measure whole tables and one partition of a thousand, for a primary-key and an append table."""
     total, results = files or FILES, []
     for kind, primary_key in (("primary-key", True), ("append", False)):
         with tempfile.TemporaryDirectory(prefix="dredge-bench-") as folder:
@@ -167,19 +170,21 @@ def run(files: int | None, rounds: int) -> list[Result]:
                 "all files": {},
                 "one partition": {"filter": [["dt", "=", "2024-0500"]]},
             }
-            for what, choice in choices.items():
+            for scope, choice in choices.items():
                 seen = [plan(warehouse, **choice) for _ in range(rounds + 1)][1:]
-                results += _results(f"{kind} table, {what}, plan", seen, f"{total:,} files, {int(seen[0][2]):,} splits")
+                results += _results(
+                    f"{kind} table, {scope}, plan", seen, f"{total:,} files, {int(seen[0][2]):,} splits"
+                )
             seen = [health(warehouse) for _ in range(rounds + 1)][1:]
             results += _results(f"{kind} table, health", seen, f"{total:,} files, {int(seen[0][2]):,} buckets")
     return results
 
 
 def _results(name: str, seen: list[list[float]], note: str) -> list[Result]:
-    """Time and memory, each with its target."""
-    found = []
+    """Return time and memory, each with its target."""
+    results = []
     for unit, at, target in (("s", 0, TARGET_SECONDS), ("MiB", 1, TARGET_MIB)):
         values = sorted(row[at] for row in seen)
-        told, middle = name if unit == "s" else f"{name}, peak RSS", values[len(values) // 2]
-        found.append(Result("plan", told, middle, unit, target, low=values[0], high=values[-1], note=note).judged())
-    return found
+        label, middle = name if unit == "s" else f"{name}, peak RSS", values[len(values) // 2]
+        results.append(Result("plan", label, middle, unit, target, low=values[0], high=values[-1], note=note).judged())
+    return results

@@ -1,4 +1,7 @@
-"""The platform over many tables: what it costs to load the code location (up to what Dagster's web server and daemon are handed), to tick, to store and to show."""
+"""The platform over many tables: cost of loading the code location, of ticks, of stored events and of UI pages.
+
+Loading includes the data that Dagster's web server and daemon receive.
+"""
 
 from __future__ import annotations
 
@@ -126,7 +129,7 @@ _PAGES = {
 
 
 def build(warehouse: Path, tables: int) -> None:
-    """A warehouse of ``tables`` tables of 20 files in 5 buckets each; the files of all are those of the first, linked."""
+    """Create a warehouse of ``tables`` tables of 20 files in 5 buckets each; all link to the files of the first."""
     from lsm_core import Catalog, Schema
 
     catalog = Catalog(str(warehouse))
@@ -143,7 +146,7 @@ def build(warehouse: Path, tables: int) -> None:
 
 @contextmanager
 def web_server(home: Path, warehouse: Path) -> Iterator[DagsterClient]:
-    """Dagster's web server over what ``home`` holds, without a daemon."""
+    """Run Dagster's web server over the instance in ``home``, without a daemon."""
     port, root = free_port(), Path(__file__).resolve().parents[1]
     command = [
         sys.executable,
@@ -156,12 +159,12 @@ def web_server(home: Path, warehouse: Path) -> Iterator[DagsterClient]:
         "--port",
         str(port),
     ]
-    told = {"DAGSTER_HOME": str(home), "DREDGE_WAREHOUSE": str(warehouse), "DAGSTER_DISABLE_TELEMETRY": "yes"}
+    environment = {"DAGSTER_HOME": str(home), "DREDGE_WAREHOUSE": str(warehouse), "DAGSTER_DISABLE_TELEMETRY": "yes"}
     with (home / "web.log").open("wb") as log:
         process = subprocess.Popen(
             command,
             cwd=root,
-            env={**os.environ, **told},
+            env={**os.environ, **environment},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -185,14 +188,14 @@ def web_server(home: Path, warehouse: Path) -> Iterator[DagsterClient]:
 
 
 def pages(home: Path, warehouse: Path, rounds: int) -> list[Result]:
-    """Seconds until the web server has answered what the pages of the UI ask, once the workspace is loaded."""
+    """Return the seconds of the web server's answers to the queries of the UI pages, after the workspace is loaded."""
     keys = [{"path": names.layout_key(str(warehouse), f"bench.t{number:05d}").path} for number in range(100)]
     sensor = {
         "sensorName": names.SORTED_RUN_SENSOR,
         "repositoryName": "__repository__",
         "repositoryLocationName": "dredge",
     }
-    found = []
+    results = []
     with web_server(home, warehouse) as client:
         for name, query in _PAGES.items():
             seconds = []
@@ -200,7 +203,7 @@ def pages(home: Path, warehouse: Path, rounds: int) -> list[Result]:
                 began = time.perf_counter()
                 client.query(query, {"keys": keys, "key": keys[0], "sensor": sensor}, timeout_s=120)
                 seconds.append(time.perf_counter() - began)
-            found.append(
+            results.append(
                 Result(
                     "platform",
                     f"web server: {name}",
@@ -212,11 +215,11 @@ def pages(home: Path, warehouse: Path, rounds: int) -> list[Result]:
                     note="through GraphQL, elapsed",
                 ).judged()
             )
-    return found
+    return results
 
 
 def status(warehouse: Path, rounds: int) -> Result:
-    """Seconds of `dredge status`, elapsed, its start included."""
+    """Return the elapsed seconds of `dredge status`, with its start."""
     seconds = []
     for _ in range(rounds):
         began = time.perf_counter()
@@ -231,7 +234,7 @@ def status(warehouse: Path, rounds: int) -> Result:
 
 
 def run_first_check(tables: int | None, rounds: int) -> list[Result]:
-    """Elapsed seconds from the command line of README's "your own warehouse", over tables that lay there before, to their first green checks."""
+    """Measure the time from the README's "your own warehouse" command to the first green checks of existing tables."""
     count = tables or OWN_TABLES
     first, all_of_them = [], []
     for _ in range(min(rounds, 3)):
@@ -250,8 +253,8 @@ def run_first_check(tables: int | None, rounds: int) -> list[Result]:
                         number
                         for number in set(range(count)) - green
                         if any(
-                            found.passed
-                            for found in platform.client.check_results(keys[number], names.BACKLOG_CHECK, 1)
+                            evaluation.passed
+                            for evaluation in platform.client.check_results(keys[number], names.BACKLOG_CHECK, 1)
                         )
                     }
                     if seen and not green:
@@ -275,7 +278,7 @@ def run_first_check(tables: int | None, rounds: int) -> list[Result]:
 
 
 def run(tables: int | None, rounds: int) -> list[Result]:
-    """Processor seconds of loading, imports included, the size of what is handed over, processor seconds of ticks, bytes of a day, seconds of pages."""
+    """Measure processor seconds of loading (with imports) and ticks, data sizes, bytes per day and page seconds."""
     count = tables or TABLES
     changed = min(CHANGED, count)
     with tempfile.TemporaryDirectory(prefix="dredge-bench-") as folder:
@@ -289,7 +292,7 @@ def run(tables: int | None, rounds: int) -> list[Result]:
         first, same, after, a_tick, a_commit = in_own_process(_TICKS, str(warehouse), str(changed), str(home))
         shown = pages(home, warehouse, rounds)
         build(few, STATUS_TABLES)
-        told = status(few, rounds)
+        status_result = status(few, rounds)
         more = []
         if count == TABLES:
             build(many, MANY_TABLES)
@@ -323,5 +326,5 @@ def run(tables: int | None, rounds: int) -> list[Result]:
         Result("platform", "stored a day by ticks, nothing changed", a_tick * ticks_a_day / MIB, "MiB", None, note="two sensors, every 30 s: log and reason; the reason goes after 7 days"),
         Result("platform", "stored a day by events", a_commit * count * 24 / MIB, "MiB", None, note="a commit a table an hour, SQLite"),
         *shown,
-        told,
+        status_result,
     ]  # fmt: skip

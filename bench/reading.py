@@ -1,4 +1,4 @@
-"""Merge-on-read: against a plain decode on one core, the real Java reader on two, and pypaimon; a cold process beside pypaimon-rust."""
+"""Merge-on-read against a plain decode on one core, Java's reader on two, pypaimon, and (cold) pypaimon-rust."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ORDERED = {"sequence.field": "n0"}
 
 
 def read(rows: int | None, rounds: int) -> list[Result]:
-    """All figures; those of a peer that is missing are left out, with a loud line."""
+    """Return all figures; a missing peer prints a warning and its figures are left out."""
     total = rows or ROWS
     results: list[Result] = []
     with scratch() as folder:
@@ -61,7 +61,7 @@ def _on_one_core(name: str, table: Table, target: float, total: int, rounds: int
 
 
 def _ordered(warehouse: Path, total: int) -> Table:
-    """A table whose own column orders versions, with deletes: keys, sequence numbers and kinds are all needed."""
+    """Create a table with a sequence field and deletes, so that keys, sequence numbers and kinds are all needed."""
     catalog = Catalog(str(warehouse))
     catalog.create_database("bench", ignore_if_exists=True)
     options = {"bucket": str(BUCKETS), "write-only": "true", **_ORDERED}
@@ -77,29 +77,29 @@ def _ordered(warehouse: Path, total: int) -> Table:
 
 
 def _cold(warehouse: Path, rounds: int) -> list[Result]:
-    """A process of its own a round, imports and opening included, on one core; pypaimon-rust in turn with it, where it is there."""
+    """Measure one process per round on one core, with imports; alternate with pypaimon-rust if available."""
     programs = {"dredge": (sys.executable, _COLD_DREDGE), "pypaimon-rust": (str(PYPAIMON_RUST), _COLD_RUST)}
     if not PYPAIMON_RUST.is_file():
         print("bench: read: PEER MISSING: no .peers/pypaimon-rust", file=sys.stderr)
         del programs["pypaimon-rust"]
-    found: dict[str, list[dict[str, float]]] = {who: [] for who in programs}
+    answers_by_peer: dict[str, list[dict[str, float]]] = {who: [] for who in programs}
     with pinned(1):
         for number in range(rounds + 1):
             for who, (python, program) in programs.items():
                 answer = _process(python, program, str(warehouse))
                 if number:  # the first round brings the files into the machine's cache
-                    found[who].append(answer)
-    if len({answer["rows"] for answers in found.values() for answer in answers}) != 1:
-        raise AssertionError(f"not the same rows: {found}")
+                    answers_by_peer[who].append(answer)
+    if len({answer["rows"] for answers in answers_by_peer.values() for answer in answers}) != 1:
+        raise AssertionError(f"not the same rows: {answers_by_peer}")
     seconds, peaks = (
-        {who: statistics.median(answer[what] for answer in answers) for who, answers in found.items()}
-        for what in ("seconds", "mib")
+        {who: statistics.median(answer[figure] for answer in answers) for who, answers in answers_by_peer.items()}
+        for figure in ("seconds", "mib")
     )
     name = "merge-on-read in a cold process, one core"
     limit = seconds.get("pypaimon-rust")
-    told = "" if limit is None else f"pypaimon-rust {limit:.2f} s, {peaks['pypaimon-rust']:.0f} MiB"
+    note = "" if limit is None else f"pypaimon-rust {limit:.2f} s, {peaks['pypaimon-rust']:.0f} MiB"
     return [
-        Result("read", name, seconds["dredge"], "s", limit, note=told).judged(),
+        Result("read", name, seconds["dredge"], "s", limit, note=note).judged(),
         Result("read", f"{name}, peak RSS", peaks["dredge"], "MiB", COLD_MIB).judged(),
     ]
 
@@ -157,7 +157,7 @@ def _beside_java(total: int, rounds: int) -> list[Result]:
 
 
 def _compared(java: Any, table: Table, total: int, rounds: int) -> list[Result]:
-    """Both count the rows of the same files, on two threads, round by round; Java's seconds are taken inside its JVM."""
+    """Count the rows of the same files with Dredge and Java in turn, on two threads; Java is timed in its JVM."""
     several, who = _with_threads(table, CORES), f"files of {table.name.partition('.')[0]}"
     for _ in range(WARM_UP):
         java.call("bench_read", table=table.name, threads=CORES, reps=1)

@@ -1,6 +1,6 @@
-"""A table whose level 0 grew to 900,000 files: health and the first pass of its recovery; time and memory in processes of their own.
+"""Health report and first recovery pass of a table with 900,000 level-0 files; time and memory in own processes.
 
-The metadata is made by a generator; the data files are tiny, and only those of the first pass exist.
+The metadata is generated; the data files are tiny, and only those of the first pass exist.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ print(json.dumps([seconds, own_peak(), done.files_in, report.level0_after, repor
 
 
 def build(warehouse: Path, files: int = FILES) -> TableStore:
-    """A table of ``files`` level-0 files in nine buckets, oldest first in its manifests; those that a first pass takes exist."""
+    """Create a table of ``files`` level-0 files in nine buckets, oldest first; the files of the first pass exist."""
     from lsm_core import Catalog, Schema
 
     catalog = Catalog(str(warehouse))
@@ -75,9 +75,9 @@ def build(warehouse: Path, files: int = FILES) -> TableStore:
 
 
 def _real(store: TableStore, bucket: int, count: int) -> list[tuple[int, DataFileMeta]]:
-    """The ``count`` oldest files of a bucket, with their numbers."""
+    """Write the ``count`` oldest files of a bucket; return them with their numbers."""
     random, layout = np.random.default_rng(bucket), kv_arrow_schema(store.schema)
-    found = []
+    numbered_files = []
     for place in range(count):
         keys = np.sort(random.integers(0, _KEYS, ROWS_OF_A_FILE))
         system = [
@@ -89,12 +89,12 @@ def _real(store: TableStore, bucket: int, count: int) -> list[tuple[int, DataFil
         arrays = [pa.array(column).cast(field.type) for column, field in zip(columns, layout, strict=True)]
         writer = KeyValueFileWriter(store, EMPTY_ROW, bucket, BUCKETS, level=0, file_source=0)
         writer.write(pa.RecordBatch.from_arrays(arrays, schema=layout))
-        found += [(place * BUCKETS + bucket, file) for file in writer.close()]
-    return found
+        numbered_files += [(place * BUCKETS + bucket, file) for file in writer.close()]
+    return numbered_files
 
 
 def _entries(store: TableStore, numbers: np.ndarray, written: dict[int, DataFileMeta]) -> pa.Table:
-    """Entries (`ENTRY_SCHEMA`) of files ``numbers``, a bucket after the other: those of ``written`` as they are, the others made up."""
+    """Return the entries (`ENTRY_SCHEMA`) of files ``numbers``: real if ``written``, else generated."""
     count, kinds = len(numbers), [field.type for field in store.schema.fields]
     random = np.random.default_rng(int(numbers[0]))
     low, high = np.sort(random.integers(0, _KEYS, (2, count)), axis=0)
@@ -136,19 +136,22 @@ def _entries(store: TableStore, numbers: np.ndarray, written: dict[int, DataFile
         for field in ENTRY_SCHEMA
     ]
     made = pa.table(arrays, schema=ENTRY_SCHEMA)
-    there = np.array([number for number in numbers.tolist() if number in written], np.int64)
-    if not len(there):
+    written_numbers = np.array([number for number in numbers.tolist() if number in written], np.int64)
+    if not len(written_numbers):
         return made
     true = entries_to_table(
-        [ManifestEntry(ADD, EMPTY_ROW, number % BUCKETS, BUCKETS, written[number]) for number in there.tolist()]
+        [
+            ManifestEntry(ADD, EMPTY_ROW, number % BUCKETS, BUCKETS, written[number])
+            for number in written_numbers.tolist()
+        ]
     )
     rows = np.arange(count)
-    rows[there - numbers[0]] = count + np.arange(len(there))
+    rows[written_numbers - numbers[0]] = count + np.arange(len(written_numbers))
     return pa.concat_tables([made, true]).take(pa.array(rows))
 
 
 def run(files: int | None, rounds: int) -> list[Result]:
-    """Health, and the first pass, of the whole backlog and of a tenth of it."""
+    """Measure health and the first pass for the whole backlog and for a tenth of it."""
     total, results, peaks = files or FILES, [], []
     for count in (total // 10, total):
         with tempfile.TemporaryDirectory(prefix="dredge-bench-") as folder:
@@ -164,9 +167,9 @@ def run(files: int | None, rounds: int) -> list[Result]:
                             "recovery", name, values[len(values) // 2], unit, target, low=values[0], high=values[-1]
                         ).judged()
                     )
-            seconds, peak, taken, after, left, ahead, cpu = in_own_process(_PASS, folder)
+            seconds, peak, file_count, after, left, ahead, cpu = in_own_process(_PASS, folder)
             peaks.append(peak)
-            note = f"{taken:,} files; level 0: {after:,} left, about {left} passes, {ahead / 3600:.2f} h"
+            note = f"{file_count:,} files; level 0: {after:,} left, about {left} passes, {ahead / 3600:.2f} h"
             name = f"first pass, {count:,} level-0 files"
             target = PASS_SECONDS if whole else None
             results += [

@@ -1,4 +1,4 @@
-"""Text that repeats, one core: rewriting and reading a table of five text columns of 2,000 values each against the plain limits."""
+"""Repeating text on one core: rewriting and reading five text columns of 2,000 values each against the plain limits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NAME = "dredge"
 
 
 def run_compact(rows: int | None, rounds: int) -> list[Result]:
-    """The rewrite alone (nothing verified) and fully verified against the copy limit; Java's seconds on the files before and after."""
+    """Measure the rewrite alone and fully verified against the copy limit, and Java's reads before and after."""
     total = rows or ROWS
     with scratch() as folder:
         table = _filled(folder, total)
@@ -47,7 +47,7 @@ def run_compact(rows: int | None, rounds: int) -> list[Result]:
 
 
 def run_read(rows: int | None, rounds: int) -> list[Result]:
-    """Merge-on-read as plain text and as dictionaries against a plain decode of the same files."""
+    """Measure merge-on-read as plain text and as dictionaries against a plain decode of the same files."""
     total = rows or ROWS
     with scratch() as folder:
         table = _filled(folder, total).copy({"dredge.read.threads": "1"})
@@ -85,7 +85,7 @@ def _filled(warehouse: Path, total: int) -> Table:
 
 
 def _java_reads_as_fast(folder: Path, rounds: int) -> list[Result]:
-    """The same compaction written from dictionaries and from plain text, read by Java in turn."""
+    """Measure Java's reads of the same compaction, written from dictionaries and from plain text, in turn."""
     java_environment()
     module = peer_module()
     catalog = Catalog(str(folder))
@@ -95,21 +95,21 @@ def _java_reads_as_fast(folder: Path, rounds: int) -> list[Result]:
             for name in seconds:
                 _compacted(folder, catalog, name)
             for number in range(rounds + WARM_UP):
-                for name, taken in seconds.items():
+                for name, durations in seconds.items():
                     answer: dict[str, Any] = java.call("bench_read", table=f"{name}.t", threads=1, reps=1)
                     if number >= WARM_UP:
-                        taken.append(answer["secs"][0])
+                        durations.append(answer["secs"][0])
     except module.PeerMissing as error:
         print(f"bench: compact-text: PEER MISSING: {error}", file=sys.stderr)
         return []
     pairs = sorted(a / b for a, b in zip(seconds["dictionaries"], seconds["text"], strict=True))
-    told = "repeating text: Java reads files of dictionaries / of plain text"
-    found = Result("compact-text", told, pairs[len(pairs) // 2], "x", JAVA, low=pairs[0], high=pairs[-1])
-    return [found.judged()]
+    name = "repeating text: Java reads files of dictionaries / of plain text"
+    figure = Result("compact-text", name, pairs[len(pairs) // 2], "x", JAVA, low=pairs[0], high=pairs[-1])
+    return [figure.judged()]
 
 
 def _compacted(folder: Path, catalog: Catalog, name: str) -> None:
-    """A copy of the table under ``name``, compacted; "text" without dictionaries in memory."""
+    """Compact a copy of the table under ``name``; "text" uses no dictionaries in memory."""
     shutil.copytree(folder / f"{_NAME}.db", folder / f"{name}.db")
     table = catalog.table(f"{name}.t")
     if name == "text":

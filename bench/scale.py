@@ -1,4 +1,4 @@
-"""What a driver plans for a table of 10 TB, metadata only: tasks, seconds and memory of the driver, what crosses the network, hours on a cluster."""
+"""Plans of a driver for a table of 10 TB, metadata only: tasks, seconds, memory, network bytes, hours on a cluster."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ print(json.dumps([sum(one.bytes_in for one in reports) / (time.process_time() - 
 
 
 def run(files: int | None, rounds: int) -> list[Result]:
-    """``files``: a smaller table of the same size of file. One round: the figures are of the driver's processor time, not of the clock's."""
+    """Measure one round in processor seconds of the driver; ``files`` makes a smaller table of equally large files."""
     del rounds
     total = files or FILES
     slots, size = EXECUTORS * CORES, BYTES // FILES * total
@@ -97,7 +97,7 @@ def run(files: int | None, rounds: int) -> list[Result]:
         per_second, rows = in_own_process(_ONE_CORE, folder)
         arrow = sample.to_arrow()
         swollen = arrow.nbytes / arrow.num_rows * rows / sum(f["file_size_in_bytes"] for f in _files(folder))
-    results = [_told("compaction of one core", per_second / MIB, "MiB/s", "processor time, verified (V2)")]
+    results = [_result("compaction of one core", per_second / MIB, "MiB/s", "processor time, verified (V2)")]
     with tempfile.TemporaryDirectory(prefix="dredge-bench-") as folder:
         warehouse = Path(folder)
         build(
@@ -111,16 +111,16 @@ def run(files: int | None, rounds: int) -> list[Result]:
         )
         note = f"{total:,} files, {PARTITIONS * BUCKETS:,} buckets, {size / 1e12:g} TB"
         for kind in ("full", "minor"):
-            found = in_own_process(_COMPACTION, folder, kind, str(slots))
-            results += _compaction(f"{kind} compaction", found, per_second, slots, note)
-        found = in_own_process(_READ, folder, str(slots))
-        results += _costs("whole read", found, note)
-        results.append(_told("whole read, splits", found["units"], "", f"{found['spark']:,} tasks"))
-        found = in_own_process(_WRITE, folder)
-        results += _costs("write", found, note)
-        results.append(_told("write, a task's plan", found["payload"] / MIB, "MiB", "sent to every task"))
+            answer = in_own_process(_COMPACTION, folder, kind, str(slots))
+            results += _compaction(f"{kind} compaction", answer, per_second, slots, note)
+        answer = in_own_process(_READ, folder, str(slots))
+        results += _costs("whole read", answer, note)
+        results.append(_result("whole read, splits", answer["units"], "", f"{answer['spark']:,} tasks"))
+        answer = in_own_process(_WRITE, folder)
+        results += _costs("write", answer, note)
+        results.append(_result("write, a task's plan", answer["payload"] / MIB, "MiB", "sent to every task"))
         results.append(
-            _told("write, rows through the shuffle", swollen, "x", "Arrow bytes a byte of the files they become")
+            _result("write, rows through the shuffle", swollen, "x", "Arrow bytes a byte of the files they become")
         )
     return results
 
@@ -131,36 +131,36 @@ def _files(warehouse: str) -> list[dict[str, int]]:
     return list(Catalog(warehouse).table("dredge.t$files").to_arrow(["file_size_in_bytes"]).to_pylist())
 
 
-def _compaction(name: str, found: dict[str, object], per_second: float, slots: int, note: str) -> list[Result]:
-    results = _costs(name, found, note)
-    units, tasks, payload, size = (int(str(found[key])) for key in ("units", "spark", "payload", "bytes"))
-    results.append(_told(f"{name}, buckets", units, "", f"{tasks:,} tasks of Spark, {size / 1e12:.3g} TB read"))
+def _compaction(name: str, answer: dict[str, object], per_second: float, slots: int, note: str) -> list[Result]:
+    results = _costs(name, answer, note)
+    units, tasks, payload, size = (int(str(answer[key])) for key in ("units", "spark", "payload", "bytes"))
+    results.append(_result(f"{name}, buckets", units, "", f"{tasks:,} tasks of Spark, {size / 1e12:.3g} TB read"))
     results.append(
-        _told(f"{name}, through the shuffle", payload / MIB, "MiB", "what tasks are told: no row crosses it")
+        _result(f"{name}, through the shuffle", payload / MIB, "MiB", "what tasks are told: no row crosses it")
     )
     hours = size / per_second / slots / 3600
-    results.append(_told(f"{name}, on {EXECUTORS} executors", hours, "h", f"{CORES} cores each, if storage keeps up"))
+    results.append(_result(f"{name}, on {EXECUTORS} executors", hours, "h", f"{CORES} cores each, if storage keeps up"))
     return results
 
 
-def _costs(name: str, found: dict[str, object], note: str) -> list[Result]:
-    """Seconds and peak memory of the driver, step by step."""
+def _costs(name: str, answer: dict[str, object], note: str) -> list[Result]:
+    """Return seconds and peak memory of the driver, step by step."""
     results, seconds = [], 0.0
-    for step, value in found.items():
+    for step, value in answer.items():
         if isinstance(value, list):
             seconds += float(value[0])
             results.append(
-                _told(f"{name}, driver: {step}", float(value[0]), "s", f"peak RSS {float(value[1]):,.0f} MiB so far")
+                _result(f"{name}, driver: {step}", float(value[0]), "s", f"peak RSS {float(value[1]):,.0f} MiB so far")
             )
-    peak = max(float(value[1]) for value in found.values() if isinstance(value, list))
+    peak = max(float(value[1]) for value in answer.values() if isinstance(value, list))
     return [
-        _told(f"{name}, driver", seconds, "s", note),
-        _told(f"{name}, driver, peak RSS", peak, "MiB", note),
+        _result(f"{name}, driver", seconds, "s", note),
+        _result(f"{name}, driver, peak RSS", peak, "MiB", note),
         *results,
     ]
 
 
-def _told(name: str, value: float, unit: str, note: str) -> Result:
+def _result(name: str, value: float, unit: str, note: str) -> Result:
     return Result("scale", name, value, unit, None, note=note)
 
 

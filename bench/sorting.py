@@ -1,4 +1,4 @@
-"""Sort compaction of an append table without buckets, against a plain copy of the same files; and its memory."""
+"""Sort compaction of an append table without buckets against a plain copy of the same files, and its memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MEMORY_MIB = 1024.0
 
 
 def build(warehouse: Path, total: int) -> Table:
-    """Ten commits of random rows."""
+    """Create a table of ten commits of random rows."""
     catalog = Catalog(str(warehouse))
     catalog.create_database("bench")
     table = catalog.create_table("bench.t", Schema(SCHEMA, options={"bucket": "-1"}))
@@ -38,7 +38,7 @@ def build(warehouse: Path, total: int) -> Table:
 
 
 def sort(table: Table, strategy: str) -> None:
-    """Everything but the commit, on two cores: verification is part of it; the new files go away again."""
+    """Plan, sort and verify on two cores without the commit, then delete the new files."""
     newest = snapshots.latest(table.store)
     assert newest is not None
     entries = table_to_entries(manifests.live_entries(table.store, newest))
@@ -55,7 +55,7 @@ def copy(table: Table, target: Path) -> None:
 
 
 def run(rows_wanted: int | None, rounds: int) -> list[Result]:
-    """Rows a second of each strategy over two columns, and the ratio to the copy (no target); peak RSS of a child process."""
+    """Measure rows per second of each strategy over two columns, the ratio to the copy (no target), and peak RSS."""
     total = rows_wanted or ROWS
     results: list[Result] = []
     with tempfile.TemporaryDirectory(prefix="dredge-bench-") as folder:
@@ -64,10 +64,10 @@ def run(rows_wanted: int | None, rounds: int) -> list[Result]:
         subjects = {"copy": partial(copy, table, place)}
         timings = alternate({**subjects, **{s: partial(sort, table, s) for s in STRATEGIES}}, min(rounds, 3))
         limit = timings.pop("copy")
-        for name, found in timings.items():
-            pairs = [mine / theirs for mine, theirs in zip(found.seconds, limit.seconds, strict=True)]
-            note = f"{total / found.median / 1e6:.2f} M rows/s; copy {limit.median:.2f} s"
-            ratio = found.median / limit.median
+        for name, timing in timings.items():
+            pairs = [mine / theirs for mine, theirs in zip(timing.seconds, limit.seconds, strict=True)]
+            note = f"{total / timing.median / 1e6:.2f} M rows/s; copy {limit.median:.2f} s"
+            ratio = timing.median / limit.median
             results.append(
                 Result("sort", f"{name} / copy", ratio, "x", None, low=min(pairs), high=max(pairs), note=note)
             )

@@ -1,4 +1,4 @@
-"""Compactions through Spark: a thousand small buckets in one job, one bucket against the same in this process, memory, and a second core."""
+"""Compactions through Spark: a thousand small buckets in one job, one bucket, memory, and a second core."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ print(json.dumps([seconds, report.rows_in]))
 
 
 def made(root: Path, rows: int, buckets: int, name: str = "t", fields: pa.Schema = FIELDS) -> Table:
-    """A table of so many rows in `RUNS` commits, each of all keys."""
+    """Create a table of ``rows`` rows in `RUNS` commits, each of all keys."""
     catalog = Catalog(str(root))
     catalog.create_database("db", ignore_if_exists=True)
     options = {"bucket": str(buckets), "write-only": "true", "dredge.merge-budget": "256 mb"}
@@ -75,7 +75,7 @@ def made(root: Path, rows: int, buckets: int, name: str = "t", fields: pa.Schema
 
 
 def run(wanted: int | None, rounds: int) -> list[Result]:
-    """All figures; ``wanted``: rows of the table whose memory is measured, and a share of the others' in proportion."""
+    """Return all figures; ``wanted`` is the row count of the memory test, and scales the other tests in proportion."""
     share = 1.0 if wanted is None else wanted / MANY_ROWS
     from lsm_core.spark import spark_session, stop_session
 
@@ -109,19 +109,19 @@ def _thousand(spark: Any, folder: Path, share: float) -> list[Result]:
 
 
 def _lone(spark: Any, folder: Path, share: float, rounds: int) -> list[Result]:
-    """A bucket of 50 MB, on Spark and in this process in turn."""
+    """Compact a bucket of 50 MB on Spark and in this process in turn."""
     from lsm_core.spark import compact_table
 
     made(folder / "lone", int(LONE_BYTES * share) // _ROW_BYTES, 1)
     seconds: dict[str, list[float]] = {"spark": [], "process": []}
     for turn in range(rounds + 1):
-        for kind, found in seconds.items():
+        for kind, durations in seconds.items():
             shutil.copytree(folder / "lone", folder / "copy")
             table = Catalog(str(folder / "copy")).table("db.t")
             began = time.perf_counter()
             compact_table(spark, table, full=True) if kind == "spark" else table.compact(full=True)
             if turn:
-                found.append(time.perf_counter() - began)
+                durations.append(time.perf_counter() - began)
             shutil.rmtree(folder / "copy")
     on_spark, here = (Timing(tuple(seconds[kind])) for kind in ("spark", "process"))
     most = here.median * 1.25 + 0.7
@@ -135,7 +135,7 @@ def _lone(spark: Any, folder: Path, share: float, rounds: int) -> list[Result]:
 
 
 def _memory(spark: Any, folder: Path, share: float) -> list[Result]:
-    """Peaks while 20 M rows in 64 buckets are compacted."""
+    """Measure the peaks while 20 M rows in 64 buckets are compacted."""
     from lsm_core.spark import compact_table
 
     table = made(folder / "many", int(MANY_ROWS * share), MANY_BUCKETS, fields=NARROW)
@@ -150,9 +150,9 @@ def _memory(spark: Any, folder: Path, share: float) -> list[Result]:
 
 
 def _second_core(folder: Path, share: float, rounds: int) -> list[Result]:
-    """The same compaction in sessions of one core and of two, in turn with the copy limit of the same files on one core and on two.
+    """Compact in sessions of one core and of two, in turn with the copy limit of the same files on as many cores.
 
-    Whatever runs for one core (the JVM, too) is kept to it.
+    All processes of the one-core session, including the JVM, are restricted to that core.
     """
     rows = int(MANY_ROWS * share)
     place = folder / "cores"
@@ -160,7 +160,7 @@ def _second_core(folder: Path, share: float, rounds: int) -> list[Result]:
     for name in ("first", "second"):
         made(place, 2_000, 4, name)
     files = files_by_bucket(table)
-    kept = {bucket: sum(file.row_count for file in found) // RUNS for bucket, (_, found) in files.items()}
+    kept = {bucket: sum(file.row_count for file in bucket_files) // RUNS for bucket, (_, bucket_files) in files.items()}
     gains: dict[str, list[float]] = {"limit": [], "sessions": []}
     for turn in range(min(rounds, 3) + 1):  # the first one warms up
         spent: dict[str, list[float]] = {"limit": [], "sessions": []}
@@ -172,8 +172,8 @@ def _second_core(folder: Path, share: float, rounds: int) -> list[Result]:
                 shutil.copytree(place, folder / "copy")
                 spent["sessions"].append(in_own_process(_ON_CORES, str(cores), str(folder / "copy"))[0])
                 shutil.rmtree(folder / "copy")
-        for kind, (one, two) in spent.items():
-            gains[kind] += [one / two] if turn else []
+        for kind, (on_one, on_two) in spent.items():
+            gains[kind] += [on_one / on_two] if turn else []
     limit, sessions = (sorted(gains[kind])[len(gains[kind]) // 2] for kind in ("limit", "sessions"))
     low, high = min(gains["sessions"]), max(gains["sessions"])
     note = f"{rows:,} rows in {MANY_BUCKETS} buckets; the target is {SECOND_CORE:g}, or what the copy limit gains, and 1 at least"
@@ -185,8 +185,8 @@ def _second_core(folder: Path, share: float, rounds: int) -> list[Result]:
 
 @contextmanager
 def _peaks() -> Iterator[dict[str, float]]:
-    """MiB: the largest Python worker, and what this process grew by, while the block runs (sampled every 20 ms)."""
-    found, over, me = {"worker": 0.0, "driver": 0.0}, threading.Event(), psutil.Process()
+    """Sample every 20 ms, in MiB, the largest Python worker and the growth of this process while the block runs."""
+    peaks, over, me = {"worker": 0.0, "driver": 0.0}, threading.Event(), psutil.Process()
     began = me.memory_info().rss
 
     def sample() -> None:
@@ -194,22 +194,22 @@ def _peaks() -> Iterator[dict[str, float]]:
             for process in me.children(recursive=True):
                 try:
                     if "python" in process.name():
-                        found["worker"] = max(found["worker"], process.memory_info().rss / MIB)
+                        peaks["worker"] = max(peaks["worker"], process.memory_info().rss / MIB)
                 except psutil.Error:
                     continue
-            found["driver"] = max(found["driver"], (me.memory_info().rss - began) / MIB)
+            peaks["driver"] = max(peaks["driver"], (me.memory_info().rss - began) / MIB)
 
     thread = threading.Thread(target=sample)
     thread.start()
     try:
-        yield found
+        yield peaks
     finally:
         over.set()
         thread.join()
 
 
 def _processor_seconds() -> float:
-    """User and system time of this process and of all below it, those that have ended among them."""
+    """Return user and system time of this process and all its descendants, including ended ones."""
     me = psutil.Process()
     times = [process.cpu_times() for process in (me, *me.children(recursive=True))]
     return sum(t.user + t.system + t.children_user + t.children_system for t in times)

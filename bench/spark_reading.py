@@ -1,4 +1,4 @@
-"""Reading through Spark: a compacted table against Spark's own reader of the same files, in alternating rounds, and what is merged."""
+"""Reading through Spark: a compacted table against Spark's own reader of the same files, and merged reads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_SLOWER = 1.10
 
 
 def run(wanted: int | None, rounds: int) -> list[Result]:
-    """Seconds to a sink that drops the rows: `read_table`, the format, and Spark's `parquet` over the files of the same snapshot."""
+    """Measure seconds to a sink that drops rows: `read_table`, the format, and Spark's `parquet` on the same files."""
     from lsm_core.spark import read_table, spark_session, stop_session
     from lsm_core.spark.spark_columns import spark_ddl
 

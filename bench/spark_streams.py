@@ -1,4 +1,4 @@
-"""Streams of Spark: what an epoch costs that reads a commit of one table and writes it into another."""
+"""Spark streams: cost of an epoch that reads one commit of a table and writes it to another."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WARM = 3
 
 
 def run(wanted: int | None, rounds: int) -> list[Result]:
-    """Seconds of an epoch from table to table, an epoch a commit; ``rounds`` does not count, as the epochs are many."""
+    """Measure seconds of an epoch from table to table, one commit each; ``rounds`` is ignored, as epochs are many."""
     del rounds
     rows = wanted or ROWS
     from lsm_core.spark import spark_session, stop_session
@@ -36,16 +36,16 @@ def run(wanted: int | None, rounds: int) -> list[Result]:
         try:
             query = _copy(spark, folder)
             query.awaitTermination()
-            found = [json.loads(one.json) for one in query.recentProgress]
+            progress_reports = [json.loads(report.json) for report in query.recentProgress]
         finally:
             stop_session(spark)
         if not target.to_arrow().sort_by("k").equals(source.to_arrow().sort_by("k")):
             raise RuntimeError("the copy is not the original")
-    told = [one["durationMs"] for one in found if one["numInputRows"]][_WARM:]
-    whole = np.array([one["triggerExecution"] for one in told]) / 1000
+    durations = [report["durationMs"] for report in progress_reports if report["numInputRows"]][_WARM:]
+    whole = np.array([report["triggerExecution"] for report in durations]) / 1000
     # Spark's own: the log of offsets and that of commits, files of its checkpoint.
-    own = whole - np.array([one.get("walCommit", 0) + one.get("commitOffsets", 0) for one in told]) / 1000
-    note = f"{len(told)} epochs of {rows:,} rows, from table to table"
+    own = whole - np.array([report.get("walCommit", 0) + report.get("commitOffsets", 0) for report in durations]) / 1000
+    note = f"{len(durations)} epochs of {rows:,} rows, from table to table"
     return [
         Result(
             "stream", "an epoch's own work, p95", float(np.percentile(own, 95)), "s", 1.0,

@@ -1,4 +1,4 @@
-"""Writing through Spark: ten commits against what Spark itself needs to hand their rows over, processor time, and metadata read by a task."""
+"""Writing through Spark: ten commits against Spark's own cost of delivering their rows, and metadata reads."""
 
 from __future__ import annotations
 
@@ -47,9 +47,10 @@ WIDE = pa.schema(
 
 
 def run_against_floor(wanted: int | None, rounds: int) -> list[Result]:
-    """Ten commits, alternating with a job that scans the same rows and hands them to Python as Arrow batches, and no more.
+    """Measure ten commits, alternating with a job that scans the same rows and only passes them to Python.
 
-    In seconds of the clock and of the processors (this process, the JVM and its Python workers).
+    The rows are passed as Arrow batches. Both wall-clock and processor seconds (this process, the JVM and its Python
+    workers) are measured.
     """
     rows = wanted or ROWS
     from lsm_core.spark import spark_session, stop_session
@@ -75,18 +76,22 @@ def run_against_floor(wanted: int | None, rounds: int) -> list[Result]:
         finally:
             stop_session(spark)
     note = f"{COMMITS} commits of {rows:,} rows, {len(WIDE)} columns, {BUCKETS} buckets"
-    found = []
-    for place, what in enumerate(("seconds", "processor time")):
-        medians = {kind: sorted(one[place] for one in spent[kind])[rounds // 2] for kind in kinds}
+    results = []
+    for place, measure in enumerate(("seconds", "processor time")):
+        medians = {kind: sorted(sample[place] for sample in spent[kind])[rounds // 2] for kind in kinds}
         for kind in kinds:
             named = "scan and hand over to Arrow (the floor)" if kind == "floor" else kind
-            low, high = (choose(one[place] for one in spent[kind]) for choose in (min, max))
-            found.append(Result("spark", f"{named}: {what}", medians[kind], "s", None, low=low, high=high, note=note))
+            low, high = (choose(sample[place] for sample in spent[kind]) for choose in (min, max))
+            results.append(
+                Result("spark", f"{named}: {measure}", medians[kind], "s", None, low=low, high=high, note=note)
+            )
         for kind in kinds[1:]:
             target = 1.4 if place == 0 and kind == "write_table" else None
             ratio = medians[kind] / medians["floor"]
-            found.append(Result("spark", f"{kind}: {what} against the floor", ratio, "x", target, note=note).judged())
-    return found
+            results.append(
+                Result("spark", f"{kind}: {measure} against the floor", ratio, "x", target, note=note).judged()
+            )
+    return results
 
 
 def _drained(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -95,7 +100,7 @@ def _drained(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _wide_file(folder: Path, number: int, rows: int) -> str:
-    """A Parquet file with the rows of one commit; half of its keys are those of the one before."""
+    """Write a Parquet file with the rows of one commit; half of its keys are those of the previous one."""
     chance = np.random.default_rng(number)
     keys = chance.permutation(np.arange(number * rows // 2, number * rows // 2 + rows))
     words = pa.array([f"value {n}" for n in range(1000)])
@@ -117,7 +122,7 @@ def _wide_file(folder: Path, number: int, rows: int) -> str:
 
 
 def run(wanted: int | None, rounds: int) -> list[Result]:
-    """Seconds of processor time of this process, the JVM and its Python workers; rows go round the partitions of the table."""
+    """Measure processor seconds of this process, the JVM and its workers; rows alternate between partitions."""
     rows = wanted or ROWS
     from lsm_core.spark import spark_session, stop_session
 
@@ -180,15 +185,18 @@ def _write(frame: Any, table: Table, writer: str) -> None:
 
 
 def _processor_seconds() -> float:
-    """User and system time of this process and of all below it, those that have ended among them."""
+    """Return user and system time of this process and all its descendants, including ended ones."""
     me = psutil.Process()
     times = [process.cpu_times() for process in (me, *me.children(recursive=True))]
     return sum(t.user + t.system + t.children_user + t.children_system for t in times)
 
 
 def _metadata_reads(trace: Path) -> tuple[int, int]:
-    """Steps in the workers that read what is no data file, and the writers among the tasks: each opens files of its own name."""
-    found: Counter[str] = Counter()
+    """Return the number of reads in the workers that are not of data files, and the number of writing tasks.
+
+    Each writing task is counted by the unique name of its files.
+    """
+    reads_by_step: Counter[str] = Counter()
     writers: set[str] = set()
     for line in trace.read_text("utf-8").splitlines():
         entry = json.loads(line)
@@ -199,5 +207,5 @@ def _metadata_reads(trace: Path) -> tuple[int, int]:
             if name.startswith("data-"):
                 writers.add(f"{entry['pid']} {entry['path'].split('/db.db/')[0]} {name[5:41]}")
         elif entry["step"] in READS:
-            found[entry["step"]] += 1
-    return found.total(), len(writers)
+            reads_by_step[entry["step"]] += 1
+    return reads_by_step.total(), len(writers)

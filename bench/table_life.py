@@ -1,4 +1,4 @@
-"""The benchmark's table: empty, and after its ten commits."""
+"""The table of the benchmarks, empty and after its ten commits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROWS, COMMITS, BUCKETS, CORES = 2_000_000, 10, 4, 2
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A folder that is gone afterwards."""
+    """Yield a temporary folder and delete it afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="dredge-bench-"))
     try:
         yield folder
@@ -28,7 +28,7 @@ def scratch() -> Iterator[Path]:
 
 
 def new_table(warehouse: Path) -> Table:
-    """An empty table of the benchmark's shape."""
+    """Create an empty table with the schema of the benchmarks."""
     catalog = Catalog(str(warehouse))
     catalog.create_database("bench", ignore_if_exists=True)
     options = {"bucket": str(BUCKETS), "write-only": "true"}
@@ -37,7 +37,7 @@ def new_table(warehouse: Path) -> Table:
 
 
 def filled(warehouse: Path, rows: int) -> Table:
-    """The table after its ten commits."""
+    """Create the table and write its ten commits."""
     table = new_table(warehouse)
     for data in commits(rows, COMMITS):
         table.write(data)
@@ -45,7 +45,7 @@ def filled(warehouse: Path, rows: int) -> Table:
 
 
 def with_system_columns(rows: pa.Table) -> pa.Table:
-    """The rows as a key-value file holds them: key, sequence number and kind in front."""
+    """Return the rows in the form of a key-value file, with key, sequence number and kind in front."""
     count = rows.num_rows
     sequence = pa.array(range(count), pa.int64())
     kind = pc.multiply(pc.bit_wise_and(sequence, 0), 0).cast(pa.int8())

@@ -1,4 +1,4 @@
-"""The same rows as tables of several writers: Dredge's files, Java's, and Parquet files of pyarrow's defaults; and quick copies of them."""
+"""The same rows as tables of several writers (Dredge, Java, pyarrow's defaults), and fast copies of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NEW_BUCKETS, NEW_COMMITS, NEW_ROWS = 4, 4, 50_000
 
 
 def made(warehouse: Path, database: str, buckets: int) -> Table:
-    """An empty table ``database.t`` of the benchmark's shape."""
+    """Create an empty table ``database.t`` with the schema of the benchmarks."""
     catalog = Catalog(str(warehouse))
     catalog.create_database(database, ignore_if_exists=True)
     options = {"bucket": str(buckets), "write-only": "true"}
@@ -36,7 +36,7 @@ def made(warehouse: Path, database: str, buckets: int) -> Table:
 
 
 def compacted_with_new_versions(warehouse: Path, database: str, rows: int, options: dict[str, str]) -> Table:
-    """``rows`` rows compacted to the last level, and :data:`NEW_COMMITS` of :data:`NEW_ROWS` new versions of them on level 0."""
+    """Create ``rows`` rows on the last level and :data:`NEW_COMMITS` of :data:`NEW_ROWS` new versions on level 0."""
     catalog = Catalog(str(warehouse))
     catalog.create_database(database)
     settings = {"bucket": str(NEW_BUCKETS), "write-only": "true", **options}
@@ -50,7 +50,7 @@ def compacted_with_new_versions(warehouse: Path, database: str, rows: int, optio
 
 
 def written_by_dredge(warehouse: Path, rows: int, number: int, buckets: int, database: str = "dredge") -> Table:
-    """``number`` commits of Dredge."""
+    """Write ``number`` commits with Dredge."""
     table = made(warehouse, database, buckets)
     for data in commits(rows, number):
         table.write(data)
@@ -58,7 +58,7 @@ def written_by_dredge(warehouse: Path, rows: int, number: int, buckets: int, dat
 
 
 def written_by_java(warehouse: Path, rows: int, number: int, buckets: int, java: Any) -> Table:
-    """The same commits by Java's writer, which reads them from an append table."""
+    """Write the same commits with Java's writer, which reads them from an append table."""
     catalog = Catalog(str(warehouse))
     catalog.create_database(SOURCE, ignore_if_exists=True)
     catalog.create_table(f"{SOURCE}.t", Schema(SCHEMA, options={"bucket": "-1", "target-file-size": "1 gb"}))
@@ -71,7 +71,7 @@ def written_by_java(warehouse: Path, rows: int, number: int, buckets: int, java:
 
 
 def written_by_pyarrow(warehouse: Path, source: Table, buckets: int) -> Table:
-    """The files of ``source``, each written again by `pyarrow.parquet.write_table` as it comes, and committed as level-0 files."""
+    """Rewrite each file of ``source`` with the defaults of `pyarrow.parquet`; commit them on level 0."""
     target = made(warehouse, "pyarrow", buckets)
     store, newest = source.store, snapshots.latest(source.store)
     assert newest is not None
@@ -91,7 +91,10 @@ def written_by_pyarrow(warehouse: Path, source: Table, buckets: int) -> Table:
 
 @contextmanager
 def copied(warehouse: Path, database: str) -> Iterator[str]:
-    """A copy of a database for one round, gone afterwards: data files are linked, for nobody writes into them; the rest is copied."""
+    """Yield a copy of a database for one round and delete it afterwards.
+
+    Data files are linked, because no benchmark changes them; all other files are copied.
+    """
     name = f"copy_{uuid.uuid4().hex[:8]}"
     folder = warehouse / f"{name}.db"
     shutil.copytree(warehouse / f"{database}.db", folder, copy_function=_copy)

@@ -1,4 +1,4 @@
-"""Deletion vectors of a primary-key table: reads against a plain decode, compactions of level 0 beside Java's, and their peak memory."""
+"""Deletion vectors of a primary-key table: reads against a plain decode, compactions against Java, memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COMPACT = "import sys; from lsm_core import Catalog; Catalog(sys.argv[1]).table
 
 
 def run(rows: int | None, rounds: int) -> list[Result]:
-    """4 x 50,000 new rows over 4 buckets of 500,000 rows in the last level; and over four times as many for the peak."""
+    """Measure 4 x 50,000 new rows over 4 buckets of 500,000; the peak for four times as many."""
     total = rows or ROWS
     with scratch() as folder, _peer(folder) as java:
         table = compacted_with_new_versions(folder, "vectors", total, VECTORS)
@@ -62,7 +62,7 @@ def _read(table: Table, total: int, rounds: int) -> list[Result]:
 
 
 def _beside_java(folder: Path, java: Any, rounds: int) -> list[Result]:
-    """Both compact copies of one table in turn, two threads each; Java's seconds are taken inside its (warm) machine."""
+    """Compact copies of one table with Dredge and Java in turn, on two threads each; Java is timed in its warm JVM."""
     seconds: dict[str, list[float]] = {"java": [], "dredge": []}
     for number in range(rounds + 2):
         with copied(folder, "vectors") as database:

@@ -17,7 +17,7 @@ ROWS = 100
 
 
 def run(rows: int | None, _rounds: int) -> list[Result]:
-    """Return CPU times of writing twice and compacting, and the cost of a column in the widest table against one in the narrowest.
+    """Return CPU times of two writes and a compaction, and the cost per column of the widest table to the narrowest.
 
     Args:
         rows: rows of each table, or None for `ROWS`.

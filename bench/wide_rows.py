@@ -1,4 +1,4 @@
-"""Peak memory of compacting rows of 50 MB, in a process of its own, held against the bytes of the rows."""
+"""Peak memory of compacting rows of 50 MB in its own process, against the bytes of the rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COMPACT = "import sys; from lsm_core import Catalog; Catalog(sys.argv[1]).table
 
 
 def build(warehouse: str, keys: int, row_bytes: int) -> None:
-    """Write every key twice, in commits of a row each, so that nothing but the compaction holds many rows."""
+    """Write every key twice, in commits of one row, so that only the compaction holds many rows."""
     from lsm_core import Catalog
 
     schema = pa.schema([("k", pa.int64()), ("v", pa.binary())])
@@ -32,7 +32,7 @@ def build(warehouse: str, keys: int, row_bytes: int) -> None:
 
 
 def run(_rows: int | None, _rounds: int) -> list[Result]:
-    """Peaks of 1, 4 and 8 keys that were written twice, less the peak of the same compaction of rows of 10 bytes."""
+    """Measure peaks of 1, 4 and 8 keys that were written twice, less that of 10-byte rows."""
     idle = _peak(1, 10)
     results = []
     for keys in KEYS:
@@ -44,7 +44,7 @@ def run(_rows: int | None, _rounds: int) -> list[Result]:
 
 
 def _peak(keys: int, row_bytes: int) -> float:
-    """Peak RSS in MiB of a process that compacts such a table."""
+    """Return the peak RSS in MiB of a process that compacts such a table."""
     with tempfile.TemporaryDirectory(prefix="dredge-bench-") as folder:
         maker = f"from bench.wide_rows import build; build({folder!r}, {keys}, {row_bytes})"
         subprocess.run([sys.executable, "-c", maker], check=True)

@@ -1,4 +1,4 @@
-"""Writing ten commits: beside a plain encode into as many files, Java Paimon's writer and pypaimon's; and what it takes in memory."""
+"""Writing ten commits against a plain encode into as many files, Java Paimon and pypaimon; memory of a writer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHUFFLED_TARGET = 2.2
 
 
 def run(wanted: int | None, rounds: int) -> list[Result]:
-    """Seconds of ten commits; peers that are missing are named on stderr and left out."""
+    """Measure seconds of ten commits; missing peers are named on stderr and left out."""
     total = wanted or ROWS
     with scratch() as folder:
         data = list(commits(total, COMMITS))
@@ -36,8 +36,8 @@ def run(wanted: int | None, rounds: int) -> list[Result]:
         with java_writer(folder, data) as java:
             seconds: dict[str, list[float]] = {"dredge": [], "limit": [], "java": []}
             for number in range(rounds + 1):
-                taken = {"dredge": _timed(ours), "limit": _timed(limit), "java": java() if java else None}
-                for name, spent in taken.items():
+                durations = {"dredge": _timed(ours), "limit": _timed(limit), "java": java() if java else None}
+                for name, spent in durations.items():
                     if number and spent is not None:
                         seconds[name].append(spent)
         timings = {name: Timing(tuple(spent)) for name, spent in seconds.items() if spent}
@@ -50,7 +50,7 @@ def run(wanted: int | None, rounds: int) -> list[Result]:
 
 
 def run_shuffled(wanted: int | None, rounds: int) -> list[Result]:
-    """The same commits with random keys of 64 bits: nothing about their order helps the sort or the encoder."""
+    """Measure the same commits with random 64-bit keys, whose order helps neither the sort nor the encoder."""
     total = wanted or ROWS
     order = np.random.default_rng(11)
     limits = np.iinfo(np.int64)
@@ -63,7 +63,7 @@ def run_shuffled(wanted: int | None, rounds: int) -> list[Result]:
 
 
 def _beside(folder: Path, data: list[pa.Table]) -> tuple[Callable[[], None], Callable[[], None]]:
-    """Writing ``data`` as commits of a new table, and encoding it into as many files."""
+    """Return functions that write ``data`` as commits of a new table and that encode it into as many files."""
     fresh = iter(range(1_000_000))
 
     def ours() -> None:
@@ -80,7 +80,7 @@ def _beside(folder: Path, data: list[pa.Table]) -> tuple[Callable[[], None], Cal
 
 
 def _by_file(part: pa.Table) -> list[pa.Table]:
-    """As many pieces as a commit makes files."""
+    """Split a commit into as many pieces as it has files."""
     each = -(-part.num_rows // BUCKETS)
     return [part.slice(bucket * each, each) for bucket in range(BUCKETS)]
 
@@ -101,7 +101,7 @@ def _timed(work: Callable[[], object]) -> float:
 
 @contextmanager
 def java_writer(folder: Path, data: list[pa.Table]) -> Iterator[Callable[[], float] | None]:
-    """Seconds that Java takes for the same commits, read from an append table of them; None without a Java Paimon."""
+    """Yield a function that returns Java's seconds for the same commits from a table; None without Java Paimon."""
     java_environment()
     module = peer_module()
     try:
@@ -130,7 +130,7 @@ def java_writer(folder: Path, data: list[pa.Table]) -> Iterator[Callable[[], flo
 
 
 def _pypaimon(folder: Path, data: list[pa.Table], ours: float) -> list[Result]:
-    """pypaimon's seconds for the first commits, scaled to all of them: it takes minutes for the whole."""
+    """Return pypaimon's seconds for the first commits, scaled to all, which would take minutes."""
     if not PYPAIMON.is_file():
         print("bench: write: PEER MISSING: no .peers/pypaimon", file=sys.stderr)
         return []
@@ -149,7 +149,7 @@ def _pypaimon(folder: Path, data: list[pa.Table], ours: float) -> list[Result]:
 
 
 def child(folder: str, count: int) -> None:
-    """Write ``count`` rows in one commit, made as they are written: what :func:`memory` measures from outside."""
+    """Write ``count`` rows in one commit, generated while they are written; :func:`memory` measures this process."""
     table = new_table(Path(folder)).copy({"write-buffer-size": "64 mb"})
     order = np.random.default_rng(1)
 
@@ -161,7 +161,7 @@ def child(folder: str, count: int) -> None:
 
 
 def memory(wanted: int | None, _rounds: int) -> list[Result]:
-    """Peak RSS of a process that writes one commit, at two sizes; `--rows` is the larger one."""
+    """Measure the peak RSS of a process that writes one commit, at two sizes; `--rows` is the larger one."""
     large = wanted or LARGE
     peaks: dict[str, float] = {}
     results = []

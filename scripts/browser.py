@@ -1,4 +1,4 @@
-"""A headless browser over the Dagster UI, as a newcomer meets it; playwright drives the Chromium that Debian ships (its own download is not needed)."""
+"""A headless browser for the Dagster UI; playwright drives Debian's Chromium, so that it need not download its own."""
 
 from __future__ import annotations
 
@@ -10,64 +10,68 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-if TYPE_CHECKING:  # who looks at no page does not wait for it
+if TYPE_CHECKING:  # keeps the import of playwright out of other uses
     from playwright.sync_api import Locator, Page
 
 SIZE: Final = {"width": 1440, "height": 900}
 _PATIENCE_MS: Final = 60_000
 _LOADED_MS: Final = 20_000
 _DRAWN_MS: Final = 1_500
-"""Plots, graphs and dialogues that fade in are drawn a little after their text is there."""
+"""Delay for plots, graphs and dialogues, which are drawn after their text."""
 _ILL: Final = re.compile(
     r"\*\*|GraphQL error|Something went wrong|Join the Dagster|Never materialized|\bUnsynced\b|\bundefined\b"
 )
-"""What no page of a healthy table shows: markup, errors, the sign-up dialogue, states of an asset that nobody looked after."""
+"""Texts that no page of a healthy table shows: markup, errors, the sign-up dialogue, unknown states of assets."""
 
 
 def chromium() -> str | None:
-    """Return the path of the installed Chromium, None: there is none."""
+    """Return the path of the installed Chromium, or None."""
     return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 @dataclass
 class Pages:
-    """The UI at ``url`` in one browser window. Pictures go to ``folder`` (None: none are taken)."""
+    """The UI at ``url`` in one browser window; pictures are saved to ``folder``, or not taken if it is None."""
 
     page: Page
     url: str
     folder: Path | None = None
 
     def opens(self, address: str, *texts: str) -> None:
-        """Open a page (its address without the server's) and wait until all ``texts`` are to be seen on it. Raises playwright's TimeoutError."""
+        """Open a page (address without the server) and wait until all ``texts`` are visible.
+
+        Raises:
+            playwright.sync_api.TimeoutError: a text did not appear in time.
+        """
         self.page.goto(f"{self.url}{address}", wait_until="domcontentloaded")
         self.shows(*texts)
 
     def shows(self, *texts: str) -> None:
-        """Wait until all ``texts`` are to be seen, in whatever page or dialogue is open."""
+        """Wait until all ``texts`` are visible in the open page or dialogue."""
         for text in texts:
-            self.found(text).wait_for(timeout=_PATIENCE_MS)
+            self.locate(text).wait_for(timeout=_PATIENCE_MS)
 
-    def found(self, text: str) -> Locator:
-        """The first visible place of a text (part of an element's, letter case ignored)."""
+    def locate(self, text: str) -> Locator:
+        """Return the first visible element that contains a text, ignoring case."""
         return self.page.get_by_text(text).filter(visible=True).first
 
     def clicks(self, text: str) -> None:
-        """Click on the first visible place of a text."""
-        self.found(text).click(timeout=_PATIENCE_MS)
+        """Click on the first visible element that contains a text."""
+        self.locate(text).click(timeout=_PATIENCE_MS)
 
     def ills(self) -> list[str]:
-        """What is to be seen on the page and should not be."""
+        """Return the texts on the page that indicate a defect."""
         return sorted(set(_ILL.findall(self.page.locator("body").inner_text())))
 
     def picture(self, name: str, around: str | None = None) -> None:
-        """Take the picture of what is to be seen now, once it is drawn; scrolled to where the text ``around`` is."""
+        """Take a picture of the page once it is drawn, scrolled to the text ``around``."""
         if self.folder is None:
             return
         from playwright.sync_api import Error
 
-        with suppress(Error):  # a page that is drawn anew meanwhile, or still loads, has its picture taken as it is
+        with suppress(Error):  # a page that changes or still loads is pictured as it is
             if around is not None:
-                self.found(around).scroll_into_view_if_needed(timeout=_LOADED_MS)
+                self.locate(around).scroll_into_view_if_needed(timeout=_LOADED_MS)
         self.page.wait_for_timeout(_DRAWN_MS)
         with suppress(Error):
             self.page.get_by_text("Loading").filter(visible=True).first.wait_for(state="hidden", timeout=_LOADED_MS)
@@ -77,7 +81,11 @@ class Pages:
 
 @contextmanager
 def opened_browser(url: str, folder: Path | None = None) -> Iterator[Pages]:
-    """Open a window on the web server at ``url``. Raises FileNotFoundError where no Chromium is installed."""
+    """Open a window on the web server at ``url``.
+
+    Raises:
+        FileNotFoundError: no Chromium is installed.
+    """
     from playwright.sync_api import sync_playwright
 
     program = chromium()

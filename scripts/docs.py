@@ -1,7 +1,8 @@
-"""`make docs`: writes the generated pages and pictures anew, builds the site, and checks every link, offline.
+"""`make docs`: write the generated pages and pictures, build the site, and check every link, offline.
 
 python scripts/docs.py             write, build, check
-python scripts/docs.py --write     only write what is generated
+
+python scripts/docs.py --write     only write the generated pages
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 
 
 def main() -> None:
-    """Write, build, check; the exit code is not zero when a link leads nowhere."""
+    """Write, build and check; exit with a code other than zero if a link is broken."""
     try:
         for path in write():
-            print(f"docs: {path.relative_to(ROOT)} was out of date: written anew")
+            print(f"docs: {path.relative_to(ROOT)} was out of date and is rewritten")
     except ValueError as error:
         sys.exit(f"docs: {error}")
     if "--write" in sys.argv[1:]:
         return
     dead = [link for page in (ROOT / "README.md", ROOT / "CHANGELOG.md") for link in dead_links(page)]
     if dead:
-        sys.exit("docs: links that lead nowhere: " + ", ".join(dead))
+        sys.exit("docs: broken links: " + ", ".join(dead))
     quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run([sys.executable, "-m", "mkdocs", "build", "--strict"], cwd=ROOT, env=quiet, check=False)
     if done.returncode:
@@ -40,7 +41,7 @@ def main() -> None:
 
 
 def dead_links(page: Path) -> list[str]:
-    """Relative links of a page outside docs/ whose file or heading is not there (mkdocs looks after those inside)."""
+    """Return relative links of a page outside docs/ whose file or heading does not exist; mkdocs checks the others."""
     dead = []
     for target in _LINK.findall(page.read_text("utf-8")):
         name, _, anchor = target.partition("#")
@@ -53,7 +54,7 @@ def dead_links(page: Path) -> list[str]:
 
 
 def anchors(page: Path) -> set[str]:
-    """Anchors of a page's headings, as the site (and code hosts) name them."""
+    """Return the anchors of a page's headings, named as by the site and by code hosts."""
     titles = re.findall(r"^#{1,6} +(.+?)\s*$", page.read_text("utf-8"), re.MULTILINE)
     return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", title).strip().lower()) for title in titles}
 

@@ -1,4 +1,4 @@
-"""Everything under docs/ that is generated from the code, and how."""
+"""Files under docs/ that are generated from the code, and their generators."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ GENERATED: dict[Path, Callable[[], str]] = {
 
 
 def stale() -> list[Path]:
-    """Generated files whose text is not what the code gives now."""
+    """Return the generated files whose text differs from the current output of their generators."""
     return [path for path, make in GENERATED.items() if not path.is_file() or path.read_text("utf-8") != make()]
 
 
 def write() -> list[Path]:
-    """Write those that are stale anew; returns which."""
+    """Write the stale files; return their paths."""
     written = []
     for path, make in GENERATED.items():
         text = make()

@@ -1,4 +1,4 @@
-"""The imports of the house as a graph, late ones and those for type checkers included: what pictures are drawn from and tests judge."""
+"""The import graph of the project, with late and type-checking imports; the source of pictures and of tests."""
 
 from __future__ import annotations
 
@@ -13,65 +13,65 @@ PACKAGES = ("lsm_core", "orchestration", "assets", "checks")
 
 
 def modules() -> dict[str, Path]:
-    """Every module of the house by its dotted name; a package stands for its ``__init__``."""
-    found = {}
+    """Return the path of every module by its dotted name; a package is its ``__init__``."""
+    paths = {}
     for package in PACKAGES:
         for path in (ROOT / package).rglob("*.py"):
             name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-            found[name.removesuffix(".__init__")] = path
-    return found
+            paths[name.removesuffix(".__init__")] = path
+    return paths
 
 
 def imports_of(tree: ast.AST, known: Mapping[str, object]) -> set[str]:
-    """The modules among ``known`` that a module imports anywhere: at the top, for type checkers, inside a function."""
-    found: set[str] = set()
+    """Return the modules among ``known`` that a module imports: at the top, for type checkers or in a function."""
+    imported: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            imported |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"
-                found.add(inner if inner in known else node.module)
-    return found & known.keys()
+                imported.add(inner if inner in known else node.module)
+    return imported & known.keys()
 
 
 @cache
 def _imports_in(path: Path) -> tuple[ast.ImportFrom, ...]:
-    """Every `from ... import` of a file, late ones and those for type checkers included."""
+    """Return every `from ... import` of a file, including late and type-checking ones."""
     tree = ast.parse(path.read_text())
     return tuple(node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
 
 
 def sources_of(path: Path, known: Mapping[str, Path]) -> set[str]:
-    """The modules among ``known`` that define what a file imports: names from a package's face are followed to where they come from."""
-    found = set()
+    """Return the modules among ``known`` that define the names a file imports, followed through packages."""
+    sources = set()
     for node in _imports_in(path):
         if node.module in known:
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"
-                found.add(inner if inner in known else _defining(node.module, alias.name, known))
-    return found
+                sources.add(inner if inner in known else _defining(node.module, alias.name, known))
+    return sources
 
 
 def _defining(module: str, name: str, known: Mapping[str, Path]) -> str:
-    """The module that gives ``module`` the name; itself when it defines it."""
+    """Return the module that defines the name in ``module``, which may be the module itself."""
     for node in _imports_in(known[module]):
         if node.module in known and node.module != module:
-            given = {alias.asname or alias.name for alias in node.names}
-            if name in given:
+            names = {alias.asname or alias.name for alias in node.names}
+            if name in names:
                 return _defining(node.module, name, known)
     return module
 
 
 @cache
 def graph() -> dict[str, set[str]]:
-    """For every module those it imports."""
+    """Return the imported modules of every module."""
     known = modules()
     return {name: imports_of(ast.parse(path.read_text()), known) - {name} for name, path in known.items()}
 
 
 def circles(imports: Mapping[str, set[str]]) -> list[list[str]]:
-    """Modules that reach themselves, in groups (strongly connected components of more than one)."""
+    """Return groups of modules that import each other (strongly connected components of more than one)."""
     reach: dict[str, set[str]] = {}
     for start in imports:
         seen: set[str] = set()
@@ -87,15 +87,18 @@ def circles(imports: Mapping[str, set[str]]) -> list[list[str]]:
 
 
 def layers() -> list[set[str]]:
-    """The layers of pyproject.toml, the highest first: what import-linter keeps, too, but not for type checkers' imports."""
+    """Return the layers of pyproject.toml, highest first.
+
+    import-linter checks the same layers, but not imports for type checkers.
+    """
     with (ROOT / "pyproject.toml").open("rb") as source:
         contracts = tomllib.load(source)["tool"]["importlinter"]["contracts"]
-    (contract,) = (one for one in contracts if one["id"] == "layers")
+    (contract,) = (candidate for candidate in contracts if candidate["id"] == "layers")
     return [{part.strip() for part in line.replace(":", "|").split("|")} for line in contract["layers"]]
 
 
 def upward(imports: Mapping[str, set[str]], order: list[set[str]]) -> Iterator[str]:
-    """Every import of a module from a layer above."""
+    """Yield every import of a module from a higher layer."""
 
     def level(name: str) -> int | None:
         parts = name.split(".")

