@@ -56,7 +56,7 @@ def _beside_java(folder: Path, java: Any, rounds: int) -> list[Result]:
             table.compact()
             ours = time.perf_counter() - started
             if _count_changes(table) != change_count:
-                raise AssertionError(f"Java told {change_count} changes, Dredge {_count_changes(table)}")
+                raise AssertionError(f"Java wrote {change_count} changes, Dredge {_count_changes(table)}")
         if number > 1:
             seconds["java"].append(theirs)
             seconds["dredge"].append(ours)

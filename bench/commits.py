@@ -122,7 +122,7 @@ def _large() -> list[Result]:
         build_large(Path(folder), primary_key=True, files=MANIFESTS * 20, manifest_count=MANIFESTS)
         durations, peak, read = in_own_process(_LARGE, folder)
     name = f"small commit to a table of {MANIFESTS:,} manifests"
-    note = "those of its partition are five; the rest is told by the manifest list"
+    note = "those of its partition are five; the manifest list excludes the others"
     return [
         Result("commit", f"{name}, manifests read", float(read), "files", 10.0, note=note).judged(),
         Result("commit", name, float(np.median(durations)), "s", None, low=min(durations), high=max(durations)),

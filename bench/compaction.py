@@ -40,7 +40,7 @@ LIMITS = {
 }
 """Full compaction / copy limit by `dredge.verification` and cores; counts is the rewrite alone, without V1 and V2."""
 FASTER_THAN_JAVA = {"java": 3.0, "pyarrow": None}
-"""Java's full compaction / ours, fully verified, by who wrote the files; the target is for Java's own, the other is told."""
+"""Java's full compaction / ours, fully verified, by writer of the files; only Java's own files have a target."""
 ONE_BUCKET = 1.5
 TINY_FILES, TINY_ROWS = 5_000, 200
 

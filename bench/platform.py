@@ -37,9 +37,9 @@ os.environ.update(DREDGE_WAREHOUSE=sys.argv[1], DAGSTER_HOME=sys.argv[2], DREDGE
 from orchestration.definitions import defs
 from dagster._core.remote_representation.external_data import RepositorySnap
 from dagster._serdes import serialize_value
-told = serialize_value(RepositorySnap.from_def(defs().get_repository_def(), defer_snapshots=True))
+serialized = serialize_value(RepositorySnap.from_def(defs().get_repository_def(), defer_snapshots=True))
 heavy = [name for name in ("pyspark", "great_expectations") if name in sys.modules]
-print(json.dumps([time.process_time(), len(told) / 2**20, len(heavy)]))
+print(json.dumps([time.process_time(), len(serialized) / 2**20, len(heavy)]))
 """
 _TICKS = """
 import contextlib, datetime, json, os, sqlite3, sys, time
@@ -66,14 +66,14 @@ def tick(instance, sensor):
     began = time.process_time()
     for event in result.asset_events:
         instance.report_runless_asset_event(event)
-    told = len(result.skip_message or "")
-    return spent, time.process_time() - began, len(result.asset_events), len(result.run_requests or ()), told
+    reason_length = len(result.skip_message or "")
+    return spent, time.process_time() - began, len(result.asset_events), len(result.run_requests or ()), reason_length
 
 def round_of(instance, sensor):
-    told = [tick(instance, sensor)]
+    ticks = [tick(instance, sensor)]
     while '"next": null' not in cursors[sensor]:
-        told.append(tick(instance, sensor))
-    return [*map(sum, zip(*told)), len(told)]
+        ticks.append(tick(instance, sensor))
+    return [*map(sum, zip(*ticks)), len(ticks)]
 
 def stored(*parts):
     files = (os.path.join(folder, name) for folder, _, found in os.walk(os.path.join(sys.argv[3], *parts)) for name in found)

@@ -136,7 +136,7 @@ def _compaction(name: str, answer: dict[str, object], per_second: float, slots: 
     units, tasks, payload, size = (int(str(answer[key])) for key in ("units", "spark", "payload", "bytes"))
     results.append(_result(f"{name}, buckets", units, "", f"{tasks:,} tasks of Spark, {size / 1e12:.3g} TB read"))
     results.append(
-        _result(f"{name}, through the shuffle", payload / MIB, "MiB", "what tasks are told: no row crosses it")
+        _result(f"{name}, through the shuffle", payload / MIB, "MiB", "task descriptions only: no row crosses it")
     )
     hours = size / per_second / slots / 3600
     results.append(_result(f"{name}, on {EXECUTORS} executors", hours, "h", f"{CORES} cores each, if storage keeps up"))

@@ -37,7 +37,7 @@ def run(wanted: int | None, rounds: int) -> list[Result]:
             for file in split.files
         ]
         spark = spark_session(app_name="dredge-bench", conf={"spark.sql.warehouse.dir": str(folder / "spark")})
-        stored = spark_ddl(table.schema.fields, table.name)  # as told, it looks into no file first
+        stored = spark_ddl(table.schema.fields, table.name)  # with a schema, Spark reads no file to infer one
         place = {"warehouse": str(folder / "compacted"), "table": "db.t"}
         ways: dict[str, Callable[[], Any]] = {
             "Spark's own parquet reader": lambda: spark.read.schema(stored).parquet(*paths),
