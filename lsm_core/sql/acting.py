@@ -237,7 +237,7 @@ def _(statement: AlterTable, session: Session) -> StatementResult:
         if statement.if_exists:
             return StatementResult(f"table {statement.name} does not exist")
         raise
-    changes = [_in_spelling(statement, schema, change) for change in statement.changes]
+    changes = [_spell_columns(statement, schema, change) for change in statement.changes]
     kept = [change for change in changes if change is not None]
     if kept:
         session.catalog.alter_table(statement.name, kept)
@@ -248,7 +248,7 @@ _EXISTING: Final = ("rename_column", "drop_column", "update_type", "update_nulla
 _ON_EXISTING: Final = frozenset({*_EXISTING, "update_default", "move"})
 
 
-def _in_spelling(statement: AlterTable, schema: TableSchema, change: SchemaChange) -> SchemaChange | None:
+def _spell_columns(statement: AlterTable, schema: TableSchema, change: SchemaChange) -> SchemaChange | None:
     """Return a change with the table's own spelling of its columns; None if IF [NOT] EXISTS makes it unnecessary."""
     if change.action in ("set_option", "remove_option", "set_comment"):
         return change

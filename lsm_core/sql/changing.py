@@ -103,8 +103,8 @@ def delete(session: Session, text: str, engine: QueryEngine) -> StatementResult:
     where = _where(tree)
     if where is None and not table.store.options.get("delete.force-produce-changelog"):
         return committed_result(target.name, table.truncate())
-    chosen = _chosen(session, target, where, text)
-    runs = _runs(engine, chosen)
+    chosen = _make_filter(session, target, where, text)
+    runs = _select_runs(engine, chosen)
     done = row_changes.delete_rows(table.store, chosen, *runs)
     return committed_result(target.name, committed(table.store, done))
 
@@ -130,11 +130,11 @@ def update(session: Session, text: str, engine: QueryEngine) -> StatementResult:
     target = Target.of(tree.this)
     table = table_to_change(session, target.name, "UPDATE")
     new = assignments_of(table, target, tree.expressions)
-    chosen = _chosen(session, target, _where(tree), text)
+    chosen = _make_filter(session, target, _where(tree), text)
     outputs = {f"dredge_value_{place}": node for place, node in enumerate(new.values())}
     evaluator = row_evaluator(session.catalog, target, outputs, text)
     values = ComputedValues(tuple(new), NewValues(evaluator, dict(zip(outputs, new, strict=True))))
-    runs = _runs(engine, chosen, evaluator)
+    runs = _select_runs(engine, chosen, evaluator)
     done = row_changes.update_rows(table.store, chosen, values, *runs)
     return committed_result(target.name, committed(table.store, done))
 
@@ -144,7 +144,7 @@ def _where(tree: exp.Expr) -> exp.Expr | None:
     return None if where is None else where.this
 
 
-def _chosen(session: Session, target: Target, where: exp.Expr | None, text: str) -> Predicate | pc.Expression:
+def _make_filter(session: Session, target: Target, where: exp.Expr | None, text: str) -> Predicate | pc.Expression:
     """Return the filter of a statement: pruning tests if they cover the whole condition, else a computed predicate."""
     if where is None:
         return pc.scalar(True)  # noqa: FBT003
@@ -157,7 +157,7 @@ def _chosen(session: Session, target: Target, where: exp.Expr | None, text: str)
     return ComputedPredicate.of(Truth(evaluator), evaluator.needed, necessary)
 
 
-def _runs(engine: QueryEngine, chosen: Any, *more: RowEvaluator) -> tuple[Any, ...]:
+def _select_runs(engine: QueryEngine, chosen: Any, *more: RowEvaluator) -> tuple[Any, ...]:
     """Return the runs that change the rows; () for this process (see :func:`runs_of`)."""
     evaluators = list(more)
     if isinstance(chosen, ComputedPredicate) and isinstance(chosen.compute, Truth):
@@ -216,11 +216,11 @@ def assignments_of(table: Table, target: Target, items: list[exp.Expr]) -> dict[
         if name in assignments:
             raise InvalidOption("SET", name, "a column once", table.name)
         column = exp.column(exp.to_identifier(name, quoted=True), table=exp.to_identifier(target.alias, quoted=True))
-        assignments[name] = _with_fields(table.name, name, column, table.schema.field(name).type, fields)
+        assignments[name] = _set_fields(table.name, name, column, table.schema.field(name).type, fields)
     return assignments
 
 
-def _with_fields(
+def _set_fields(
     table: str, path: str, base: exp.Expr, kind: DataType, changes: list[tuple[tuple[str, ...], exp.Expr]]
 ) -> exp.Expr:
     """Return a struct with new values for some of its fields, with the semantics of Spark's UPDATE.
@@ -246,7 +246,7 @@ def _with_fields(
             whole = [new for steps, new in assigned if not steps]
             if whole and len(assigned) > 1:
                 raise InvalidOption("SET", f"{path}.{field.name}", "a field once", table)
-            value = whole[0] if whole else _with_fields(table, f"{path}.{field.name}", old, field.type, assigned)
+            value = whole[0] if whole else _set_fields(table, f"{path}.{field.name}", old, field.type, assigned)
         parts.append(exp.PropertyEQ(this=exp.to_identifier(field.name, quoted=True), expression=value.copy()))
     return exp.Struct(expressions=parts)
 

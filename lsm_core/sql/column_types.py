@@ -41,12 +41,12 @@ def read_type(reader: StatementReader, *, flink: bool = False, depth: int = 0) -
     word = reader.word()
     if word in ("STRUCT", "ROW"):
         reader.take()
-        kind = DataType(TypeRoot.ROW, fields=_fields(reader, flink, depth))
+        kind = DataType(TypeRoot.ROW, fields=_read_fields(reader, flink, depth))
     elif word in ("ARRAY", "MULTISET", "MAP", "VECTOR"):
         reader.take()
-        kind = _container(reader, word, flink, depth)
+        kind = _read_container(reader, word, flink, depth)
     else:
-        kind = _plain(reader, flink)
+        kind = _read_plain(reader, flink)
     if depth and reader.accept_words("NOT", "NULL"):
         return kind.with_nullable(nullable=False)
     if depth:
@@ -54,7 +54,7 @@ def read_type(reader: StatementReader, *, flink: bool = False, depth: int = 0) -
     return kind
 
 
-def _container(reader: StatementReader, word: str, flink: bool, depth: int) -> DataType:
+def _read_container(reader: StatementReader, word: str, flink: bool, depth: int) -> DataType:
     reader.expect("<")
     first = read_type(reader, flink=flink, depth=depth + 1)
     if word == "MAP":
@@ -72,7 +72,7 @@ def _container(reader: StatementReader, word: str, flink: bool, depth: int) -> D
     return kind
 
 
-def _fields(reader: StatementReader, flink: bool, depth: int) -> tuple[RowField, ...]:
+def _read_fields(reader: StatementReader, flink: bool, depth: int) -> tuple[RowField, ...]:
     end = ")" if reader.accept("(") else ">"
     if end == ">":
         reader.expect("<")
@@ -90,7 +90,7 @@ def _fields(reader: StatementReader, flink: bool, depth: int) -> tuple[RowField,
     return tuple(fields)
 
 
-def _plain(reader: StatementReader, flink: bool) -> DataType:
+def _read_plain(reader: StatementReader, flink: bool) -> DataType:
     token = reader.peek()
     word = reader.name().upper()
     text = _NAMES.get(word, word)

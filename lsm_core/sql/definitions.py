@@ -106,7 +106,7 @@ def _create_table(reader: StatementReader, *, flink: bool) -> CreateTable | None
         return CreateTable(name, like=like, options=options, if_not_exists=absent)
     made = _Definition()
     if reader.accept("("):
-        _columns(reader, made, flink)
+        _read_columns(reader, made, flink)
     seen: set[str] = set()
     query = ""
     while reader.peek().kind != "end" and reader.peek().text != ";":
@@ -121,7 +121,7 @@ def _create_table(reader: StatementReader, *, flink: bool) -> CreateTable | None
         seen.add(clause)
         if word == "WITH" and not flink:
             return None
-        _clause(reader, made, word, flink)
+        _read_clause(reader, made, word, flink)
     else:
         reader.end()
     if not query and not made.columns:
@@ -154,13 +154,13 @@ def _require_provider(name: str) -> None:
         raise UnsupportedFeature(f"USING {name}; tables are Paimon's: USING paimon, or no USING")
 
 
-def _clause(reader: StatementReader, made: _Definition, word: str, flink: bool) -> None:
+def _read_clause(reader: StatementReader, made: _Definition, word: str, flink: bool) -> None:
     """Parse one clause behind the columns."""
     token = reader.peek()
     if reader.accept_words("USING"):
         _require_provider(reader.name())
     elif reader.accept_words("PARTITIONED", "BY"):
-        made.partition_keys = _partitioned_by(reader, made, flink)
+        made.partition_keys = _read_partitioned_by(reader, made, flink)
     elif reader.accept_words("TBLPROPERTIES") or reader.accept_words("WITH"):
         made.options = reader.options()
     elif reader.accept_words("COMMENT"):
@@ -179,7 +179,7 @@ def _clause(reader: StatementReader, made: _Definition, word: str, flink: bool) 
         raise reader.wrong(token, "USING, PARTITIONED BY, TBLPROPERTIES, WITH, COMMENT, or AS SELECT was expected")
 
 
-def _columns(reader: StatementReader, made: _Definition, flink: bool) -> None:
+def _read_columns(reader: StatementReader, made: _Definition, flink: bool) -> None:
     """Parse the columns and keys up to the closing parenthesis."""
     start = reader.peek()
     while True:
@@ -194,9 +194,9 @@ def _columns(reader: StatementReader, made: _Definition, flink: bool) -> None:
             _not_enforced(reader)
         elif reader.word() in ("WATERMARK", "UNIQUE", "FOREIGN", "CHECK") and reader.peek(1).kind in ("name", "sign"):
             _refuse_constraint(reader)
-            made.columns.append(_column(reader, made, flink))
+            made.columns.append(_read_column(reader, made, flink))
         else:
-            made.columns.append(_column(reader, made, flink))
+            made.columns.append(_read_column(reader, made, flink))
         if not reader.accept(","):
             break
     if reader.peek().text != ")":
@@ -214,7 +214,7 @@ def _refuse_constraint(reader: StatementReader) -> None:
         raise UnsupportedFeature(f"{word} in CREATE TABLE; tables have columns and a PRIMARY KEY (...) NOT ENFORCED")
 
 
-def _column(reader: StatementReader, made: _Definition, flink: bool) -> DataField:
+def _read_column(reader: StatementReader, made: _Definition, flink: bool) -> DataField:
     """Parse one column."""
     token = reader.peek()
     name = reader.name()
@@ -276,7 +276,7 @@ def _not_enforced(reader: StatementReader) -> None:
     reader.accept_words("NOT", "ENFORCED")
 
 
-def _partitioned_by(reader: StatementReader, made: _Definition, flink: bool) -> tuple[str, ...]:
+def _read_partitioned_by(reader: StatementReader, made: _Definition, flink: bool) -> tuple[str, ...]:
     """Parse partition columns: names of columns, or new columns with their types (Hive)."""
     reader.expect("(")
     keys: list[str] = []
@@ -286,7 +286,7 @@ def _partitioned_by(reader: StatementReader, made: _Definition, flink: bool) -> 
         if token.kind == "name" and reader.peek(1).text == "(":
             raise UnsupportedFeature(f"PARTITIONED BY {token.text}(...); partition by columns, and write their values")
         if reader.peek(1).kind == "name":
-            column = _column(reader, made, flink)
+            column = _read_column(reader, made, flink)
             made.columns.append(column)
             require_unique(token, [column.name for column in made.columns])
             keys.append(column.name)
@@ -393,7 +393,7 @@ def _reset(reader: StatementReader, name: str) -> Statement:
     return AlterTable(name, tuple(changes))
 
 
-def _place(reader: StatementReader) -> dict[str, Any]:
+def _read_place(reader: StatementReader) -> dict[str, Any]:
     """Parse FIRST, AFTER a column, or no position."""
     if reader.accept_words("FIRST"):
         return {"first": True}
@@ -413,14 +413,14 @@ def _add(reader: StatementReader, name: str) -> Statement:
     several = reader.accept("(")
     changes: list[SchemaChange] = []
     while not changes or reader.accept(","):
-        changes += _added(reader)
+        changes += _read_added_column(reader)
     if several:
         reader.expect(")")
     added = {tuple(change.column) for change in changes if change.action == "add_column"}
     return AlterTable(name, tuple(changes), present=frozenset(added) if unless else frozenset())
 
 
-def _added(reader: StatementReader) -> list[SchemaChange]:
+def _read_added_column(reader: StatementReader) -> list[SchemaChange]:
     """Parse one column of ADD COLUMNS."""
     path = reader.dotted()
     kind = read_type(reader)
@@ -438,7 +438,7 @@ def _added(reader: StatementReader) -> list[SchemaChange]:
         elif reader.accept_words("DEFAULT"):
             default = default_text(reader)
         elif reader.word() in ("FIRST", "AFTER") and not place:
-            place = _place(reader)
+            place = _read_place(reader)
         elif not reader.accept_words("NULL"):
             break
     added = SchemaChange.add_column(path, kind, comment=comment, **place)
@@ -498,7 +498,7 @@ def _alter(reader: StatementReader, name: str) -> Statement:
     if reader.accept_words("TYPE"):
         change = SchemaChange.update_type(path, read_type(reader))
     elif word in ("FIRST", "AFTER"):
-        change = SchemaChange.move(path, **_place(reader))
+        change = SchemaChange.move(path, **_read_place(reader))
     elif reader.accept_words("COMMENT"):
         change = SchemaChange.update_column_comment(path, reader.text_literal())
     elif reader.accept_words("SET", "NOT", "NULL"):
@@ -519,7 +519,7 @@ def _alter(reader: StatementReader, name: str) -> Statement:
     return AlterTable(name, (change,))
 
 
-def _change(reader: StatementReader, name: str) -> Statement:
+def _read_change_column(reader: StatementReader, name: str) -> Statement:
     """Parse Hive's `CHANGE [COLUMN] old new TYPE [COMMENT ...] [FIRST | AFTER ...]`."""
     reader.accept_words("COLUMN")
     path = reader.dotted()
@@ -530,7 +530,7 @@ def _change(reader: StatementReader, name: str) -> Statement:
     if reader.accept_words("COMMENT"):
         changes.append(SchemaChange.update_column_comment(path, reader.text_literal()))
     if reader.word() in ("FIRST", "AFTER"):
-        changes.append(SchemaChange.move(path, **_place(reader)))
+        changes.append(SchemaChange.move(path, **_read_place(reader)))
     if to != path[-1]:
         changes.append(SchemaChange.rename_column(path, to))
     return AlterTable(name, tuple(changes))
@@ -538,7 +538,7 @@ def _change(reader: StatementReader, name: str) -> Statement:
 
 def _replace(reader: StatementReader, name: str) -> Statement:
     if reader.accept_words("TAG"):
-        return _made_tag(reader, name, replacing=True)
+        return _read_create_tag(reader, name, replacing=True)
     raise UnsupportedFeature(
         "REPLACE COLUMNS; use ADD, DROP, RENAME and ALTER COLUMN, which keep the columns' values", name
     )
@@ -551,7 +551,7 @@ def _call(procedure: str, **arguments: Literal) -> CallStatement:
     return CallStatement(procedure, named={key: value for key, value in arguments.items() if value is not None})
 
 
-def _compact(reader: StatementReader, name: str, partition: dict[str, Literal] | None = None) -> Statement:
+def _read_compact(reader: StatementReader, name: str, partition: dict[str, Literal] | None = None) -> Statement:
     """Parse the mode behind COMPACT: Hive's 'major' or 'minor'; none means full, as in `sys.compact`."""
     strategy: str | None = None
     if reader.peek().kind == "text":
@@ -576,7 +576,7 @@ def _of_partition(reader: StatementReader, name: str) -> Statement:
     reader.expect_words("PARTITION")
     spec = reader.partition()
     if reader.accept_words("COMPACT"):
-        return _compact(reader, name, spec)
+        return _read_compact(reader, name, spec)
     if reader.word() == "RENAME":
         raise UnsupportedFeature("RENAME PARTITION; UPDATE or INSERT OVERWRITE its rows", name)
     raise UnsupportedFeature(f"ALTER TABLE ... PARTITION (...) {reader.word()}; it takes COMPACT", name)
@@ -589,11 +589,11 @@ def _tag_name(reader: StatementReader) -> str:
 def _create_in(reader: StatementReader, name: str) -> Statement:
     replacing = reader.accept_words("OR", "REPLACE")
     reader.expect_words("TAG")
-    made = _made_tag(reader, name, replacing=False)
+    made = _read_create_tag(reader, name, replacing=False)
     return replace(made, replaces=replacing)
 
 
-def _made_tag(reader: StatementReader, name: str, *, replacing: bool) -> Procedure:
+def _read_create_tag(reader: StatementReader, name: str, *, replacing: bool) -> Procedure:
     """Parse `[IF NOT EXISTS] tag [AS OF VERSION n] [RETAIN n DAYS]`."""
     unless = _if_not_exists(reader)
     tag = _tag_name(reader)
@@ -632,9 +632,9 @@ _ACTIONS: Final[dict[str, Callable[[StatementReader, str], Statement]]] = {
     "DROP": _drop,
     "RENAME": _rename,
     "ALTER": _alter,
-    "CHANGE": _change,
+    "CHANGE": _read_change_column,
     "REPLACE": _replace,
-    "COMPACT": _compact,
+    "COMPACT": _read_compact,
     "CREATE": _create_in,
     "DELETE": _delete_in,
 }

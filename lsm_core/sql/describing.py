@@ -33,9 +33,9 @@ def shown(catalog: Catalog, statement: Show) -> pa.Table:
     """
     subject, name = statement.subject, statement.name
     if subject == "databases":
-        return _named("namespace", _matching(catalog.list_databases(), statement.pattern))
+        return _named("namespace", _match_names(catalog.list_databases(), statement.pattern))
     if subject == "tables":
-        names = _matching(catalog.list_tables(name), statement.pattern)
+        names = _match_names(catalog.list_tables(name), statement.pattern)
         return pa.table(
             {
                 "namespace": [name] * len(names),
@@ -45,7 +45,7 @@ def shown(catalog: Catalog, statement: Show) -> pa.Table:
             schema=pa.schema([("namespace", pa.string()), ("tableName", pa.string()), ("isTemporary", pa.bool_())]),
         )
     if subject == "table extended":
-        return _extended(catalog, statement)
+        return _show_extended(catalog, statement)
     if subject == "columns":
         return _named("col_name", catalog.table(name).schema.field_names)
     if subject == "partitions":
@@ -61,7 +61,7 @@ def _named(column: str, values: Sequence[str]) -> pa.Table:
     return pa.table({column: pa.array(list(values), pa.string())})
 
 
-def _matching(names: Sequence[str], pattern: str) -> list[str]:
+def _match_names(names: Sequence[str], pattern: str) -> list[str]:
     """Return the names that match a SHOW pattern: `*` is any text, `|` joins alternatives, case is ignored."""
     if not pattern:
         return list(names)
@@ -85,12 +85,12 @@ def _partitions(store: TableStore, spec: PartitionSpec | None) -> list[str]:
     return sorted(partition_specs(store.schema, partitions, store.options))
 
 
-def _extended(catalog: Catalog, statement: Show) -> pa.Table:
-    names = _matching(catalog.list_tables(statement.name), statement.pattern)
+def _show_extended(catalog: Catalog, statement: Show) -> pa.Table:
+    names = _match_names(catalog.list_tables(statement.name), statement.pattern)
     texts = []
     for name in names:
         store = catalog.store(f"{statement.name}.{name}")
-        lines = [f"{key}: {value}" for key, value in _details(store)]
+        lines = [f"{key}: {value}" for key, value in _list_details(store)]
         if statement.partition is not None:
             lines += [f"Partition: {partition}" for partition in _partitions(store, statement.partition)]
         texts.append("\n".join(lines))
@@ -108,7 +108,7 @@ def _extended(catalog: Catalog, statement: Show) -> pa.Table:
 
 def _properties(catalog: Catalog, name: str, key: str) -> pa.Table:
     schema = catalog.store_as_stored(name).schema
-    options = _shown_options(schema)
+    options = _list_options(schema)
     if schema.comment is not None:
         options["comment"] = schema.comment
     if key:
@@ -121,7 +121,7 @@ def _properties(catalog: Catalog, name: str, key: str) -> pa.Table:
     )
 
 
-def _shown_options(schema: TableSchema) -> dict[str, str]:
+def _list_options(schema: TableSchema) -> dict[str, str]:
     """Return the table options, including the keys, with the names of TBLPROPERTIES."""
     options = dict(schema.options)
     if schema.primary_keys:
@@ -152,7 +152,7 @@ def described(catalog: Catalog, statement: Describe) -> pa.Table:
         (field.name, _full_type(field), field.description) for field in table.schema.fields
     ]
     if isinstance(table, ReadOnlyTable):
-        return _described(rows)
+        return _describe_columns(rows)
     schema = table.schema
     if schema.partition_keys:
         rows += [("# Partition Information", "", ""), ("# col_name", "data_type", "comment")]
@@ -164,11 +164,11 @@ def described(catalog: Catalog, statement: Describe) -> pa.Table:
             rows += [("", "", ""), ("# Column Default Values", "", "")]
             rows += [(name, default, "") for name, default in defaults]
         rows += [("", "", ""), ("# Detailed Table Information", "", "")]
-        rows += [(key, value, "") for key, value in _details(table.store)]
-    return _described(rows)
+        rows += [(key, value, "") for key, value in _list_details(table.store)]
+    return _describe_columns(rows)
 
 
-def _described(rows: Sequence[tuple[str, str, str | None]]) -> pa.Table:
+def _describe_columns(rows: Sequence[tuple[str, str, str | None]]) -> pa.Table:
     names = ("col_name", "data_type", "comment")
     return pa.table({name: pa.array([row[place] for row in rows], pa.string()) for place, name in enumerate(names)})
 
@@ -194,7 +194,7 @@ def _full_type(field: DataField | RowField) -> str:
     return type_text(field.type) + ("" if field.type.nullable else " NOT NULL")
 
 
-def _details(store: TableStore) -> list[tuple[str, str]]:
+def _list_details(store: TableStore) -> list[tuple[str, str]]:
     """Return the rows that DESCRIBE EXTENDED adds, from metadata alone."""
     schema = store.schema
     rows = [
@@ -204,7 +204,7 @@ def _details(store: TableStore) -> list[tuple[str, str]]:
         ("Comment", schema.comment or ""),
         ("Primary Key", ", ".join(schema.primary_keys)),
         ("Partitioned By", ", ".join(schema.partition_keys)),
-        ("Table Properties", ", ".join(f"{key}={value}" for key, value in sorted(_shown_options(schema).items()))),
+        ("Table Properties", ", ".join(f"{key}={value}" for key, value in sorted(_list_options(schema).items()))),
         ("Schema", str(schema.id)),
     ]
     snapshot = snapshots.latest(store)
@@ -226,7 +226,7 @@ def create_text(name: str, schema: TableSchema) -> str:
         text += f"PARTITIONED BY ({', '.join(map(quoted_name, schema.partition_keys))})\n"
     if schema.comment is not None:
         text += f"COMMENT {quoted_text(schema.comment)}\n"
-    options = _shown_options(schema)
+    options = _list_options(schema)
     if options:
         pairs = (f"  {quoted_text(key)} = {quoted_text(value)}" for key, value in sorted(options.items()))
         text += "TBLPROPERTIES (\n" + ",\n".join(pairs) + ")\n"

@@ -205,7 +205,7 @@ def row_evaluator(
     items = {ROW: exp.column(ROW), **outputs}
     planned, place = _plan(catalog, target, items, where=where, join=join, source_alias=source_alias)
     names = [TARGET if number == place else f"{_OTHER}{number}" for number in range(len(planned.reads))]
-    tree = _without_source(parsed(planned.with_views(names)))
+    tree = _remove_source(parsed(planned.with_views(names)))
     schemas = [catalog.table(target.name).schema.arrow_schema, *([] if source is None else [source.schema])]
     others: dict[str, pa.Table] = {} if source is None else {SOURCE: source}
     for number, (name, read) in enumerate(zip(names, planned.reads, strict=True)):
@@ -248,7 +248,7 @@ def source_query(
     """
     planned, target_place = _plan(catalog, target, outputs, join=condition, source_alias=source_alias, unmatched=True)
     names = [f"{_OTHER}{place}" for place in range(len(planned.reads))]
-    tree = _without_source(parsed(planned.with_views(names)))
+    tree = _remove_source(parsed(planned.with_views(names)))
     context = new_context()
     register_rows(context, SOURCE, source)
     schemas = [source.schema]
@@ -288,7 +288,7 @@ def _text(node: exp.Expr) -> str:
     return str(node.sql(dialect="spark", normalize_functions=False))
 
 
-def _without_source(tree: exp.Expr) -> exp.Expr:
+def _remove_source(tree: exp.Expr) -> exp.Expr:
     """Return a query without the common table expression that is the placeholder of the source rows."""
     held = tree.args.get("with_")
     if held is not None:

@@ -225,7 +225,7 @@ def insert(session: Session, statement: Insert, engine: QueryEngine) -> Statemen
             query = all_rows_of(query)
         done = engine.insert(session.catalog, query, plan)
     else:
-        done = plan.table.write(_with_constants(rows, plan), overwrite=plan.overwrite)
+        done = plan.table.write(_add_constants(rows, plan), overwrite=plan.overwrite)
     return committed_result(statement.table, done)
 
 
@@ -257,7 +257,7 @@ def _constant_arrays(plan: InsertPlan) -> dict[str, pa.Scalar]:
     return {name: pa.scalar(value, kinds.field(name).type) for name, value in plan.constants.items()}
 
 
-def _with_constants(rows: pa.Table, plan: InsertPlan) -> pa.Table:
+def _add_constants(rows: pa.Table, plan: InsertPlan) -> pa.Table:
     for name, scalar in _constant_arrays(plan).items():
         rows = rows.append_column(name, pa.repeat(scalar, rows.num_rows))
     return rows
@@ -309,8 +309,8 @@ def _column(values: list[Any], table: Table, name: str) -> pa.Array:
         default_value = None if field.default is None else _default(field)
         values = [default_value if value is _DEFAULT else value for value in values]
     kind = table.schema.arrow_schema.field(name).type
-    values = [_with_names(value, kind, table.name, name) for value in values]
-    values = _one_kind(values, pa.types.is_floating(kind))
+    values = [_name_fields(value, kind, table.name, name) for value in values]
+    values = _unify_numbers(values, pa.types.is_floating(kind))
     try:
         return pa.array(values, kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
@@ -321,7 +321,7 @@ def _column(values: list[Any], table: Table, name: str) -> pa.Array:
         raise InvalidData(table.name, name, f"values of several types: {str(error).splitlines()[0]}") from error
 
 
-def _with_names(value: Any, kind: pa.DataType, table: str, column: str) -> Any:
+def _name_fields(value: Any, kind: pa.DataType, table: str, column: str) -> Any:
     """Return a value whose structs have the column's fields, by name, or by position for an unnamed `struct(...)`.
 
     Raises:
@@ -336,16 +336,16 @@ def _with_names(value: Any, kind: pa.DataType, table: str, column: str) -> Any:
             wanted = ", ".join(field.name for field in kind)
             raise InvalidData(table, column, f"a struct with the fields {', '.join(value)} in place of {wanted}")
         return {
-            field.name: _with_names(inner, field.type, table, column)
+            field.name: _name_fields(inner, field.type, table, column)
             for field, inner in zip(fields, value.values(), strict=True)
         }
     if isinstance(value, list) and pa.types.is_map(kind):
         return [
-            (_with_names(key, kind.key_type, table, column), _with_names(item, kind.item_type, table, column))
+            (_name_fields(key, kind.key_type, table, column), _name_fields(item, kind.item_type, table, column))
             for key, item in value
         ]
     if isinstance(value, list) and pa.types.is_list(kind):
-        return [_with_names(inner, kind.value_type, table, column) for inner in value]
+        return [_name_fields(inner, kind.value_type, table, column) for inner in value]
     return value
 
 
@@ -355,7 +355,7 @@ def _default(field: DataField) -> Any:
     return cast_values(pa.array([field.default], pa.string()), text, field.type.with_nullable(nullable=True))[0].as_py()
 
 
-def _one_kind(values: list[Any], floating: bool) -> list[Any]:
+def _unify_numbers(values: list[Any], floating: bool) -> list[Any]:
     """Convert numbers of several kinds to one: floating point if requested, else decimal."""
     numbers = [value for value in values if isinstance(value, int | float | Decimal) and not isinstance(value, bool)]
     kinds = set(map(type, numbers))

@@ -140,7 +140,7 @@ def local_text(tree: exp.Expr, columns: Columns) -> str:
         _name_columns(tree)
     for hint in list(tree.find_all(exp.Hint)):
         hint.pop()
-    tree = tree.transform(_rewritten, columns)
+    tree = tree.transform(_rewrite, columns)
     for identifier in tree.find_all(exp.Identifier):
         name = identifier.name.lower()
         inner = columns.nested.get(name)
@@ -221,13 +221,13 @@ def _name_columns(tree: exp.Query) -> None:
     query.set("expressions", named)
 
 
-def _rewritten(node: exp.Expr, columns: Columns) -> exp.Expr:
+def _rewrite(node: exp.Expr, columns: Columns) -> exp.Expr:
     """Return a node in DataFusion's syntax."""
     if isinstance(node, exp.IntDiv):
         whole = exp.Div(this=exp.cast(node.this, "bigint"), expression=exp.cast(node.expression, "bigint"), typed=True)
         return exp.Paren(this=whole)
     if isinstance(node, exp.Dot) and isinstance(node.this, exp.Paren):
-        return _field_of(node.this.unnest().transform(_rewritten, columns), node.name, columns)
+        return _field_of(node.this.unnest().transform(_rewrite, columns), node.name, columns)
     if isinstance(node, exp.Column):
         deep = _deep_field(node, columns)
         if deep is not None:

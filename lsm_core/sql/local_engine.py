@@ -79,7 +79,7 @@ class LocalEngine:
 def answered(query: Query) -> pa.RecordBatchReader:
     """Return the rows of a query whose tables are open. Raises the errors of `LocalEngine.answer`."""
     names = [f"{_PREFIX}{number}" for number in range(len(query.reads))]
-    tables = dict(zip(names, _opened(query), strict=True))
+    tables = dict(zip(names, _open_tables(query), strict=True))
     tree = parsed(query.with_views(names))
     if not isinstance(tree, exp.Query):
         raise UnsupportedFeature("statements other than one query (SELECT)")
@@ -101,7 +101,7 @@ def first_rows(rows: pa.RecordBatchReader, most: int) -> pa.Table:
     return pa.Table.from_batches(batches, schema=rows.schema)
 
 
-def _opened(query: Query) -> list[TableDataset]:
+def _open_tables(query: Query) -> list[TableDataset]:
     """Open the tables of a query; all mentions of one table without a version share one snapshot.
 
     The newest version is read with the current schema, but a snapshot by id with the schema of its time. So the tables

@@ -114,12 +114,14 @@ def merge(session: Session, text: str, engine: QueryEngine) -> StatementResult:
     named = [
         Clause(
             clause.kind,
-            None if clause.condition is None else _renamed(clause.condition, names),
-            None if clause.values is None else {name: _renamed(value, names) for name, value in clause.values.items()},
+            None if clause.condition is None else _rename_aliases(clause.condition, names),
+            None
+            if clause.values is None
+            else {name: _rename_aliases(value, names) for name, value in clause.values.items()},
         )
         for clause in clauses
     ]
-    on = _renamed(tree.args["on"], names)
+    on = _rename_aliases(tree.args["on"], names)
     made = _Merge(session, table, Target(target.name, _TARGET_ALIAS), on, source, _SOURCE_ALIAS, text, engine)
     return committed_result(target.name, committed(table.store, made.run(named)))
 
@@ -257,7 +259,7 @@ class _Merge:
         return parse_filter(tests or None, self.table.schema, self.table.name)
 
 
-def _renamed(node: exp.Expr, names: Mapping[str, str]) -> exp.Expr:
+def _rename_aliases(node: exp.Expr, names: Mapping[str, str]) -> exp.Expr:
     """Return an expression with other aliases for the target and the source."""
 
     def renamed(node: exp.Expr) -> exp.Expr:
@@ -297,10 +299,10 @@ def _clause(node: exp.Expr, table: Table, target: Target, alias: str, source: pa
     require_known(node, "matched", "source", "condition", "then")
     if isinstance(then, exp.Insert) and kind == "not matched":
         require_known(then, "this", "expression")
-        return Clause(kind, condition, _inserted(then, table, alias, source))
+        return Clause(kind, condition, _read_insert(then, table, alias, source))
     if isinstance(then, exp.Update) and kind != "not matched":
         require_known(then, "expressions")
-        return Clause(kind, condition, _updated(then, kind, table, target, alias, source))
+        return Clause(kind, condition, _read_update(then, kind, table, target, alias, source))
     if isinstance(then, exp.Var) and then.name.upper() == "DELETE" and kind != "not matched":
         return Clause(kind, condition, None)
     takes = "INSERT" if kind == "not matched" else "UPDATE or DELETE"
@@ -322,7 +324,7 @@ def _of_source(table: Table, alias: str, source: pa.Table) -> dict[str, exp.Expr
     return values_by_column
 
 
-def _updated(
+def _read_update(
     then: exp.Update, kind: str, table: Table, target: Target, alias: str, source: pa.Table
 ) -> dict[str, exp.Expr]:
     items = then.args.get("expressions")
@@ -334,7 +336,7 @@ def _updated(
     return _of_source(table, alias, source)
 
 
-def _inserted(then: exp.Insert, table: Table, alias: str, source: pa.Table) -> dict[str, exp.Expr]:
+def _read_insert(then: exp.Insert, table: Table, alias: str, source: pa.Table) -> dict[str, exp.Expr]:
     if isinstance(then.this, exp.Star):
         return _of_source(table, alias, source)
     values = then.expression.expressions if isinstance(then.expression, exp.Tuple) else [then.expression]

@@ -244,7 +244,7 @@ class PreparedCall:
         Raises:
             DredgeError: an error of opening the tables or of planning.
         """
-        return CallResult(self.procedure.name, tuple(_planned(step, runner) for step in self._steps()), applied=False)
+        return CallResult(self.procedure.name, tuple(_plan_step(step, runner) for step in self._steps()), applied=False)
 
     def apply(self, runner: Runner | None = None, approved_by: str | None = None) -> CallResult:
         """Execute the call, or only plan it with `dry_run`; each step is planned just before it is applied.
@@ -259,7 +259,7 @@ class PreparedCall:
         if self.dry_run:
             return self.plan(runner)
         steps = list(self._steps())
-        done = [_applied(step, runner, approved_by, alone=len(steps) == 1) for step in steps]
+        done = [_apply_step(step, runner, approved_by, alone=len(steps) == 1) for step in steps]
         failed = [step for step in done if step.error is not None]
         if failed:
             failures = "; ".join(f"{step.table}: {step.error}" for step in failed)
@@ -270,14 +270,14 @@ class PreparedCall:
         return self.procedure.steps(self.catalog, self.arguments)
 
 
-def _planned(step: Step, runner: Runner | None) -> StepResult:
+def _plan_step(step: Step, runner: Runner | None) -> StepResult:
     if isinstance(step, DirectStep):
         return StepResult(step.name, f"would {step.description}")
     plan = step.plan(runner)
     return StepResult(step.name, f"would {step.action} {step.name}: plan {plan.hash}, {len(plan.items)} items", plan)
 
 
-def _applied(step: Step, runner: Runner | None, approved_by: str | None, *, alone: bool) -> StepResult:
+def _apply_step(step: Step, runner: Runner | None, approved_by: str | None, *, alone: bool) -> StepResult:
     try:
         if isinstance(step, DirectStep):
             step.act()
@@ -302,13 +302,13 @@ def prepare_call(catalog: Catalog, statement: str | CallStatement) -> PreparedCa
     procedure = PROCEDURES.get(read.procedure)
     if procedure is None:
         raise InvalidOption("CALL", f"sys.{read.procedure}", f"one of {', '.join(PROCEDURES)}")
-    return PreparedCall(procedure, catalog, _bound(procedure, read))
+    return PreparedCall(procedure, catalog, _bind_arguments(procedure, read))
 
 
 # -- arguments ---------------------------------------------------------------------------------------------------------
 
 
-def _bound(procedure: Procedure, statement: CallStatement) -> dict[str, Any]:
+def _bind_arguments(procedure: Procedure, statement: CallStatement) -> dict[str, Any]:
     """Return the typed arguments by parameter name; null and blank texts count as missing, as in Paimon."""
     parameters = {_plain(parameter.name): parameter for parameter in procedure.parameters}
     if len(statement.positional) > len(parameters):

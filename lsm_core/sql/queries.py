@@ -77,12 +77,12 @@ class Query:
         """Return the text with the tables replaced by these views."""
         parts, at = [], 0
         for read, name in zip(self.reads, names, strict=True):
-            parts += [self.text[at : read.start], name, f" AS {_quoted(read.alias)}" if read.alias else ""]
+            parts += [self.text[at : read.start], name, f" AS {_quote(read.alias)}" if read.alias else ""]
             at = read.end
         return "".join([*parts, self.text[at:]])
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -98,7 +98,7 @@ def planned_query(catalog: Catalog, text: str) -> Query:
         TableNotFound: a table does not exist.
         SnapshotNotFound: a version does not exist.
     """
-    text = _with_greatest_partitions(catalog, with_quoted_names(text))
+    text = _replace_greatest_partitions(catalog, with_quoted_names(text))
     try:
         trees = [tree for tree in sqlglot.parse(text, read="spark") if tree is not None]
         tokens = sqlglot.tokenize(text, read="spark")
@@ -123,7 +123,7 @@ def planned_query(catalog: Catalog, text: str) -> Query:
         if node.find_ancestor(exp.Hint) is not None:
             continue  # the alias of a table in a hint
         if isinstance(node.this, exp.Anonymous) and node.this.name.lower().startswith("paimon_"):
-            table, version = _changes(catalog, node.this)
+            table, version = _open_changes(catalog, node.this)
             columns = _columns_of(table, table.schema, None if everything or reshaped else named)
             start = int(node.this.meta["start"])
             end = next(token.end for token in tokens if token.start > start and token.token_type is TokenType.R_PAREN)
@@ -132,7 +132,7 @@ def planned_query(catalog: Catalog, text: str) -> Query:
             continue
         if not isinstance(node.this, exp.Identifier) or (not node.db and node.name.lower() in common):
             continue  # a function, or the name of a common table expression
-        table, version, snapshot_id = _opened(catalog, node)
+        table, version, snapshot_id = _open_table(catalog, node)
         schema = _schema_of(table, snapshot_id)
         columns = _columns_of(table, schema, None if everything or reshaped else named)
         end = _end_of(node, tokens)
@@ -164,7 +164,7 @@ def _reshapes(tree: exp.Query, tokens: Sequence[Any]) -> bool:
     return any(alias.columns and isinstance(alias.parent, exp.Table | exp.Subquery) for alias in aliases)
 
 
-def _opened(catalog: Catalog, node: exp.Table) -> tuple[Any, str, int | None]:
+def _open_table(catalog: Catalog, node: exp.Table) -> tuple[Any, str, int | None]:
     """Open a table at its version.
 
     Returns:
@@ -195,7 +195,7 @@ _CHANGES: Final = {
 }
 
 
-def _changes(catalog: Catalog, call: exp.Anonymous) -> tuple[Any, str]:
+def _open_changes(catalog: Catalog, call: exp.Anonymous) -> tuple[Any, str]:
     """Open the table of one of the incremental query functions of Paimon's connector.
 
     Returns:
@@ -224,7 +224,7 @@ def _changes(catalog: Catalog, call: exp.Anonymous) -> tuple[Any, str]:
     return table.copy(options), " ".join(f"{option}={value}" for option, value in options.items())
 
 
-def _with_greatest_partitions(catalog: Catalog, text: str) -> str:
+def _replace_greatest_partitions(catalog: Catalog, text: str) -> str:
     """Replace each `sys.max_pt('database.table')` in a query by the maximum value of the first partition column.
 
     Raises:

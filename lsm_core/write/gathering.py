@@ -49,7 +49,7 @@ def may_gather(store: TableStore, function: MergeFunction, files: Sequence[DataF
     return order_free(store.schema, store.options.raw, retracts, store.name).ok
 
 
-def gathered(
+def merge_flushes(
     store: TableStore, pool: BufferPool, place: Place, function: MergeFunction, flushes: Sequence[Flush]
 ) -> list[DataFileMeta]:
     """Merge the uncommitted flushes of a write into one.
@@ -72,7 +72,7 @@ def gathered(
         for start in range(0, len(waiting), pool.handles):
             group = waiting[start : start + pool.handles]
             try:
-                following.append(_merged(store, pool, place, function, group) if len(group) > 1 else group[0])
+                following.append(_merge_group(store, pool, place, function, group) if len(group) > 1 else group[0])
             except (DredgeError, OSError) as error:  # the files of these flushes are still complete
                 _LOG.info("table %s: the flushes of a write are committed without a merge: %s", store.name, error)
                 return [file for flush in (*following, *waiting[start:]) for file in flush]
@@ -82,7 +82,7 @@ def gathered(
     return waiting[0] if waiting else []
 
 
-def _merged(
+def _merge_group(
     store: TableStore, pool: BufferPool, place: Place, function: MergeFunction, group: Sequence[Flush]
 ) -> list[DataFileMeta]:
     files = [file for flush in group for file in flush]
@@ -113,4 +113,4 @@ def _delete(store: TableStore, place: Place, files: Sequence[DataFileMeta]) -> N
             store.delete(path)
 
 
-__all__ = ["Flush", "gathered", "may_gather", "most_flushes"]
+__all__ = ["Flush", "may_gather", "merge_flushes", "most_flushes"]

@@ -23,7 +23,7 @@ from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.read.inputs import Shapes
 from lsm_core.write.background import BucketCompaction
 from lsm_core.write.buffer import BufferPool, SortBuffer
-from lsm_core.write.gathering import gathered, may_gather, most_flushes
+from lsm_core.write.gathering import may_gather, merge_flushes, most_flushes
 
 _MOST_BUFFERED: Final = 1 << 30
 """Bytes of one bucket in memory, whatever the pool allows: Arrow's text offsets end at 2 GiB."""
@@ -228,7 +228,7 @@ class KeyValueBucket:
         place = self.partition, self.bucket, self.total_buckets
         many = len(self._flushed) > most_flushes(self._store)
         if many and may_gather(self._store, self._function, self.files):
-            self.files = gathered(self._store, self._pool, place, self._function, self._flushed)
+            self.files = merge_flushes(self._store, self._pool, place, self._function, self._flushed)
 
     def drain(self) -> CommitMessage:
         """Return a commit message of the files written and compacted since the last call.
