@@ -23,30 +23,67 @@ _GENERATED = "<!-- Written by scripts/docs.py: change the code, not this page. -
 _WIDTH = "100"
 
 _DREDGE = {
-    "dredge.compaction.order-sensitive": "`closed`: compactions of order-sensitive tables take every older run that overlaps them, so that no answer "
-    "changes; `as-paimon`: the unit that Java would take, and changed keys in the report ([why](verification.md#order-free-and-order-sensitive-tables))",
-    "dredge.compaction.inline": "`follow`: writers compact the buckets they touch and expire what is due after their commits, unless the table is `write-only`; `never`: batch "
-    "writers leave both to maintenance jobs ([why](semantics.md#45-writers-that-maintain-their-table)). The environment variable `DREDGE_COMPACTION_INLINE` = `never` is the default of one process",
-    "dredge.compaction.piece-size": "a bucket that is much more than its share is cut by key into pieces of at least this many input bytes",
-    "dredge.delete-mode": "`two-phase`: what expiry drops waits in the trash first; `direct`: it is deleted at once, as Paimon does ([why](decisions/two-phase-delete.md))",
-    "dredge.lock": "the lock that every commit holds while it publishes its snapshot: `none`; `file`: lock files of Dredge's own; `jdbc`: Paimon's lock table in a database, which Java's "
-    "JDBC catalogs share ([locks](engine.md#locks))",
-    "dredge.lock.acquire-timeout": "the longest wait for the lock; then the commit fails, naming its holder. A catalog's `lock-acquire-timeout` goes before",
-    "dredge.lock.check-max-sleep": "the longest pause between two looks at the lock. A catalog's `lock-check-max-sleep` goes before",
-    "dredge.lock.key": "the first part of the lock's name in the database, Paimon's `catalog-key`",
-    "dredge.lock.lease": "a holder that was silent for so long is taken over, and publishes nothing more",
-    "dredge.lock.uri": "`jdbc`: the JDBC address of the database, without a password; `file`: a folder for the lock files; unset: `dredge/lock` below the table",
+    "dredge.compaction.order-sensitive": (
+        "`closed`: compactions of order-sensitive tables include every older run that overlaps them, so that no answer "
+        "changes; `as-paimon`: the unit that Java would take, with the changed keys in the report "
+        "([why](verification.md#order-free-and-order-sensitive-tables))"
+    ),
+    "dredge.compaction.inline": (
+        "`follow`: after their commits, writers compact the buckets they touch and expire what is due, unless the table "
+        "is `write-only`; `never`: batch writers leave both to maintenance jobs "
+        "([why](semantics.md#45-writers-that-maintain-their-table)). The environment variable "
+        "`DREDGE_COMPACTION_INLINE` = `never` sets the default of one process"
+    ),
+    "dredge.compaction.piece-size": (
+        "a bucket much larger than its share is cut by key into pieces of at least this many input bytes"
+    ),
+    "dredge.delete-mode": (
+        "`two-phase`: files that expiry drops wait in the trash first; `direct`: they are deleted at once, as in Paimon "
+        "([why](decisions/two-phase-delete.md))"
+    ),
+    "dredge.lock": (
+        "the lock that every commit holds while it publishes its snapshot: `none`; `file`: Dredge's own lock files; "
+        "`jdbc`: Paimon's lock table in a database, which Java's JDBC catalogs share ([locks](engine.md#locks))"
+    ),
+    "dredge.lock.acquire-timeout": (
+        "maximum wait for the lock; after it the commit fails and names the holder. A catalog's `lock-acquire-timeout` "
+        "has priority"
+    ),
+    "dredge.lock.check-max-sleep": (
+        "maximum pause between two checks of the lock. A catalog's `lock-check-max-sleep` has priority"
+    ),
+    "dredge.lock.key": "first part of the lock's name in the database, Paimon's `catalog-key`",
+    "dredge.lock.lease": "a lock that was not renewed for this time is taken over, and its holder publishes nothing more",
+    "dredge.lock.uri": (
+        "`jdbc`: the JDBC address of the database, without a password; `file`: a folder for the lock files; unset: "
+        "`dredge/lock` below the table"
+    ),
     "dredge.merge-budget": "memory of one merge's windows, in decoded bytes",
-    "dredge.paimon-version": "where versions of Paimon answer differently, the one that is followed ([which differences](semantics.md#12-versions-of-paimon)); unset: that of the newest "
-    "`writerVersion` in the table's snapshots, else 1.4",
-    "dredge.pre-compaction-tag": "`true`: every compaction first tags the newest snapshot (`dredge-before-compaction-<snapshot>-<plan>`), so that it can be "
-    "[undone](engine.md#undoing-a-compaction) after snapshots have expired",
-    "dredge.pre-compaction-tag.time-retained": "how long such a tag stays: it is written into the tag, and whoever expires tags, Paimon or Dredge, removes it then",
-    "dredge.read.threads": "splits read at once by a full read; unset: as many as processors",
-    "dredge.tombstone-retention": "deletes of tables with a `sequence.field` are kept that long, also in the top level, so that a late, older insert does not bring a key back",
-    "dredge.trash-grace": "how long what is in the trash can be restored; set on a table it holds for expired snapshots too, unless `dredge.trash-grace-expiry` is set",
-    "dredge.trash-grace-expiry": "how long expired snapshots can be restored",
-    "dredge.verification": "how much of a compaction's output is read back before it is published ([levels](verification.md#the-levels))",
+    "dredge.paimon-version": (
+        "the version to follow if versions of Paimon answer differently "
+        "([which differences](semantics.md#12-versions-of-paimon)); unset: that of the newest `writerVersion` in the "
+        "table's snapshots, else 1.4"
+    ),
+    "dredge.pre-compaction-tag": (
+        "`true`: every compaction first tags the newest snapshot (`dredge-before-compaction-<snapshot>-<plan>`), so that "
+        "it can be [undone](engine.md#undoing-a-compaction) after snapshots have expired"
+    ),
+    "dredge.pre-compaction-tag.time-retained": (
+        "retention of this tag: it is written into the tag, and the tag expiry of Paimon or Dredge removes it then"
+    ),
+    "dredge.read.threads": "splits that a full read reads at once; unset: as many as processors",
+    "dredge.tombstone-retention": (
+        "retention of deletes in tables with a `sequence.field`, also in the top level, so that a late, older insert "
+        "does not restore a key"
+    ),
+    "dredge.trash-grace": (
+        "time for which files in the trash can be restored; if set on a table, it applies to expired snapshots too, "
+        "unless `dredge.trash-grace-expiry` is set"
+    ),
+    "dredge.trash-grace-expiry": "time for which expired snapshots can be restored",
+    "dredge.verification": (
+        "amount of a compaction's output that is read back before it is published ([levels](verification.md#the-levels))"
+    ),
 }
 
 
@@ -60,9 +97,12 @@ def cli_page() -> str:
         "# Command line",
         _GENERATED,
         (
-            "`dredge VERB` works on one warehouse: `--warehouse`, or the environment variable `DREDGE_WAREHOUSE`. Every verb prints a table for people, or JSON\n"
-            "for programs with `--json`. A failure is one line on standard error and an exit code: 1 for what went wrong, 2 for a command that makes no\n"
-            "sense; `DREDGE_DEBUG=1` adds the traceback. On a terminal long verbs show how far they are; `dredge --install-completion` makes the shell complete verbs, flags and tables. Each verb is a thin shell over the [engine](engine.md)."
+            "`dredge VERB` works on one warehouse: `--warehouse`, or the environment variable `DREDGE_WAREHOUSE`. "
+            "Every verb prints a table for people, or JSON\nfor programs with `--json`. A failure is one line on "
+            "standard error and an exit code: 1 for a failed operation, 2 for an invalid command.\n"
+            "`DREDGE_DEBUG=1` adds the traceback. On a terminal long verbs show their progress; "
+            "`dredge --install-completion` makes the shell complete verbs, flags and tables. Each verb is a thin shell "
+            "over the [engine](engine.md)."
         ),
         _block(top),
         *(f"## {verb}\n\n{_block(_help([verb]))}" for verb in verbs),
@@ -110,17 +150,24 @@ def options_page() -> str:
         "# Options",
         _GENERATED,
         (
-            "An option is text, kept in the table's schema (`Schema(options={...})`, `SchemaChange.set_option`) or given for one use (`Table.copy`, `--set`,\n"
-            "options of the Spark format). Sizes are like `128 mb`, durations like `1 h`; text is trimmed, names are not. A value that cannot be used is\n"
-            "refused where it is given; an unknown `dredge.*` key is an error, any other unknown key is kept with a warning."
+            "An option is text, stored in the table's schema (`Schema(options={...})`, `SchemaChange.set_option`) or "
+            "passed for one use (`Table.copy`, `--set`,\noptions of the Spark format). Sizes are like `128 mb`, "
+            "durations like `1 h`; values are trimmed, names are not. An invalid value is\nrefused when it is set; an "
+            "unknown `dredge.*` key is an error, any other unknown key is kept with a warning."
         ),
-        "**Effect here** says what Dredge does about an option that is set to something else than its default:",
+        "**Effect here** is the effect in Dredge of an option that differs from its default:",
         (
-            f"* *{Effect.ACTED_ON}* ({counted[Effect.ACTED_ON]}): means here what it means in Paimon, or what this page says;\n"
-            f"* *{Effect.NOT_ACTED_ON}* ({counted[Effect.NOT_ACTED_ON]}): kept for other engines and checked by its type; creating or altering a table with it warns;\n"
-            f"* *{Effect.REFUSED}* ({counted[Effect.REFUSED]}): asks for what Dredge cannot keep up; reading or writing the table raises `UnsupportedFeature`."
+            f"* *{Effect.ACTED_ON}* ({counted[Effect.ACTED_ON]}): has the same effect as in Paimon, or the effect on "
+            f"this page;\n"
+            f"* *{Effect.NOT_ACTED_ON}* ({counted[Effect.NOT_ACTED_ON]}): kept for other engines and checked by its "
+            f"type; creating or altering a table with it warns;\n"
+            f"* *{Effect.REFUSED}* ({counted[Effect.REFUSED]}): requires a feature that Dredge does not support; "
+            f"reading or writing the table raises `UnsupportedFeature`."
         ),
-        "*Fixed*: cannot be changed once the table has snapshots. *Since*, *until*: first and last Paimon version that knows the key, where that is not all of 1.3 to 2.1.",
+        (
+            "*Fixed*: cannot be changed once the table has snapshots. *Since*, *until*: first and last Paimon version "
+            "that knows the key, unless all of 1.3 to 2.1 do."
+        ),
         "## Dredge's own",
         _table(
             ("Key", "Type", "Default", "Accepts", "Effect here", "Meaning"),
@@ -135,13 +182,16 @@ def options_page() -> str:
             ),
         ),
         "## Names with a free part",
-        "The first line that fits a name is the one it belongs to.",
+        "The first matching line applies to a name.",
         _table(
             ("Key", "Type", "Effect here", "Notes"),
             ((f"`{family.form}`", family.kind, str(family.effect), _since(family.since)) for family in FAMILIES),
         ),
         "## Options of a catalog",
-        "Given to `Catalog(path, options=...)`. `table-default.<key>` is what every new table starts with. Secrets are refused: they come from the environment.",
+        (
+            "Passed to `Catalog(path, options=...)`. `table-default.<key>` is the initial value of an option in every "
+            "new table. Secrets are refused: they come from the environment."
+        ),
         _table(("Key", "Type", "Default"), (_named(key) for key in catalog_options.CATALOG_REGISTRY.values())),
     ]
     return "\n\n".join(parts) + "\n"
