@@ -139,7 +139,7 @@ def after_commit(
         steps.attempt("assign_buckets", consequence, lambda: steps.place(snapshot_ids, runner))
     if maintains_itself(store):
         if compact:
-            consequence = "what it wrote is not compacted yet"
+            consequence = "the new files are not compacted yet"
             steps.attempt("compact", consequence, lambda: steps.compact(snapshot_ids, runner))
         if store.options.get("snapshot.expire.execution-mode") == "async":
             steps.expire_in_background()
@@ -183,9 +183,9 @@ class _Steps:
         """Apply a plan; the ledger holds its failure."""
         from lsm_core.maintenance.apply import apply_plan
 
-        chosen = None if runner is None else runner(plan)
+        task_runner = None if runner is None else runner(plan)
         try:
-            return apply_plan(self.store, plan, chosen, approved_by=approved_by or BY_WRITER)
+            return apply_plan(self.store, plan, task_runner, approved_by=approved_by or BY_WRITER)
         except Exception as error:
             self._recorded = error
             raise
@@ -234,12 +234,12 @@ class _Steps:
         touched = [partition for partition, _ in _places(waiting)]
         if not touched:
             return
-        chosen = (
+        partitions = (
             [partition_values(store.schema, partition) for partition in touched]
             if store.schema.partition_keys
             else None
         )
-        plan = plan_assignment(store, chosen)
+        plan = plan_assignment(store, partitions)
         if plan.items:
             self.apply(plan, runner)
 

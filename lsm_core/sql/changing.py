@@ -103,10 +103,10 @@ def delete(session: Session, text: str, engine: QueryEngine) -> StatementResult:
     where = _where(tree)
     if where is None and not table.store.options.get("delete.force-produce-changelog"):
         return committed_result(target.name, table.truncate())
-    chosen = _make_filter(session, target, where, text)
-    runs = _select_runs(engine, chosen)
-    done = row_changes.delete_rows(table.store, chosen, *runs)
-    return committed_result(target.name, committed(table.store, done))
+    row_filter = _make_filter(session, target, where, text)
+    runs = _select_runs(engine, row_filter)
+    snapshot_id = row_changes.delete_rows(table.store, row_filter, *runs)
+    return committed_result(target.name, committed(table.store, snapshot_id))
 
 
 def update(session: Session, text: str, engine: QueryEngine) -> StatementResult:
@@ -130,13 +130,13 @@ def update(session: Session, text: str, engine: QueryEngine) -> StatementResult:
     target = Target.of(tree.this)
     table = table_to_change(session, target.name, "UPDATE")
     new = assignments_of(table, target, tree.expressions)
-    chosen = _make_filter(session, target, _where(tree), text)
+    row_filter = _make_filter(session, target, _where(tree), text)
     outputs = {f"dredge_value_{place}": node for place, node in enumerate(new.values())}
     evaluator = row_evaluator(session.catalog, target, outputs, text)
     values = ComputedValues(tuple(new), NewValues(evaluator, dict(zip(outputs, new, strict=True))))
-    runs = _select_runs(engine, chosen, evaluator)
-    done = row_changes.update_rows(table.store, chosen, values, *runs)
-    return committed_result(target.name, committed(table.store, done))
+    runs = _select_runs(engine, row_filter, evaluator)
+    snapshot_id = row_changes.update_rows(table.store, row_filter, values, *runs)
+    return committed_result(target.name, committed(table.store, snapshot_id))
 
 
 def _where(tree: exp.Expr) -> exp.Expr | None:
@@ -157,11 +157,11 @@ def _make_filter(session: Session, target: Target, where: exp.Expr | None, text:
     return ComputedPredicate.of(Truth(evaluator), evaluator.needed, necessary)
 
 
-def _select_runs(engine: QueryEngine, chosen: Any, *more: RowEvaluator) -> tuple[Any, ...]:
+def _select_runs(engine: QueryEngine, row_filter: Any, *others: RowEvaluator) -> tuple[Any, ...]:
     """Return the runs that change the rows; () for this process (see :func:`runs_of`)."""
-    evaluators = list(more)
-    if isinstance(chosen, ComputedPredicate) and isinstance(chosen.compute, Truth):
-        evaluators.append(chosen.compute.evaluator)
+    evaluators = list(others)
+    if isinstance(row_filter, ComputedPredicate) and isinstance(row_filter.compute, Truth):
+        evaluators.append(row_filter.compute.evaluator)
     return runs_of(engine, evaluators)
 
 
@@ -176,8 +176,8 @@ def runs_of(engine: QueryEngine, evaluators: Sequence[RowEvaluator]) -> tuple[An
         The runs for keyed and for append tables. The tuple is empty if this process must change the rows, as when the
             other tables are too large to send.
     """
-    own = engine.change_runs()
-    return () if own is None or sum(evaluator.size for evaluator in evaluators) > _SHIPPED else own
+    runs = engine.change_runs()
+    return () if runs is None or sum(evaluator.size for evaluator in evaluators) > _SHIPPED else runs
 
 
 def assignments_of(table: Table, target: Target, items: list[exp.Expr]) -> dict[str, exp.Expr]:
@@ -203,8 +203,8 @@ def assignments_of(table: Table, target: Target, items: list[exp.Expr]) -> dict[
             raise UnsupportedFeature(f"SET {item.sql(dialect='spark')}; SET takes column = expression", table.name)
         parts = [part.name for part in item.this.parts]
         lower = [part.lower() for part in parts]
-        named = 2 if lower[:2] == target.name.lower().split(".") else int(lower[0] == target.alias.lower())
-        parts = parts[named:] if len(parts) > named else parts
+        prefix_length = 2 if lower[:2] == target.name.lower().split(".") else int(lower[0] == target.alias.lower())
+        parts = parts[prefix_length:] if len(parts) > prefix_length else parts
         name = same_name(table.name, parts[0], table.schema.field_names)
         if name in assignments or (name in inside and len(parts) == 1):
             raise InvalidOption("SET", name, "a column once", table.name)
@@ -234,13 +234,13 @@ def _set_fields(
     names = [field.name for field in kind.fields]
     if not names:
         raise ColumnNotFound(table, f"{path}.{changes[0][0][0]}", (path,))
-    own: dict[str, list[tuple[tuple[str, ...], exp.Expr]]] = {}
+    changes_by_field: dict[str, list[tuple[tuple[str, ...], exp.Expr]]] = {}
     for inner, new in changes:
-        own.setdefault(same_name(f"{table}, column {path}", inner[0], names), []).append((inner[1:], new))
+        changes_by_field.setdefault(same_name(f"{table}, column {path}", inner[0], names), []).append((inner[1:], new))
     parts: list[exp.Expr] = []
     for field in kind.fields:
         old = exp.Dot(this=exp.paren(base.copy()), expression=exp.to_identifier(field.name, quoted=True))
-        assigned = own.get(field.name)
+        assigned = changes_by_field.get(field.name)
         value: exp.Expr = old
         if assigned is not None:
             whole = [new for steps, new in assigned if not steps]

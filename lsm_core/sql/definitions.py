@@ -56,13 +56,13 @@ def read_create(reader: StatementReader) -> Statement:
         kind = reader.word()
         raise UnsupportedFeature(f"CREATE {kind}; CREATE takes DATABASE and TABLE (views of a session: create_view)")
     reader.expect_words("TABLE")
-    made = _create_table(reader, flink=False)
-    if made is None:
+    statement = _create_table(reader, flink=False)
+    if statement is None:
         reader.restart()
         reader.expect_words("CREATE", "TABLE")
-        made = _create_table(reader, flink=True)
-    assert made is not None
-    return made
+        statement = _create_table(reader, flink=True)
+    assert statement is not None
+    return statement
 
 
 def _if_not_exists(reader: StatementReader) -> bool:
@@ -104,9 +104,9 @@ def _create_table(reader: StatementReader, *, flink: bool) -> CreateTable | None
         options = _after_like(reader)
         reader.end()
         return CreateTable(name, like=like, options=options, if_not_exists=absent)
-    made = _Definition()
+    definition = _Definition()
     if reader.accept("("):
-        _read_columns(reader, made, flink)
+        _read_columns(reader, definition, flink)
     seen: set[str] = set()
     query = ""
     while reader.peek().kind != "end" and reader.peek().text != ";":
@@ -121,20 +121,20 @@ def _create_table(reader: StatementReader, *, flink: bool) -> CreateTable | None
         seen.add(clause)
         if word == "WITH" and not flink:
             return None
-        _read_clause(reader, made, word, flink)
+        _read_clause(reader, definition, word, flink)
     else:
         reader.end()
-    if not query and not made.columns:
+    if not query and not definition.columns:
         raise reader.wrong(reader.peek(), "columns in parentheses, LIKE a table, or AS a query were expected")
-    if query and made.columns:
+    if query and definition.columns:
         raise UnsupportedFeature("columns beside AS SELECT; give them their names and types in the query", name)
-    comment = made.options.pop(_COMMENT, made.comment)
+    comment = definition.options.pop(_COMMENT, definition.comment)
     return CreateTable(
         name,
-        tuple(made.columns),
-        made.primary_keys,
-        made.partition_keys,
-        made.options,
+        tuple(definition.columns),
+        definition.primary_keys,
+        definition.partition_keys,
+        definition.options,
         comment,
         absent,
         query=query,
@@ -154,18 +154,18 @@ def _require_provider(name: str) -> None:
         raise UnsupportedFeature(f"USING {name}; tables are Paimon's: USING paimon, or no USING")
 
 
-def _read_clause(reader: StatementReader, made: _Definition, word: str, flink: bool) -> None:
+def _read_clause(reader: StatementReader, definition: _Definition, word: str, flink: bool) -> None:
     """Parse one clause behind the columns."""
     token = reader.peek()
     if reader.accept_words("USING"):
         _require_provider(reader.name())
     elif reader.accept_words("PARTITIONED", "BY"):
-        made.partition_keys = _read_partitioned_by(reader, made, flink)
+        definition.partition_keys = _read_partitioned_by(reader, definition, flink)
     elif reader.accept_words("TBLPROPERTIES") or reader.accept_words("WITH"):
-        made.options = reader.options()
+        definition.options = reader.options()
     elif reader.accept_words("COMMENT"):
         reader.accept("=")
-        made.comment = reader.text_literal()
+        definition.comment = reader.text_literal()
     elif word in ("LOCATION", "OPTIONS", "CLUSTERED", "CLUSTER", "STORED", "ROW", "DISTRIBUTED"):
         instead = {
             "LOCATION": "a table is a folder below its warehouse",
@@ -179,7 +179,7 @@ def _read_clause(reader: StatementReader, made: _Definition, word: str, flink: b
         raise reader.wrong(token, "USING, PARTITIONED BY, TBLPROPERTIES, WITH, COMMENT, or AS SELECT was expected")
 
 
-def _read_columns(reader: StatementReader, made: _Definition, flink: bool) -> None:
+def _read_columns(reader: StatementReader, definition: _Definition, flink: bool) -> None:
     """Parse the columns and keys up to the closing parenthesis."""
     start = reader.peek()
     while True:
@@ -190,13 +190,13 @@ def _read_columns(reader: StatementReader, made: _Definition, flink: bool) -> No
                 raise reader.wrong(reader.peek(), "PRIMARY KEY was expected: tables have no other constraints")
         if reader.word() == "PRIMARY" and reader.peek(1).text.upper() == "KEY":
             reader.expect_words("PRIMARY", "KEY")
-            _set_key(reader, made, reader.names(), token)
+            _set_key(reader, definition, reader.names(), token)
             _not_enforced(reader)
         elif reader.word() in ("WATERMARK", "UNIQUE", "FOREIGN", "CHECK") and reader.peek(1).kind in ("name", "sign"):
             _refuse_constraint(reader)
-            made.columns.append(_read_column(reader, made, flink))
+            definition.columns.append(_read_column(reader, definition, flink))
         else:
-            made.columns.append(_read_column(reader, made, flink))
+            definition.columns.append(_read_column(reader, definition, flink))
         if not reader.accept(","):
             break
     if reader.peek().text != ")":
@@ -204,7 +204,7 @@ def _read_columns(reader: StatementReader, made: _Definition, flink: bool) -> No
             reader.peek(), "',' or ')' was expected; a column takes NOT NULL, DEFAULT, COMMENT, PRIMARY KEY"
         )
     reader.expect(")")
-    require_unique(start, [column.name for column in made.columns])
+    require_unique(start, [column.name for column in definition.columns])
 
 
 def _refuse_constraint(reader: StatementReader) -> None:
@@ -214,7 +214,7 @@ def _refuse_constraint(reader: StatementReader) -> None:
         raise UnsupportedFeature(f"{word} in CREATE TABLE; tables have columns and a PRIMARY KEY (...) NOT ENFORCED")
 
 
-def _read_column(reader: StatementReader, made: _Definition, flink: bool) -> DataField:
+def _read_column(reader: StatementReader, definition: _Definition, flink: bool) -> DataField:
     """Parse one column."""
     token = reader.peek()
     name = reader.name()
@@ -230,7 +230,7 @@ def _read_column(reader: StatementReader, made: _Definition, flink: bool) -> Dat
         elif reader.accept_words("DEFAULT"):
             column = replace(column, default=default_text(reader))
         elif reader.accept_words("PRIMARY", "KEY"):
-            _set_key(reader, made, (name,), token)
+            _set_key(reader, definition, (name,), token)
             _not_enforced(reader)
         elif reader.word() in ("GENERATED", "AS", "METADATA"):
             raise UnsupportedFeature(f"column '{name}' that is computed ({reader.word()}); compute it in the query")
@@ -263,11 +263,11 @@ def default_text(reader: StatementReader) -> str | None:
     )
 
 
-def _set_key(reader: StatementReader, made: _Definition, names: tuple[str, ...], token: Any) -> None:
-    if made.primary_keys:
+def _set_key(reader: StatementReader, definition: _Definition, names: tuple[str, ...], token: Any) -> None:
+    if definition.primary_keys:
         raise reader.wrong(token, "the primary key is given twice")
     require_unique(token, names)
-    made.primary_keys = names
+    definition.primary_keys = names
 
 
 def _not_enforced(reader: StatementReader) -> None:
@@ -276,7 +276,7 @@ def _not_enforced(reader: StatementReader) -> None:
     reader.accept_words("NOT", "ENFORCED")
 
 
-def _read_partitioned_by(reader: StatementReader, made: _Definition, flink: bool) -> tuple[str, ...]:
+def _read_partitioned_by(reader: StatementReader, definition: _Definition, flink: bool) -> tuple[str, ...]:
     """Parse partition columns: names of columns, or new columns with their types (Hive)."""
     reader.expect("(")
     keys: list[str] = []
@@ -286,9 +286,9 @@ def _read_partitioned_by(reader: StatementReader, made: _Definition, flink: bool
         if token.kind == "name" and reader.peek(1).text == "(":
             raise UnsupportedFeature(f"PARTITIONED BY {token.text}(...); partition by columns, and write their values")
         if reader.peek(1).kind == "name":
-            column = _read_column(reader, made, flink)
-            made.columns.append(column)
-            require_unique(token, [column.name for column in made.columns])
+            column = _read_column(reader, definition, flink)
+            definition.columns.append(column)
+            require_unique(token, [column.name for column in definition.columns])
             keys.append(column.name)
         else:
             keys.append(reader.name())
@@ -355,17 +355,17 @@ def read_alter(reader: StatementReader) -> Statement:
     exists = _if_exists(reader)
     name = reader.table()
     if reader.word() == "PARTITION":
-        made = _of_partition(reader, name)
+        statement = _of_partition(reader, name)
     elif reader.word() in _ACTIONS:
-        made = _ACTIONS[reader.take().text.upper()](reader, name)
+        statement = _ACTIONS[reader.take().text.upper()](reader, name)
     else:
         raise reader.wrong(reader.peek(), f"one of {', '.join(_ACTIONS)} was expected")
     reader.end()
-    if exists and isinstance(made, AlterTable | RenameTable):
-        return replace(made, if_exists=True)
+    if exists and isinstance(statement, AlterTable | RenameTable):
+        return replace(statement, if_exists=True)
     if exists:
         raise UnsupportedFeature("ALTER TABLE IF EXISTS with anything but columns, options and names", name)
-    return made
+    return statement
 
 
 def _set(reader: StatementReader, name: str) -> Statement:
@@ -589,8 +589,8 @@ def _tag_name(reader: StatementReader) -> str:
 def _create_in(reader: StatementReader, name: str) -> Statement:
     replacing = reader.accept_words("OR", "REPLACE")
     reader.expect_words("TAG")
-    made = _read_create_tag(reader, name, replacing=False)
-    return replace(made, replaces=replacing)
+    statement = _read_create_tag(reader, name, replacing=False)
+    return replace(statement, replaces=replacing)
 
 
 def _read_create_tag(reader: StatementReader, name: str, *, replacing: bool) -> Procedure:

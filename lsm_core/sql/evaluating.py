@@ -278,8 +278,8 @@ def _plan(
         # The source rows are no table of the catalog: a common table expression is their placeholder until
         # registration.
         how = "LEFT ANTI" if unmatched else "RIGHT"
-        held = f"WITH {SOURCE} AS ({_text(exp.select('1'))}) SELECT {items} FROM {SOURCE}"  # noqa: S608
-        head, tail = f"{held} AS {quoted_name(source_alias)} {how} JOIN ", f" ON {_text(join)}"
+        with_clause = f"WITH {SOURCE} AS ({_text(exp.select('1'))}) SELECT {items} FROM {SOURCE}"  # noqa: S608
+        head, tail = f"{with_clause} AS {quoted_name(source_alias)} {how} JOIN ", f" ON {_text(join)}"
     planned = planned_query(catalog, head + _text(target.source()) + tail)
     return planned, next(place for place, read in enumerate(planned.reads) if read.start == len(head))
 
@@ -290,10 +290,12 @@ def _text(node: exp.Expr) -> str:
 
 def _remove_source(tree: exp.Expr) -> exp.Expr:
     """Return a query without the common table expression that is the placeholder of the source rows."""
-    held = tree.args.get("with_")
-    if held is not None:
-        held.set("expressions", [projection for projection in held.expressions if projection.alias != SOURCE])
-        if not held.expressions:
+    with_clause = tree.args.get("with_")
+    if with_clause is not None:
+        with_clause.set(
+            "expressions", [projection for projection in with_clause.expressions if projection.alias != SOURCE]
+        )
+        if not with_clause.expressions:
             tree.set("with_", None)
     return tree
 

@@ -199,8 +199,8 @@ def plan_insert(session: Session, statement: Insert) -> InsertPlan:
     if not statement.overwrite:
         return InsertPlan(table, columns, constants, None)
     mode = {"dynamic-partition-overwrite": str(session.dynamic_overwrite).lower()}
-    whole = session.dynamic_overwrite or not constants
-    return InsertPlan(table.copy(mode), columns, constants, True if whole else constants)
+    replaces_all = session.dynamic_overwrite or not constants
+    return InsertPlan(table.copy(mode), columns, constants, True if replaces_all else constants)
 
 
 def insert(session: Session, statement: Insert, engine: QueryEngine) -> StatementResult:
@@ -223,10 +223,10 @@ def insert(session: Session, statement: Insert, engine: QueryEngine) -> Statemen
         query = statement.query
         if query[:6].upper() == "VALUES":
             query = all_rows_of(query)
-        done = engine.insert(session.catalog, query, plan)
+        snapshot_id = engine.insert(session.catalog, query, plan)
     else:
-        done = plan.table.write(_add_constants(rows, plan), overwrite=plan.overwrite)
-    return committed_result(statement.table, done)
+        snapshot_id = plan.table.write(_add_constants(rows, plan), overwrite=plan.overwrite)
+    return committed_result(statement.table, snapshot_id)
 
 
 def write_stream(rows: pa.RecordBatchReader, plan: InsertPlan) -> int | None:
@@ -359,11 +359,11 @@ def _unify_numbers(values: list[Any], floating: bool) -> list[Any]:
     """Convert numbers of several kinds to one: floating point if requested, else decimal."""
     numbers = [value for value in values if isinstance(value, int | float | Decimal) and not isinstance(value, bool)]
     kinds = set(map(type, numbers))
-    wanted = float if floating or float in kinds else Decimal
-    if not (kinds - {wanted}) or kinds == {int}:
+    number_type = float if floating or float in kinds else Decimal
+    if not (kinds - {number_type}) or kinds == {int}:
         return values
-    held = set(map(id, numbers))
-    return [wanted(value) if id(value) in held else value for value in values]
+    number_ids = set(map(id, numbers))
+    return [number_type(value) if id(value) in number_ids else value for value in values]
 
 
 def _value(node: exp.Expr) -> Any:
@@ -458,16 +458,16 @@ def create_as(session: Session, statement: CreateTable, engine: QueryEngine) -> 
     if statement.if_not_exists and table in catalog.list_tables(database):
         return StatementResult(f"table {statement.name} already exists")
     columns = _columns_of(statement, engine.answer(catalog, f"{all_rows_of(f'({statement.query})')} LIMIT 0").schema)
-    made = catalog.create_table(statement.name, definition_of(statement, columns))
+    created = catalog.create_table(statement.name, definition_of(statement, columns))
     try:
-        done = engine.insert(catalog, statement.query, InsertPlan(made, tuple(columns.names), {}, None))
+        snapshot_id = engine.insert(catalog, statement.query, InsertPlan(created, tuple(columns.names), {}, None))
     except BaseException as error:
         try:
             catalog.drop_table(statement.name)
         except DredgeError as failure:
             error.add_note(f"table {statement.name} was created, and could not be dropped again: {failure}")
         raise
-    return committed_result(statement.name, done)
+    return committed_result(statement.name, snapshot_id)
 
 
 def _columns_of(statement: CreateTable, incoming: pa.Schema) -> pa.Schema:

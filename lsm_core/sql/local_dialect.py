@@ -210,15 +210,15 @@ def _name_columns(tree: exp.Query) -> None:
     if not isinstance(query, exp.Select):
         return
     seen: set[str] = set()
-    named = []
+    outputs = []
     for place, item in enumerate(query.expressions):
         name = item.alias_or_name.lower()
         if item.is_star or (name and name not in seen and not isinstance(item, exp.Func)):
             seen.add(name)
-            named.append(item)
+            outputs.append(item)
         else:
-            named.append(exp.alias_(item.unalias(), f"dredge_column_{place}"))
-    query.set("expressions", named)
+            outputs.append(exp.alias_(item.unalias(), f"dredge_column_{place}"))
+    query.set("expressions", outputs)
 
 
 def _rewrite(node: exp.Expr, columns: Columns) -> exp.Expr:
@@ -296,14 +296,14 @@ def _field_of(base: exp.Expr, name: str, columns: Columns) -> exp.Expr:
 
 def _beside_floats(literal: exp.Literal, columns: Columns) -> bool:
     """Return whether a decimal literal shares an expression with floating point columns and must be converted."""
-    whole: exp.Expr = literal
+    expression: exp.Expr = literal
     if isinstance(literal.parent, exp.Cast):
         return False
-    while isinstance(whole.parent, exp.Binary | exp.Unary | exp.Between | exp.In | exp.Func) and not isinstance(
-        whole.parent, exp.Connector
+    while isinstance(expression.parent, exp.Binary | exp.Unary | exp.Between | exp.In | exp.Func) and not isinstance(
+        expression.parent, exp.Connector
     ):
-        whole = whole.parent
-    return "e" in literal.name.lower() or any(map(pa.types.is_floating, columns.types_in(whole)))
+        expression = expression.parent
+    return "e" in literal.name.lower() or any(map(pa.types.is_floating, columns.types_in(expression)))
 
 
 __all__ = ["USE_SPARK", "Columns", "local_text", "output_names", "parsed", "reason_of"]

@@ -94,10 +94,10 @@ def answered(query: Query) -> pa.RecordBatchReader:
 def first_rows(rows: pa.RecordBatchReader, most: int) -> pa.Table:
     """Return the first rows of a stream without reading further batches."""
     batches: list[pa.RecordBatch] = []
-    left = most
-    while left > 0 and (batch := next(iter(rows), None)) is not None:
-        batches.append(batch.slice(0, left))
-        left -= batch.num_rows
+    missing = most
+    while missing > 0 and (batch := next(iter(rows), None)) is not None:
+        batches.append(batch.slice(0, missing))
+        missing -= batch.num_rows
     return pa.Table.from_batches(batches, schema=rows.schema)
 
 
@@ -296,14 +296,14 @@ class TableDataset(pads.Dataset):
     ) -> pads.Scanner:
         """Return a scanner of the columns and rows that DataFusion requests."""
         del schema
-        wanted = self._schema.names if columns is None else list(columns)
-        result = pa.schema([self._schema.field(name) for name in wanted])
+        names = self._schema.names if columns is None else list(columns)
+        result = pa.schema([self._schema.field(name) for name in names])
 
         def batches() -> Iterator[pa.RecordBatch]:
             try:
-                for batch in self._scan.to_reader([self._own_names[name] for name in wanted], filter):
+                for batch in self._scan.to_reader([self._own_names[name] for name in names], filter):
                     # Without columns, as for count(*), only `select` preserves the number of rows.
-                    yield pa.RecordBatch.from_arrays(batch.columns, schema=result) if wanted else batch.select([])
+                    yield pa.RecordBatch.from_arrays(batch.columns, schema=result) if names else batch.select([])
             except DredgeError as error:
                 self.failure = error
                 raise

@@ -111,7 +111,7 @@ def merge(session: Session, text: str, engine: QueryEngine) -> StatementResult:
     source = source.append_column(_NUMBER, pa.array(np.arange(source.num_rows)))
     clauses = [_clause(clause, table, target, alias, source) for clause in tree.args["whens"].expressions]
     names = {target.alias.lower(): _TARGET_ALIAS, alias.lower(): _SOURCE_ALIAS}
-    named = [
+    renamed_clauses = [
         Clause(
             clause.kind,
             None if clause.condition is None else _rename_aliases(clause.condition, names),
@@ -122,8 +122,8 @@ def merge(session: Session, text: str, engine: QueryEngine) -> StatementResult:
         for clause in clauses
     ]
     on = _rename_aliases(tree.args["on"], names)
-    made = _Merge(session, table, Target(target.name, _TARGET_ALIAS), on, source, _SOURCE_ALIAS, text, engine)
-    return committed_result(target.name, committed(table.store, made.run(named)))
+    operation = _Merge(session, table, Target(target.name, _TARGET_ALIAS), on, source, _SOURCE_ALIAS, text, engine)
+    return committed_result(target.name, committed(table.store, operation.run(renamed_clauses)))
 
 
 @dataclass(frozen=True)
@@ -213,12 +213,12 @@ class _Merge:
         schema = self.table.schema
         fixed = {*schema.primary_keys, *schema.partition_keys, *schema.bucket_keys}
         equal = list(self._equal_columns())
-        kept = {
+        remaining = {
             name: value
             for name, value in clause.values.items()
             if not (name in fixed and isinstance(value, exp.Column) and (name, value.name.lower()) in equal)
         }
-        return Clause(clause.kind, clause.condition, kept)
+        return Clause(clause.kind, clause.condition, remaining)
 
     def _equal_columns(self) -> Iterator[tuple[str, str]]:
         """Yield pairs of a target column and a source column (lower case) that ON requires to be equal."""
@@ -340,15 +340,15 @@ def _read_insert(then: exp.Insert, table: Table, alias: str, source: pa.Table) -
     if isinstance(then.this, exp.Star):
         return _of_source(table, alias, source)
     values = then.expression.expressions if isinstance(then.expression, exp.Tuple) else [then.expression]
-    named = [column_name.name for column_name in then.this.expressions] if isinstance(then.this, exp.Tuple) else []
-    if then.this is not None and not named:
-        named = [then.this.name]
-    columns = [same_name(table.name, column_name, table.schema.field_names) for column_name in named] or list(
+    names = [column_name.name for column_name in then.this.expressions] if isinstance(then.this, exp.Tuple) else []
+    if then.this is not None and not names:
+        names = [then.this.name]
+    columns = [same_name(table.name, column_name, table.schema.field_names) for column_name in names] or list(
         table.schema.field_names
     )
     if len(columns) != len(values) or len(set(columns)) != len(columns):
-        wanted = f"{len(columns)} values ({', '.join(columns)}), each column once"
-        raise InvalidOption("INSERT", f"{len(values)} values", wanted, table.name)
+        expected = f"{len(columns)} values ({', '.join(columns)}), each column once"
+        raise InvalidOption("INSERT", f"{len(values)} values", expected, table.name)
     return {name: default_of(table, name, value) for name, value in zip(columns, values, strict=True)}
 
 

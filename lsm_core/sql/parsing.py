@@ -163,10 +163,10 @@ def _analyze(reader: StatementReader) -> Statement:
     if reader.accept_words("FOR", "ALL", "COLUMNS"):
         columns = None
     elif reader.accept_words("FOR", "COLUMNS"):
-        named = [reader.name()]
+        names = [reader.name()]
         while reader.accept(","):
-            named.append(reader.name())
-        columns = ",".join(named)
+            names.append(reader.name())
+        columns = ",".join(names)
     elif reader.word() == "NOSCAN":
         raise UnsupportedFeature("ANALYZE TABLE ... NOSCAN; without it rows are counted from metadata alone", name)
     reader.end()

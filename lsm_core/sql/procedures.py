@@ -259,12 +259,12 @@ class PreparedCall:
         if self.dry_run:
             return self.plan(runner)
         steps = list(self._steps())
-        done = [_apply_step(step, runner, approved_by, alone=len(steps) == 1) for step in steps]
-        failed = [step for step in done if step.error is not None]
+        results = [_apply_step(step, runner, approved_by, alone=len(steps) == 1) for step in steps]
+        failed = [step for step in results if step.error is not None]
         if failed:
             failures = "; ".join(f"{step.table}: {step.error}" for step in failed)
-            raise DredgeError(f"sys.{self.procedure.name}: {len(failed)} of {len(done)} steps failed: {failures}")
-        return CallResult(self.procedure.name, tuple(done), applied=True)
+            raise DredgeError(f"sys.{self.procedure.name}: {len(failed)} of {len(results)} steps failed: {failures}")
+        return CallResult(self.procedure.name, tuple(results), applied=True)
 
     def _steps(self) -> Iterator[Step]:
         return self.procedure.steps(self.catalog, self.arguments)
@@ -313,14 +313,14 @@ def _bind_arguments(procedure: Procedure, statement: CallStatement) -> dict[str,
     parameters = {_plain(parameter.name): parameter for parameter in procedure.parameters}
     if len(statement.positional) > len(parameters):
         raise InvalidOption("CALL", f"{len(statement.positional)} arguments", procedure.form)
-    passed: dict[str, Literal] = dict(zip(parameters, statement.positional, strict=False))
+    literals: dict[str, Literal] = dict(zip(parameters, statement.positional, strict=False))
     for name, value in statement.named.items():
         if _plain(name) not in parameters:
             raise InvalidOption(name, value, f"arguments of {procedure.form}")
-        passed[_plain(name)] = value
+        literals[_plain(name)] = value
     bound: dict[str, Any] = {}
     for plain, parameter in parameters.items():
-        value = passed.get(plain)
+        value = literals.get(plain)
         if value is None or (isinstance(value, str) and not value.strip()):
             if parameter.required:
                 raise InvalidOption(parameter.name, value, f"{parameter.kind}: {procedure.form} requires it")
@@ -495,9 +495,9 @@ def _compact_database(catalog: Catalog, values: Arguments) -> Iterator[Step]:
         if values.get("including_databases", every).fullmatch(database)
         for name in catalog.list_tables(database)
     ]
-    wanted, spared = values.get("including_tables", every), values.get("excluding_tables", none)
-    chosen = [name for name in names if wanted.fullmatch(name) and not spared.fullmatch(name)]
-    for name in chosen if mode == MODES[0] else sorted(chosen, key=partial(_need_of, catalog), reverse=True):
+    included, excluded = values.get("including_tables", every), values.get("excluding_tables", none)
+    selected = [name for name in names if included.fullmatch(name) and not excluded.fullmatch(name)]
+    for name in selected if mode == MODES[0] else sorted(selected, key=partial(_need_of, catalog), reverse=True):
         yield from _compact(_open(catalog, name, options), own)
 
 
@@ -558,13 +558,13 @@ def _tag_of_time(table: Table, values: Arguments) -> Iterator[Step]:
 def _rollback(table: Table, values: Arguments) -> Iterator[Step]:
     """Prepare a rollback to `version`, a snapshot id or the name of a tag."""
     version = values.get("version")
-    named = {"snapshot_id": values.get("snapshot"), "tag": values.get("tag")}
+    target = {"snapshot_id": values.get("snapshot"), "tag": values.get("tag")}
     if version is not None:
         number = parse_digits(version)
-        named = {"tag": version} if number is None else {"snapshot_id": number}
+        target = {"tag": version} if number is None else {"snapshot_id": number}
         if "snapshot" in values or "tag" in values:
             raise InvalidOption("version", version, "nothing beside snapshot or tag", table.name)
-    yield PlannedStep(table, "rollback", {key: value for key, value in named.items() if value is not None})
+    yield PlannedStep(table, "rollback", {key: value for key, value in target.items() if value is not None})
 
 
 def _rollback_to_watermark(table: Table, values: Arguments) -> Iterator[Step]:
@@ -634,9 +634,9 @@ def _clear_consumers(table: Table, values: Arguments) -> Iterator[Step]:
 
 
 def _mark_done(table: Table, values: Arguments) -> Iterator[Step]:
-    chosen = [without_null_name(table.store, spec) for spec in values["partitions"]]
-    named = "; ".join(",".join(f"{key}={value}" for key, value in spec.items()) for spec in chosen)
-    yield DirectStep(table, f"mark {named} of {table.name} done", partial(table.mark_partitions_done, chosen))
+    specs = [without_null_name(table.store, spec) for spec in values["partitions"]]
+    specs_text = "; ".join(",".join(f"{key}={value}" for key, value in spec.items()) for spec in specs)
+    yield DirectStep(table, f"mark {specs_text} of {table.name} done", partial(table.mark_partitions_done, specs))
 
 
 def _automatic_tags(table: Table, values: Arguments) -> Iterator[Step]:

@@ -114,7 +114,7 @@ def planned_query(catalog: Catalog, text: str) -> Query:
             "partitions and buckets, _ROW_ID and _SEQUENCE_NUMBER of the rows of a table with row-tracking.enabled"
         )
     common = {node.alias.lower() for node in tree.find_all(exp.CTE)}
-    named = {token.text.lower() for token in tokens}
+    words = {token.text.lower() for token in tokens}
     everything = any(not isinstance(star.parent, exp.Count) for star in tree.find_all(exp.Star))
     everything = everything or any(join.method.upper() == "NATURAL" for join in tree.find_all(exp.Join))
     reshaped = _reshapes(tree, tokens)
@@ -124,7 +124,7 @@ def planned_query(catalog: Catalog, text: str) -> Query:
             continue  # the alias of a table in a hint
         if isinstance(node.this, exp.Anonymous) and node.this.name.lower().startswith("paimon_"):
             table, version = _open_changes(catalog, node.this)
-            columns = _columns_of(table, table.schema, None if everything or reshaped else named)
+            columns = _columns_of(table, table.schema, None if everything or reshaped else words)
             start = int(node.this.meta["start"])
             end = next(token.end for token in tokens if token.start > start and token.token_type is TokenType.R_PAREN)
             alias = "" if node.alias else table.name.partition(".")[2]
@@ -134,7 +134,7 @@ def planned_query(catalog: Catalog, text: str) -> Query:
             continue  # a function, or the name of a common table expression
         table, version, snapshot_id = _open_table(catalog, node)
         schema = _schema_of(table, snapshot_id)
-        columns = _columns_of(table, schema, None if everything or reshaped else named)
+        columns = _columns_of(table, schema, None if everything or reshaped else words)
         end = _end_of(node, tokens)
         reads.append(
             TableRead(
@@ -212,8 +212,8 @@ def _open_changes(catalog: Catalog, call: exp.Anonymous) -> tuple[Any, str]:
     key, count = _CHANGES[name]
     if len(arguments) != count + 1 or not all(isinstance(argument, exp.Literal) for argument in arguments):
         arguments_text = ", ".join(argument.sql(dialect="spark") for argument in arguments)
-        wanted = "two snapshots, tags or times" if count > 1 else "a tag"
-        raise InvalidOption(name, arguments_text, f"'database.table' and {wanted}, as literals")
+        expected = "two snapshots, tags or times" if count > 1 else "a tag"
+        raise InvalidOption(name, arguments_text, f"'database.table' and {expected}, as literals")
     table = catalog.table(arguments[0].name)
     if isinstance(table, ReadOnlyTable):
         raise UnsupportedFeature(f"{name}() of a system table", table.name)
@@ -285,13 +285,13 @@ def _schema_of(table: Any, snapshot_id: int | None) -> TableSchema:
     return resolve(table.store).store.schema
 
 
-def _columns_of(table: Any, schema: TableSchema, named: set[str] | None) -> tuple[str, ...]:
+def _columns_of(table: Any, schema: TableSchema, words: set[str] | None) -> tuple[str, ...]:
     """Return the columns that the query names (None: all); without any, as for `count(*)`, one small column."""
-    if named is None:
+    if words is None:
         return schema.field_names
     tracked = not isinstance(table, ReadOnlyTable) and tracks_rows(table.store)
     known = (*schema.field_names, *(ROW_TRACKING if tracked else ()))
-    columns = tuple(name for name in known if name.lower() in named)
+    columns = tuple(name for name in known if name.lower() in words)
     return columns or ((schema.primary_keys or schema.field_names)[:1] if schema.field_names else ())
 
 

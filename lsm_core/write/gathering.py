@@ -66,20 +66,20 @@ def merge_flushes(
     Returns:
         The files that hold the rows. After a storage error some of the flushes may be unmerged, and none is lost.
     """
-    waiting = [list(flush) for flush in flushes]
-    while len(waiting) > 1:
+    runs = [list(flush) for flush in flushes]
+    while len(runs) > 1:
         following: list[list[DataFileMeta]] = []
-        for start in range(0, len(waiting), pool.handles):
-            group = waiting[start : start + pool.handles]
+        for start in range(0, len(runs), pool.handles):
+            group = runs[start : start + pool.handles]
             try:
                 following.append(_merge_group(store, pool, place, function, group) if len(group) > 1 else group[0])
             except (DredgeError, OSError) as error:  # the files of these flushes are still complete
                 _LOG.info("table %s: the flushes of a write are committed without a merge: %s", store.name, error)
-                return [file for flush in (*following, *waiting[start:]) for file in flush]
+                return [file for flush in (*following, *runs[start:]) for file in flush]
             if len(group) > 1:
                 _delete(store, place, [file for flush in group for file in flush])
-        waiting = following
-    return waiting[0] if waiting else []
+        runs = following
+    return runs[0] if runs else []
 
 
 def _merge_group(

@@ -242,7 +242,7 @@ def test_a_compaction_that_fails_leaves_the_write_as_it_is_and_is_made_by_the_ne
     assert table.last_write is not None
     race = isinstance(error, CommitConflict)
     (said,) = table.last_write.notes if race else table.last_write.warnings
-    assert ("" if race else "the commit is done, but ") + "what it wrote is not compacted yet" in said
+    assert ("" if race else "the commit is done, but ") + "the new files are not compacted yet" in said
     assert kinds(table) == "AAAAA"
     assert [entry.outcome for entry in table.ledger()][:1] == ["failed"]
     table.write(rows(range(4), v=8))
@@ -287,7 +287,7 @@ def test_another_error_than_the_engines_own_does_not_fail_the_write(
     monkeypatch.setattr("lsm_core.maintenance.actions.compact.execution.execute", failing)
     assert table.write(rows(range(4), v=7)) == 5
     assert table.last_write is not None
-    assert "what it wrote is not compacted yet: RuntimeError(" in table.last_write.warnings[0]
+    assert "the new files are not compacted yet: RuntimeError(" in table.last_write.warnings[0]
     assert [(entry.action, entry.outcome) for entry in table.ledger()] == [("compact", "failed")]
     assert "RuntimeError: cannot schedule" in str(table.ledger()[0].error)
     assert [row[1] for row in content(table)] == [7, 8, 9, 10]
