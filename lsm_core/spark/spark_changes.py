@@ -1,7 +1,8 @@
-"""Statements that change rows which are there, as Spark jobs: upsert, delete and update by a filter, delete by keys; one commit each.
+"""Changes of existing rows as Spark jobs: upsert, delete and update by a filter, delete by keys; one commit each.
 
-A change by a filter is one task a bucket, or in append tables one for some of its files: it reads the rows that match and writes what becomes
-of them, so that no row crosses a shuffle. The commit is that of `lsm_core.write.row_changes`, and so are its conflicts.
+A change by a filter uses a task for each bucket, or in append tables a task for several files. The task reads the
+matching rows and writes their replacements, so no row crosses a shuffle. The commit and its conflicts are those of
+`lsm_core.write.row_changes`.
 """
 
 from __future__ import annotations
@@ -56,14 +57,26 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger(__name__)
 _TASKS_PER_SLOT: Final = 4
-"""Tasks for each that runs at once: few enough to cost little, enough for the last ones to end together."""
+"""Tasks per slot: few enough to cost little, enough for the last tasks to end together."""
 
 
 def upsert(df: DataFrame | Rows, table: Any, *, merge_schema: Catalog | None = None) -> int | None:
-    """Insert the rows of ``df``, each in place of the one with its primary key; returns the snapshot id, None without rows.
+    """Insert rows, each in place of the row with the same primary key.
 
-    Columns that are left out take their default or null, as in `save()`; partial-update and aggregation tables keep what is there. ``df``, ``table`` and ``merge_schema``: as
-    in `write_table`. Raises UnsupportedFeature (a table without primary key, one that keeps its first rows), and what `write_table` raises.
+    Omitted columns take their default or null, as in `save()`; partial-update and aggregation tables keep their present
+    values.
+
+    Args:
+        df: The rows, as in `write_table`.
+        table: The table, as in `write_table`.
+        merge_schema: The catalog that adds new columns, as in `write_table`.
+
+    Returns:
+        The snapshot id, or None without rows.
+
+    Raises:
+        UnsupportedFeature: The table has no primary key, or keeps the first row of each key. Other errors are those of
+            `write_table`.
     """
     frame = spark_frame(df)
     store = store_of(table, active_session() if frame is None else frame.sparkSession)
@@ -72,11 +85,26 @@ def upsert(df: DataFrame | Rows, table: Any, *, merge_schema: Catalog | None = N
 
 
 def delete_where(spark: SparkSession, table: Any, filter: object) -> int | None:  # noqa: A002  (the public name)
-    """Delete the rows for which ``filter`` (as in `Table.to_arrow`) is true; returns the snapshot id, None when there were none.
+    """Delete the rows for which a filter is true.
 
-    By a task a bucket, in append tables by tasks of some of its files each; where these keep deletion vectors tasks find the rows, and the driver
-    writes the index files. A filter over partition columns alone drops partitions. Raises InvalidFilter (also for no filter), UnsupportedFeature, RetractNotSupported,
-    CommitConflict, SparkFailed.
+    Keyed tables use a task for each bucket, append tables a task for several files. If an append table keeps deletion
+    vectors, tasks find the rows and the driver writes the index files. A filter over partition columns alone drops
+    partitions.
+
+    Args:
+        spark: The session that deletes.
+        table: A table or its name, as in `read_table`.
+        filter: Condition as in `Table.to_arrow`.
+
+    Returns:
+        The snapshot id, or None if no row matched.
+
+    Raises:
+        InvalidFilter: The filter is missing or cannot be evaluated on this table.
+        UnsupportedFeature: The table does not support deletes.
+        RetractNotSupported: The merge engine cannot remove rows.
+        CommitConflict: Another commit changed the same files.
+        SparkFailed: The Spark job failed.
     """
     store = store_of(table, spark)
     return committed(
@@ -92,11 +120,24 @@ def update_where(
     filter: object,  # noqa: A002  (the public name)
     values: Mapping[str, Any],
 ) -> int | None:
-    """Set ``values`` (column: new value) where ``filter`` is true; returns as :func:`delete_where`.
+    """Set columns of the rows for which a filter is true.
 
-    A new value is a literal, or an expression over the old row: a Column (`F.expr("v + 1")`), an Arrow expression, or, of a column that holds no
-    texts, SQL text ("v + 1"). Keys, partition and bucket columns cannot be set. Raises as :func:`delete_where`, and InvalidData, ColumnNotFound,
-    UnsupportedFeature for a part of an expression that is not computed as Spark does.
+    Args:
+        spark: The session that updates.
+        table: A table or its name, as in `read_table`.
+        filter: Condition as in `Table.to_arrow`.
+        values: New value of each column: a literal, or an expression over the old row. Expressions are a Column
+            (`F.expr("v + 1")`), an Arrow expression, or SQL text ("v + 1") for a column that holds no text. Key,
+            partition and bucket columns cannot be set.
+
+    Returns:
+        The snapshot id, or None if no row matched.
+
+    Raises:
+        InvalidData: A new value does not fit its column.
+        ColumnNotFound: The table has no such column.
+        UnsupportedFeature: A part of an expression is not computed as Spark does. Other errors are those of
+            `delete_where`.
     """
     store = store_of(table, spark)
     values = new_values(spark, store, values) if isinstance(values, Mapping) else values
@@ -109,12 +150,12 @@ def update_where(
 
 @dataclass(frozen=True)
 class SkippedKeys:
-    """What `delete_keys` did with the keys that it was given.
+    """Counts of the keys that `delete_keys` deleted and skipped.
 
     Attributes:
-        keys: distinct keys that were given.
-        deleted: keys whose row was deleted.
-        nulls: keys with a null in a column; no row has such a key.
+        keys: Distinct keys in the input.
+        deleted: Keys whose row was deleted.
+        nulls: Keys with a null in a column; no row has a key with a null.
     """
 
     keys: int
@@ -123,18 +164,31 @@ class SkippedKeys:
 
     @property
     def absent(self) -> int:
-        """Keys without a null that the table did not have."""
+        """Number of keys without a null that the table did not have."""
         return self.keys - self.deleted - self.nulls
 
 
 def delete_keys(
     keys: DataFrame | Rows, table: Any, *, on_skipped: Callable[[SkippedKeys], None] | None = None
 ) -> int | None:
-    """Delete the rows whose primary key is in ``keys`` (its columns, in any order); returns the snapshot id, None when there were none.
+    """Delete the rows whose primary key is among ``keys``.
 
-    The table is read once for them, so that readers of its changes see whole rows. Keys that the table does not have are skipped: a warning
-    of the log says how many, and ``on_skipped`` is called with the counts. ``keys`` and ``table``: as in `write_table`. Raises ColumnNotFound,
-    UnsupportedFeature, CommitConflict, SparkFailed.
+    The table is read once to find the rows, so that readers of its changes see whole rows. Keys that the table does not
+    have are skipped, and a log warning gives their number.
+
+    Args:
+        keys: The primary key columns in any order, as rows for `write_table`.
+        table: The table, as in `write_table`.
+        on_skipped: Called with the counts of deleted and skipped keys.
+
+    Returns:
+        The snapshot id, or None if no row matched.
+
+    Raises:
+        ColumnNotFound: ``keys`` has a column that is not a key column, or lacks one.
+        UnsupportedFeature: The table has no primary key or does not support deletes.
+        CommitConflict: Another commit changed the same files.
+        SparkFailed: The Spark job failed.
     """
     from pyspark.sql import functions
 
@@ -193,15 +247,18 @@ def delete_keys(
 
 
 def change_runs(spark: SparkSession) -> tuple[KeyedMerge, AppendRun]:
-    """Return who changes rows of keyed and of append tables: tasks of a session."""
+    """Return the functions that change rows of keyed tables and of append tables in tasks of a session."""
     return partial(_by_bucket, spark), partial(_by_files, spark)
 
 
 def _by_bucket(spark: SparkSession, change: KeyedChange, scan: Scan, additions: Additions | None = None) -> int | None:
-    """Carry out a change of a keyed table, a task a bucket, and add rows in the same commit, which this process writes."""
+    """Apply a change to a keyed table in a task per bucket, and add rows in the same commit.
+
+    This process writes the commit.
+    """
     store = change.store
     if additions is not None and (store.bucket_mode is not BucketMode.FIXED or not scan.splits):
-        return keyed.run(change, scan, additions)  # what tells the buckets of new keys is in one process
+        return keyed.run(change, scan, additions)  # one process assigns buckets to new keys
     if scan.snapshot is None or not scan.splits:
         return None
     job = replace(WriteJob.plan(store, overwrite=False), made_from=scan.snapshot.id)
@@ -221,7 +278,7 @@ def _by_bucket(spark: SparkSession, change: KeyedChange, scan: Scan, additions: 
 
 
 def _added(job: WriteJob, rows: pa.Table | None, outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """Write the rows that a MERGE adds, newer than those that tasks have changed. After an error the files of these are gone, too."""
+    """Write the rows that a MERGE adds, newer than the changed rows. On an error, all new files are deleted."""
     if rows is None or not rows.num_rows:
         return []
     written = job.messages([one for one in outcomes if one.answer])
@@ -232,7 +289,7 @@ def _added(job: WriteJob, rows: pa.Table | None, outcomes: Sequence[Outcome]) ->
 
 
 def _changed(job: WriteJob, change: KeyedChange, scan: Scan, payload: bytes) -> bytes:
-    """The commit message of one bucket, as bytes; b"" where no row matched."""
+    """Return the commit message of one bucket as bytes, or b"" if no row matched."""
     number, splits = parse_json(payload)
 
     def groups() -> Iterator[RoutedRows]:
@@ -247,7 +304,7 @@ def _changed(job: WriteJob, change: KeyedChange, scan: Scan, payload: bytes) -> 
 
 
 def _by_files(spark: SparkSession, change: AppendChange, scan: Scan) -> list[PartOfChange]:
-    """Carry out a change of an append table, by tasks of about as many bytes each."""
+    """Apply a change to an append table in tasks of about equal size in bytes."""
     store, title = change.store, f"changing rows of table {change.store.name}"
     if not scan.splits:
         return []
@@ -277,7 +334,7 @@ def _by_files(spark: SparkSession, change: AppendChange, scan: Scan) -> list[Par
 
 
 def _changed_files(change: AppendChange, family: str, folder: WriteFolder, payload: bytes) -> bytes:
-    """What became of the splits of one task, as bytes."""
+    """Return the changes that one task made to its splits, as bytes."""
     store = change.store.in_family(family)
     messages: Sequence[CommitMessage] = ()
     folder.begin(store.own_uuid)

@@ -1,5 +1,7 @@
-"""Maintenance through Spark: a compaction is one job and one commit on the driver (or several, see `commit_every`), a rescale is one job; expiry
-and orphan cleaning have tasks look at snapshots, list folders and delete files where there are very many.
+"""Maintenance of tables on Spark.
+
+A compaction is one job and one commit on the driver (or several, see `commit_every`), and a rescale is one job. Expiry
+and orphan removal use tasks to read snapshots, list folders and delete files if there are very many.
 """
 
 from __future__ import annotations
@@ -44,21 +46,38 @@ def compact_table(
     progress: Tell | None = None,
     executor_memory: int | None = None,
 ) -> CompactionReport:
-    """Plan from metadata, run all chosen buckets as one Spark job (small ones share a task, a big one is several), verify (V0, V1, V2), publish
-    one commit.
+    """Compact buckets of a table in one Spark job, verify the new files (V0, V1, V2) and publish them in one commit.
 
-    Without ``full`` each bucket's strategy picks its unit, or says in ``declined`` why not. ``where`` chooses partitions by a condition on their
-    columns ("dt >= '2024-01-01' AND h IN (1, 2)") in place of ``partitions``. ``order_by`` sorts an append table without
-    buckets along ``strategy`` ("order", "zorder", "hilbert", "auto"), large partitions with a task per range; ``strategy`` alone sorts by option
-    `clustering.columns`.
+    The plan is made from metadata. Small buckets share a task, and a large bucket is divided among several tasks. After
+    an error nothing is committed (with ``commit_every``: nothing of the failed unit), and all files that finished or
+    killed tasks wrote are deleted.
 
-    ``commit_every``: a job and a commit for so many buckets, each kept whatever becomes of the others: buckets that failed are in the
-    report's ``failed``, and its ``units`` tell what became of each. ``progress`` is called about once a second with a `JobProgress`.
-    ``executor_memory``: bytes that the Python workers of an executor may take together (default: `spark.executor.pyspark.memory`, else nobody
-    asks): tasks that would take more get smaller windows, or an executor alone, or are declined by name.
+    Args:
+        spark: The session that compacts.
+        table: A table or its name, as in `read_table`.
+        full: Rewrite each bucket completely. Otherwise the strategy of each bucket picks its unit, or gives its reason
+            in ``declined``.
+        partitions: The partitions to compact, each as column values; None for all.
+        buckets: The bucket numbers to compact; None for all.
+        where: A condition on partition columns ("dt >= '2024-01-01' AND h IN (1, 2)"), in place of ``partitions``.
+        order_by: Columns to sort an append table without buckets by; large partitions use a task per range.
+        strategy: Curve of the sort: "order", "zorder", "hilbert" or "auto". Without ``order_by`` the columns are those
+            of option `clustering.columns`.
+        commit_every: Number of buckets per job and commit; each commit is kept if others fail. The report lists failed
+            buckets in ``failed`` and the outcome of each commit in ``units``.
+        progress: Called about once a second with a `JobProgress`.
+        executor_memory: Bytes that all Python workers of an executor may use together; None for
+            `spark.executor.pyspark.memory`, without which no limit applies. Tasks that need more get smaller windows or
+            an executor of their own, or are declined by name.
 
-    Raises VerificationFailed, CorruptFile, CommitConflict, UnsupportedFeature, SparkFailed, InvalidFilter, InvalidOption; nothing is committed
-    then (with ``commit_every``: of what failed), and what finished or killed tasks wrote is deleted.
+    Raises:
+        VerificationFailed: The new files do not hold the rows of the old ones.
+        CorruptFile: A file of the table is missing or damaged.
+        CommitConflict: Another commit changed the same files.
+        UnsupportedFeature: The table or the arguments cannot be compacted this way.
+        SparkFailed: The Spark job failed.
+        InvalidFilter: ``where`` is not a condition on partition columns.
+        InvalidOption: An argument or an option of the table is invalid.
     """
     store = store_of(table, spark)
     plan = plan_compaction(store, full, partitions, buckets, None, order_by, strategy, commit_every, where)
@@ -74,7 +93,11 @@ def apply_compaction(
     progress: Tell | None = None,
     executor_memory: int | None = None,
 ) -> CompactionReport:
-    """Apply a compaction plan as it stands, its tasks on Spark. Raises PlanStale and what `compact_table` raises."""
+    """Apply a compaction plan unchanged, with its tasks on Spark.
+
+    Raises:
+        PlanStale: The table has changed since the plan was made. Other errors are those of `compact_table`.
+    """
     runner = spark_runner(spark, progress=progress, executor_memory=executor_memory, plan=plan)
     report = apply_plan(store_of(table, spark), plan, runner, approved_by)
     if not isinstance(report, CompactionReport):
@@ -89,9 +112,15 @@ def spark_runner(
     executor_memory: int | None = None,
     plan: MaintenancePlan | None = None,
 ) -> TaskRunner:
-    """Return what does the work of plans on Spark, for `lsm_core.maintenance.apply_plan`: compaction tasks, and parts of other actions (`TaskRunner`).
+    """Return a runner that executes plans on Spark, for `lsm_core.maintenance.apply_plan`.
 
-    ``progress`` and ``executor_memory``: see `compact_table`; ``plan``: what progress is told of, over all its commits (None: of each alone).
+    It runs compaction tasks, and the parts of other actions (`TaskRunner`).
+
+    Args:
+        spark: The session that runs the tasks.
+        progress: See `compact_table`.
+        executor_memory: See `compact_table`.
+        plan: The plan whose total, over all its commits, progress refers to; None to report each commit by itself.
     """
     memory = Memory.of(spark, executor_memory)
     meter: Meter | None = None
@@ -106,7 +135,7 @@ def spark_runner(
 
 @dataclass(frozen=True)
 class _SparkRunner:
-    """See `spark_runner`."""
+    """Runner of maintenance tasks on Spark; see `spark_runner`."""
 
     spark: SparkSession
     memory: Memory
@@ -114,18 +143,18 @@ class _SparkRunner:
     progress: Tell | None
 
     def slots(self) -> int:
-        """See TaskRunner."""
+        """Return the number of tasks that run at once; see TaskRunner."""
         return slots_of(self.spark)
 
     def run_parts(self, title: str, work: Callable[[bytes], bytes], parts: Sequence[bytes]) -> list[bytes]:
-        """See TaskRunner."""
+        """Run the parts of an action as one Spark job; see TaskRunner."""
         with named_job(self.spark, f"{title}: {len(parts):,} parts"):
             outcomes = run_tasks(self.spark, title, parts, work)
         raise_first(outcomes)
         return [outcome.answer for outcome in outcomes]
 
     def __call__(self, store: TableStore, tasks: Sequence[BucketTask], /) -> Iterator[BucketResult]:
-        """See Runner."""
+        """Run bucket tasks and yield their results; see Runner."""
         spark = self.spark
         for kind in (AssignTask, RescaleTask):
             yield from rebucket_on_spark(spark, store, [task for task in tasks if isinstance(task, kind)])
@@ -147,12 +176,24 @@ def remove_orphan_files(
     max_share: int | None = None,
     dry_run: bool = False,
 ) -> OrphanReport:
-    """Remove files that nothing names, last changed before ``older_than_ms`` (epoch ms; default: 24 hours ago), as `Table.remove_orphan_files` does;
-    ``dry_run`` only reports.
+    """Remove files that no metadata references, as `Table.remove_orphan_files` does.
 
-    Of a table of many folders tasks list them, and say which files nothing names: the driver sees those, and counts of the others. In direct
-    mode tasks delete many files. The report is that of one process. Raises PlanRefused with the rule that forbids it, InvalidOption, CorruptFile,
-    UnsupportedFeature, SparkFailed.
+    If the table has many folders, tasks list them and find the orphans; the driver receives only those, with counts of
+    the other files. In direct mode tasks delete large numbers of files. The report equals that of a single process.
+
+    Args:
+        spark: The session that lists and deletes.
+        table: A table or its name, as in `read_table`.
+        older_than_ms: Remove only files last modified before this epoch time in milliseconds; None for 24 hours ago.
+        max_share: Maximum percentage of the files, or bytes, that may be removed; None for 20.
+        dry_run: Report only, and remove nothing.
+
+    Raises:
+        PlanRefused: A safety rule forbids the removal; the error names the rule.
+        InvalidOption: An argument or an option of the table is invalid.
+        CorruptFile: A metadata file is missing or damaged.
+        UnsupportedFeature: The table has a feature that Dredge does not support here.
+        SparkFailed: The Spark job failed.
     """
     store, runner = store_of(table, spark), spark_runner(spark)
     plan = plan_orphans(store, older_than_ms, max_share, runner=runner)
@@ -169,11 +210,27 @@ def rescale_table(
     partitions: Sequence[Mapping[str, Any]] | None = None,
     where: str | None = None,
 ) -> RescaleReport:
-    """Rewrite whole partitions with ``bucket_num`` buckets (None: the table's option `bucket`) as one Spark job, verify them (V1), and replace
-    them in one OVERWRITE commit; the report is that of one process.
+    """Rewrite partitions with another number of buckets in one Spark job, and replace them in one OVERWRITE commit.
 
-    ``partitions`` and ``where`` choose as in `compact_table`. Raises PlanStale, CommitConflict, VerificationFailed, UnsupportedFeature, InvalidOption,
-    InvalidFilter, CorruptFile, SparkFailed; nothing is committed then, and what tasks wrote is deleted, also what killed workers began.
+    The new files are verified (V1) before the commit. After an error nothing is committed, and all files that tasks
+    wrote are deleted, including unfinished files of killed workers. The report equals that of a single process.
+
+    Args:
+        spark: The session that rewrites.
+        table: A table or its name, as in `read_table`.
+        bucket_num: The new number of buckets; None for the table's option `bucket`.
+        partitions: As in `compact_table`.
+        where: As in `compact_table`.
+
+    Raises:
+        PlanStale: The table has changed since the plan was made.
+        CommitConflict: Another commit changed the same partitions.
+        VerificationFailed: The new files do not hold the rows of the old ones.
+        UnsupportedFeature: The table cannot be rescaled.
+        InvalidOption: An argument or an option of the table is invalid.
+        InvalidFilter: ``where`` is not a condition on partition columns.
+        CorruptFile: A file of the table is missing or damaged.
+        SparkFailed: The Spark job failed.
     """
     store = store_of(table, spark)
     report = apply_plan(store, plan_rescale(store, bucket_num, partitions, where=where), spark_runner(spark))
@@ -191,11 +248,25 @@ def expire_snapshots(
     max_deletes: int | None = None,
     dry_run: bool = False,
 ) -> ExpiryReport:
-    """Expire snapshots of ``table`` by the format's rules (None: the table's options); ``dry_run`` only reports.
+    """Expire snapshots of a table by the rules of the format.
 
-    ``older_than_ms`` is an epoch time. Files are recorded in the trash, or deleted at once with `dredge.delete-mode=direct`. Where very many
-    snapshots are to be looked at, or files deleted, tasks do; the report is that of one process.
-    Raises UnsupportedFeature, PlanStale, CorruptFile, SparkFailed.
+    Files are recorded in the trash, or deleted at once with `dredge.delete-mode=direct`. Tasks read snapshots and
+    delete files if there are very many. The report equals that of a single process.
+
+    Args:
+        spark: The session that expires.
+        table: A table or its name, as in `read_table`.
+        retain_max: Maximum number of snapshots to keep; None for the table's option.
+        retain_min: Minimum number of snapshots to keep; None for the table's option.
+        older_than_ms: Expire snapshots older than this epoch time in milliseconds; None for the table's option.
+        max_deletes: Maximum number of snapshots to expire; None for the table's option.
+        dry_run: Report only, and expire nothing.
+
+    Raises:
+        UnsupportedFeature: The table has a feature that Dredge does not support here.
+        PlanStale: The table has changed since the plan was made.
+        CorruptFile: A metadata file is missing or damaged.
+        SparkFailed: The Spark job failed.
     """
     store, runner = store_of(table, spark), spark_runner(spark)
     plan = plan_expiry(

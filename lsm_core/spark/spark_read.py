@@ -1,4 +1,7 @@
-"""A table as a DataFrame: files that need no merge go to Spark's own Parquet reader, the rest through Dredge's merge."""
+"""Batch reads of a table as a Spark DataFrame.
+
+Files that need no merge are read by Spark's own reader. All other files are merged by tasks that run Dredge's reader.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,10 @@ if TYPE_CHECKING:
 
 _BATCH_ROWS = 65_536
 _WIDEST: Final = 16 << 10
-"""Bytes of a file for each of its rows. Spark's own readers decode 4,096 rows at a time (`columnarReaderBatchSize`), whatever their size."""
+"""Maximum average bytes per row of a file for Spark's own readers.
+
+They decode 4,096 rows at a time (`columnarReaderBatchSize`), whatever the size of the rows.
+"""
 
 
 def read_table(
@@ -53,18 +59,36 @@ def read_table(
     incremental: tuple[int | str, int | str] | None = None,
     limit: int | None = None,
 ) -> DataFrame:
-    """Return the merged rows of ``table`` at one version (default: the latest, fixed at this call) as a DataFrame.
+    """Return the merged rows of one version of a table as a DataFrame.
 
-    ``table``: a table, or its name where the session's setting `spark.dredge.warehouse` (else DREDGE_WAREHOUSE) names the warehouse.
-    Columns come in table order or as asked for; timestamps as TIMESTAMP_NTZ (LTZ: TIMESTAMP). ``filter`` (as in `Table.to_arrow`) keeps
-    the rows for which it is true and prunes files. The version is a snapshot's, a tag's, or the newest not younger than ``timestamp_ms``
-    (epoch ms); ``incremental``: the rows that changed after one snapshot (or tag) up to and with another. Without any, options of the
-    table that ask for another version or for changes (`Table.copy`) are obeyed. ``limit``: at most so many rows, of as few files as hold
-    them. Of an append table that tracks rows `_ROW_ID` and `_SEQUENCE_NUMBER` may be named, too.
+    The version is fixed at this call and defaults to the latest snapshot. Without a version argument, options of the
+    table that choose a version or a range of changes (`Table.copy`) apply.
 
-    Files that need no merging are one scan of Spark's own reader, which pushes down what follows on the frame; the others are merged by
-    tasks that read ``columns`` only. `explain_read` tells which. Only metadata is read here. A system table is read by one task.
-    Raises UnsupportedFeature, SnapshotNotFound, ColumnNotFound, InvalidFilter, InvalidOption, CorruptFile (a missing file), SparkFailed.
+    Files that need no merge become one scan of Spark's own reader, which pushes down later operations on the frame.
+    Tasks merge the other files and read ``columns`` only. `explain_read` reports the division. This call reads metadata
+    only. A system table is read by one task.
+
+    Args:
+        spark: The session that reads.
+        table: A table, or its name if the session's setting `spark.dredge.warehouse` (else DREDGE_WAREHOUSE) names the
+            warehouse.
+        columns: The columns to return, in this order; None for all, in table order. Timestamps are TIMESTAMP_NTZ (LTZ:
+            TIMESTAMP). Append tables with row tracking also offer `_ROW_ID` and `_SEQUENCE_NUMBER`.
+        filter: Condition as in `Table.to_arrow`. Rows for which it is true are kept, and files are pruned by it.
+        snapshot_id: The snapshot to read.
+        tag: The tag to read.
+        timestamp_ms: Read the newest snapshot that is not younger than this epoch time in milliseconds.
+        incremental: Return the rows that changed after the first snapshot (or tag), up to and including the second.
+        limit: Maximum number of rows, taken from as few files as hold them.
+
+    Raises:
+        UnsupportedFeature: The table has a feature that Dredge cannot read.
+        SnapshotNotFound: The version does not exist or has expired.
+        ColumnNotFound: The table has no such column.
+        InvalidFilter: The filter cannot be evaluated on this table.
+        InvalidOption: Two versions are named, or an argument does not apply to this table.
+        CorruptFile: A file is missing or damaged.
+        SparkFailed: The Spark job failed.
     """
     from lsm_core.table.system.reader import ReadOnlyTable
 
@@ -98,7 +122,7 @@ def _table_to_read(
     timestamp_ms: int | None,
     incremental: tuple[int | str, int | str] | None,
 ) -> tuple[TableStore, dict[str, Any]]:
-    """The table with the span asked for among its options, and the version asked for. Raises InvalidOption for both, or two versions."""
+    """Return the table, with ``incremental`` among its options, and the version. Raises InvalidOption for both."""
     named = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms}
     version = {name: value for name, value in named.items() if value is not None}
     if incremental is None:
@@ -118,10 +142,20 @@ def _refuse_for_system(name: str, **arguments: object) -> None:
 
 @dataclass(frozen=True)
 class ReadPlan:
-    """How a read will be done. ``files`` and ``bytes`` (of all that the version holds) against those that are read after pruning.
+    """Division of a read between Spark's own reader and Dredge's tasks, with its size before and after pruning.
 
-    ``spark_files``: read by Spark's own reader, as they are; ``merged_files``: read by Dredge's ``tasks``, merged or filtered. ``filter``: what
-    is tested, None without one. ``snapshot_id`` None: nothing was committed.
+    Attributes:
+        table: Name of the table.
+        snapshot_id: The snapshot that is read; None if nothing has been committed.
+        columns: The columns that are returned.
+        filter: The condition that is evaluated; None without a filter.
+        files: Number of files of the version.
+        bytes: Bytes of all files of the version.
+        spark_files: Number of files that Spark's own reader reads unchanged.
+        spark_bytes: Bytes of these files.
+        merged_files: Number of files that Dredge's tasks read, merged or filtered.
+        merged_bytes: Bytes of these files.
+        tasks: Number of Dredge's tasks.
     """
 
     table: str
@@ -137,10 +171,11 @@ class ReadPlan:
     tasks: int
 
     def lines(self) -> list[str]:
-        """The same for people."""
+        """Return the plan as lines of text for people."""
         left = self.files - self.spark_files - self.merged_files
+        snapshot = "-" if self.snapshot_id is None else self.snapshot_id
         return [
-            f"{self.table}: snapshot {'-' if self.snapshot_id is None else self.snapshot_id}, columns {', '.join(self.columns)}",
+            f"{self.table}: snapshot {snapshot}, columns {', '.join(self.columns)}",
             f"  pushed filter: {self.filter or 'none'}; {left} of {self.files} files ({self.bytes:,} bytes) pruned",
             f"  Spark's own reader: {self.spark_files} files ({self.spark_bytes:,} bytes)",
             f"  Dredge: {self.merged_files} files ({self.merged_bytes:,} bytes) in {self.tasks} tasks",
@@ -158,10 +193,27 @@ def explain_read(
     limit: int | None = None,
     slots: int = DEFAULT_SLOTS,
 ) -> ReadPlan:
-    """Return how `read_table` would read: what is pushed down and pruned, which files Spark reads itself, and how many tasks read the rest.
+    """Return the plan by which `read_table` would read, without Spark.
 
-    ``slots``: tasks that run at once. Needs no Spark; reads metadata only. Raises as `read_table`, and UnsupportedFeature for changes and
-    system tables, whose rows one task makes.
+    Reads metadata only.
+
+    Args:
+        table: A table, or its name if DREDGE_WAREHOUSE names the warehouse.
+        columns: As in `read_table`.
+        filter: As in `read_table`.
+        snapshot_id: As in `read_table`.
+        tag: As in `read_table`.
+        timestamp_ms: As in `read_table`.
+        limit: As in `read_table`.
+        slots: Number of tasks that run at once.
+
+    Returns:
+        The pushed filter, the pruned files, the files for Spark's own reader, and the number of tasks for the other
+            files.
+
+    Raises:
+        UnsupportedFeature: The read is of changes or of a system table, which one task reads. Other errors are those of
+            `read_table`.
     """
     store, version = _table_to_read(store_of(table), snapshot_id, tag, timestamp_ms, None)
     scan = plan_scan(store, columns=columns, filter=filter, limit=limit, **version)
@@ -184,9 +236,15 @@ def explain_read(
 
 
 def packed(splits: Sequence[Split], slots: int, options: TableOptions) -> list[list[Split]]:
-    """Return the splits task by task, in their order: at most `source.split.target-size` each, less where that would leave ``slots`` idle.
+    """Group splits into tasks and keep their order.
 
-    A split counts at least `source.split.open-file-cost`; one that is larger than a task's share is a task.
+    A split counts as at least `source.split.open-file-cost` bytes. A split larger than the share of a task is a task of
+    its own.
+
+    Args:
+        splits: The splits to read.
+        slots: Number of tasks that run at once. Tasks shrink if some of the slots would otherwise be idle.
+        options: Options of the table; a task has at most `source.split.target-size` bytes.
     """
     weights = [max(split.size, options.open_file_cost) for split in splits]
     share = min(options.source_split_target, max(options.open_file_cost, sum(weights) // max(slots, 1)))
@@ -202,11 +260,12 @@ def packed(splits: Sequence[Split], slots: int, options: TableOptions) -> list[l
 
 
 def _divided(scan: Scan) -> tuple[dict[str, list[Split]], list[Split]]:
-    """The splits that Spark's own reader of each format gives as they are (filtered by Spark), and the others."""
+    """Return the splits that Spark's own readers return unchanged, by file format, and the other splits."""
     plain: dict[str, list[Split]] = {}
     merged_splits: list[Split] = []
     store = scan.store
-    # Spark's own reader may know nothing of the store, or need its keys said another way; metadata know row ids, as a rule files do not.
+    # Spark may have no connector for the object store, or need other credential settings.
+    # Row ids come from metadata; files usually do not store them.
     able = not place_of(store.root) and not stores_row_ids(store.schema)
     able = able and (scan.filter is None or condition_of(scan.filter, store.schema) is not None)
     needed = _needed(scan)
@@ -221,13 +280,13 @@ def _divided(scan: Scan) -> tuple[dict[str, list[Split]], list[Split]]:
 
 
 def _needed(scan: Scan) -> list[str]:
-    """The columns that are read: those of the answer, and behind them what only the filter looks at."""
+    """Return the columns to read: the columns of the result, followed by those that only the filter uses."""
     looked_at = () if scan.filter is None else scan.filter.columns
     return [*scan.columns, *(name for name in looked_at if name not in scan.columns)]
 
 
 def _frames(spark: SparkSession, scan: Scan, ddl: str, limit: int | None) -> list[DataFrame]:
-    """One frame for the files of each format that Spark reads itself, one for all that Dredge reads."""
+    """Return a frame for each file format that Spark reads itself, and one for all splits that Dredge reads."""
     store, needed = scan.store, _needed(scan)
     plain, merged_splits = _divided(scan)
     frames: list[DataFrame] = []
@@ -252,7 +311,7 @@ def _system_rows(
     filter: object,  # noqa: A002
     snapshot_id: int | None,
 ) -> DataFrame:
-    """The rows of a system table, made by one task."""
+    """Return the rows of a system table, which one task reads."""
     fields = fields_of(table.schema_at(snapshot_id), columns, table.name)
     target = spark_arrow_schema(fields, table.name)
 
@@ -276,7 +335,7 @@ def _made_of_metadata(
 
 
 def _changes(spark: SparkSession, choice: Choice, span: Span) -> DataFrame:
-    """The changed rows of a span without their kinds, a task a snapshot (a comparison is one task)."""
+    """Return the changed rows of a span without row kinds, by a task for each snapshot (a comparison is one task)."""
     ddl = spark_ddl(fields_of(choice.store.schema, choice.columns, choice.store.name), choice.store.name)
     parts = span_parts(span)
     with translated(f"reading changes of table {choice.store.name}"):
@@ -308,7 +367,8 @@ def _changed_rows(
                 yield from to_spark(rows, target)
 
 
-# Of other types Spark's ORC reader says something else than the format does: days of the Julian calendar, timestamps in a time zone.
+# Spark's ORC reader returns other values than the format defines for all other types: it reads dates in the Julian
+# calendar and timestamps in a time zone.
 _ORC_TYPES: Final = frozenset(
     {
         TypeRoot.BOOLEAN,
@@ -340,10 +400,11 @@ _ANY_LENGTH: Final = frozenset(
 
 
 def _stored_as(store: TableStore, split: Split, needed: Sequence[str], alike: dict[int, bool]) -> str:
-    """The format of a split whose rows Spark's own reader gives as they are; "" where it would not.
+    """Return the format of a split that Spark's own reader reads correctly, or "" if Dredge must read it.
 
-    Its files say what is ``needed`` as the schema does (``alike``: known by the number of the file's schema), no row is deleted, and their rows
-    are not so wide that a batch of that reader, which counts rows alone, would not fit into memory.
+    All its files store the ``needed`` columns as the schema describes them (``alike`` caches this by schema id), and no
+    row is deleted. Its rows are narrow enough for a batch of Spark's reader, which limits rows and not bytes, to fit
+    into memory.
     """
     if not split.raw or any(split.deletions):
         return ""
@@ -366,13 +427,15 @@ def _stored_as(store: TableStore, split: Split, needed: Sequence[str], alike: di
 
 
 def _is_hidden(path: str) -> bool:
-    """Whether Spark's own readers pass over a file of that name as if it were not there (`data-file.prefix` may begin so)."""
+    """Return whether Spark's own readers skip a file of this name (`data-file.prefix` may begin with "_" or ".")."""
     return path.rpartition("/")[2].startswith(("_", "."))
 
 
 def _same_columns(store: TableStore, schema_id: int, needed: Sequence[str]) -> bool:
-    """Whether files of this schema hold the columns under the same names and types, or neither them nor others of their names in any case:
-    Spark's readers take a column whose name differs in case alone for the one that is asked for.
+    """Return whether files of a schema store the needed columns under their present names and types, or not at all.
+
+    Spark's readers match names without regard to case, so a column whose name differs only in case must not exist
+    either.
     """
     then = store.schema if schema_id == store.schema.id else store.schema_of(schema_id)
     by_id = {field.id: field for field in then.fields}
@@ -389,7 +452,11 @@ def _same_columns(store: TableStore, schema_id: int, needed: Sequence[str]) -> b
 
 
 def condition_of(predicate: Predicate, schema: TableSchema) -> str | None:
-    """Return a filter in Spark SQL that is true for the same rows; None where Spark compares otherwise (floating point, NaN) or may."""
+    """Return a filter as Spark SQL that is true for the same rows.
+
+    Returns:
+        The condition, or None if Spark compares differently, or might (floating point, NaN).
+    """
     if predicate.groups is None or not predicate.groups:
         return None
     sides: list[str] = []
@@ -402,7 +469,7 @@ def condition_of(predicate: Predicate, schema: TableSchema) -> str | None:
 
 
 def _test_text(test: Conjunct, schema: TableSchema) -> str | None:
-    """One test in Spark SQL; None where it cannot be said exactly."""
+    """Return one test as Spark SQL, or None if Spark SQL cannot express it exactly."""
     column, field = quoted(test.column), schema.field(test.column)
     if test.op in ("is null", "is not null"):
         return f"{column} {test.op.upper()}"
@@ -423,22 +490,22 @@ def _test_text(test: Conjunct, schema: TableSchema) -> str | None:
 
 
 def _literal(value: Any) -> str:
-    """A value of `EXACT_TYPES` in Spark SQL, whatever characters it holds."""
+    """Return a value of `EXACT_TYPES` as a Spark SQL literal that is safe for all characters."""
     if isinstance(value, str):
         return f"CAST(X'{value.encode().hex()}' AS STRING)"
     return f"DATE'{value.isoformat()}'" if isinstance(value, dt.date) else f"{value}L"
 
 
 def _with_all_nans(stored: DataFrame, store: TableStore, names: Sequence[str]) -> DataFrame:
-    """Return rows of files whose floating point columns Spark does not prune by.
+    """Return the frame with floating point columns as expressions, so that Spark does not prune files by them.
 
-    To Spark NaN is the greatest number. The least and greatest values in a file's footer leave NaN out, as the formats ask for, so a pruning
-    `d > 5` or `d = 'NaN'` would lose its rows. Spark hands no test of an expression to its readers.
+    To Spark NaN is the greatest number. The statistics in a file's footer leave NaN out, as the formats require, so
+    pruning by `d > 5` or `d = 'NaN'` would lose rows. Spark pushes no test of an expression down to its readers.
     """
     from pyspark.sql import functions
 
     def kept(name: str) -> Column:
-        """Return the column, as an expression of the same values where it may hold NaN."""
+        """Return the column, as an expression with the same values if it may hold NaN."""
         kind, column = store.schema.arrow_schema.field(name).type, functions.col(quoted(name))
         if pa.types.is_floating(kind):
             return functions.nanvl(column, column).alias(name)
@@ -448,43 +515,53 @@ def _with_all_nans(stored: DataFrame, store: TableStore, names: Sequence[str]) -
 
 
 def _has_floating_field(kind: pa.DataType) -> bool:
-    """Return whether a struct has a floating point field, also one inside another struct: Spark tests elements of lists and maps by itself."""
+    """Return whether a struct has a floating point field at any depth.
+
+    Lists and maps need no check: Spark does not push tests of their elements down.
+    """
     return pa.types.is_struct(kind) and any(
         pa.types.is_floating(field.type) or _has_floating_field(field.type) for field in kind
     )
 
 
 def _stored(spark: SparkSession, kind: str, paths: Sequence[str], ddl: str) -> DataFrame:
-    """The rows of files of one format, all in one scan."""
+    """Return the rows of files of one format as one scan."""
     if kind == "parquet":
         return parquet(spark, paths, ddl)
     return spark.read.schema(ddl).options(**_WHOLE).orc(list(paths))
 
 
 _WHOLE: Final = {"__globPaths__": "false", "ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
-"""How Spark's own readers are to read, whatever the session says: each file that is named, and no others; one that is lost or damaged is an error."""
+"""Options that override the session: Spark reads exactly the named files, and a missing or damaged file is an error."""
 _REBASED: Final = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}
-"""Days and times count in the calendar of today, in files of all times."""
+"""Options that read dates and times in the proleptic Gregorian calendar, whichever version wrote the file."""
 
 
 _VERIFIED: Final = {"parquet.page.verify-checksum.enabled": "true"}
-"""Page checksums are compared, which Spark's own Parquet reader leaves out by default."""
+"""Option that verifies page checksums, which Spark's own Parquet reader skips by default."""
 
 
 def parquet(spark: SparkSession, paths: Sequence[str], ddl: str) -> DataFrame:
-    """Return the rows of Parquet files, columns as in ``ddl``.
+    """Return the rows of Parquet files with the columns of ``ddl``.
 
-    Paths are taken literally (a partition value may hold what Spark would read as a pattern), and directory names are not read as
-    partition columns: the files hold them.
+    Paths are taken literally, because a partition value may contain characters of a glob pattern. Directory names are
+    not read as partition columns, because the files store these columns.
     """
     return spark.read.schema(ddl).options(**_WHOLE, **_REBASED, **_VERIFIED).parquet(*paths)
 
 
 def stored_rows(spark: SparkSession, store: TableStore, paths: Sequence[str], fields: pa.Schema, ddl: str) -> DataFrame:
-    """Return the rows of data files as they are stored, unmerged, and the name of each one's file in `__dredge_file`.
+    """Return the rows of data files as stored, without a merge, with the file name in column `__dredge_file`.
 
-    ``fields`` and ``ddl`` tell the same columns. Spark reads files of this machine itself; those of an object store, and those that it would
-    pass over as hidden, are opened, one by a task, as Dredge opens them.
+    Spark reads local files itself. Dredge's tasks open the files of an object store, and files that Spark would skip as
+    hidden, one file per task.
+
+    Args:
+        spark: The session that reads.
+        store: The table.
+        paths: The data files.
+        fields: Arrow schema of the columns to read.
+        ddl: The same columns as Spark DDL.
     """
     if not place_of(store.root) and not any(map(_is_hidden, paths)):
         return parquet(spark, paths, ddl).selectExpr("*", "_metadata.file_name AS __dredge_file")
@@ -515,7 +592,10 @@ def _opened_rows(store_text: str, target: pa.Schema, batches: Iterator[pa.Record
 def _merged(
     spark: SparkSession, store: TableStore, scan: Scan, splits: Sequence[Split], ddl: str, limit: int | None
 ) -> DataFrame:
-    """The rows of splits, several small ones merged (or read) by one task; starting tasks costs less than planning a data source."""
+    """Return the rows of splits that Dredge reads, several small splits per task.
+
+    Tasks over listed splits start faster than the planning of a data source.
+    """
     tasks = packed(splits, slots_of(spark), store.options)
     numbers = [number for number, together in enumerate(tasks) for _ in together]
     rows = [
@@ -531,11 +611,13 @@ def _merged(
 
 
 def require_kept(store: TableStore, snapshot_id: int | None) -> None:
-    """Refuse to read for a frame whose snapshot has expired: its rows would be old ones, as long as their files happen to be there.
+    """Raise an error if the snapshot of a frame has expired.
+
+    Without this check a frame would return outdated rows for as long as their files still exist.
 
     Args:
         store: The table.
-        snapshot_id: The snapshot that the frame was planned on; None where nothing was committed.
+        snapshot_id: The snapshot that the frame was planned on; None if nothing had been committed.
 
     Raises:
         SnapshotNotFound: The snapshot has expired, and no tag keeps it.

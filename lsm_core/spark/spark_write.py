@@ -1,10 +1,15 @@
-"""Writing through Spark, for `write_table` and the data source alike: the driver plans, a writer a task makes files, one commit publishes.
+"""Writes through Spark, for `write_table` and the data source.
 
-The plan holds all that tasks need of the table's metadata, so that they read none. Rows are checked, brought into the table's shape and
-routed once, where they lie; for tables with buckets `write_table` then shuffles them, as Arrow messages of one bucket each, so that a
-bucket is whole in one task. Rows of dynamic buckets first go to the assigner that owns their key. A data source cannot ask Spark for a
-shuffle: there every task writes the rows it has, and the driver puts the hash indexes together. Where keys may move between partitions
-its tasks hand their rows to one writer, beside the driver (`write_folder`).
+The driver plans the write, one writer per task makes files, and one commit publishes them. The plan holds all table
+metadata that tasks need, so tasks read none. Each task checks its rows, converts them to the table's schema and routes
+them to buckets.
+
+For tables with buckets `write_table` then shuffles the rows, as Arrow messages of one bucket each, so that one task has
+the whole bucket. Rows of dynamic buckets first pass the assigner that owns their key.
+
+A data source cannot ask Spark for a shuffle. Each of its tasks writes its own rows, and the driver joins the hash
+indexes. If keys may move between partitions, its tasks pass their rows to one writer beside the driver
+(`write_folder`).
 """
 
 from __future__ import annotations
@@ -74,13 +79,13 @@ if TYPE_CHECKING:
 
 OVERWRITE_MODE: Final = "spark.sql.sources.partitionOverwriteMode"
 DYNAMIC_OVERWRITE: Final = "dynamic-partition-overwrite"
-"""The option of a table, and of one write, that says what an overwrite replaces."""
+"""Option of a table and of a write that sets the scope of an overwrite."""
 _WORTH_A_JOB: Final = 64 << 20
 ROW_KIND: Final = "_row_kind"
 """A column of this name holds the kinds of the rows, unless the table has it."""
 
-# What crosses the shuffle: ``place`` orders the messages of a bucket, ``rows`` is an Arrow record batch (`in_frames`) in the table's schema, ``kinds``
-# its int8 row kinds (null: all inserts), ``follows`` as in `RoutedRows`.
+# Messages of the shuffle: ``place`` orders the messages of a bucket, ``rows`` is an Arrow record batch (`in_frames`) in
+# the table's schema, ``kinds`` its int8 row kinds (null: all inserts), ``follows`` as in `RoutedRows`.
 MESSAGES: Final = pa.schema(
     [
         ("slot", pa.int32()),
@@ -95,37 +100,40 @@ MESSAGES: Final = pa.schema(
 MESSAGES_DDL: Final = "slot INT, partition BINARY, bucket INT, place BIGINT, rows BINARY, kinds BINARY, follows BOOLEAN"
 _TASK_SHIFT: Final = 40  # a message's place = Spark task, then its first row in it (below 2^40 rows a task)
 _PIECE_BYTES: Final = 32 << 20
-"""Rows of a task are routed in pieces of about this size: small pieces make many small messages."""
+"""Approximate size of the pieces in which a task routes its rows: small pieces make many small messages."""
 _SENT_BYTES: Final = 16 << 20
-"""Messages go out in batches of about this size: what a task sends is not in memory as a whole."""
+"""Approximate size of a batch of messages, so that a task does not hold all its messages in memory."""
 _BATCH_BYTES: Final = 64 << 20
 _ONE_TASK_BYTES: Final = 64 << 20
-"""A DataFrame of one partition and no more (as Spark estimates it) is written by the task that has it."""
+"""Maximum size, estimated by Spark, of a one-partition DataFrame that its own task writes."""
 _JOINED_BYTES: Final = 32 << 20
-"""Files of no more (as Spark estimates them) are read as one partition for it."""
+"""Maximum size, estimated by Spark, of files that are read as one partition to avoid a shuffle."""
 _TASK_BYTES: Final = 8 << 20
 _LEAST_PARTITIONS: Final = "spark.sql.files.minPartitionNum"
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _ESTIMATE: Final = re.compile(rf"Statistics\(sizeInBytes=([\d.]+(?:E[+]?\d+)?) ({'|'.join(_UNITS)})\b")
 _QUICK: Final = ("Scan ", "LocalTableScan", "Project", "Filter", "ColumnarToRow")
-"""Operators that cost little more than to read the rows."""
+"""Operators that cost little more than reading the rows."""
 _RUN_BEFORE: Final = ("AdaptiveSparkPlan", "InMemory", "Scan In-memory", "BatchScan", "Subquery")
 """Operators whose partitions are known only after a part of the query has run."""
 _ASSIGNERS: Final = 8
-"""Assigners of dynamic buckets at most, where the table's options say nothing: each opens a bucket of its own."""
+"""Maximum number of assigners of dynamic buckets by default; each opens a bucket of its own."""
 
 
 Scope: TypeAlias = "Mapping[str, Any] | str | None"
-"""What an overwrite replaces: as `Committer.overwrite` takes it, or a condition on partition columns as SQL text."""
+"""Scope of an overwrite: as for `Committer.overwrite`, or a condition on partition columns as SQL text."""
 
 
 @dataclass(frozen=True)
 class WriteJob:
-    """One write as the driver planned it; sent to the tasks.
+    """One write as the driver planned it; Spark ships it to the tasks.
 
-    ``history``: the sequence numbers of all buckets at the newest snapshot, and where its hash indexes are. ``overwrite``: rows of
-    the table will be replaced. ``assigners``: who give the keys of dynamic buckets their bucket, each some of the keys.
-    ``numbered``: the commit's user and number, where it is to happen once.
+    Attributes:
+        store: The table.
+        history: Sequence numbers of all buckets at the newest snapshot, and the locations of its hash indexes.
+        overwrite: Whether the commit replaces rows of the table.
+        assigners: Number of assigners of dynamic buckets, each with a share of the keys.
+        numbered: User and number of a commit that must happen only once; None for other commits.
     """
 
     store: TableStore
@@ -134,23 +142,26 @@ class WriteJob:
     assigners: int = 1
     numbered: tuple[str, int] | None = None
     writer_id: str = field(default_factory=lambda: str(uuid4()))
-    """In the names of postponed files, which are replayed writer by writer."""
+    """Part of the names of postponed files, which are replayed writer by writer."""
     planned_ms: int | None = None
-    """When it was planned, for what depends on the time: a task that Spark runs again does the same."""
+    """Time of the plan (epoch ms), for all time-dependent steps, so that a repeated task does the same."""
     family: str = field(default_factory=new_family)
-    """How the UUIDs in the names of all files begin that its tasks make."""
+    """Prefix of the UUIDs in the names of all files of the write."""
     folder: WriteFolder | None = None
-    """Where tasks note that they began; None: there is nothing to write."""
+    """Folder in which tasks note that they began; None if there is nothing to write."""
     deletes: bool = False
-    """Whether its rows are -D rows of what the table holds."""
+    """Whether the rows are -D rows of the table's present rows."""
     made_from: int | None = None
-    """The snapshot that the rows were worked out from: the commit fails where others but compactions touched the same buckets since."""
+    """The snapshot from which the rows were computed.
+
+    The commit fails if commits other than compactions have changed the same buckets since.
+    """
     columns: tuple[str, ...] = ()
-    """The names of the columns that tasks get, in order, where Spark gives them others."""
+    """The frame's column names in order, if Spark passes other names to the tasks."""
     zone: str | None = None
-    """The time zone of the session; None where the driver was not told: then tasks know it if it was set."""
+    """The time zone of the session; None if the driver does not know it: tasks then know it if it was set."""
     assigns: bool = True
-    """Whether values are cast as Spark's INSERT casts them: rows of Spark are, rows of this process as `Table.write` casts them."""
+    """Whether values are cast as by Spark's INSERT; rows of this process are cast as by `Table.write`."""
 
     @classmethod
     def plan(
@@ -160,14 +171,21 @@ class WriteJob:
         parallelism: int = _ASSIGNERS,
         numbered: tuple[str, int] | None = None,
     ) -> WriteJob:
-        """Read what tasks need to know, and open the write: it ends with :meth:`commit` or :meth:`end`.
+        """Read the metadata that tasks need and open the write, which ends with :meth:`commit` or :meth:`end`.
 
-        Raises UnsupportedFeature for a table that cannot be written, CorruptFile, StorageFull.
+        Args:
+            store: The table.
+            overwrite: Whether the commit replaces rows of the table.
+            parallelism: Number of assigners if the table's options set none.
+            numbered: User and number of the commit, as `numbered_commit` returns them.
 
-        ``parallelism``: assigners where the table's options do not say how many. ``numbered``: as `numbered_commit` gives it.
+        Raises:
+            UnsupportedFeature: The table cannot be written.
+            CorruptFile: A metadata file is missing or damaged.
+            StorageFull: The storage has no space left.
         """
         require_writable(store)
-        # rows that follow their keys out of what is replaced come on top of what is there
+        # keys may move out of the replaced partitions: their rows are then added to existing buckets
         afresh = overwrite and store.bucket_mode is not BucketMode.CROSS_PARTITION
         history = BucketHistory.of_whole_table(store, ignore=afresh)
         assigners = number_of_assigners(store.options, min(parallelism, _ASSIGNERS))
@@ -176,7 +194,7 @@ class WriteJob:
 
     @property
     def is_there(self) -> bool:
-        """Whether a numbered commit is in the table already, or a later one of its user."""
+        """Whether the table already has this numbered commit, or a later one of the same user."""
         if self.numbered is None:
             return False
         user, number = self.numbered
@@ -185,27 +203,36 @@ class WriteJob:
 
     @property
     def keys_move(self) -> bool:
-        """Whether keys may move between partitions, so that only who sees all rows of a key knows where they go."""
+        """Whether keys may move between partitions, so that only a writer with all rows of a key can route them."""
         return self.store.bucket_mode is BucketMode.CROSS_PARTITION
 
     def routed(
         self, batches: Iterable[pa.RecordBatch], task: int, kind_column: str | None = None, *, alone: bool = False
     ) -> Iterator[tuple[int, RoutedRows]]:
-        """The rows of Spark partition ``task``, checked and by bucket, each with its place in the order of the DataFrame.
+        """Check the rows of one Spark partition and yield them by bucket.
 
-        ``alone``: no other task writes. Else new keys of dynamic buckets go where every other task sends them, too, however many come (`PartitionIndex.assign_apart`).
-        Raises what `TableWrite.routed` raises; errors name rows by their number in the partition.
+        Each group comes with its place in the order of the DataFrame.
+
+        Args:
+            batches: The rows.
+            task: Number of the Spark partition.
+            kind_column: Column of row kinds; None without one.
+            alone: No other task writes. Otherwise a new key of dynamic buckets gets the bucket that every other task
+                gives it, however many keys arrive (`PartitionIndex.assign_apart`).
+
+        Raises:
+            DredgeError: The errors of `TableWrite.routed`; they name rows by their number in the partition.
         """
         return self._routed(batches, task, kind_column, self.assign(alone=alone))
 
     def to_assigners(
         self, batches: Iterable[pa.RecordBatch], task: int, kind_column: str | None = None
     ) -> Iterator[tuple[int, RoutedRows]]:
-        """As :meth:`routed`, by the assigner of their keys, whose number stands in place of a bucket."""
+        """Yield rows as :meth:`routed` does, with the number of the assigner of their keys in place of a bucket."""
         return self._routed(batches, task, kind_column, partial(owner_of, self.assigners))
 
     def assigned(self, groups: Iterable[tuple[int, RoutedRows]]) -> Iterator[tuple[int, RoutedRows]]:
-        """Rows of assigners, each with its place, by bucket. Raises what `HashIndexes.assign` raises."""
+        """Yield the rows that assigners received by bucket, each with its place. Raises as `HashIndexes.assign`."""
         indexes: dict[int, HashIndexes] = {}
         for place, sent in groups:
             number = sent.bucket
@@ -219,7 +246,10 @@ class WriteJob:
     def check_rows(
         self, batches: Iterable[pa.RecordBatch], task: int, kind_column: str | None = None
     ) -> Iterator[tuple[int, pa.Table, pa.Array | None]]:
-        """The rows of Spark partition ``task``, each piece with its place, and kinds, as they will be written. Raises as :meth:`routed`."""
+        """Yield the rows of one Spark partition, checked for writing, in pieces with place and row kinds.
+
+        Raises as :meth:`routed`.
+        """
         writer = self._writer()
         for place, numbering, rows, kinds in self._pieces(batches, task, kind_column):
             yield place, *writer.check_rows(rows, kinds, numbering)
@@ -227,7 +257,10 @@ class WriteJob:
     def to_key_owners(
         self, batches: Iterable[pa.RecordBatch], task: int, kind_column: str | None = None
     ) -> Iterator[tuple[int, RoutedRows]]:
-        """As :meth:`to_assigners` where keys move: all rows of a key go to one, in their order, whatever partitions they name."""
+        """Yield rows as :meth:`to_assigners` does if keys move between partitions.
+
+        All rows of a key go to one assigner in their order, whatever partitions they name.
+        """
         for place, rows, kinds in self.check_rows(batches, task, kind_column):
             if not rows.num_rows:
                 continue
@@ -238,7 +271,7 @@ class WriteJob:
                 yield place, RoutedRows(b"", number, rows.take(at), None if kinds is None else kinds.take(at))
 
     def moved(self, groups: Iterable[tuple[int, RoutedRows]]) -> Iterator[tuple[int, RoutedRows]]:
-        """Rows of assigners, in order, by the bucket where their keys live or go to, with what deletes those that move.
+        """Yield the rows of assigners in order, by the bucket of their keys, with deletes for keys that move.
 
         Raises CorruptFile, StorageFull.
         """
@@ -258,9 +291,10 @@ class WriteJob:
                 moves.close()
 
     def assign(self, *, alone: bool) -> Assign | None:
-        """Return the rule that gives rows of dynamic buckets their bucket; None where the buckets are not dynamic.
+        """Return the rule that assigns rows to dynamic buckets, or None if the buckets are not dynamic.
 
-        ``alone``: one process writes all rows of the job; else every task gives a new key the same bucket.
+        Args:
+            alone: One process writes all rows of the job. Otherwise every task gives a new key the same bucket.
         """
         if self.store.bucket_mode is not BucketMode.DYNAMIC:
             return None
@@ -270,7 +304,7 @@ class WriteJob:
         return HashIndexes(self.store, self.history, rules, ignore=self.overwrite).assign
 
     def _indexes(self, assigner: int | None = None) -> HashIndexes:
-        """The hash indexes as one assigner needs them; None: as who stands for all of them."""
+        """Return the hash indexes for one assigner, or for all of them if ``assigner`` is None."""
         rules = AssignerRules.of(self.store.options, self.store.name, self.assigners, assigner or 0)
         return HashIndexes(self.store, self.history, rules, ignore=self.overwrite, share=assigner)
 
@@ -285,7 +319,7 @@ class WriteJob:
     def _pieces(
         self, batches: Iterable[pa.RecordBatch], task: int, kind_column: str | None
     ) -> Iterator[tuple[int, RowNumbering, pa.Table, pa.Array | None]]:
-        """Pieces of rows in order: the place of each, how errors number its rows, and its row kinds."""
+        """Yield pieces of rows in order, each with its place, its row numbering for errors, and its row kinds."""
         from pyspark import TaskContext
 
         seen, context = 0, TaskContext.get()
@@ -304,11 +338,20 @@ class WriteJob:
             seen += piece.num_rows
 
     def write(self, groups: Iterable[RoutedRows], task: int, sequence_offset: int | None = None) -> list[bytes]:
-        """Write rows by the one writer of Spark task ``task`` and return its commit messages as bytes. After an error its files are gone;
-        those of a task that Spark kills are found by the note that it left.
+        """Write rows with one writer and return its commit messages as bytes.
 
-        ``sequence_offset``: see `TableWrite`; None where no other task writes to the same buckets. Raises WriterStale, StorageFull, SparkFailed
-        where the write ended meanwhile, and what ``groups`` raises.
+        After an error the task's files are deleted. Files of a task that Spark kills are found by the note that it
+        left.
+
+        Args:
+            groups: The rows by bucket.
+            task: Number of the Spark task.
+            sequence_offset: See `TableWrite`; None if no other task writes to the same buckets.
+
+        Raises:
+            WriterStale: The table has changed in a way that the plan does not allow.
+            StorageFull: The storage has no space left.
+            SparkFailed: The write ended in the meantime. Errors of ``groups`` are raised, too.
         """
         assert self.folder is not None
         keep_small_arrays()
@@ -335,18 +378,30 @@ class WriteJob:
         return [message.to_bytes() for message in messages]
 
     def commit(self, outcomes: Sequence[Outcome], scope: Scope = None) -> int | None:
-        """:meth:`publish`, and do what a batch writer does after its commit (compaction, expiry, automatic tags).
+        """Publish the write as :meth:`publish` does, then compact, expire and tag as a batch writer does.
 
-        Called in the process in which Spark commits: large compactions are jobs of the driver's session.
+        Spark commits in the process that calls this; large compactions are jobs of the driver's session.
         """
         return committed(self.store, self.publish(outcomes, scope), runner_beside_driver)
 
     def publish(self, outcomes: Sequence[Outcome], scope: Scope = None) -> int | None:
-        """Publish what the tasks wrote as one snapshot and return its id (None: nothing to do).
+        """Publish the files of the tasks as one snapshot.
 
-        ``scope``: what an overwrite replaces, as `Committer.overwrite` takes it, or a condition on partition columns. A numbered commit that is there already is not made
-        again, and its new files are deleted. Raises the error of the first task that failed, CommitConflict, InvalidData: the job's files
-        are deleted then. CommitUnknown: they stay.
+        If the table already has a numbered commit, it is not repeated and its new files are deleted.
+
+        Args:
+            outcomes: The outcomes of all tasks.
+            scope: The rows that an overwrite replaces: as for `Committer.overwrite`, or a condition on partition
+                columns.
+
+        Returns:
+            The snapshot id, or None if there was nothing to commit.
+
+        Raises:
+            DredgeError: The error of the first task that failed; the job's files are deleted.
+            CommitConflict: Another commit changed the same files; the job's files are deleted.
+            InvalidData: A row is outside the overwritten partitions; the job's files are deleted.
+            CommitUnknown: The outcome of the commit is not known; the files are kept.
         """
         messages = self.messages(outcomes)
         try:
@@ -376,10 +431,14 @@ class WriteJob:
         return done.snapshot_id
 
     def end(self, messages: Sequence[CommitMessage] = (), *, failed: bool = False) -> None:
-        """The write is over, well or not: tasks that still run will find it so, and files that nobody answers for are deleted.
+        """End the write: tasks that still run notice it, and files without a commit message are deleted.
 
-        These are of tasks that were killed, or whose answer never came: Spark ran them again (a lost executor, speculation), or the job
-        failed. ``messages``: those of tasks that answered; their files are the commit's. ``failed``: nothing was published.
+        These files belong to tasks that were killed or whose answer never arrived. Spark ran those tasks again (a lost
+        executor, speculation), or the job failed.
+
+        Args:
+            messages: Commit messages of the tasks that answered; their files belong to the commit.
+            failed: Nothing was published.
         """
         if self.folder is None:
             return
@@ -388,13 +447,20 @@ class WriteJob:
         self.folder.end(self.family, messages, {*places, f"{self.store.root}/index"} if known else None, failed=failed)
 
     def join_messages(self, messages: list[CommitMessage], outcomes: Sequence[Outcome]) -> list[CommitMessage]:
-        """The messages of all tasks as one commit takes them. Raises the error of the first task that failed: the files of all are deleted then."""
+        """Return the messages of all tasks with their hash indexes joined, for one commit.
+
+        Raises the error of the first task that failed; the files of all tasks are then deleted.
+        """
         with discard_on_failure(self.store, messages):
             raise_first(outcomes)
             return self._of_one_moment(joined_indexes(self.store, messages))
 
     def _of_one_moment(self, messages: list[CommitMessage]) -> list[CommitMessage]:
-        """Postponed files are replayed by age, and those of one age in the order of their writers: of one commit in that of its tasks."""
+        """Return the messages with one creation time for all postponed files.
+
+        Postponed files are replayed by age, and files of equal age in the order of their writers, which is that of the
+        tasks.
+        """
         if self.store.bucket_mode is not BucketMode.POSTPONE:
             return messages
         now = self.store.clock.now_ms()
@@ -404,7 +470,7 @@ class WriteJob:
         ]
 
     def messages(self, outcomes: Sequence[Outcome]) -> list[CommitMessage]:
-        """The commit messages of the tasks that ended well."""
+        """Return the commit messages of the tasks that succeeded."""
         return [CommitMessage.from_bytes(outcome.answer) for outcome in outcomes if outcome.error is None]
 
     def _writer(self, sequence_offset: int | None = None, task: int = 0) -> TableWrite:
@@ -434,26 +500,43 @@ def write_table(
     commit_identifier: int | None = None,
     merge_schema: Catalog | None = None,
 ) -> int | None:
-    """Write ``df`` as one commit and return its snapshot id (None: there was nothing to write).
+    """Write rows to a table as one commit.
 
-    ``df``: a DataFrame of Spark (also of pandas on Spark), or rows of this process (a pandas or Polars frame, Arrow data ...), which are written here without a job
-    of Spark. ``table``: a table, or its name where the session's setting `spark.dredge.warehouse` (else DREDGE_WAREHOUSE) names the warehouse.
+    Columns are matched by exact name first, otherwise without regard to case. Missing columns take their default or
+    null. Rows of one key count in the order of ``df`` (its partitions one after the other), so a retry writes the same.
+    The driver receives commit messages only.
 
-    Columns are matched by name, where none fits exactly in any case; missing ones take their default or null. ``row_kind_column`` names a column of ``df`` with "+I" "-U"
-    "+U" "-D" per row (default: `_row_kind`, where ``df`` has it and the table has not). ``overwrite``: True or ``{}`` replaces what `overwrite_scope` says (a mode that the session sets decides before the table's option), a mapping the partitions with these values,
-    a condition on partition columns as SQL text (`day >= 'mon'`) the partitions for which it is true: rows outside of these are refused.
-    Rows of one key count in the order of ``df`` (its partitions one after the other), so a retry writes the same. The driver sees
-    commit messages only.
+    ``commit_user`` and ``commit_identifier`` make the commit happen once, as long as the snapshot of the user's newest
+    commit is kept. If the user has committed this number or a larger one, nothing is written. In `foreachBatch`, use a
+    name of the query's own and the batch's number.
 
-    ``commit_user`` and ``commit_identifier`` make it happen once, as long as the snapshot of the user's newest commit is kept: nothing is
-    done, and None returned, where the user has committed this number or a larger one. In `foreachBatch` these are a name of the query's
-    own and the batch's number.
+    Args:
+        df: A DataFrame of Spark or of pandas on Spark, or rows of this process (a pandas or Polars frame, Arrow data
+            ...), which are written here without a Spark job.
+        table: A table, or its name if the session's setting `spark.dredge.warehouse` (else DREDGE_WAREHOUSE) names the
+            warehouse.
+        row_kind_column: Column of ``df`` with "+I", "-U", "+U" or "-D" per row; None for `_row_kind` if ``df`` has it
+            and the table does not.
+        overwrite: True or ``{}`` replaces the scope of `overwrite_scope`, where a mode set in the session has priority
+            over the table's option. A mapping replaces the partitions with these values. SQL text (`day >= 'mon'`)
+            replaces the partitions for which it is true, and rows outside them are refused.
+        commit_user: Name of the writer, together with ``commit_identifier``.
+        commit_identifier: Number of the commit, which grows with each commit of the user.
+        merge_schema: The table's catalog; columns that only ``df`` has are added and types widened before the write
+            (`merging_changes`). These changes remain if the write then fails.
 
-    ``merge_schema``: the catalog of the table, in which columns that ``df`` alone has are added and types widened before (`merging_changes`);
-    these changes stay also where the write fails then.
+    Returns:
+        The snapshot id, or None if there was nothing to write.
 
-    Raises InvalidData, InvalidSchema, ColumnNotFound, UnsupportedFeature (a system table among them), CommitConflict and SparkFailed after which nothing
-    is committed and what tasks wrote is deleted, also what a killed worker began; CommitUnknown: what they answered for stays.
+    Raises:
+        InvalidData: A row cannot be written. After this and the following errors nothing is committed and all files of
+            tasks are deleted, including unfinished files of killed workers.
+        InvalidSchema: The types of ``df`` cannot be merged into the table.
+        ColumnNotFound: The table or ``df`` lacks a column.
+        UnsupportedFeature: The table cannot be written, for example a system table.
+        CommitConflict: Another commit changed the same files.
+        SparkFailed: The Spark job failed.
+        CommitUnknown: The outcome of the commit is not known; files of tasks that answered are kept.
     """
     frame = spark_frame(df)
     spark = active_session() if frame is None else frame.sparkSession
@@ -476,14 +559,14 @@ def write_table(
 
 
 def spark_frame(rows: Any) -> Any:
-    """Return a DataFrame of Spark, or of pandas on Spark, as a DataFrame of Spark; None for rows of this process."""
+    """Return a DataFrame of Spark or of pandas on Spark as a Spark DataFrame, or None for rows of this process."""
     if hasattr(rows, "sparkSession"):
         return rows
     return rows.to_spark() if type(rows).__module__.startswith("pyspark.pandas.") else None
 
 
 def active_session() -> SparkSession | None:
-    """Return the session that this process has; None without one."""
+    """Return the active session of this process, or None without one."""
     from pyspark.sql import SparkSession
 
     return SparkSession.getActiveSession()
@@ -492,7 +575,7 @@ def active_session() -> SparkSession | None:
 def _write_rows(
     rows: pa.Table | pa.RecordBatchReader, job: WriteJob, row_kind_column: str | None, scope: Scope
 ) -> int | None:
-    """Carry out a write that was planned in this process, and publish it. Returns and raises as :meth:`WriteJob.publish`."""
+    """Write rows in this process as planned, and publish them. Returns and raises as :meth:`WriteJob.publish`."""
     job = replace(job, assigns=False)
     batches = (_decoded(batch) for batch in (rows.to_batches() if isinstance(rows, pa.Table) else rows))
     if job.keys_move:
@@ -509,7 +592,7 @@ def _write_rows(
 
 
 def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """``batch`` without dictionaries: a slice of rows would hold them as a whole."""
+    """Return the batch without dictionaries, because a slice of rows would keep the whole dictionary in memory."""
     columns = [
         column.dictionary_decode() if pa.types.is_dictionary(column.type) else column for column in batch.columns
     ]
@@ -517,10 +600,12 @@ def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def runner_of(spark: SparkSession) -> ChooseRunner:
-    """Return what chooses where the compaction after a write runs: on Spark from 64 MB on, which a job is worth, else in the driver.
+    """Return a function that chooses the runner of a compaction after a write.
+
+    It chooses Spark from 64 MB on, where a job is worth its cost, and the driver for less.
 
     Args:
-        spark: the session of the write.
+        spark: The session of the write.
     """
 
     def choose(plan: MaintenancePlan) -> Runner | None:
@@ -533,13 +618,14 @@ def runner_of(spark: SparkSession) -> ChooseRunner:
 
 
 def runner_beside_driver(plan: MaintenancePlan) -> Runner | None:
-    """Return what executes a compaction after a commit of the data source, as :func:`runner_of` chooses it.
+    """Return the runner of a compaction after a commit of the data source, as :func:`runner_of` chooses it.
 
     Args:
-        plan: the compaction.
+        plan: The compaction.
 
     Returns:
-        What runs it as a job of the driver's session; None for threads of this process, also where the driver is not reached (Connect).
+        A runner that uses a job of the driver's session, or None to use threads of this process, also if the driver
+            cannot be reached (Connect).
     """
     if plan.estimate.bytes_in < _WORTH_A_JOB:
         return None
@@ -548,12 +634,15 @@ def runner_beside_driver(plan: MaintenancePlan) -> Runner | None:
 
 
 def tasks_of(spark: SparkSession) -> int:
-    """How many tasks a shuffle of the session has."""
+    """Return the number of tasks of a shuffle in the session."""
     return int(str(spark.conf.get("spark.sql.shuffle.partitions", "8")))
 
 
 def write_frame(df: DataFrame, job: WriteJob, row_kind_column: str | None = None, scope: Scope = None) -> int | None:
-    """Run a write that was planned, and publish it; its files are gone when it fails. Returns and raises as :meth:`WriteJob.publish`."""
+    """Run a planned write and publish it; an error deletes its files.
+
+    Returns and raises as :meth:`WriteJob.publish`.
+    """
     try:
         outcomes = _outcomes_of_tasks(df, job, row_kind_column)
     except BaseException:
@@ -571,10 +660,21 @@ def prepared(
     explicit_casts: bool = False,
     advice: str = "leave it out, or add it to the table with merge_schema=catalog",
 ) -> tuple[TableStore, str | None]:
-    """The table as rows of ``given`` are written to it, and the column of row kinds. What can never fit is refused before any task runs.
+    """Check a schema against the table before any task runs.
 
-    ``explicit_casts``: types are also merged where values may be lost. ``advice``: what to do about a column that the table has not. Raises as
-    `write_table` does.
+    Args:
+        store: The table.
+        incoming: Schema of the rows.
+        kind_column: Column of row kinds; None for `_row_kind` if only the rows have it.
+        merge_schema: The table's catalog, as in `write_table`.
+        explicit_casts: Also merge types if values may be lost.
+        advice: Advice of the error about a column that the table does not have.
+
+    Returns:
+        The table with the merged schema, and the column of row kinds.
+
+    Raises:
+        DredgeError: The errors of `write_table` that a schema can cause.
     """
     fields = incoming if isinstance(incoming, pa.Schema) else arrow_of(incoming, store.name)
     if kind_column is None:
@@ -601,7 +701,11 @@ def prepared(
 
 
 def kind_column_of(names: Sequence[str], schema: TableSchema) -> str | None:
-    """Which of the columns of a frame is `_row_kind`, in any case, and holds the kinds of rows: none where the table has such a column."""
+    """Return the column `_row_kind` of a frame, in any case.
+
+    Returns:
+        The column's name, or None if the frame has none or the table has such a column.
+    """
     unknown = [
         name for name, own in zip(names, names_in_table(names, schema), strict=True) if not schema.has_field(own)
     ]
@@ -609,7 +713,7 @@ def kind_column_of(names: Sequence[str], schema: TableSchema) -> str | None:
 
 
 def _outcomes_of_tasks(df: DataFrame, job: WriteJob, row_kind_column: str | None) -> list[Outcome]:
-    """Run the passes that the table's buckets ask for, as one Spark job."""
+    """Run the passes that the table's bucket mode needs, as one Spark job."""
     store, spark, title = job.store, df.sparkSession, f"writing table {job.store.name}"
     tasks = tasks_of(spark)
     use_this_python(spark)
@@ -638,7 +742,7 @@ def _outcomes_of_tasks(df: DataFrame, job: WriteJob, row_kind_column: str | None
 
 
 def _bytes_below(answers: DataFrame) -> int | None:
-    """How many bytes Spark thinks the frame has that ``told`` maps; None where a Connect server's plan does not say it."""
+    """Return Spark's size estimate of the frame below ``answers``, or None if a Connect server's plan has none."""
     plan = getattr(answers, "_jdf", None)
     if plan is None:
         return estimated_bytes(answers._explain_string(mode="cost"))
@@ -648,18 +752,22 @@ def _bytes_below(answers: DataFrame) -> int | None:
 
 
 def estimated_bytes(plan: str) -> int | None:
-    """The size of what the uppermost operator of an optimized plan takes, as `explain("cost")` shows it to people; None where it shows none."""
+    """Return the input size of the top operator of an optimized plan, as `explain("cost")` prints it.
+
+    Returns:
+        The size in bytes, or None if the plan shows none.
+    """
     optimized = plan.partition("== Optimized Logical Plan ==")[2].partition("== Physical Plan ==")[0]
     sizes = [float(number) * 1024 ** _UNITS.index(unit) for number, unit in _ESTIMATE.findall(optimized)]
     return int(sizes[min(1, len(sizes) - 1)]) if sizes else None
 
 
 def _is_one_task(answers: DataFrame, size: int) -> bool:
-    """Whether one task does it all: the same files as after a shuffle come without one then.
+    """Return whether one task has all rows, so that the same files result without a shuffle.
 
-    A few small files that Spark would share out among its cores are read by one task, if nothing else happens to their rows that is
-    slow: more tasks take longer to start than one takes to write. False where the number of tasks is not known before a part of the
-    query has run, and on Connect, which does not tell it.
+    One task also reads a few small files that Spark would distribute to its cores, unless the query has slow operators:
+    more tasks take longer to start than one takes to write. Returns False if the number of tasks is known only after a
+    part of the query has run, and on Connect, which does not expose it.
     """
     if getattr(answers, "_jdf", None) is None:
         return False
@@ -677,7 +785,7 @@ def _is_one_task(answers: DataFrame, size: int) -> bool:
 
 
 def _operators(plan: Any) -> list[str]:
-    """The names of a physical plan's operators, from the top; stages of generated code are no operators."""
+    """Return the names of a physical plan's operators from the top, without stages of generated code."""
     name = str(plan.nodeName())
     names = [] if name.startswith(("WholeStageCodegen", "InputAdapter")) else [name]
     if plan.subqueries().size():
@@ -689,9 +797,15 @@ def _operators(plan: Any) -> list[str]:
 
 
 def numbered_commit(store: TableStore, user: str | None, number: int | str | None) -> tuple[str, int] | None:
-    """User and number of a commit that is to happen once; None where neither is given.
+    """Return user and number of a commit that must happen once, or None if neither is set.
 
-    Raises InvalidOption where one of them is missing, or the number is no whole one from 0 on.
+    Args:
+        store: The table.
+        user: Name of the writer.
+        number: Number of the commit, also as text.
+
+    Raises:
+        InvalidOption: One of the two is missing, or the number is not a whole number from 0 on.
     """
     if user is None and number is None:
         return None
@@ -709,10 +823,10 @@ def numbered_commit(store: TableStore, user: str | None, number: int | str | Non
 
 
 def overwrite_scope(store: TableStore, mode: str | None, session_mode: str | None) -> dict[str, Any] | None:
-    """Return what an overwrite of no named partition replaces, for `Committer.overwrite`.
+    """Return the scope of an overwrite that names no partition, for `Committer.overwrite`.
 
-    The first of these that is set decides: ``mode``, the write's own option `dynamic-partition-overwrite` (`Table.copy`),
-    ``session_mode``, and last the table's stored option (true unless set).
+    The first of these settings decides: ``mode``, the write's own option `dynamic-partition-overwrite` (`Table.copy`),
+    ``session_mode``, and the table's stored option (true by default).
 
     Args:
         store: The table, with the write's own options on top.
@@ -731,8 +845,10 @@ def overwrite_scope(store: TableStore, mode: str | None, session_mode: str | Non
 
 
 def _slots(df: DataFrame, store: TableStore, size: int | None) -> int:
-    """Writer tasks: one per bucket, and for partitioned tables about `spark.sql.shuffle.partitions`, buckets kept apart; no more than run
-    at once where the frame is small (``size`` bytes; None: not known): to start a task costs as much as to write `_TASK_BYTES`.
+    """Return the number of writer tasks: one per bucket, for partitioned tables about `spark.sql.shuffle.partitions`.
+
+    Buckets stay separate. A small frame (``size`` bytes, None if unknown) gets no more tasks than run at once, because
+    starting a task costs as much as writing `_TASK_BYTES`.
     """
     buckets = store.options.bucket
     most = buckets
@@ -744,7 +860,10 @@ def _slots(df: DataFrame, store: TableStore, size: int | None) -> int:
 
 
 def in_pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The batches in order, put together to at least `_PIECE_BYTES` but for the last, and to no more than a frame beyond that."""
+    """Yield the batches in order, joined to pieces of at least `_PIECE_BYTES` except the last.
+
+    A piece exceeds this size by one frame at most.
+    """
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in (frame for whole in batches for frame in in_frames(whole)):
@@ -761,7 +880,7 @@ def in_pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 def _sent_to_buckets(
     job: WriteJob, kind_column: str | None, slots: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """The first pass: rows by bucket, as messages to the task (``slot``) that writes the bucket."""
+    """Run the first pass: send rows by bucket to the task (``slot``) that writes the bucket."""
     buckets = job.store.options.bucket
 
     def slot(routed: RoutedRows) -> int:
@@ -773,13 +892,16 @@ def _sent_to_buckets(
 def _sent_to_assigners(
     job: WriteJob, kind_column: str | None, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """The first of three passes into dynamic buckets: rows by the assigner of their keys, whose number is the ``slot``."""
+    """Run the first of three passes for dynamic buckets: send rows to the assigner of their keys (``slot``)."""
     send = job.to_key_owners if job.keys_move else job.to_assigners
     yield from sent(send(batches, task_number(), kind_column), attrgetter("bucket"))
 
 
 def _sent_by_assigners(job: WriteJob, slots: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The second: what assigners got, by bucket, to the task that writes the bucket. Rows come in order, so a retry does the same."""
+    """Run the second pass: send rows by assigned bucket to the task that writes it.
+
+    Rows arrive in order, so a retry assigns the same buckets.
+    """
     assign = job.moved if job.keys_move else job.assigned
 
     def slot(routed: RoutedRows) -> int:
@@ -789,9 +911,12 @@ def _sent_by_assigners(job: WriteJob, slots: int, batches: Iterator[pa.RecordBat
 
 
 def sent(rows: Iterator[tuple[int, RoutedRows]], slot: Callable[[RoutedRows], int]) -> Iterator[pa.RecordBatch]:
-    """Messages (`MESSAGES_DDL`) for the groups of each place, one or, of many bytes, several for a group; ``slot``: to which task one goes.
+    """Yield messages (`MESSAGES_DDL`) for groups of rows, several for a group of many bytes.
 
-    A place counts rows: that of a group and the number of its rows are below the next one's.
+    Args:
+        rows: Groups, each with its place. Places count rows: the place of a group plus its row count is below the next
+            place.
+        slot: Returns the number of the task that receives a group.
     """
     keep_small_arrays()
     for _, piece in groupby(rows, key=itemgetter(0)):
@@ -824,7 +949,7 @@ def _batch_of(messages: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
 
 
 def received(schema: TableSchema, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, RoutedRows]]:
-    """The groups in messages (`MESSAGES_DDL`), each with its place."""
+    """Yield the groups of messages (`MESSAGES_DDL`), each with its place."""
     arrow_schema = schema.arrow_schema
     for batch in batches:
         for message in zip(*(batch.column(name) for name in MESSAGES.names[1:]), strict=True):
@@ -837,7 +962,7 @@ def received(schema: TableSchema, batches: Iterator[pa.RecordBatch]) -> Iterator
 
 
 def _written_as_received(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The last pass: a writer for all buckets of the task."""
+    """Run the last pass: write all buckets of the task with one writer."""
     groups = (routed for _, routed in received(job.store.schema, batches))
     return answers(lambda: job.write(groups, task_number()))
 
@@ -845,14 +970,15 @@ def _written_as_received(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> It
 def _written_where_it_lies(
     job: WriteJob, kind_column: str | None, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Both passes in one: for tables without buckets, and where one task has all rows."""
+    """Run both passes in one task, for tables without buckets and for a single task with all rows."""
     groups = (routed for _, routed in job.routed(batches, task_number(), kind_column))
     return answers(lambda: job.write(groups, task_number()))
 
 
 def answers(write: Callable[[], list[bytes]]) -> Iterator[pa.RecordBatch]:
-    """A row (`ANSWER_DDL`) per commit message that ``write`` gives; or one with its error: an outcome like another, after which the driver
-    cleans up.
+    """Yield a row (`ANSWER_DDL`) per commit message of ``write``, or one row with its error.
+
+    The error is an outcome like any other, after which the driver cleans up.
     """
     task = task_number()
     try:
@@ -865,7 +991,7 @@ def answers(write: Callable[[], list[bytes]]) -> Iterator[pa.RecordBatch]:
 
 
 def task_number() -> int:
-    """Return the number of the Spark partition that this task works on."""
+    """Return the number of the Spark partition that this task processes."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
