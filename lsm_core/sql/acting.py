@@ -190,7 +190,7 @@ def _(statement: DropTable, session: Session) -> StatementResult:
 @act.register
 def _(statement: RenameTable, session: Session) -> StatementResult:
     session.catalog.rename_table(statement.name, statement.to, statement.if_exists)
-    return StatementResult(f"table {statement.name} is called {statement.to}")
+    return StatementResult(f"table {statement.name} is renamed to {statement.to}")
 
 
 @act.register
@@ -241,7 +241,7 @@ def _(statement: AlterTable, session: Session) -> StatementResult:
     kept = [change for change in changes if change is not None]
     if kept:
         session.catalog.alter_table(statement.name, kept)
-    return StatementResult(f"table {statement.name} is altered" if kept else f"table {statement.name} is as it was")
+    return StatementResult(f"table {statement.name} is altered" if kept else f"table {statement.name} is unchanged")
 
 
 _EXISTING: Final = ("rename_column", "drop_column", "update_type", "update_nullability", "update_column_comment")

@@ -127,7 +127,7 @@ def _create_table(reader: StatementReader, *, flink: bool) -> CreateTable | None
     if not query and not definition.columns:
         raise reader.wrong(reader.peek(), "columns in parentheses, LIKE a table, or AS a query were expected")
     if query and definition.columns:
-        raise UnsupportedFeature("columns beside AS SELECT; give them their names and types in the query", name)
+        raise UnsupportedFeature("columns together with AS SELECT; set their names and types in the query", name)
     comment = definition.options.pop(_COMMENT, definition.comment)
     return CreateTable(
         name,
@@ -350,7 +350,7 @@ def read_alter(reader: StatementReader) -> Statement:
         UnsupportedFeature: a clause is not supported.
     """
     if reader.word() != "TABLE":
-        raise UnsupportedFeature(f"ALTER {reader.word()}; ALTER takes TABLE (a database has a name alone)")
+        raise UnsupportedFeature(f"ALTER {reader.word()}; ALTER takes TABLE (a database has only a name)")
     reader.expect_words("TABLE")
     exists = _if_exists(reader)
     name = reader.table()
@@ -402,7 +402,7 @@ def _read_place(reader: StatementReader) -> dict[str, Any]:
 
 def _add(reader: StatementReader, name: str) -> Statement:
     if reader.word() == "PARTITION" or (reader.word() == "IF" and reader.peek(3).text.upper() == "PARTITION"):
-        raise UnsupportedFeature("ADD PARTITION; a partition is there once it has rows: INSERT them", name)
+        raise UnsupportedFeature("ADD PARTITION; a partition exists once it has rows: INSERT them", name)
     if reader.word() in ("CONSTRAINT", "PRIMARY"):
         raise UnsupportedFeature(f"ADD {reader.word()}; the primary key is chosen by CREATE TABLE", name)
     if reader.word() not in ("COLUMN", "COLUMNS") and reader.peek().text != "(":
@@ -430,7 +430,7 @@ def _read_added_column(reader: StatementReader) -> list[SchemaChange]:
     while True:
         if reader.accept_words("NOT", "NULL"):
             raise UnsupportedFeature(
-                f"NOT NULL for the new column '{'.'.join(path)}': old rows have no value of it; add it nullable, with "
+                f"NOT NULL for the new column '{'.'.join(path)}': old rows have no value for it; add it nullable, with "
                 "a DEFAULT"
             )
         if reader.accept_words("COMMENT"):

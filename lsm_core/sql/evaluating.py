@@ -155,7 +155,7 @@ class Target:
         if unknown or (alias is not None and (alias.columns or not isinstance(alias.this, exp.Identifier))):
             clauses = ", ".join(unknown) or alias.sql(dialect="spark")
             raise UnsupportedFeature(
-                f"{clauses} behind the table whose rows change; it has an alias alone, and WHERE chooses rows",
+                f"{clauses} behind the table whose rows change; only an alias may follow it, and WHERE selects rows",
                 node.name,
             )
         if not node.db or node.catalog.lower() not in {"", *CATALOGS}:

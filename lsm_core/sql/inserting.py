@@ -465,7 +465,7 @@ def create_as(session: Session, statement: CreateTable, engine: QueryEngine) -> 
         try:
             catalog.drop_table(statement.name)
         except DredgeError as failure:
-            error.add_note(f"table {statement.name} was created, and could not be dropped again: {failure}")
+            error.add_note(f"table {statement.name} was created, but could not be dropped after the failure: {failure}")
         raise
     return committed_result(statement.name, snapshot_id)
 
@@ -481,7 +481,7 @@ def _columns_of(statement: CreateTable, incoming: pa.Schema) -> pa.Schema:
         kind = column_field.type
         if pa.types.is_null(kind):
             raise UnsupportedFeature(
-                f"column '{column_field.name}' of nulls alone; CAST it to its type", statement.name
+                f"column '{column_field.name}' that holds only nulls; CAST it to a type", statement.name
             )
         if pa.types.is_timestamp(kind) and kind.unit == "ns":
             kind = pa.timestamp("us", kind.tz)

@@ -239,7 +239,7 @@ def _own_error(error: Exception, text: str, tables: Sequence[TableDataset]) -> D
         name = message.partition("Invalid function ")[2].partition(" Did")[0].strip(" .'")
         return UnsupportedFeature(f"the function {name}() in {USE_SPARK}")
     message = message.removeprefix("DataFusion error: ").removeprefix("Schema error: ")
-    return InvalidOption("SQL", text, f"a query that can be answered: {message}")
+    return InvalidOption("SQL", text, f"a query that DataFusion can execute: {message}")
 
 
 class TableDataset(pads.Dataset):
@@ -269,7 +269,7 @@ class TableDataset(pads.Dataset):
         names = [name.lower() for name in self.own_schema.names]
         double = next((name for name in names if names.count(name) > 1), None)
         if double is not None:
-            raise UnsupportedFeature(f"two columns called {double} but for their case in {USE_SPARK}", table.name)
+            raise UnsupportedFeature(f"two columns named {double}, differing only in case, in {USE_SPARK}", table.name)
         self.respelled = names != self.own_schema.names
         self._own_names = dict(zip(names, self.own_schema.names, strict=True))
         self._schema = pa.schema([field.with_name(field.name.lower()) for field in self.own_schema])

@@ -458,10 +458,17 @@ def _compact(table: Table, values: Arguments) -> Iterator[Step]:
     if order not in ("none", "order", "zorder", "hilbert"):
         raise InvalidOption("order_strategy", order, "none, order, zorder, hilbert", table.name)
     if order == "none" and "order_by" in values:
-        raise InvalidOption("order_by", values["order_by"], "columns exactly where order_strategy sorts", table.name)
+        raise InvalidOption(
+            "order_by", values["order_by"], "columns only together with an order_strategy that sorts", table.name
+        )
     idle = values.get("partition_idle_time")
     if order != "none" and idle is not None:
-        raise InvalidOption("partition_idle_time", written_span(idle), "nothing beside a sort", table.name)
+        raise InvalidOption(
+            "partition_idle_time",
+            written_span(idle),
+            "no idle time together with an order_strategy that sorts",
+            table.name,
+        )
     arguments = {
         "partitions": chosen_partitions(table.store, values),
         "buckets": values.get("buckets"),
@@ -485,7 +492,9 @@ def _compact_database(catalog: Catalog, values: Arguments) -> Iterator[Step]:
     if mode not in MODES:
         raise InvalidOption("mode", mode, ", ".join(MODES))
     if "options" in values and "table_options" in values:
-        raise InvalidOption("table_options", values["table_options"], "nothing beside options, which means the same")
+        raise InvalidOption(
+            "table_options", values["table_options"], "only one of options and table_options, which mean the same"
+        )
     options, own = PROCEDURES["compact"].own_options(values.get("options") or values.get("table_options") or {})
     own = {**own, **{name: values[name] for name in ("partition_idle_time", "compact_strategy") if name in values}}
     every, none = re.compile(".*"), re.compile("(?!)")
@@ -563,7 +572,7 @@ def _rollback(table: Table, values: Arguments) -> Iterator[Step]:
         number = parse_digits(version)
         target = {"tag": version} if number is None else {"snapshot_id": number}
         if "snapshot" in values or "tag" in values:
-            raise InvalidOption("version", version, "nothing beside snapshot or tag", table.name)
+            raise InvalidOption("version", version, "only one of version, snapshot and tag", table.name)
     yield PlannedStep(table, "rollback", {key: value for key, value in target.items() if value is not None})
 
 

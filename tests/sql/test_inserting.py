@@ -137,9 +137,9 @@ def test_a_table_of_a_query_that_fails_is_not_left(catalog: Catalog) -> None:
             catalog,
             "CREATE TABLE db.n TBLPROPERTIES ('primary-key' = 'id') AS SELECT CAST(NULL AS INT) AS id FROM db.t",
         )
-    with pytest.raises(UnsupportedFeature, match="column 'a' of nulls alone"):
+    with pytest.raises(UnsupportedFeature, match="column 'a' that holds only nulls"):
         run(catalog, "CREATE TABLE db.n AS SELECT NULL AS a")
-    with pytest.raises(UnsupportedFeature, match="columns beside AS SELECT"):
+    with pytest.raises(UnsupportedFeature, match="columns together with AS SELECT"):
         run(catalog, "CREATE TABLE db.n (a INT) AS SELECT 1")
     assert catalog.list_tables("db") == ["t"]
 
