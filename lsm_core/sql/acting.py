@@ -94,7 +94,7 @@ def act(statement: Statement, session: Session) -> StatementResult:
 @act.register
 def _(statement: CreateDatabase, session: Session) -> StatementResult:
     session.catalog.create_database(statement.name, statement.if_not_exists)
-    return StatementResult(f"database {statement.name} already exists")
+    return StatementResult(f"database {statement.name} exists")
 
 
 @act.register
@@ -109,7 +109,7 @@ def _(statement: CreateTable, session: Session) -> StatementResult:
         raise UnsupportedFeature("CREATE TABLE ... AS SELECT without a query engine", statement.name)
     definition = like_definition(session.catalog, statement) if statement.like else definition_of(statement)
     session.catalog.create_table(statement.name, definition, statement.if_not_exists)
-    return StatementResult(f"table {statement.name} already exists")
+    return StatementResult(f"table {statement.name} exists")
 
 
 def definition_of(statement: CreateTable, columns: pa.Schema | None = None) -> Schema:
