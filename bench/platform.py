@@ -76,7 +76,7 @@ def round_of(instance, sensor):
     return [*map(sum, zip(*ticks)), len(ticks)]
 
 def stored(*parts):
-    files = (os.path.join(folder, name) for folder, _, found in os.walk(os.path.join(sys.argv[3], *parts)) for name in found)
+    files = (os.path.join(folder, name) for folder, _, file_names in os.walk(os.path.join(sys.argv[3], *parts)) for name in file_names)
     return sum(used(name) if name.endswith(".db") else os.path.getsize(name) for name in files)
 
 def used(name):  # what a database holds; what was deleted is written over later
@@ -96,8 +96,8 @@ def commit(tables):
 def commits(instance, tables):  # what a round over these changed tables took, and the bytes that Dagster holds for each
     commit(tables)
     events = stored("history")
-    found = round_of(instance, names.SORTED_RUN_SENSOR)
-    return found, (stored("history") - events) / max(len(tables), 1)
+    totals = round_of(instance, names.SORTED_RUN_SENSOR)
+    return totals, (stored("history") - events) / max(len(tables), 1)
 
 both = (names.SORTED_RUN_SENSOR, names.IDLE_SENSOR)
 with dg.DagsterInstance.from_config(sys.argv[3]) as instance:

@@ -20,11 +20,11 @@ from bench.harness import own_peak
 from lsm_core import Catalog
 table = Catalog(sys.argv[1]).table("bench.t")
 store = table.store
-found, last = {}, time.process_time()
+figures, last = {}, time.process_time()
 def step(name):
     global last
     now = time.process_time()
-    found[name], last = [now - last, own_peak()], time.process_time()
+    figures[name], last = [now - last, own_peak()], time.process_time()
 """
 _COMPACTION = f"""{_START}
 from lsm_core.maintenance.actions.compact.execution import tasks_of_plan
@@ -33,7 +33,7 @@ from lsm_core.compact.pieces import pieces_wanted
 from lsm_core.spark.compaction_job import packed, size_of
 plan = plan_compaction(store, sys.argv[2] == "full")
 step("plan")
-found["plan bytes"] = len(plan.to_json())
+figures["plan bytes"] = len(plan.to_json())
 step("saved")
 tasks = [task for _, task in tasks_of_plan(store, plan)[0]]
 step("tasks")
@@ -43,13 +43,13 @@ slots = int(sys.argv[3])
 sizes = [size_of(task)[0] for task in tasks]
 counts = pieces_wanted(sizes, slots, store.options.piece_size)
 units = [size // count for size, count in zip(sizes, counts) for _ in range(count)]
-found.update(
+figures.update(
     units=len(tasks),
     spark=max(packed(units, 4 * slots), default=-1) + 1,
     payload=payload * len(units) // max(1, len(tasks)),
     bytes=sum(sizes),
 )
-print(json.dumps(found))
+print(json.dumps(figures))
 """
 _READ = f"""{_START}
 from lsm_core.read import plan_scan
@@ -57,18 +57,18 @@ from lsm_core.spark.spark_read import packed
 scan = plan_scan(store)
 step("plan")
 tasks = packed(scan.splits, int(sys.argv[2]), store.options)
-found.update(units=len(scan.splits), spark=len(tasks), payload=sum(len(one.to_bytes()) for one in scan.splits))
+figures.update(units=len(scan.splits), spark=len(tasks), payload=sum(len(split.to_bytes()) for split in scan.splits))
 step("payloads")
-print(json.dumps(found))
+print(json.dumps(figures))
 """
 _WRITE = f"""{_START}
 from pickle import dumps
 from lsm_core.spark.spark_write import WriteJob
 job = WriteJob.plan(store, overwrite=False)
 step("plan")
-found["payload"] = len(dumps(job))
+figures["payload"] = len(dumps(job))
 job.end()
-print(json.dumps(found))
+print(json.dumps(figures))
 """
 _ONE_CORE = """
 import json, sys, time
@@ -83,7 +83,7 @@ store = Catalog(sys.argv[1]).table("dredge.t").store
 tasks = [task for _, task in tasks_of_plan(store, plan_compaction(store, True))[0]]
 started = time.process_time()
 reports = [run_bucket_task(store, task, ReferenceJudge()).report for task in tasks]
-print(json.dumps([sum(one.bytes_in for one in reports) / (time.process_time() - started), sum(one.rows_in for one in reports)]))
+print(json.dumps([sum(report.bytes_in for report in reports) / (time.process_time() - started), sum(report.rows_in for report in reports)]))
 """
 
 
