@@ -1,7 +1,9 @@
-"""Compaction tasks as one Spark job: big buckets are cut by key, small ones share a task, and what does not fit into memory is not begun.
+"""Compaction tasks as one Spark job.
 
-Tasks note in a folder of the job (`WriteFolder`) that they began and which units they finished: by these notes the driver tells how far the
-job is, on classic sessions and on Connect, and finds the files of attempts that were killed or that nobody answered for.
+Large buckets are cut by key, small ones share a task, and tasks that do not fit into memory are declined. Tasks leave
+notes in a folder of the job (`WriteFolder`) when they begin and for each finished unit. From these notes the driver
+derives the progress of the job, on classic sessions and on Connect. The notes also identify the files of attempts that
+were killed or whose answer was lost.
 """
 
 from __future__ import annotations
@@ -51,19 +53,19 @@ if TYPE_CHECKING:
 _LOG: Final = logging.getLogger(__name__)
 _UNITS: Final = pa.schema([("task", pa.int32()), ("unit", pa.int32()), ("share", pa.int32()), ("payload", pa.binary())])
 _TASKS_PER_SLOT: Final = 4
-"""Units are packed into so many tasks for each that runs at once: few enough to cost little, enough for the last ones to end together."""
+"""Tasks per slot: few enough to cost little, enough for the last tasks to end together."""
 _TASK_BYTES: Final = 512 << 20
-"""Units of more bytes share no task: a lost executor loses no more work."""
+"""Units of more bytes share no task, which bounds the work that a lost executor loses."""
 _UNIT_BYTES: Final = 1 << 20
-"""What a unit costs besides its bytes, in bytes that are compacted in that time: files are opened, made, and read again."""
+"""Fixed cost of a unit (files are opened, written and read again), as bytes that are compacted in that time."""
 _CUT_BY_DRIVER: Final = 8
-"""Up to so many big buckets have their keys sampled by the driver: a job of its own for that takes longer."""
+"""Maximum number of large buckets whose keys the driver samples, because a separate job takes longer."""
 _WORKER_BYTES: Final = 190 << 20
 """Resident size of a Python worker with Arrow and Dredge, before it compacts anything (measured)."""
 _DECODED: Final = 8
-"""Bytes in memory of a byte in a file, at most as a rule."""
+"""Usual maximum of bytes in memory per byte in a file."""
 _LEAST_WINDOWS: Final = 16
-"""`dredge.merge-budget` is divided by no more than this."""
+"""Maximum divisor of `dredge.merge-budget`."""
 _TELL_SECONDS: Final = 1.0
 _LOG_SECONDS: Final = 15.0
 _DONE: Final = ".unit"
@@ -71,9 +73,18 @@ _DONE: Final = ".unit"
 
 @dataclass(frozen=True)
 class JobProgress:
-    """How far a compaction on Spark is: buckets, input bytes (file sizes) and unmerged rows that are done, and of how many.
+    """Progress of a compaction on Spark.
 
-    ``seconds`` since it began, ``seconds_left`` at the pace so far (None: nothing is done yet).
+    Attributes:
+        table: Name of the table.
+        units_done: Number of compacted buckets.
+        units: Number of all buckets of the plan.
+        bytes_done: Input bytes (file sizes) that are done.
+        bytes: All input bytes.
+        rows_done: Unmerged input rows that are done.
+        rows: All unmerged input rows.
+        seconds: Seconds since the start.
+        seconds_left: Estimated remaining seconds at the present rate; None while nothing is done.
     """
 
     table: str
@@ -87,7 +98,10 @@ class JobProgress:
     seconds_left: float | None
 
     def text(self) -> str:
-        """For people: "12 of 1,000 buckets, 12 MiB of 1.0 GiB, 120,000 of 10,000,000 rows, about 35 s left"."""
+        """Return the progress as text for people.
+
+        Example: "12 of 1,000 buckets, 12 MiB of 1.0 GiB, 120,000 of 10,000,000 rows, about 35 s left".
+        """
         left = "" if self.seconds_left is None else f", about {self.seconds_left:.0f} s left"
         return (
             f"{self.units_done:,} of {self.units:,} buckets, {size_text(self.bytes_done)} of {size_text(self.bytes)}, "
@@ -99,7 +113,7 @@ Tell = Callable[[JobProgress], object]
 
 
 class Meter:
-    """Counts what is done of a whole plan, over all jobs that its commits need, and tells it: to the log, and to ``tell``."""
+    """Counter of the progress of a plan over all jobs of its commits; it reports to the log and to ``tell``."""
 
     def __init__(self, table: str, tell: Tell | None, units: int, size: int, rows: int) -> None:
         self._table, self._tell = table, tell
@@ -109,12 +123,12 @@ class Meter:
         self._logged = self._began
 
     def add(self, units: int, size: int, rows: int) -> None:
-        """A job is over: what it was to do is done (or was told to have failed)."""
+        """Count a job as finished, including buckets that failed."""
         self._before = (self._before[0] + units, self._before[1] + size, self._before[2] + rows)
         self.say(0, 0, 0)
 
     def say(self, units: int, size: int, rows: int) -> None:
-        """So much of the job that runs is done."""
+        """Report the finished part of the running job."""
         done = [known + now for known, now in zip(self._before, (units, size, rows), strict=True)]
         whole = [max(all_of_it, now) for all_of_it, now in zip(self._whole, done, strict=True)]
         seconds = time.monotonic() - self._began
@@ -130,31 +144,39 @@ class Meter:
 
 
 def meter_of(store: TableStore, tasks: Sequence[BucketTask], tell: Tell | None) -> Meter:
-    """A meter for these tasks alone."""
+    """Return a meter for these tasks only."""
     sizes = [size_of(task) for task in tasks]
     return Meter(store.name, tell, len(tasks), sum(size for size, _ in sizes), sum(rows for _, rows in sizes))
 
 
 def size_of(task: BucketTask) -> tuple[int, int]:
-    """Bytes (file sizes) and rows of the files that the task takes."""
+    """Return bytes (file sizes) and rows of the input files of a task."""
     names = set(task.unit_names) or {name for names in task.bins for name in names}
     chosen = [file for file in task.files if file.file_name in names]
     return sum(file.file_size for file in chosen), sum(file.row_count for file in chosen)
 
 
-# -- memory ----------------------------------------------------------------------------------------------------------------
+# -- memory ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Memory:
-    """What the Python workers of an executor may take together (bytes; None: nobody said), and how many run there at once."""
+    """Memory limit of the Python workers of an executor, and the number of workers that run at once.
+
+    Attributes:
+        executor: Bytes for all workers of an executor; None without a limit.
+        workers: Number of workers that run at once.
+    """
 
     executor: int | None
     workers: int
 
     @classmethod
     def of(cls, spark: SparkSession, executor_memory: int | None) -> Memory:
-        """As given; else `spark.executor.pyspark.memory`, which Spark enforces. Raises InvalidOption."""
+        """Return the limit ``executor_memory``, else `spark.executor.pyspark.memory`, which Spark enforces.
+
+        Raises InvalidOption.
+        """
         workers = int(str(spark.conf.get("spark.executor.cores", None) or 0)) or slots_of(spark)
         each = max(1, int(str(spark.conf.get("spark.task.cpus", None) or 1)))
         setting = spark.conf.get("spark.executor.pyspark.memory", None)
@@ -164,7 +186,11 @@ class Memory:
         return cls(executor_memory, max(1, workers // each))
 
     def share(self, store: TableStore, task: BucketTask) -> int | None:
-        """By what its windows are divided so that the task fits beside others; 0: it fits only alone; None: not even so."""
+        """Return the divisor of the windows of a task with which it fits beside other tasks.
+
+        Returns:
+            The divisor, 0 if the task fits only alone on an executor, or None if it does not fit at all.
+        """
         if self.executor is None:
             return 1
         share = 1
@@ -176,26 +202,33 @@ class Memory:
 
 
 def needed(store: TableStore, task: BucketTask, share: int = 1) -> int:
-    """Bytes that a worker takes for the task at most, where its windows are divided by ``share``: they do not grow with the bucket."""
+    """Return the maximum bytes of a worker for a task with windows divided by ``share``.
+
+    Windows do not grow with the bucket.
+    """
     return _WORKER_BYTES + min(store.options.merge_budget // share, _DECODED * size_of(task)[0])
 
 
-# -- the job ---------------------------------------------------------------------------------------------------------------
+# -- the job ---------------------------------------------------------------------------------------------------
 
 
 def compact_in_tasks(
     spark: SparkSession, store: TableStore, tasks: Sequence[BucketTask], memory: Memory, meter: Meter
 ) -> Iterator[BucketResult]:
-    """Run tasks as one Spark job (a second one for those that need an executor alone) and give their results in their order.
+    """Run tasks as one Spark job and yield their results in order.
 
-    A task that fails is a result like another (`BucketResult.error`), one that does not fit into ``memory`` is declined. Raises SparkFailed when
-    Spark does not end the job; no file of it is left then, as far as they are found.
+    Tasks that need an executor alone run in a second job. A failed task has a result with `BucketResult.error`, and a
+    task that does not fit into ``memory`` is declined.
+
+    Raises:
+        SparkFailed: Spark did not finish the job. Its files are deleted as far as they can be found.
     """
     shares = [memory.share(store, task) for task in tasks]
     done: dict[int, BucketResult] = {}
     for at, (task, share) in enumerate(zip(tasks, shares, strict=True)):
         if share is None:
-            text = f"needs {size_text(needed(store, task, _LEAST_WINDOWS))}, an executor has {size_text(memory.executor or 0)}"
+            demand = size_text(needed(store, task, _LEAST_WINDOWS))
+            text = f"needs {demand}, an executor has {size_text(memory.executor or 0)}"
             done[at] = BucketResult.without(task, declined=f"its task {text} for Python's workers")
             meter.add(1, *size_of(task))
     beside = [at for at, share in enumerate(shares) if share]
@@ -211,7 +244,7 @@ def compact_in_tasks(
                 done[at] = result
                 made.append(result.message)
     kept = [done[at].message for at in reversed(range(len(tasks)))]
-    with discard_on_failure(store, kept):  # what was not handed out, when the caller wants no more
+    with discard_on_failure(store, kept):  # files of results that the caller did not take
         for at in range(len(tasks)):
             kept.pop()
             yield done[at]
@@ -263,7 +296,12 @@ def _job(
 
 
 def packed(sizes: Sequence[int], tasks: int) -> list[int]:
-    """The number of each unit's task: units of so many bytes in about ``tasks`` tasks of the same work, in none more than fit into half a GiB."""
+    """Assign units to tasks of about equal work, and return the task number of each unit.
+
+    Args:
+        sizes: Bytes of each unit.
+        tasks: Approximate number of tasks. More tasks are used if their units exceed half a GiB.
+    """
     costs = [size + _UNIT_BYTES for size in sizes]
     count = min(len(sizes), max(tasks, -(-sum(costs) // _TASK_BYTES)))
     heap = [(0, number) for number in range(count)]
@@ -282,7 +320,10 @@ def _results(
     outcomes: Sequence[Outcome],
     answered: dict[int, BucketResult],
 ) -> list[BucketResult]:
-    """One result of each task, from those of its pieces; a task of which one piece failed has failed, and its other pieces' files are deleted."""
+    """Return one result per task, joined from the results of its pieces.
+
+    If one piece failed, the task has failed and the files of its other pieces are deleted.
+    """
     ends = list(accumulate(map(len, pieces), initial=0))
     errors = {outcome.task: outcome.error for outcome in outcomes if outcome.error is not None}
     results: list[BucketResult] = []
@@ -304,9 +345,9 @@ def _results(
 def _compact_units(
     store_text: str, family: str, folder: str, spare: bool, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """One Spark task: its units one after the other, each judged by the scalar reference; a note of each that is done.
+    """Compact the units of one Spark task in sequence and verify each by the scalar reference.
 
-    ``spare``: some cores have no task of the job, so a second thread gains something.
+    Each finished unit is noted. ``spare``: some cores have no task of the job, so a second thread saves time.
     """
     store = TableStore.from_json(store_text).in_family(family)
     notes, attempt, begun = WriteFolder(store, folder), store.own_uuid, False
@@ -321,7 +362,7 @@ def _compact_units(
                 try:
                     task = task_from_bytes(payload)
                     result = run_bucket_task(store, task, ReferenceJudge(), pipelined=spare, share=share)
-                except Exception as error:  # noqa: BLE001  (an outcome: the other units are none the worse)
+                except Exception as error:  # noqa: BLE001  (an outcome: the other units are not affected)
                     yield failure(unit, error)
                 else:
                     done.append(result.written_by(this_executor()))
@@ -340,9 +381,20 @@ def _compact_units(
 def cut_by_keys(
     spark: SparkSession, store: TableStore, tasks: Sequence[Task], *, whole: bool = False
 ) -> list[list[Task]]:
-    """The pieces of every task; keys of those that are cut are sampled by the driver where they are few, else by Spark tasks.
+    """Return the pieces of every task.
 
-    ``whole``: they work on all their files, whatever a compaction would rewrite of them. Raises CorruptFile, PlanStale, SparkFailed.
+    The driver samples the keys of a few large tasks, and Spark tasks sample those of many.
+
+    Args:
+        spark: The session.
+        store: The table.
+        tasks: The tasks to cut.
+        whole: The tasks read all their files, not only those that a compaction rewrites.
+
+    Raises:
+        CorruptFile: A file is missing or damaged.
+        PlanStale: The table has changed since the plan was made.
+        SparkFailed: The Spark job failed.
     """
     if whole:
         sizes = [sum(file.file_size for file in task.files) for task in tasks]
@@ -368,20 +420,20 @@ def cut_by_keys(
 
 
 def _bounds(store_text: str, whole: bool, payload: bytes) -> bytes:
-    """One Spark task: the keys at which a big bucket is cut (hex, one a word), none where cutting gains nothing."""
+    """Return the keys at which a large bucket is cut (hex, separated by spaces), or b"" if cutting saves nothing."""
     count, _, task = payload.partition(b"\n")
     pieces = cut_task(TableStore.from_json(store_text), BucketTask.from_bytes(task), int(count), whole=whole)
     return b" ".join(piece.piece.low.hex().encode() for piece in pieces if piece.piece and piece.piece.low)
 
 
-# -- what the driver sees of a job ------------------------------------------------------------------------------------------
+# -- what the driver sees of a job ------------------------------------------------------------------------------
 
 
 @contextmanager
 def _watched(
     folder: WriteFolder, pieces: Sequence[Sequence[BucketTask]], owner: Sequence[int], meter: Meter
 ) -> Iterator[None]:
-    """Tell how far the job is, from the notes of its tasks, about once a second as long as the block runs, and once more at its end."""
+    """Report the progress of the job from its tasks' notes about once a second during the block, and at its end."""
     sizes = [size_of(parts[0]) for parts in pieces]
     counts = [len(parts) for parts in pieces]
     over = threading.Event()
@@ -411,7 +463,7 @@ def _watched(
 
 @contextmanager
 def named_job(spark: SparkSession, text: str) -> Iterator[None]:
-    """Spark's own pages call the jobs of the block by this text; on Connect they carry it as their tag."""
+    """Describe the jobs of the block by a text in Spark's UI; on Connect the text is their tag."""
     context: Any = None
     with suppress(Exception):  # as Connect's sessions raise it
         context = spark.sparkContext

@@ -1,4 +1,4 @@
-"""A Spark Connect server on this machine, so that many short processes (Dagster's runs) share one Spark."""
+"""Spark Connect server on this machine, so that many short processes (Dagster's runs) share one Spark."""
 
 from __future__ import annotations
 
@@ -24,15 +24,20 @@ _CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _STATE = "spark-connect.json"
 _LOG = "spark-connect.log"
 
-# Servers outlive us on purpose; while we live we are their parent and must be the one who learns that they ended.
+# Servers outlive this process on purpose. While it runs it is their parent and must reap them.
 _CHILDREN: dict[int, subprocess.Popen[bytes]] = {}
 
 
 @dataclass(frozen=True)
 class ConnectServer:
-    """A running server: process ``pid`` (``started`` = the kernel's start tick, against reused pids) listening on loopback ``port``.
+    """Running Spark Connect server.
 
-    ``token`` is the secret that clients must show; it never appears in ``url`` nor on a command line.
+    Attributes:
+        pid: Process id of the server.
+        started: Start tick of the process in the kernel, to detect a reused pid.
+        port: Loopback port.
+        token: Secret that clients must present. It never appears in ``url`` or on a command line.
+        folder: Folder with the server's state and log.
     """
 
     pid: int
@@ -47,10 +52,11 @@ class ConnectServer:
         return f"sc://localhost:{self.port}"
 
     def environment(self, *, one_session: bool = False) -> dict[str, str]:
-        """Return what a client process needs in its environment: ``spark_session()`` then finds the server by itself.
+        """Return the environment variables with which ``spark_session()`` of a client process connects to the server.
 
-        ``one_session``: all clients given this environment share a session. Settings and views are then common to them, and so are
-        the Python workers, which Spark starts anew for every session otherwise.
+        Args:
+            one_session: All clients with this environment share one session, with its settings, views and Python
+                workers. Otherwise Spark starts new workers for every session.
         """
         session = f"/;session_id={uuid.uuid4()}" if one_session else ""
         return {REMOTE_VARIABLE: f"{self.url}{session}", TOKEN_VARIABLE: self.token}
@@ -70,11 +76,23 @@ def start_server(
     timeout_s: float = 120,
     wait: bool = True,
 ) -> ConnectServer:
-    """Start the server whose state and log lie in ``folder``, or return the one already running from there.
+    """Start a server, or return the one that already runs from the same folder.
 
-    ``port``: a declared port; without one a free port is chosen. The server listens on loopback only and outlives this process.
-    ``wait`` False: come back while it is still starting; :func:`await_server` waits, and says what went wrong.
-    Raises PortInUse, JavaNotFound, SparkFailed (it died or did not answer within ``timeout_s``; the reason is its last log line).
+    The server listens on loopback only and outlives this process.
+
+    Args:
+        folder: Folder for the state and the log of the server.
+        port: Port of the server; None for a free port.
+        master: Spark master of the server.
+        conf: Additional settings.
+        timeout_s: Seconds until the server must answer.
+        wait: Wait until the server answers. Otherwise call :func:`await_server`, which also reports a failed start.
+
+    Raises:
+        PortInUse: Another process uses the port.
+        JavaNotFound: There is no suitable Java.
+        SparkFailed: The server ended or did not answer in time; the error contains its first line of log that reports
+            an error.
     """
     running = running_server(folder)
     if running is not None:
@@ -94,9 +112,16 @@ def start_server(
 
 
 def await_server(server: ConnectServer, timeout_s: float = 120) -> ConnectServer:
-    """Wait until a server started by this process answers; one that does not is stopped.
+    """Wait until a server that this process started answers; stop it if it does not.
 
-    Raises PortInUse, SparkFailed (it died or did not answer within ``timeout_s``; the reason is its last log line).
+    Args:
+        server: The server.
+        timeout_s: Seconds until the server must answer.
+
+    Raises:
+        PortInUse: Another process uses the port.
+        SparkFailed: The server ended or did not answer in time; the error contains its first line of log that reports
+            an error.
     """
     process, log = _CHILDREN[server.pid], Path(server.log_path)
     deadline = time.monotonic() + timeout_s
@@ -122,7 +147,7 @@ def await_server(server: ConnectServer, timeout_s: float = 120) -> ConnectServer
 
 
 def running_server(folder: str | Path) -> ConnectServer | None:
-    """Return the server recorded in ``folder`` if its process lives and its port answers."""
+    """Return the server recorded in ``folder`` if its process exists and its port answers, else None."""
     try:
         fields = parse_json((Path(folder) / _STATE).read_text("utf-8"))
         server = ConnectServer(**fields)
@@ -134,7 +159,11 @@ def running_server(folder: str | Path) -> ConnectServer | None:
 
 
 def stop_server(folder: str | Path, timeout_s: float = 20) -> bool:
-    """Stop the server recorded in ``folder`` (TERM, then KILL after ``timeout_s``); False when none was running."""
+    """Stop the server recorded in ``folder`` (TERM, then KILL after ``timeout_s`` seconds).
+
+    Returns:
+        False if no server was running.
+    """
     state = Path(folder) / _STATE
     try:
         server = ConnectServer(**parse_json(state.read_text("utf-8")))
@@ -205,7 +234,7 @@ def _command(port: int, master: str, conf: Mapping[str, str], folder: Path) -> l
 
 
 def _end(pid: int, started: int | None, timeout_s: float) -> None:
-    """End the server's process group, and reap our own child."""
+    """End the server's process group, and reap the process if it is a child of this one."""
     child = _CHILDREN.pop(pid, None)
     end_group(pid, lambda: started is not None and start_tick(pid) == started, timeout_s)
     if child is not None:

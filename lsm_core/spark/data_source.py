@@ -1,8 +1,9 @@
-"""The Spark data source `dredge`: `spark.read.format("dredge")`, `df.write.format("dredge")`, and SQL views over both.
+"""Spark data source `dredge`: `spark.read.format("dredge")`, `df.write.format("dredge")`, and SQL views over both.
 
-It takes no filters from Spark, whatever its options: Spark (4.1 to 4.3) keeps the reader that the first filtered query of a DataFrame made,
-and hands it to other queries of that DataFrame, so `df.where("k = 2").count()` followed by `df.count()` would count one key. The option
-`filter` prunes files and rows and means the same every time.
+The source accepts no filters from Spark, whatever its options. Spark (4.1 to 4.3) keeps the reader of the first
+filtered query of a DataFrame and reuses it for other queries of that DataFrame. `df.where("k = 2").count()` followed by
+`df.count()` would therefore count one key. The option `filter` prunes files and rows, and has the same effect in every
+query.
 """
 
 from __future__ import annotations
@@ -57,35 +58,44 @@ if TYPE_CHECKING:
 FORMAT: Final = "dredge"
 _PLACE: Final = ("warehouse", "table")
 PUSH_FILTERS: Final = "push-filters"
-"""An option of earlier versions that let Spark's own conditions reach the files; it is refused (see the module)."""
+"""Option of earlier versions that pushed Spark's conditions down; it is refused (see the module)."""
 _NO_PUSHED_FILTERS: Final = (
     "the option 'push-filters', with which frames used twice gave wrong answers: use the option 'filter', "
     "lsm_core.spark.read_table(..., filter=...) or `dredge sql`, which prune files by a filter too"
 )
 _SHORT: Final = {"tag": "scan.tag-name", "timestamp": "scan.timestamp", "versionasof": "scan.version"}
-"""Options of the source for what the table's reading options say, too; a timestamp of digits is epoch ms."""
+"""Short names of the table's reading options; a timestamp of digits is epoch ms."""
 TIMESTAMP_AS_OF: Final = "timestampasof"
-"""A moment as `TIMESTAMP AS OF` of SQL writes it; keys come in lower case."""
+"""Time in the format of SQL's `TIMESTAMP AS OF`; Spark passes keys in lower case."""
 PATH: Final = "path"
-"""The folder of a table, `<warehouse>/<database>.db/<table>`, in place of `warehouse` and `table`: `load(path)`, `save(path)`."""
+"""Folder of a table, `<warehouse>/<database>.db/<table>`, for `load(path)` and `save(path)`.
+
+It replaces `warehouse` and `table`.
+"""
 READ_OPTIONS: Final = (*_PLACE, "columns", "snapshot-id", *_SHORT, TIMESTAMP_AS_OF, "branch", "filter", "limit")
 TABLE_READ_OPTIONS: Final = READING
-"""Options of the table that a read may set begin with these (`scan.tag-name`, `incremental-between-scan-mode` ...)."""
+"""Prefixes of table options that a read may set (`scan.tag-name`, `incremental-between-scan-mode` ...)."""
 MERGE_ON_READ: Final = "deletion-vectors.merge-on-read"
-"""An option of the table that a read may set beside any choice of version."""
+"""Table option that a read may set together with any choice of version."""
 PARTITION_OVERWRITE_MODE: Final = "partitionoverwritemode"
-"""Spark's option of one write, before the session's `spark.sql.sources.partitionOverwriteMode`; keys come in lower case."""
+"""Spark's option of one write, with priority over the session's `spark.sql.sources.partitionOverwriteMode`.
+
+Spark passes keys in lower case.
+"""
 DYNAMIC_OVERWRITE: Final = "dynamic-partition-overwrite"
 COMMIT_OPTIONS: Final = ("commit-user", "commit-identifier")
-"""Name a commit that is to happen once: see `write_table`."""
+"""User and number of a commit that must happen once; see `write_table`."""
 ROW_KIND_COLUMN: Final = "row-kind-column"
-"""Names the column of the frame that holds row kinds."""
+"""Option with the name of the frame's column of row kinds."""
 MERGE_SCHEMA: Final = ("write.merge-schema", "write.merge-schema.explicit-cast")
-"""Paimon's options of a write: columns that the frame alone has are added to the table, types widened; also where values may be lost."""
+"""Paimon's options of a write.
+
+The first adds columns that only the frame has and widens types; the second also merges types if values may be lost.
+"""
 _SAVE_ADVICE: Final = "leave it out, or set the option 'write.merge-schema' to true, which adds it to the table"
 _STREAM_ADVICE: Final = (
-    "name the columns to follow in the option 'columns' of readStream, or set the option 'write.merge-schema' of writeStream to true, "
-    "which adds it to the table; started again from its checkpoint, the query goes on"
+    "name the columns to follow in the option 'columns' of readStream, or set the option 'write.merge-schema' of "
+    "writeStream to true, which adds it to the table; started again from its checkpoint, the query goes on"
 )
 WRITE_OPTIONS: Final = (
     *_PLACE,
@@ -100,13 +110,16 @@ WRITE_OPTIONS: Final = (
 )
 
 _OF_STREAMS: Final = ("read.stream.", "read.changelog", "consumer", "streaming")
-"""Options of streams alone, and those of tables that only streams obey, begin with these."""
+"""Prefixes of the options that apply to streams only."""
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format `dredge` known to a session, whose workers must have `lsm_core`: see `use_this_python`.
+    """Register the format `dredge` in a session, whose workers must have `lsm_core` (see `use_this_python`).
 
-    Raises SparkFailed where they have not, naming their Python and what it lacks; only then, and where it cannot be known, a job is run.
+    A job checks the workers only if their Python differs or is unknown.
+
+    Raises:
+        SparkFailed: The workers lack `lsm_core`; the error names their Python and the missing package.
     """
     if not use_this_python(spark):
         require_workers(spark)
@@ -116,9 +129,15 @@ def register(spark: SparkSession) -> None:
 
 
 def table_to_read(options: Mapping[str, str]) -> Table | ReadOnlyTable:
-    """Open the table, branch or system table that a reader's options name, with the table's own reading options on top.
+    """Open the table, branch or system table that a reader's options name, with its reading options applied.
 
-    Raises InvalidOption for a key that is no option of a read and for two that choose a version, TableNotFound, UnsupportedFeature.
+    Args:
+        options: Options of the data source, with keys in lower case.
+
+    Raises:
+        InvalidOption: A key is no option of a read, or two options choose a version.
+        TableNotFound: The warehouse has no such table.
+        UnsupportedFeature: The options belong to an entry of Spark's catalog.
     """
     reading = {key: text for key, text in options.items() if key.startswith(TABLE_READ_OPTIONS) and find_key(key)}
     for short, key in _SHORT.items():
@@ -146,9 +165,15 @@ def table_to_read(options: Mapping[str, str]) -> Table | ReadOnlyTable:
 
 
 def table_to_write(options: Mapping[str, str]) -> TableStore:
-    """Open the table or branch that a writer's options name, `dynamic-partition-overwrite` among its options if given.
+    """Open the table or branch that a writer's options name, with `dynamic-partition-overwrite` applied if it is set.
 
-    Raises InvalidOption for other keys, TableNotFound, UnsupportedFeature for a system table.
+    Args:
+        options: Options of the data source, with keys in lower case.
+
+    Raises:
+        InvalidOption: A key is no option of a write.
+        TableNotFound: The warehouse has no such table.
+        UnsupportedFeature: The table is a system table.
     """
     reading = next((key for key in options if key in READ_OPTIONS[2:] or key.startswith(TABLE_READ_OPTIONS)), None)
     if reading is not None:
@@ -160,7 +185,7 @@ def table_to_write(options: Mapping[str, str]) -> TableStore:
 
 
 def placed(options: dict[str, str]) -> dict[str, str]:
-    """Return options of the data source with `warehouse` and `table` in place of the `path` of a table's folder.
+    """Return options of the data source with `warehouse` and `table` in place of a table's `path`.
 
     Args:
         options: The options, keys in lower case.
@@ -169,7 +194,8 @@ def placed(options: dict[str, str]) -> dict[str, str]:
         The options; the same ones without a path.
 
     Raises:
-        InvalidOption: The path is no table's folder of a warehouse, or `warehouse` and `table` name another table.
+        InvalidOption: The path is not the folder of a table in a warehouse, or `warehouse` and `table` name another
+            table.
     """
     path = options.get(PATH)
     if path is None:
@@ -179,7 +205,9 @@ def placed(options: dict[str, str]) -> dict[str, str]:
     folder, _, table = shorter.rpartition("/")
     warehouse, _, database = folder.rpartition("/")
     if not table or not database.removesuffix(".db") or not database.endswith(".db") or not warehouse:
-        accepted = "the folder of a table, <warehouse>/<database>.db/<table>, or the options 'warehouse' and 'table' in its place"
+        accepted = (
+            "the folder of a table, <warehouse>/<database>.db/<table>, or the options 'warehouse' and 'table' in its place"
+        )
         raise InvalidOption(PATH, path, accepted)
     own = {"warehouse": warehouse, "table": f"{database.removesuffix('.db')}.{table}"}
     for key, text in own.items():
@@ -192,7 +220,7 @@ def placed(options: dict[str, str]) -> dict[str, str]:
 
 
 def catalog_of(options: Mapping[str, str]) -> Catalog:
-    """The catalog that options of the data source name: `warehouse`, and any option of a catalog (`metastore`, `uri`, `lock.enabled` ...)."""
+    """Return the catalog that `warehouse` and the catalog options name (`metastore`, `uri`, `lock.enabled` ...)."""
     return Catalog(options["warehouse"], {key: text for key, text in options.items() if is_catalog_option(key)})
 
 
@@ -217,11 +245,15 @@ def _switch(options: Mapping[str, str], key: str) -> bool:
 
 
 class TableSource(DataSource):
-    """A Paimon table, branch or system table, by the options `READ_OPTIONS` and `WRITE_OPTIONS`.
+    """Spark data source of a Paimon table, branch or system table; see `READ_OPTIONS` and `WRITE_OPTIONS`.
 
-    `warehouse` (path), `table` ("db.name", "db.name$branch_dev", "db.name$files"). Reads: the table's own reading options
-    (`TABLE_READ_OPTIONS`), `columns` ("a,b"; default all; `_ROW_ID` and `_SEQUENCE_NUMBER` too where rows are tracked), `snapshot-id` (default: the latest when the frame is first used; it stays that
-    one), `filter` (JSON: [["k", ">", 3], ["s", "in", ["a"]]], and-ed, or a list of such lists, or-ed). Writes: see `TableWriter`.
+    The options `warehouse` (path) and `table` ("db.name", "db.name$branch_dev", "db.name$files") name the table. For
+    writes see `TableWriter`. Reads accept:
+
+    - the table's own reading options (`TABLE_READ_OPTIONS`)
+    - `columns`: "a,b", default all; tables with row tracking also offer `_ROW_ID` and `_SEQUENCE_NUMBER`
+    - `snapshot-id`: default the latest when the frame is first used; the frame keeps it
+    - `filter`: JSON conditions [["k", ">", 3], ["s", "in", ["a"]]] joined by AND, or a list of such lists joined by OR
     """
 
     @raises_typed_errors
@@ -230,14 +262,19 @@ class TableSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the format's name."""
+        """Return the name of the format."""
         return FORMAT
 
     @raises_typed_errors
     def schema(self) -> str:
-        """Return the chosen columns as Spark DDL, as of the snapshot's time.
+        """Return the chosen columns as Spark DDL, with the schema of the snapshot.
 
-        Raises TableNotFound, ColumnNotFound, InvalidOption, SnapshotNotFound, UnsupportedFeature (an entry in Spark's catalog).
+        Raises:
+            TableNotFound: The warehouse has no such table.
+            ColumnNotFound: The table has no such column.
+            InvalidOption: An option is unknown or invalid.
+            SnapshotNotFound: The snapshot does not exist or has expired.
+            UnsupportedFeature: The options belong to an entry of Spark's catalog.
         """
         if any(key.startswith(_OF_STREAMS) for key in self.options):
             return self._stream().ddl
@@ -247,11 +284,11 @@ class TableSource(DataSource):
         except SnapshotNotFound:
             if not isinstance(table, Table) or _snapshot_id(self.options) is not None:
                 raise
-            # a stream's start may have expired since it began; a batch says so when it is used
+            # a stream's start may have expired since it began; a batch raises this error when it is used
             return self._stream().ddl
 
     def _stream(self) -> StreamChoice:
-        """What a stream reads, with the schema of its start where that is kept, else of today.
+        """Return the choice of a stream, with the schema of its start if that still exists, else today's.
 
         Raises TableNotFound, InvalidOption, UnsupportedFeature for a system table or a Spark before 4.2.
         """
@@ -277,7 +314,7 @@ class TableSource(DataSource):
         return StreamChoice.of(store, _columns(reading), _filter(reading), own)
 
     def _fields(self, table: Table | ReadOnlyTable) -> tuple[DataField, ...]:
-        """The chosen columns of ``table``, as of the snapshot's time."""
+        """Return the chosen columns of ``table``, with the schema of the snapshot."""
         snapshot_id = _snapshot_id(self.options)
         if not isinstance(table, Table):
             return fields_of(table.schema_at(snapshot_id), _columns(self.options), table.name)
@@ -286,9 +323,15 @@ class TableSource(DataSource):
 
     @raises_typed_errors
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the reader of this table. Raises InvalidOption for a ``schema`` that a user named and that is not the table's.
+        """Return the reader of this table.
 
-        Spark asks for it when a frame is first used: of a schema that was named it tells a data source nothing before.
+        Spark calls this when a frame is first used; a data source does not learn a user's schema earlier.
+
+        Args:
+            schema: Schema of the frame, which a user may have named.
+
+        Raises:
+            InvalidOption: The schema is not the table's.
         """
         table = table_to_read(self.options)
         require_schema(schema, self._fields(table), table.name)
@@ -302,8 +345,13 @@ class TableSource(DataSource):
         return TableReader(store, columns, predicate, snapshot_id=version, limit=limit, tracked=tracked)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  (Spark's name)
-        """Return the reader of this table's changes. What `StreamReader` refuses, and :meth:`reader` of a ``schema`` that was named, its first
-        question raises: of an error raised here Spark would speak of a bug of its own.
+        """Return the reader of this table's changes.
+
+        Spark would report an error raised here as its own bug. Errors of `StreamReader`, and those of :meth:`reader`
+        about the schema, are therefore raised by the first call to the reader.
+
+        Args:
+            schema: Schema of the stream, which a user may have named.
         """
         try:
             choice = self._stream()
@@ -316,10 +364,18 @@ class TableSource(DataSource):
 
     @raises_typed_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802  (Spark's name)
-        """Return the writer of one epoch; see `StreamWriter`. Raises InvalidOption also for options that batches alone obey, InvalidSchema for
-        types that cannot be merged.
+        """Return the writer of one epoch; see `StreamWriter`.
 
-        Spark asks twice an epoch, for its tasks and for its commit: with `write.merge-schema` the first one alone finds something to change.
+        Spark calls this twice per epoch, for its tasks and for its commit. With `write.merge-schema` only the first
+        call changes the schema.
+
+        Args:
+            schema: Schema of the stream.
+            overwrite: Whether each epoch replaces the whole table.
+
+        Raises:
+            InvalidOption: An option is invalid, or only batches accept it.
+            InvalidSchema: Types cannot be merged.
         """
         from lsm_core.spark.spark_stream_write import OF_SPARK, OPTIONS, StreamWriter
 
@@ -340,7 +396,12 @@ class TableSource(DataSource):
 
     @raises_typed_errors
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return the writer of this table or branch; ``overwrite`` as `TableWriter` says. Raises as `prepared` does, before any task runs."""
+        """Return the writer of this table or branch. Raises as `prepared`, before any task runs.
+
+        Args:
+            schema: Schema of the frame.
+            overwrite: See `TableWriter`.
+        """
         from lsm_core.spark.spark_sink import NoWriter, TableWriter
         from lsm_core.spark.spark_write import numbered_commit
 
@@ -375,7 +436,7 @@ class TableSource(DataSource):
     def _merged(
         self, store: TableStore, schema: StructType, advice: str = _SAVE_ADVICE
     ) -> tuple[TableStore, str | None]:
-        """As `prepared`, by the options."""
+        """Check the schema by `prepared` with the options of this source."""
         from lsm_core.spark.spark_write import prepared
 
         merging, explicit = (_switch(self.options, key) for key in MERGE_SCHEMA)
@@ -385,7 +446,7 @@ class TableSource(DataSource):
 
 
 class RefusedStream(DataSourceStreamReader):
-    """A stream that cannot be read: every question about its place raises why."""
+    """Stream that cannot be read; every call of its methods raises the reason."""
 
     def __init__(self, error: DredgeError) -> None:
         self._error = error
@@ -411,14 +472,14 @@ class RefusedStream(DataSourceStreamReader):
 
 
 def _as_read(store: TableStore, snapshot_id: int | None) -> TableStore:
-    """The table as of the schema that the version asked for is read with; changes are read with today's."""
+    """Return the table with the schema of the requested version; changes are read with today's schema."""
     return store if snapshot_id is None and startup(store).changes else resolve(store, snapshot_id).store
 
 
 def _columns_to_read(store: TableStore, options: Mapping[str, str]) -> tuple[TableStore, list[str], bool]:
-    """The table as it is read, the chosen columns, and whether columns or filter name those of row tracking, which it then has.
+    """Return the table, the chosen columns, and whether columns or filter use row tracking.
 
-    Raises ColumnNotFound.
+    The table has the columns of row tracking in that case. Raises ColumnNotFound.
     """
     store = _as_read(store, _snapshot_id(options))
     names = _columns(options)
@@ -448,7 +509,7 @@ def _columns(options: Mapping[str, str]) -> list[str] | None:
 
 
 def _filter(options: Mapping[str, str]) -> list[Any] | str | None:
-    """The option in the form of `lsm_core.read.parse_filter`: SQL text as it is, JSON with its innermost lists as conditions."""
+    """Return the option for `lsm_core.read.parse_filter`: SQL text unchanged, or JSON with conditions as tuples."""
     text = options.get("filter")
     if not text:
         return None

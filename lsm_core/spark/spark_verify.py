@@ -1,7 +1,7 @@
-"""Verification V3: what two snapshots say, computed by Spark SQL over the raw Parquet files, sharing no code with Dredge's merge.
+"""Verification V3: comparison of two snapshots by Spark SQL over the raw Parquet files, independent of Dredge's merge.
 
-The second path (`view`): all rows of a bucket's files, merged key by key in SQL; then row counts and order-independent digests per
-bucket, and the differing rows themselves where they differ.
+The second path (`view`) merges all rows of a bucket's files by key in SQL. It then compares row counts and
+order-independent digests per bucket, and lists differing rows.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Place: TypeAlias = tuple[bytes, int]
 Facts: TypeAlias = tuple[int, ...]
-"""Stored rows, rows of the answer, and two sums of 64-bit hashes over all its columns."""
+"""Stored rows, merged rows, and two sums of 64-bit hashes over all columns."""
 
 _NOTHING: Final[Facts] = (0, 0, 0, 0)
 _EXAMPLES: Final = 20
@@ -41,14 +41,14 @@ _VERSIONS: Final = f"CAST(sum({VERSIONS}) AS BIGINT)"
 
 @dataclass(frozen=True)
 class SparkVerifyReport(VerifyReport):
-    """A V3 report: also ``examples``, differing rows as text ("only in snapshot 3: Row(...)"), at most 20 a side."""
+    """V3 report with ``examples``: differing rows as text ("only in snapshot 3: Row(...)"), at most 20 per side."""
 
     examples: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class _Side:
-    """One snapshot's files of the buckets that changed."""
+    """Files of the changed buckets in one snapshot."""
 
     snapshot_id: int
     files: dict[Place, list[ManifestEntry]]
@@ -59,25 +59,25 @@ class _Side:
 
 @dataclass(frozen=True)
 class _Compared:
-    """What is compared as one, by its places' numbers: a bucket, or a partition whose number of buckets changed."""
+    """Unit of comparison, by the numbers of its places: a bucket, or a partition whose number of buckets changed."""
 
     name: str
     numbers: tuple[int, ...]
     places: tuple[Place, ...]
 
     def total(self, facts: Mapping[int, Facts]) -> Facts:
-        """A side's facts of all the places; hashes and counts add up."""
+        """Return the sums of counts and hashes of one side over all the places."""
         known = [facts[number] for number in self.numbers if number in facts]
         return tuple(map(sum, zip(*known, strict=True))) if known else _NOTHING
 
     def same(self, sides: tuple[_Side, _Side], facts: Sequence[Mapping[int, Facts]]) -> bool:
-        """Whether both sides say the same, from as many stored rows as metadata promises."""
+        """Return whether both sides are equal and have as many stored rows as their metadata records."""
         first, second = (self.total(side) for side in facts)
         complete = all(f[0] == side.stored_rows(self.places) for f, side in zip((first, second), sides, strict=True))
         return complete and first[1:] == second[1:]
 
     def difference(self, facts: Sequence[Mapping[int, Facts]]) -> BucketDifference:
-        """How the sides differ."""
+        """Return the difference of the two sides for the report."""
         first, second = (self.total(side) for side in facts)
         return BucketDifference(
             self.name, first[1], second[1], f"{first[2]:x}/{first[3]:x}", f"{second[2]:x}/{second[3]:x}"
@@ -93,17 +93,30 @@ def verify_table(
     places: Collection[Place] | None = None,
     appended: bool = False,
 ) -> SparkVerifyReport:
-    """Compare what ``table`` says at snapshot ``a`` and at ``b``; only buckets whose files differ are read.
+    """Compare the rows of a table at two snapshots; only buckets whose files differ are read.
 
-    ``places``: of these buckets alone (None: all); ``appended``: what was appended in between counts on both sides.
+    Meant for a compaction or a rescale (``b`` is its snapshot, ``a`` the one before), for which ``ok`` must be True. A
+    bucket differs if its merged rows, their digest (two sums of 64-bit hashes) or the stored row count recorded in
+    metadata differ. A partition whose number of buckets changed is compared as a whole. `Table.verify` checks that its
+    rows are in the buckets of their keys, because the bucket function is Dredge's. Only counts and examples reach the
+    driver.
 
-    Meant for a compaction or a rescale (``b`` = its snapshot, ``a`` = the one before): ``ok`` is then True. A bucket differs when merged
-    rows, their digest (two 64-bit hashes summed) or the stored row count promised by metadata differ. A partition whose number of buckets
-    changed is compared as a whole; whether its rows lie in the buckets of their keys is for `Table.verify` to say, since the bucket function
-    is Dredge's. Only counts and examples reach the driver.
-    Of a first-row table level 0 counts, which its readers only see after compaction; rows whose record-level lifetime was over at the
-    compaction's clock count on neither side. Raises SnapshotNotFound, UnsupportedFeature
-    (Spark SQL cannot say what a column or its function becomes), CorruptFile (a file is missing), SparkFailed (one cannot be read).
+    In a first-row table level 0 counts, although its readers see it only after compaction. Rows whose record-level
+    lifetime was over at the compaction's clock count on neither side.
+
+    Args:
+        spark: The session that compares.
+        table: A table or its name, as in `read_table`.
+        a: The earlier snapshot.
+        b: The later snapshot.
+        places: Partitions and buckets to compare; None for all.
+        appended: Rows appended between the snapshots count on both sides.
+
+    Raises:
+        SnapshotNotFound: A snapshot does not exist or has expired.
+        UnsupportedFeature: Spark SQL cannot compute the merged value of a column.
+        CorruptFile: A file is missing.
+        SparkFailed: A file cannot be read.
     """
     began = time.monotonic()
     store = store_of(table, spark)
@@ -123,7 +136,7 @@ def verify_table(
     if changed:
         with translated(f"verifying table {store.name}"):
             clock = expiry_clock(pair[1])
-            frames: list[DataFrame | None] = []  # what each side says; None where it has no file
+            frames: list[DataFrame | None] = []  # merged rows of each side; None without files
             for side in sides:
                 files = [(at, file) for at, place in enumerate(changed) for file in _by_age(side.files.get(place, []))]
                 frames.append(merged_view(spark, store, files, clock) if files else None)
@@ -154,7 +167,10 @@ def _places(entries: pa.Table) -> pa.Table:
 
 
 def _touched(first: pa.Table, second: pa.Table) -> pa.Table:
-    """The (partition, bucket) pairs whose files or levels differ: joins over columns, whatever the number of files."""
+    """Return the (partition, bucket) pairs whose files or levels differ.
+
+    Column operations find them, whatever the number of files.
+    """
     names = [
         pc.binary_join_element_wise(side.column("file_name"), side.column("level").cast(pa.string()), "/")
         for side in (first, second)
@@ -165,7 +181,7 @@ def _touched(first: pa.Table, second: pa.Table) -> pa.Table:
 
 
 def _files_of(entries: pa.Table, touched: pa.Table) -> dict[Place, list[ManifestEntry]]:
-    """The files of the touched buckets as objects."""
+    """Return the files of the touched buckets as objects."""
     numbered = entries.select(list(_PLACE)).append_column("row", pa.array(range(entries.num_rows), pa.int64()))
     rows = numbered.join(touched, list(_PLACE), join_type="left semi").column("row")
     files: dict[Place, list[ManifestEntry]] = {}
@@ -175,7 +191,7 @@ def _files_of(entries: pa.Table, touched: pa.Table) -> dict[Place, list[Manifest
 
 
 def _value_parts(store: TableStore) -> list[str]:
-    """What a row's digest is made of. Raises UnsupportedFeature for columns that Spark cannot compare."""
+    """Return the SQL expressions of a row's digest. Raises UnsupportedFeature for columns that Spark cannot compare."""
     raw, parts = store.options.raw, []
     for field in store.schema.fields:
         collects = "collect" in {
@@ -189,7 +205,7 @@ def _value_parts(store: TableStore) -> list[str]:
 
 
 def _by_age(entries: Sequence[ManifestEntry]) -> list[ManifestEntry]:
-    """Oldest first; level-0 order of the format: max and min sequence number, creation time, name."""
+    """Return entries by level-0 order, oldest first: max and min sequence number, creation time, name."""
     return sorted(
         entries,
         key=lambda e: (
@@ -202,9 +218,9 @@ def _by_age(entries: Sequence[ManifestEntry]) -> list[ManifestEntry]:
 
 
 def _facts(frames: Sequence[DataFrame | None], parts: Sequence[str]) -> list[dict[int, Facts]]:
-    """`Facts` per side and number of a place.
+    """Return the `Facts` by place number for each side.
 
-    Both sides are one query: planning and starting a job costs more than most buckets.
+    One query computes both sides, because planning and starting a job costs more than reading most buckets.
     """
     hashes = [f"xxhash64({seed}, {', '.join(parts)})" for seed in (1, 2)]
     union: DataFrame | None = None
@@ -236,10 +252,10 @@ def _facts(frames: Sequence[DataFrame | None], parts: Sequence[str]) -> list[dic
 
 
 def _compared(store: TableStore, changed: Sequence[Place], first: pa.Table, second: pa.Table) -> list[_Compared]:
-    """Return what to compare of the changed places: each by itself, unless rows may lie in another place later.
+    """Return the units of comparison for the changed places: each place alone, unless rows may move between places.
 
-    Those of a partition whose number of buckets changed are compared together, as are those of a partition with dynamic buckets,
-    and all places of a table whose keys move between partitions.
+    All places of a partition whose number of buckets changed are compared together. So are those of a partition with
+    dynamic buckets, and all places of a table whose keys move between partitions.
     """
     moving = {BucketMode.DYNAMIC: "buckets", BucketMode.CROSS_PARTITION: "partitions"}.get(store.bucket_mode, "")
     counts = [_bucket_counts(side) for side in (first, second)]
@@ -267,7 +283,7 @@ def _compared(store: TableStore, changed: Sequence[Place], first: pa.Table, seco
 
 
 def _bucket_counts(entries: pa.Table) -> dict[bytes, list[int]]:
-    """The recorded number of buckets by partition (more than one where a rescale was not finished)."""
+    """Return the recorded bucket counts by partition (several after an unfinished rescale)."""
     pairs = entries.group_by(["partition", "total_buckets"]).aggregate([]).sort_by("total_buckets")
     totals: dict[bytes, list[int]] = {}
     for partition, total in zip(*(pairs.column(name).to_pylist() for name in pairs.column_names), strict=True):
@@ -278,7 +294,7 @@ def _bucket_counts(entries: pa.Table) -> dict[bytes, list[int]]:
 def _examples(
     store: TableStore, sides: tuple[_Side, _Side], frames: Sequence[DataFrame | None], wrong: Sequence[int]
 ) -> tuple[str, ...]:
-    """A few of the rows that only one side has."""
+    """Return some of the rows that only one side has."""
     if not wrong:
         return ()
     chosen = ", ".join(str(number) for number in wrong)

@@ -349,7 +349,7 @@ class WriteJob:
             sequence_offset: See `TableWrite`; None if no other task writes to the same buckets.
 
         Raises:
-            WriterStale: The table has changed in a way that the plan does not allow.
+            WriterStale: The schema or the buckets of the table changed after the plan was made.
             StorageFull: The storage has no space left.
             SparkFailed: The write ended in the meantime. Errors of ``groups`` are raised, too.
         """
