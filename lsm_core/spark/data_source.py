@@ -206,7 +206,8 @@ def placed(options: dict[str, str]) -> dict[str, str]:
     warehouse, _, database = folder.rpartition("/")
     if not table or not database.removesuffix(".db") or not database.endswith(".db") or not warehouse:
         accepted = (
-            "the folder of a table, <warehouse>/<database>.db/<table>, or the options 'warehouse' and 'table' in its place"
+            "the folder of a table, <warehouse>/<database>.db/<table>, "
+            "or the options 'warehouse' and 'table' in its place"
         )
         raise InvalidOption(PATH, path, accepted)
     own = {"warehouse": warehouse, "table": f"{database.removesuffix('.db')}.{table}"}
