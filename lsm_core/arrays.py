@@ -1,5 +1,6 @@
-"""Arrow arrays and their NumPy buffers: creation, joining of chunks, row selection, reading without copies, ragged
-slices.
+"""Arrow arrays and their NumPy buffers.
+
+Creation, joining of chunks, row selection, reading without copies, ragged slices.
 
 Every package may use this module; it has no knowledge of tables, files or options.
 """
@@ -262,8 +263,9 @@ def valid_mask(array: pa.Array) -> Bools | None:
 
 
 def values_of(array: pa.Array, dtype: Any) -> npt.NDArray[Any]:
-    """Return the fixed-width values of an array as NumPy view of its buffer, without a copy; values of nulls are
-    undefined.
+    """Return the fixed-width values of an array as NumPy view of its buffer, without a copy.
+
+    Values of nulls are undefined.
     """
     data = array.buffers()[1]
     if data is None or len(array) == 0:
@@ -278,8 +280,9 @@ def decimal_limbs(array: pa.Array) -> tuple[I64, U64]:
 
 
 def value_offsets(array: pa.Array) -> I64:
-    """Return the start of each value of a string, binary, list or map array in its data or child, with the end:
-    len(array) + 1 numbers.
+    """Return the start of each value of a string, binary, list or map array in its data or child, with the end.
+
+    Len(array) + 1 numbers.
     """
     wide = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
     if len(array) == 0:

@@ -423,10 +423,11 @@ class LockLost(DredgeError):
 
 
 class LockRequired(DredgeError):
-    """The storage has no exclusive creation and the table has no lock, so one of two commits could be lost; none is
-    made.
+    """The storage has no exclusive creation and the table has no lock, so one of two commits could be lost.
 
-    Attributes:
+    None is made.
+
+        Attributes:
         table: name of the table.
         where: its location.
     """

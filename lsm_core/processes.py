@@ -43,10 +43,11 @@ def group_lives(group: int) -> bool:
 
 
 def end_group(group: int, lives: Callable[[], bool], timeout_s: float) -> None:
-    """End a process group with TERM, and with KILL if it still exists after the timeout; each signal is followed by a
-    wait.
+    """End a process group with TERM, and with KILL if it still exists after the timeout.
 
-    Args:
+    Each signal is followed by a wait.
+
+        Args:
         group: id of the group; for a process started with ``start_new_session`` it is the process id.
         lives: returns whether the group still exists.
         timeout_s: wait after each signal (s).

@@ -1,5 +1,6 @@
-"""Content of a stream of rows, independent of order and layout: counts and digests of its live and of its deleted
-rows.
+"""Content of a stream of rows, independent of order and layout.
+
+Counts and digests of its live and of its deleted rows.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Rewrite of one group of files of a bucket: merge, encode, and count input rows, output rows and dropped rows by
-reason.
+"""Rewrite of one group of files of a bucket.
+
+Merge, encode, and count input rows, output rows and dropped rows by reason.
 """
 
 from __future__ import annotations

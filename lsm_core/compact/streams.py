@@ -1,5 +1,6 @@
-"""Hash of a stream of rows, in order and to the bit: one hash a column over its values, independent of batch
-boundaries.
+"""Hash of a stream of rows, in order and to the bit.
+
+One hash a column over its values, independent of batch boundaries.
 
 It is stronger than the digest of a content, which ignores order, and ten times as fast. It needs types whose values
 Parquet returns unchanged; nested types and other formats are compared by digests.

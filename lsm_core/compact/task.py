@@ -84,8 +84,9 @@ class BucketTask:
         return bool(self.bins)
 
     def to_bytes(self) -> bytes:
-        """Return the task as bytes for a worker: an Arrow stream of the files, with the other fields as JSON in its
-        metadata.
+        """Return the task as bytes for a worker.
+
+        An Arrow stream of the files, with the other fields as JSON in its metadata.
         """
         settings = {
             "version": _VERSION,

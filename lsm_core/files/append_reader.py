@@ -159,8 +159,9 @@ def read_rows(
 def _rows_without_columns(
     source: FileSource, batch_rows: int, row_groups: Sequence[int] | None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches without columns, with as many rows as the file has: no wanted column is in it, so nothing is
-    decoded.
+    """Yield batches without columns, with as many rows as the file has.
+
+    No wanted column is in it, so nothing is decoded.
     """
     counts = np.asarray(source.group_rows, np.int64)
     remaining = int(counts.sum() if row_groups is None else counts[list(row_groups)].sum())

@@ -1,5 +1,6 @@
-"""Conversion from the schema of a file to the schema it is read with: columns by field id, casts, nulls for new
-columns.
+"""Conversion from the schema of a file to the schema it is read with.
+
+Columns by field id, casts, nulls for new columns.
 
 A file with the table's current schema has no extra cost: its columns are only looked up by name.
 """

@@ -1,5 +1,6 @@
-"""File indexes, built while a data file is written: stored in its manifest entry when small, else in a file beside
-it.
+"""File indexes, built while a data file is written.
+
+Stored in its manifest entry when small, else in a file beside it.
 """
 
 from __future__ import annotations

@@ -22,8 +22,9 @@ def kv_read_schema(
     need_kind: bool = True,
     dictionaries: Collection[str] = (),
 ) -> pa.Schema:
-    """Return the schema of the batches of :func:`open_kv` for the same arguments: `_KEY_*`, system columns,
-    ``columns``.
+    """Return the schema of the batches of :func:`open_kv` for the same arguments.
+
+    `_KEY_*`, system columns, ``columns``.
     """
     layout = kv_arrow_schema(store.schema)
     names = [KEY_PREFIX + name for name in store.schema.trimmed_primary_keys]

@@ -1,5 +1,6 @@
-"""Positions of decoded rows in their file: deletion vectors count rows of the whole file, also when only parts are
-read.
+"""Positions of decoded rows in their file.
+
+Deletion vectors count rows of the whole file, also when only parts are read.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Binary and text encodings of the table format: rows, hashes, schemas, snapshots, manifests, statistics, paths. No
-I/O, no clock.
+"""Binary and text encodings of the table format: rows, hashes, schemas, snapshots, manifests, statistics, paths.
+
+No I/O, no clock.
 """
 
 from __future__ import annotations

@@ -202,8 +202,9 @@ def entries_to_table(entries: Sequence[ManifestEntry]) -> pa.Table:
 
 
 def table_to_entries(table: pa.Table) -> list[ManifestEntry]:
-    """Return the entries of an `ENTRY_SCHEMA` table as objects, one per file; use it only for buckets that are
-    processed.
+    """Return the entries of an `ENTRY_SCHEMA` table as objects, one per file.
+
+    Use it only for buckets that are processed.
     """
     columns = {f.name: table.column(f.name).to_pylist() for f in ENTRY_SCHEMA}
     entries = []

@@ -75,10 +75,11 @@ def _rotate(values: U32, scratch: U32, bits: int) -> None:
 
 
 def hash_rows(columns: Sequence[Any], types: Sequence[DataType]) -> I32:
-    """Return the hash of each row: Murmur3-32 (seed 42, 4-byte little-endian words) of the BinaryRow bytes without
-    arity.
+    """Return the hash of each row.
 
-    Args:
+    Murmur3-32 (seed 42, 4-byte little-endian words) of the BinaryRow bytes without arity.
+
+        Args:
         columns: Arrow arrays of equal length.
         types: their logical types.
 

@@ -16,8 +16,9 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def pretty(value: JsonValue, depth: int = 0) -> str:
-    """Return the text of a JSON value: two spaces per level, ``"key" : value``, arrays on one line (`[ 1, 2 ]`, `[
-    ]`).
+    """Return the text of a JSON value.
+
+    Two spaces per level, ``"key" : value``, arrays on one line (`[ 1, 2 ]`, `[ ]`).
     """
     if isinstance(value, Mapping):
         if not value:

@@ -84,10 +84,11 @@ def partition_text(schema: TableSchema, partition: bytes, options: TableOptions)
 
 
 def partition_names(schema: TableSchema, partitions: Sequence[bytes], options: TableOptions) -> list[str]:
-    """Return partition names for users and for Dagster: directories, but with distinct names for texts that share
-    null's directory.
+    """Return partition names for users and for Dagster.
 
-    Null is `partition.default-name` (``dt=__DEFAULT_PARTITION__``). The empty text, texts of spaces only, and the text
+    Directories, but with distinct names for texts that share null's directory.
+
+        Null is `partition.default-name` (``dt=__DEFAULT_PARTITION__``). The empty text, texts of spaces only, and the text
     of the default name are quoted (``dt=""``). No other text is quoted, because a quotation mark inside a text is
     escaped.
 

@@ -140,8 +140,9 @@ class TableSchema:
         return pa.schema([pa.field(c.name, to_arrow(c.type), nullable=c.type.nullable) for c in self.fields])
 
     def to_json(self) -> bytes:
-        """Return the content of the schema file, with members in Java's order; a missing comment is left out (never
-        null).
+        """Return the content of the schema file, with members in Java's order.
+
+        A missing comment is left out (never null).
         """
         value: dict[str, Any] = {
             "version": self.version,

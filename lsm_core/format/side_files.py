@@ -1,5 +1,6 @@
-"""Encodings of the small files beside snapshots and manifests: tags, consumers, changelogs, statistics, hash indexes
-(format.md 11.1, 12).
+"""Encodings of the small files beside snapshots and manifests.
+
+Tags, consumers, changelogs, statistics, hash indexes (format.md 11.1, 12).
 """
 
 from __future__ import annotations

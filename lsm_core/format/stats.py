@@ -154,8 +154,9 @@ def value_stats(
 
 
 def key_stats(values: ColumnValues, schema: TableSchema) -> SimpleStats:
-    """Return `_KEY_STATS` of a key-value file: the trimmed primary key, from `_KEY_*` or, in thin files, the value
-    columns.
+    """Return `_KEY_STATS` of a key-value file.
+
+    The trimmed primary key, from `_KEY_*` or, in thin files, the value columns.
     """
     types = schema.trimmed_key_types
     names = [key_name(name) if key_name(name) in values else name for name in schema.trimmed_primary_keys]
@@ -247,8 +248,9 @@ def stats_of_columns(columns: Sequence[pa.Array], types: Sequence[DataType]) -> 
 
 
 def float_bounds(values: Any) -> tuple[float, float]:
-    """Return the smallest and largest value of a non-empty array in Java's order: NaN above everything, -0.0 below
-    0.0.
+    """Return the smallest and largest value of a non-empty array in Java's order.
+
+    NaN above everything, -0.0 below 0.0.
     """
     high = values.max()
     if not np.isnan(high):

@@ -1,5 +1,6 @@
-"""Locks: lock files or Paimon's lock table in a database decide who may commit next; descriptions of a table's
-guarantee.
+"""Locks: lock files or Paimon's lock table in a database decide who may commit next.
+
+Descriptions of a table's guarantee.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Database behind a JDBC address: SQLite or PostgreSQL through SQLAlchemy; the password comes from the environment
-only.
+"""Database behind a JDBC address: SQLite or PostgreSQL through SQLAlchemy.
+
+The password comes from the environment only.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Merge of the versions of keys, on columns: one order, bounded windows, merge functions, digests. No I/O, clock or
-random.
+"""Merge of the versions of keys, on columns: one order, bounded windows, merge functions, digests.
+
+No I/O, clock or random.
 """
 
 from __future__ import annotations

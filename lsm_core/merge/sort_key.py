@@ -137,10 +137,11 @@ def _sort_width(kind: pa.DataType) -> int:
 
 
 def key_bytes(columns: Sequence[pa.Array]) -> pa.BinaryArray:
-    """Return memcomparable bytes of each row, for smallest and largest keys of files: Python's order of bytes is the
-    keys' order.
+    """Return memcomparable bytes of each row, for smallest and largest keys of files.
 
-    For each column these are a null byte (nulls first), then big-endian sign-flipped numbers, floats in Java's order,
+    Python's order of bytes is the keys' order.
+
+        For each column these are a null byte (nulls first), then big-endian sign-flipped numbers, floats in Java's order,
     or text escaped (00 -> 00 FF) and terminated (00).
 
     Raises:

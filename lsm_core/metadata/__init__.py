@@ -1,5 +1,6 @@
-"""Reading and writing of a table's metadata: store, schemas, snapshots, hints, manifests, tags, branches, consumers,
-support checks.
+"""Reading and writing of a table's metadata.
+
+Store, schemas, snapshots, hints, manifests, tags, branches, consumers, support checks.
 """
 
 from __future__ import annotations

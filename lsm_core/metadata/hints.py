@@ -74,8 +74,9 @@ def hinted_latest(file_io: FileIO, folder: str, prefix: str) -> int | None:
 
 
 def _is_file(file_io: FileIO, path: str) -> bool:
-    """Return whether a file exists, with one request; in an object store `exists` would list the folder of that name
-    too.
+    """Return whether a file exists, with one request.
+
+    In an object store `exists` would list the folder of that name too.
     """
     try:
         file_io.size(path)

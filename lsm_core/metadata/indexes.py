@@ -80,10 +80,11 @@ def read_part(store: TableStore, path: str, offset: int, length: int) -> bytes:
 
 
 def write_index_file(store: TableStore, partition: bytes, bucket: int, file: IndexFileMeta, data: bytes) -> None:
-    """Write an index file of a bucket; after a failure no file is left, even if the storage created it and then
-    reported an error.
+    """Write an index file of a bucket.
 
-    Args:
+    After a failure no file is left, even if the storage created it and then reported an error.
+
+        Args:
         store: the table.
         partition: the partition as a serialised row.
         bucket: the bucket.

@@ -366,8 +366,9 @@ def index_entries(store: TableStore, snapshot: Snapshot) -> list[IndexManifestEn
 
 @lru_cache(maxsize=64)
 def _decode_indexes_cached(data: bytes, path: str) -> tuple[IndexManifestEntry, ...]:
-    """Return the entries of a small index manifest; cached, because a read needs both its vectors and the check of
-    their places.
+    """Return the entries of a small index manifest.
+
+    Cached, because a read needs both its vectors and the check of their places.
     """
     return tuple(decode_index_manifest(data, path))
 
@@ -592,10 +593,11 @@ _MAX_ATTEMPTS = 4
 
 
 def _split_manifests(parts: Iterator[pa.Table], target: int) -> Iterator[tuple[pa.Table, bytes]]:
-    """Yield consecutive slices with their encoded form, each slightly larger than ``target`` bytes; the last may be
-    smaller.
+    """Yield consecutive slices with their encoded form, each slightly larger than ``target`` bytes.
 
-    Smaller manifests would be merged again by every commit (`commit.manifest_merge`).
+    The last may be smaller.
+
+        Smaller manifests would be merged again by every commit (`commit.manifest_merge`).
     """
     pending, rows, attempts = next(parts, NO_ENTRIES), _FIRST_ROWS, 0
     while True:

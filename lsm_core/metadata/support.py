@@ -156,8 +156,9 @@ def require_writable(store: TableStore) -> None:
 
 
 def require_possible(store: TableStore, purpose: Purpose) -> None:
-    """Check schema and options for a purpose, without reading a snapshot; see :func:`require_writable` and
-    :func:`require_compactable`.
+    """Check schema and options for a purpose, without reading a snapshot.
+
+    See :func:`require_writable` and :func:`require_compactable`.
     """
     for feature in _unsupported_by_schema(store, purpose):
         raise UnsupportedFeature(feature, store.name)
@@ -245,8 +246,9 @@ def require_schema(store: TableStore, newest: int | None, operation: str) -> Non
 
 
 def _rewrite_rules(schema: TableSchema) -> tuple[object, ...]:
-    """Return everything that decides how rows are rewritten: columns, primary key, immutable options and merge
-    options.
+    """Return everything that decides how rows are rewritten.
+
+    Columns, primary key, immutable options and merge options.
     """
     decisive = {
         name: value
@@ -315,8 +317,9 @@ def _unsupported_files(store: TableStore, purpose: Purpose, snapshot: Snapshot) 
 
 
 def _keeps_vectors(store: TableStore) -> bool:
-    """Return whether writes and compactions maintain deletion vectors; with the option off, Java shows the deleted rows
-    again.
+    """Return whether writes and compactions maintain deletion vectors.
+
+    With the option off, Java shows the deleted rows again.
     """
     return store.options.deletion_vectors_enabled
 

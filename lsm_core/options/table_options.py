@@ -259,8 +259,9 @@ class TableOptions:
 
     @property
     def vectors_target_size(self) -> int:
-        """``deletion-vector.index-file.target-size`` in bytes: size at which an unbucketed table starts another index
-        file.
+        """``deletion-vector.index-file.target-size`` in bytes.
+
+        Size at which an unbucketed table starts another index file.
         """
         return int(self.get("deletion-vector.index-file.target-size"))
 
@@ -571,15 +572,17 @@ class TableOptions:
 
     @property
     def piece_size(self) -> int:
-        """``dredge.compaction.piece-size`` in bytes: smallest input of a piece if a large bucket is compacted by key
-        ranges.
+        """``dredge.compaction.piece-size`` in bytes.
+
+        Smallest input of a piece if a large bucket is compacted by key ranges.
         """
         return int(self.get("dredge.compaction.piece-size"))
 
     @property
     def read_threads(self) -> int | None:
-        """``dredge.read.threads``: number of splits that one read processes at once; None means the number of
-        processors.
+        """``dredge.read.threads``: number of splits that one read processes at once.
+
+        None means the number of processors.
         """
         return self._number("dredge.read.threads")
 

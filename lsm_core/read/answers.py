@@ -112,8 +112,9 @@ def fixed_answers(store: TableStore, version_arguments: Mapping[str, Any]) -> tu
 
 
 def _span(store: TableStore, version: Mapping[str, Any]) -> Span | None:
-    """Return the changes that the options ask for, or None to read a version: by default, or because an argument names
-    one.
+    """Return the changes that the options ask for, or None to read a version.
+
+    By default, or because an argument names one.
     """
     return span_of_options(store) if all(value is None for value in version.values()) else None
 

@@ -1,5 +1,6 @@
-"""Partitions that a procedure or compaction applies to: named ones, those that match a condition, those long
-unchanged.
+"""Partitions that a procedure or compaction applies to.
+
+Named ones, those that match a condition, those long unchanged.
 """
 
 from __future__ import annotations

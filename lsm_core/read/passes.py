@@ -1,5 +1,6 @@
-"""Merge of more inputs than may be open at once: which are read into memory first, and which are merged in earlier
-passes.
+"""Merge of more inputs than may be open at once.
+
+Which are read into memory first, and which are merged in earlier passes.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ MOST_IN_MEMORY: Final = 1_024
 
 
 def in_memory(sizes: Sequence[float], threshold: int) -> set[int]:
-    """Return the positions of the inputs that are read as a whole before merging: the smallest ones beyond
-    ``threshold``.
+    """Return the positions of the inputs that are read as a whole before merging.
 
-    One place stays free for reading them, one after another.
+    The smallest ones beyond ``threshold``.
+
+        One place stays free for reading them, one after another.
 
     Args:
         sizes: decoded bytes of each input.

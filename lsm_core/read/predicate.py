@@ -473,8 +473,9 @@ def prefix_end(prefix: str) -> str | None:
 
 
 def _fold_balanced(parts: Sequence[pc.Expression], operator_name: str) -> pc.Expression:
-    """Join all parts as a balanced tree: Arrow walks expressions recursively, and a chain of thousands would end the
-    process.
+    """Join all parts as a balanced tree.
+
+    Arrow walks expressions recursively, and a chain of thousands would end the process.
     """
     if len(parts) < 2:
         return parts[0] if parts else ALWAYS

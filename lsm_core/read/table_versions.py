@@ -1,5 +1,6 @@
-"""Version of a table that a read uses: by its arguments or by the table's options (`scan.*`), with the schema of its
-time.
+"""Version of a table that a read uses.
+
+By its arguments or by the table's options (`scan.*`), with the schema of its time.
 """
 
 from __future__ import annotations
@@ -108,8 +109,9 @@ def startup(store: TableStore) -> Startup:
 
 
 def _require_known(start: Startup, version: PaimonVersion, table: str) -> None:
-    """Raise InvalidOption for a mode that readers of the table's Paimon version cannot parse: they could not open the
-    table.
+    """Raise InvalidOption for a mode that readers of the table's Paimon version cannot parse.
+
+    They could not open the table.
     """
     if start.mode is Mode.LATEST_DELTA and not version.at_least(PaimonVersion.V2_1):
         accepted = (

@@ -352,10 +352,11 @@ class ObjectStoreFileIO:
             return error
 
     def delete_dir(self, path: str) -> bool:
-        """Remove every object below a path, up to a thousand per request; after a failure the remaining objects still
-        exist.
+        """Remove every object below a path, up to a thousand per request.
 
-        Returns:
+        After a failure the remaining objects still exist.
+
+                Returns:
             Whether an object existed.
 
         Raises:
@@ -517,8 +518,9 @@ def _exists(store: Any, key: str) -> bool:
 
 
 def _is_taken_by_other(store: Any, key: str, path: str, data: bytes) -> bool:
-    """Create an object under a name that only this writer uses; after a failure the possibly created object is
-    removed.
+    """Create an object under a name that only this writer uses.
+
+    After a failure the possibly created object is removed.
     """
     try:
         return not _put_new(store, key, path, data)

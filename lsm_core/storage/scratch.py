@@ -86,8 +86,9 @@ class ScratchFolder:
 
 
 def _executor_folder() -> str | None:
-    """Return the first local folder of a Spark executor: it is on the disks meant for it, and deleted with the
-    executor.
+    """Return the first local folder of a Spark executor.
+
+    It is on the disks meant for it, and deleted with the executor.
     """
     first = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
     return first if first and os.access(first, os.W_OK | os.X_OK) else None

@@ -51,8 +51,9 @@ class TableName:
 
     @staticmethod
     def parse(text: str) -> TableName:
-        """Parse a name with an optional branch and system table, such as "db.table$branch_dev$files". Raises
-        InvalidSchema.
+        """Parse a name with an optional branch and system table, such as "db.table$branch_dev$files".
+
+        Raises InvalidSchema.
         """
         if not isinstance(text, str):
             raise InvalidSchema(f"a table name is a text such as 'database.table', not {text!r}")

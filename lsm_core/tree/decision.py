@@ -1,5 +1,6 @@
-"""Result of a compaction strategy: a pick with its trigger or a decline with its reason, both with the decisive
-numbers.
+"""Result of a compaction strategy.
+
+A pick with its trigger or a decline with its reason, both with the decisive numbers.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Choice of files to compact in one bucket: strategies around universal compaction, and the entry point of
-maintenance.
+"""Choice of files to compact in one bucket.
+
+Strategies around universal compaction, and the entry point of maintenance.
 """
 
 from __future__ import annotations

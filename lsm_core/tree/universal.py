@@ -18,10 +18,11 @@ Runs = Sequence[LevelSortedRun]
 
 @dataclass(frozen=True, slots=True)
 class UniversalCompaction:
-    """Strategy with low write amplification at the cost of some read and space amplification. Runs are ordered newest
-    first.
+    """Strategy with low write amplification at the cost of some read and space amplification.
 
-    Attributes:
+    Runs are ordered newest first.
+
+        Attributes:
         max_size_amp: largest size of newer runs relative to the oldest (percent).
         size_ratio: percent by which the next run may be larger.
         num_run_trigger: number of sorted runs that starts a compaction.

@@ -1,5 +1,6 @@
-"""Search for the first value that violates its column's type: nested nulls, lengths, digits of times; for whole
-columns.
+"""Search for the first value that violates its column's type: nested nulls, lengths, digits of times.
+
+For whole columns.
 """
 
 from __future__ import annotations
@@ -74,8 +75,9 @@ def find_misfit(array: pa.Array, kind: DataType) -> Misfit | None:
 
 
 def one_nan(array: pa.Array) -> pa.Array:
-    """Return floating-point values with Java's bit pattern for every NaN; keys with other patterns would be in two
-    buckets.
+    """Return floating-point values with Java's bit pattern for every NaN.
+
+    Keys with other patterns would be in two buckets.
     """
     nan = pc.is_nan(array)
     return pc.if_else(nan, pa.scalar(float("nan"), array.type), array) if pc.any(nan).as_py() else array

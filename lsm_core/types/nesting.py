@@ -59,8 +59,9 @@ def refit(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def refit_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Convert the columns of a table, in order, to the types of a schema; Arrow's cast fails for a null ROW of NOT NULL
-    fields.
+    """Convert the columns of a table, in order, to the types of a schema.
+
+    Arrow's cast fails for a null ROW of NOT NULL fields.
     """
     columns = []
     for column, field in zip(table.columns, schema, strict=True):
@@ -98,10 +99,11 @@ def _all_valid(array: pa.Array) -> pa.Array:
 
 
 def reshape(array: pa.Array, source: DataType, target: DataType, leaf: Leaf) -> pa.Array:
-    """Convert values to another logical type: fields of ROWs by id (missing ones become null), atomic values by
-    ``leaf``.
+    """Convert values to another logical type.
 
-    Args:
+    Fields of ROWs by id (missing ones become null), atomic values by ``leaf``.
+
+        Args:
         array: the values.
         source: their logical type.
         target: the new logical type.

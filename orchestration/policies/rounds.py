@@ -224,8 +224,9 @@ class Round:
         return [*_make_requests(chosen, declined), *upkeep], declined
 
     def why_not(self, store: TableStore, plan: MaintenancePlan) -> Declined | None:
-        """Return why a plan of this round must not be applied now, or None; the decision is made again from current
-        state.
+        """Return why a plan of this round must not be applied now, or None.
+
+        The decision is made again from current state.
         """
         if plan.action not in {COMPACT, RECOVER}:
             why = self.upkeep(store, plan.action)

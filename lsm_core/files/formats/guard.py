@@ -186,8 +186,9 @@ def check_values(batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
 
 
 def _is_ascii(column: pa.Array) -> bool:
-    """Return whether the column is text of one-byte characters only: this check is ten times faster than a check of
-    each text.
+    """Return whether the column is text of one-byte characters only.
+
+    This check is ten times faster than a check of each text.
     """
     if not pa.types.is_string(column.type) or len(column) == 0:
         return False

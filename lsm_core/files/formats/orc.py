@@ -1,5 +1,6 @@
-"""ORC data files as Paimon's Java writes and reads them: types, `paimon.id` of every field, and batches instead of
-whole stripes.
+"""ORC data files as Paimon's Java writes and reads them.
+
+Types, `paimon.id` of every field, and batches instead of whole stripes.
 
 Readers of the table do not see these differences of ORC: TIME is an int of milliseconds, and Arrow decodes timestamps
 as nanoseconds, so timestamps outside 1677 to 2262 are rejected in both directions instead of wrapped.

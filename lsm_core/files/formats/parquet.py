@@ -243,10 +243,11 @@ class ParquetSink:
 
 
 def _batch_rows(sample: pa.Table, coded: Sequence[str], page_size: int) -> int:
-    """Return the rows that the writer encodes at a time: a quarter of a page of the widest column that is no
-    dictionary.
+    """Return the rows that the writer encodes at a time.
 
-    Pages end only between these batches. Arrow's default, 1,024, makes dictionaries slower than plain text.
+    A quarter of a page of the widest column that is no dictionary.
+
+        Pages end only between these batches. Arrow's default, 1,024, makes dictionaries slower than plain text.
     """
     wide = [
         column.nbytes for name, column in zip(sample.column_names, sample.columns, strict=True) if name not in coded
@@ -372,8 +373,9 @@ class ParquetSource:
         return plain_sizes(self._footer, names)
 
     def repeating_texts(self, names: Iterable[str]) -> list[str]:
-        """Return the text columns of which every row group is a useful dictionary: decoding it takes a fifth of the
-        time.
+        """Return the text columns of which every row group is a useful dictionary.
+
+        Decoding it takes a fifth of the time.
         """
         texts = [name for name in names if pa.types.is_string(self.schema.field(name).type)] if self.rows else []
         return [] if self._wide else dictionary_texts(self._footer, texts)
@@ -478,8 +480,9 @@ class ParquetSource:
         return iter_batches(open_reader(source, metadata=footer, buffer_size=BUFFER_SIZE), batch_rows, groups, leaves)
 
     def _check_range(self, batch: pa.RecordBatch, raw: Iterator[pa.RecordBatch]) -> None:
-        """Raise UnsupportedFeature for INT96 values that Arrow's nanoseconds cannot represent: they differ from the
-        stored bytes.
+        """Raise UnsupportedFeature for INT96 values that Arrow's nanoseconds cannot represent.
+
+        They differ from the stored bytes.
         """
         with decoding_errors(self.path, "Parquet"):
             other = next(raw, None)

@@ -348,8 +348,9 @@ def _longest_row(source: pa.NativeFile, path: str, leaf: Leaf, chunk: Chunk) -> 
 def _runs(
     levels: bytes, width: int, remaining: int, path: str, leaf: Leaf
 ) -> Iterator[tuple[np.ndarray[Any, Any] | None, int]]:
-    """Yield runs of levels as (positions of zeros, number of levels): None without zeros, no positions where all are
-    zeros.
+    """Yield runs of levels as (positions of zeros, number of levels).
+
+    None without zeros, no positions where all are zeros.
     """
     reader = thrift.Reader(levels)
     try:

@@ -211,8 +211,9 @@ def _number_pattern(numbers: int) -> bytes:
 
 @functools.cache
 def _chunk_pattern() -> re.Pattern[bytes]:
-    """Return the pattern of a ColumnChunk: fields 1 to 7 and 9, dictionary (11), statistics (12), and skipped
-    fields.
+    """Return the pattern of a ColumnChunk.
+
+    Fields 1 to 7 and 9, dictionary (11), statistics (12), and skipped fields.
     """
     long, short, bound = _LONG, _SHORT, _text_pattern(_LONGEST_BOUND)
     described = (

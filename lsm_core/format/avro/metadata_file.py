@@ -1,5 +1,6 @@
-"""Avro files of metadata in memory: written with zstd, read within limits, because a manifest may be truncated or
-forged.
+"""Avro files of metadata in memory.
+
+Written with zstd, read within limits, because a manifest may be truncated or forged.
 """
 
 from __future__ import annotations
@@ -53,10 +54,11 @@ def _prepare_schema(text: str) -> Any:
 
 
 def records_piece(schema: Mapping[str, Any], records: Iterable[Record]) -> Piece:
-    """Encode records one by one, which is faster for a few records than `record_encoder.encode_columns`; the bytes are
-    equal.
+    """Encode records one by one, which is faster for a few records than `record_encoder.encode_columns`.
 
-    Raises:
+    The bytes are equal.
+
+        Raises:
         ValueError: a required field is null.
     """
     out, ends, prepared = io.BytesIO(), [0], _prepare_schema(json.dumps(schema))

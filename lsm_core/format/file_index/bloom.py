@@ -140,8 +140,9 @@ class BloomFilter:
         return matches
 
     def _positions(self, hashes: I64, index: int) -> U32:
-        """Return the bits of the ``index``-th function in Java's 32-bit arithmetic: low half + index * high half, never
-        negative.
+        """Return the bits of the ``index``-th function in Java's 32-bit arithmetic.
+
+        Low half + index * high half, never negative.
         """
         halves = np.ascontiguousarray(hashes).view("<i4")
         combined = halves[0::2] + np.int32(index) * halves[1::2]

@@ -109,8 +109,9 @@ def _int(value: int) -> bytes:
 
 
 def _utf(text: str) -> bytes:
-    """Return Java's modified UTF-8: NUL has two bytes, characters beyond the basic plane are two surrogates of three
-    bytes.
+    """Return Java's modified UTF-8.
+
+    NUL has two bytes, characters beyond the basic plane are two surrogates of three bytes.
     """
     wide = text.encode("utf-16-be", "surrogatepass")
     data = b""

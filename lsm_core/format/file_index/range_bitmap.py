@@ -34,8 +34,9 @@ _LONG_DIGITS: Final = 64
 
 
 def default_chunk(kind: Kind) -> int:
-    """Return the default size of a dictionary chunk (bytes); as in Java, types of one or two bytes have one value per
-    chunk.
+    """Return the default size of a dictionary chunk (bytes).
+
+    As in Java, types of one or two bytes have one value per chunk.
     """
     return 0 if kind.stored is not None and kind.stored.itemsize <= _WORD // 2 else 16 * 1024
 

@@ -1,5 +1,6 @@
-"""Merge engines without an option: all versions in order, for passes and write buffers, and keys on which two inputs
-differ.
+"""Merge engines without an option.
+
+All versions in order, for passes and write buffers, and keys on which two inputs differ.
 """
 
 from __future__ import annotations

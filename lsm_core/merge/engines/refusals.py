@@ -1,5 +1,6 @@
-"""Rows that a table's merge engine cannot merge, rejected before they are written: retracts, and invalid bitmaps or
-sketches.
+"""Rows that a table's merge engine cannot merge, rejected before they are written.
+
+Retracts, and invalid bitmaps or sketches.
 
 Merged with another row of its key, this row would raise in every later read and compaction. Alone for its key it
 causes no error, because single rows bypass the merge function. Java rejects it only where two rows of the key are in

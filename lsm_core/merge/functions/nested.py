@@ -204,10 +204,11 @@ class _Nested(ListFold):
         return _choose(~added, lists.take(pa.array(base)), rebuilt_lists)
 
     def _join_one_by_one(self, lists: pa.Array, bounds: Ints) -> pa.Array:
-        """Apply a limit as version 1.4 does: take as many rows of each input as are missing, whether their keys are new
-        or not.
+        """Apply a limit as version 1.4 does.
 
-        The rows that an input loses depend on the number of keys before it, so each group takes a few inputs at a time
+        Take as many rows of each input as are missing, whether their keys are new or not.
+
+                The rows that an input loses depend on the number of keys before it, so each group takes a few inputs at a time
         until it is full.
         """
         base, _ = _base_lists(lists, bounds, with_null=False)

@@ -1,5 +1,6 @@
-"""Changed rows as readers receive them: the chosen columns and filter, applied to the rows of added, removed or changed
-files.
+"""Changed rows as readers receive them.
+
+The chosen columns and filter, applied to the rows of added, removed or changed files.
 """
 
 from __future__ import annotations

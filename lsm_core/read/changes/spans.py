@@ -226,8 +226,9 @@ def _between(store: TableStore, text: str, scan_mode: ScanMode) -> Span:
 
 
 def _between_times(store: TableStore, start: Startup, scan_mode: ScanMode) -> Span:
-    """Return the span of two commit times: after the newest snapshot at or before the start, else from the earliest
-    on.
+    """Return the span of two commit times.
+
+    After the newest snapshot at or before the start, else from the earliest on.
     """
     key, text = str(start.key), str(start.value)
     since, until = times_of(store.name, key, text)

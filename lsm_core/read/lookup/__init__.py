@@ -1,5 +1,6 @@
-"""Lookup of rows by key without reading other rows: candidate buckets and files, search in sorted files, merged
-rows.
+"""Lookup of rows by key without reading other rows.
+
+Candidate buckets and files, search in sorted files, merged rows.
 """
 
 from __future__ import annotations

@@ -69,8 +69,9 @@ class ReadOnlyTable(Readable):
 
     @abstractmethod
     def _open(self, named: Mapping[str, Any]) -> tuple[TableSchema, Parts]:
-        """Return the schema at a version, and the function that yields its rows. Raises SnapshotNotFound,
-        InvalidOption.
+        """Return the schema at a version, and the function that yields its rows.
+
+        Raises SnapshotNotFound, InvalidOption.
         """
 
     def _answer_table(self, question: Question) -> pa.Table:

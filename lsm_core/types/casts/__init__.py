@@ -61,10 +61,11 @@ def cast_values(array: pa.Array, source: DataType, target: DataType) -> pa.Array
 
 
 def cast_back(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
-    """Cast values of a newer type to the previous type of their column, without truncation or wrap-around; floats are
-    rounded.
+    """Cast values of a newer type to the previous type of their column, without truncation or wrap-around.
 
-    Args:
+    Floats are rounded.
+
+        Args:
         array: values with the type `to_arrow(source)`.
         source: the newer logical type.
         target: the previous logical type.

@@ -112,10 +112,11 @@ def to_decimal(array: pa.Array, _source: DataType, target: DataType) -> pa.Array
 
 
 def to_date(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
-    """Convert a count of days since 1970, or year, month and day (which may be left out); text after a blank is
-    ignored.
+    """Convert a count of days since 1970, or year, month and day (which may be left out).
 
-    Raises:
+    Text after a blank is ignored.
+
+        Raises:
         CastError: a text is not a date; the message contains the first one.
     """
     counts = _matches(array, _COUNT)

@@ -1,5 +1,7 @@
-"""Floating-point numbers in Java's text form: whole columns as in JDKs before 19 (Paimon's oracle runs on Java 17),
-single values as in JDK 18 and older, which sometimes print too many digits, and as in JDK 19 and newer.
+"""Floating-point numbers in Java's text form.
+
+Whole columns as in JDKs before 19 (Paimon's oracle runs on Java 17), single values as in JDK 18 and older, which
+sometimes print too many digits, and as in JDK 19 and newer.
 
 Old JDKs use free-format digit generation (Steele and White, "How to Print Floating-Point Numbers Accurately", 1990;
 Gay, "Correctly Rounded Binary-Decimal and Decimal-Binary Conversions", 1990) with the peculiarities of JDK-4511638:
@@ -64,8 +66,9 @@ def text_before_jdk19(value: float, *, single: bool) -> str:
 
 
 def text_since_jdk19(value: float, *, single: bool) -> str:
-    """Return the text of `Float.toString` (``single``) or `Double.toString` of JDK 19 and newer: the shortest exact
-    digits.
+    """Return the text of `Float.toString` (``single``) or `Double.toString` of JDK 19 and newer.
+
+    The shortest exact digits.
     """
     value = float(np.float32(value)) if single and not math.isnan(value) else value
     special_text = _special_text(value)
@@ -194,10 +197,11 @@ overflow.
 
 
 def float_column(array: pa.Array) -> pa.Array:
-    """Convert FLOAT or DOUBLE values to the text of `Float.toString` or `Double.toString` of JDK 8 to 18; nulls stay
-    null.
+    """Convert FLOAT or DOUBLE values to the text of `Float.toString` or `Double.toString` of JDK 8 to 18.
 
-    Almost always this is the shortest text, which Arrow prints. Whole numbers are rounded as whole columns. The few
+    Nulls stay null.
+
+        Almost always this is the shortest text, which Arrow prints. Whole numbers are rounded as whole columns. The few
     kinds of values that may differ otherwise use the exact generator, once per distinct value.
     """
     values = np.asarray(array.fill_null(0) if array.null_count else array)

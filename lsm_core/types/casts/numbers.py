@@ -1,5 +1,6 @@
-"""Casts between numbers and booleans with Java's arithmetic: integers wrap, floats saturate, decimals that overflow are
-null.
+"""Casts between numbers and booleans with Java's arithmetic.
+
+Integers wrap, floats saturate, decimals that overflow are null.
 """
 
 from __future__ import annotations
@@ -156,8 +157,9 @@ def _shift_point(whole: pa.Array, part: pa.Array, exponent: int) -> tuple[pa.Arr
 
 
 def from_decimal(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
-    """Cast decimals: integers are truncated at the point and then to their lowest bits, as `BigDecimal.longValue`;
-    floats are the nearest ones.
+    """Cast decimals: integers are truncated at the point and then to their lowest bits, as `BigDecimal.longValue`.
+
+    Floats are the nearest ones.
     """
     if target.root in (TypeRoot.FLOAT, TypeRoot.DOUBLE):
         return array.cast(pa.string()).cast(to_arrow(target))

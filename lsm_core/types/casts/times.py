@@ -1,5 +1,6 @@
-"""Casts between dates, times, timestamps and seconds; as in Java, instants are milliseconds plus nanoseconds of a
-millisecond.
+"""Casts between dates, times, timestamps and seconds.
+
+As in Java, instants are milliseconds plus nanoseconds of a millisecond.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Values in Java's text form, for whole columns: numbers, times, and nested values in brackets; lengths truncated or
-padded.
+"""Values in Java's text form, for whole columns: numbers, times, and nested values in brackets.
+
+Lengths truncated or padded.
 """
 
 from __future__ import annotations
