@@ -222,10 +222,11 @@ def chosen_rows(values: Values, places: pa.Array) -> Values:
 
 
 def numpy_array(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
-    """Return `column.to_numpy(zero_copy_only=False)` without letting Arrow import pandas (see `arrow_array`), for
-    numbers and booleans.
+    """Return `column.to_numpy(zero_copy_only=False)` without letting Arrow import pandas (see `arrow_array`).
 
-    Numbers of one chunk without nulls are not copied; integers with nulls become doubles, as in Arrow.
+    The column holds numbers or booleans.
+
+        Numbers of one chunk without nulls are not copied; integers with nulls become doubles, as in Arrow.
     """
     dtype = _DTYPES.get(column.type)
     if dtype is None or (column.null_count and dtype == np.bool_):

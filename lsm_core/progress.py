@@ -1,5 +1,6 @@
-"""Progress of long work: code reports it here, and a listener in this process (the command line's progress bar) shows
-it.
+"""Progress of long work.
+
+Code reports it here, and a listener in this process (the command line's progress bar) shows it.
 
 Without a listener, progress is ignored.
 """

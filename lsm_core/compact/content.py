@@ -20,10 +20,11 @@ _NOTHING = Digest(0, 0)
 
 @dataclass(frozen=True)
 class Content:
-    """Digests over all table columns, without levels and file layout, and without sequence numbers unless they are
-    exact.
+    """Digests over all table columns, without levels and file layout.
 
-    Attributes:
+    Sequence numbers are included only where they are exact.
+
+        Attributes:
         live: digest of the live rows.
         dead: digest of the deleted rows.
     """
@@ -46,8 +47,9 @@ class Content:
 
 
 def counts_of(batch: pa.RecordBatch) -> Content:
-    """Return the number of rows of each kind, without digests, for rows that a stronger proof covers
-    (`compact.streams`).
+    """Return the number of rows of each kind, without digests.
+
+    A stronger proof covers such rows (`compact.streams`).
     """
     if VALUE_KIND not in batch.schema.names:
         return Content(live=Digest(batch.num_rows, 0))

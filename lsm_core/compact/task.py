@@ -239,8 +239,9 @@ class Witness(Protocol):
         """Receive rows read from an input file: `_KEY_*`, `_SEQUENCE_NUMBER`, `_VALUE_KIND` and all value columns."""
 
     def looked_up(self, batch: pa.RecordBatch) -> None:
-        """Receive rows of the levels above the output that were found for input keys, with the columns of
-        :meth:`input`.
+        """Receive rows of the levels above the output that were found for input keys.
+
+        They have the columns of :meth:`input`.
         """
 
     def changed(self, batch: pa.RecordBatch) -> None:
@@ -263,8 +264,9 @@ class Witness(Protocol):
         """Receive the wanted rows: keys, `_SEQUENCE_NUMBER`, `_VALUE_KIND` and all value columns."""
 
     def handed(self, batch: pa.RecordBatch) -> None:
-        """Receive rows that a writer receives, instead of :meth:`wanted` and :meth:`output` where the output is only
-        partly re-read.
+        """Receive the rows that a writer receives.
+
+        This replaces :meth:`wanted` and :meth:`output` where the output is only partly re-read.
         """
 
     def check_lookups(

@@ -34,10 +34,11 @@ _BATCH_ROWS = 65_536
 
 
 def check_counters(rows_in: int, rows_out: int, dropped: dict[str, int], files: Sequence[DataFileMeta]) -> None:
-    """V0: check that rows in = rows out + rows dropped for a named reason, and that the files' metadata counts the same
-    rows.
+    """Check that rows in = rows out + rows dropped for a named reason (V0).
 
-    Args:
+    The files' metadata must count the same rows.
+
+        Args:
         rows_in: input rows.
         rows_out: written rows.
         dropped: rows left out, by reason.
@@ -232,8 +233,9 @@ class _SecondReading:
         return self._source.group_rows
 
     def streams(self, group: int) -> Streams:
-        """Return the hashes of a row group, decoded column by column, so that each is in the processor's cache when it
-        is hashed.
+        """Return the hashes of a row group.
+
+        It is decoded column by column, so that each column is in the processor's cache when it is hashed.
         """
         hashes = Streams(self._store.schema.field_names)
         keys = {name: self._column(self._source, name, group) for name in self._keys}
@@ -308,8 +310,9 @@ def _bits(column: pa.Array) -> pa.Array:
 
 
 class _KeyOrder:
-    """Check that keys ascend (strictly unless ``repeats``), are equal in `_KEY_k` and `k`, and match the file's
-    metadata.
+    """Check of ascending keys (strictly ascending unless ``repeats``).
+
+    Keys must be equal in `_KEY_k` and `k`, and match the file's metadata.
     """
 
     def __init__(self, file: DataFileMeta, keys: list[str], *, repeats: bool) -> None:

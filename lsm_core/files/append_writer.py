@@ -1,5 +1,6 @@
-"""Writer of append files: from batches in any order to rolling data files and their manifest metadata (format.md
-8.3).
+"""Writer of append files.
+
+It turns batches in any order into rolling data files and their manifest metadata (format.md 8.3).
 """
 
 from __future__ import annotations

@@ -60,10 +60,11 @@ class _Column:
 
 @dataclass(frozen=True)
 class Evolution:
-    """Conversion of batches of one file to batches of ``target``: `_KEY_*`, system and value columns of the table's
-    schema.
+    """Conversion of batches of one file to batches of ``target``.
 
-    Attributes:
+    The target has `_KEY_*`, system and value columns of the table's schema.
+
+        Attributes:
         table: name of the table, for errors.
         target: schema of the result.
         columns: source of each target column.

@@ -28,8 +28,9 @@ def merging_leaves_nulls(store: TableStore) -> bool:
 
 
 def with_merged_nulls(store: TableStore, layout: pa.Schema) -> pa.Schema:
-    """Return the ``layout`` of a key-value file with all columns nullable in which merging may leave nulls: all but the
-    keys.
+    """Return the ``layout`` of a key-value file with all columns nullable in which merging may leave nulls.
+
+    These are all columns but the keys.
     """
     if not merging_leaves_nulls(store):
         return layout

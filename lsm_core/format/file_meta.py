@@ -1,5 +1,6 @@
-"""Data files in metadata: objects for buckets that are processed, flat Arrow columns for everything else (format.md
-4.3, 4.4).
+"""Data files in metadata.
+
+Buckets that are processed use objects, everything else uses flat Arrow columns (format.md 4.3, 4.4).
 """
 
 from __future__ import annotations

@@ -80,8 +80,9 @@ def _fold_long(values: npt.NDArray[np.uint64]) -> U32:
 
 
 def _polynomial(array: pa.Array) -> U32:
-    """Return polynomial hashes (factor 31) of signed bytes, computed position by position over the rows that are long
-    enough.
+    """Return polynomial hashes (factor 31) of signed bytes.
+
+    They are computed position by position over the rows that are long enough.
     """
     if len(array) == 0:
         return np.zeros(0, np.uint32)

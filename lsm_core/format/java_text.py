@@ -1,5 +1,6 @@
-"""Values in the form of Java's `toString()`: floats, decimals and date-times, which are used in names of partition
-directories.
+"""Values in the form of Java's `toString()`: floats, decimals and date-times.
+
+Names of partition directories use them.
 """
 
 from __future__ import annotations

@@ -94,8 +94,9 @@ def _metadata(field_id: int) -> dict[bytes, bytes]:
 
 
 def _with_ids(kind: DataType, field_id: int, depth: int) -> pa.DataType:
-    """Return the Arrow type with Java's ids of nested fields, which are derived from the enclosing column or ROW
-    field.
+    """Return the Arrow type with Java's ids of nested fields.
+
+    The ids are derived from the enclosing column or ROW field.
     """
     if kind.root is TypeRoot.ROW:
         return pa.struct(

@@ -69,8 +69,9 @@ def partition_dir(schema: TableSchema, partition: bytes, options: TableOptions) 
 
 
 def newer_partition_dir(schema: TableSchema, partition: bytes, options: TableOptions) -> str | None:
-    """Return the directory of a partition on JDK 19 or newer, or None if it is the usual one, which it almost always
-    is.
+    """Return the directory of a partition on JDK 19 or newer, or None if it is the usual one.
+
+    It almost always is.
     """
     if not any(kind.root in _FLOATS for kind in schema.partition_types):
         return None

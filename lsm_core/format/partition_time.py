@@ -261,8 +261,9 @@ class _Form:
 
 
 def _digits(letter: str, count: int) -> str | None:
-    """Return the expression for ``count`` times one letter in Java's strict parsing, or None for an unsupported
-    letter.
+    """Return the expression for ``count`` times one letter in Java's strict parsing.
+
+    None means an unsupported letter.
     """
     if letter in "yu":
         if count == 2:

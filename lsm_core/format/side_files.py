@@ -89,8 +89,9 @@ class Tag:
 
 
 def _parse_creation_time(value: Any, path: str) -> tuple[int | None, int]:
-    """Parse Jackson's array of a LocalDateTime, `[y, M, d, h, m, s, nanos]` without trailing zeros, as ms and
-    nanoseconds.
+    """Parse Jackson's array of a LocalDateTime as ms and nanoseconds.
+
+    The array is `[y, M, d, h, m, s, nanos]` without trailing zeros.
     """
     if value is None:
         return None, 0

@@ -134,10 +134,11 @@ def _require_allowed(address: str, options: TableOptions, name: str) -> None:
 
 
 def guarantee_text(file_io: FileIO, root: str, name: str, options: TableOptions) -> str:
-    """Return a description of the mechanism that makes a table's commits exclusive, and of the settings that other
-    engines need.
+    """Return a description of the mechanism that makes a table's commits exclusive.
 
-    Args:
+    It includes the settings that other engines need.
+
+        Args:
         file_io: access to the table's files.
         root: the table's directory.
         name: the table's name.

@@ -90,10 +90,11 @@ class IntKeys:
         return order, same
 
     def _with_places(self) -> Ints | None:
-        """Return each key's distance from the smallest with its row number in the low bits, or None if it exceeds 63
-        bits.
+        """Return each key's distance from the smallest with its row number in the low bits.
 
-        Sorting these numbers sorts the keys stably, and numbers are sorted in half the time of their positions.
+        None means that it exceeds 63 bits.
+
+                Sorting these numbers sorts the keys stably, and numbers are sorted in half the time of their positions.
         """
         if not len(self.values):
             return None
@@ -199,8 +200,9 @@ class ByteKeys:
         return Lead(position, words)
 
     def _lead_of_short(self, longest: int) -> Lead:
-        """Compute :attr:`lead` for short keys, for which reading the whole key costs no more than reading eight
-        bytes.
+        """Compute :attr:`lead` for short keys.
+
+        For these, reading the whole key costs no more than reading eight bytes.
         """
         width, shortest = -(-longest // 8) * 8, int(self.lengths.min())
         view = np.ndarray((len(self.data) - width + 1,), f"V{width}", self.data, strides=(1,))
@@ -288,8 +290,9 @@ class ByteKeys:
         return tied is not None and bool((self.lengths[tied] > self.lengths[tied - 1]).all())
 
     def _rows_tied_with_previous(self) -> Ints | None:
-        """Return the rows that equal the one before as far as the shorter of the two reaches, or None if any is
-        smaller.
+        """Return the rows that equal the one before as far as the shorter of the two reaches.
+
+        None means that a row is smaller than the one before.
         """
         if len(self) < 2:
             return np.zeros(0, np.int64)

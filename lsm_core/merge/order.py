@@ -190,10 +190,11 @@ def _order_versions(rows: Rows, spec: KeySpec, order: Ints, same: Mask) -> None:
 
 
 def _numbered_in_order(rows: Rows, starts_lowest: bool) -> bool:
-    """Return whether versions of a key are already in the order of their sequence numbers, except one row of the first
-    key.
+    """Return whether versions of a key are already in the order of their sequence numbers.
 
-    ``starts_lowest``: the first row has the smallest key.
+    One row of the first key is excepted.
+
+        ``starts_lowest``: the first row has the smallest key.
     """
     pieces = rows.pieces[1:] if len(rows.pieces[0]) == 1 and starts_lowest else rows.pieces
     if rows.has(SEQUENCE_NUMBER):

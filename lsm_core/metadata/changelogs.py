@@ -176,8 +176,9 @@ def kept_entries(store: TableStore, changelog: Snapshot) -> pa.Table:
 
 
 def is_written(entries: pa.Table) -> pa.ChunkedArray:
-    """Return for each entry whether a writer made its file, or its origin is not recorded (format.md 4.3,
-    `_FILE_SOURCE`).
+    """Return for each entry whether a writer made its file, or its origin is unknown.
+
+    See format.md 4.3, `_FILE_SOURCE`.
     """
     source = pc.fill_null(entries.column("file_source"), arrow_scalar(SOURCE_APPEND, pa.int8()))
     return pc.equal(source, arrow_scalar(SOURCE_APPEND, pa.int8()))

@@ -76,10 +76,11 @@ def judge_snapshot(snapshot: Snapshot) -> Evidence:
 
 
 def carried_writer(snapshot: Snapshot) -> str | None:
-    """Return the `writerVersion` for a copy of a snapshot without its uuid, so that the table keeps following the same
-    version.
+    """Return the `writerVersion` for a copy of a snapshot without its uuid.
 
-    Args:
+    The table then keeps following the same version.
+
+        Args:
         snapshot: the snapshot whose members are copied.
 
     Returns:
@@ -147,8 +148,9 @@ def of_snapshots(file_io: FileIO, snapshot_dir: str, kept: Kept | None = None) -
 
 
 def followed(file_io: FileIO, snapshot_dir: str, options: TableOptions) -> PaimonVersion:
-    """Return the version that a table follows, if opening it did not examine snapshots (tables without keys merge
-    nothing).
+    """Return the version that a table follows, if opening it did not examine snapshots.
+
+    Tables without keys merge nothing.
     """
     version = None if options.is_set(KEY) else of_snapshots(file_io, snapshot_dir)
     return options.paimon_version if version is None else version

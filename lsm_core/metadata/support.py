@@ -131,9 +131,7 @@ def require_declared_places(store: TableStore, entries: pa.Table) -> None:
 
 
 def _describe_undeclared(store: TableStore, entries: pa.Table) -> str | None:
-    """Return a description of the data files outside the table's folder if the table declares no external paths, or
-    None.
-    """
+    """Return a description of data files outside the folder of a table without external paths, or None."""
     if store.options.get(_EXTERNAL):
         return None
     outside = entries.column("external_path").drop_null()

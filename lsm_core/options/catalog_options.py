@@ -116,10 +116,11 @@ class CatalogOptions:
         return f"{uri}{'&' if '?' in uri else '?'}user={quote(str(user), safe='')}"
 
     def locking(self, *, always: bool) -> dict[str, str | None]:
-        """Return the options that give every table of the catalog its lock (`dredge.lock*`), derived from Paimon's
-        `lock.*`.
+        """Return the options that give every table of the catalog its lock (`dredge.lock*`).
 
-        Args:
+        They are derived from Paimon's `lock.*`.
+
+                Args:
             always: whether a JDBC catalog locks unless `lock.enabled` is false (Java `AbstractCatalog.lockEnabled`: on
                 object stores).
 

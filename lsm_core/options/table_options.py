@@ -543,8 +543,9 @@ class TableOptions:
 
     @property
     def needs_lookup(self) -> bool:
-        """Whether keys of level 0 are looked up in older levels, so that readers wait until level 0 moves up
-        (`LookupStrategy`).
+        """Whether keys of level 0 are looked up in older levels (`LookupStrategy`).
+
+        Readers then wait until level 0 moves up.
         """
         by_producer = self.get("changelog-producer") == "lookup" or self.get("merge-engine") == "first-row"
         return bool(by_producer or self.get("deletion-vectors.enabled") or self.get("force-lookup"))
@@ -598,8 +599,9 @@ class TableOptions:
 
     @property
     def compaction_inline(self) -> str:
-        """``dredge.compaction.inline``: "follow" (writers compact and expire after commits, unless `write-only`) or
-        "never".
+        """``dredge.compaction.inline``: "follow" or "never".
+
+        With "follow", writers compact and expire after commits, unless the table is `write-only`.
         """
         return str(self.get("dredge.compaction.inline"))
 

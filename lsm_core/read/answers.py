@@ -1,5 +1,6 @@
-"""Rows of a batch read: those of a version, or changed rows without their kinds where the table's options ask for
-changes.
+"""Rows of a batch read.
+
+They are those of a version, or changed rows without their kinds where the table's options ask for changes.
 """
 
 from __future__ import annotations

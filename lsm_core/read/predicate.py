@@ -180,8 +180,9 @@ def _parse_text(text: str, schema: TableSchema, table: str) -> Predicate | None:
 
 
 def _resolve_names(condition: Condition, schema: TableSchema, table: str) -> Condition:
-    """Return the condition with the table's own column names, and with operators of filters where they mean the
-    same.
+    """Return the condition with the table's own column names.
+
+    Operators become those of filters where they mean the same.
     """
     if isinstance(condition, CompoundCondition):
         return CompoundCondition(condition.word, tuple(_resolve_names(part, schema, table) for part in condition.parts))
@@ -253,8 +254,9 @@ def _condition_expression(condition: Condition, schema: TableSchema, table: str)
 
 
 def _merge_groups(groups: Groups, schema: TableSchema) -> Groups:
-    """Return the same filter with groups of a single `=` merged into one `in` for each column, which Arrow evaluates
-    fast.
+    """Return the same filter with groups of a single `=` merged into one `in` per column.
+
+    Arrow evaluates `in` fast.
     """
     values_by_column: dict[str, list[pa.Scalar]] = {}
     others = []
@@ -376,8 +378,9 @@ def _parse_temporal(value: Any, kind: pa.DataType) -> Any:
 
 
 def _comparable_scalar(value: Any, kind: pa.DataType) -> pa.Scalar | None:
-    """Return a scalar of another type with the same order, for example 3.5 for an INT column or a long for a
-    TINYINT.
+    """Return a scalar of another type with the same order.
+
+    Examples are 3.5 for an INT column and a long for a TINYINT column.
     """
     if isinstance(value, bool):
         return None

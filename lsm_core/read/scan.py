@@ -417,8 +417,9 @@ def _partitions(
 
 
 def _exact_partitions(schema: TableSchema, predicate: Predicate | None) -> list[bytes] | None:
-    """Return the partitions to which equality tests restrict a filter, so that manifests are pruned before they are
-    read.
+    """Return the partitions to which equality tests restrict a filter.
+
+    Manifests are then pruned before they are read.
     """
     if predicate is None or not schema.partition_keys:
         return None

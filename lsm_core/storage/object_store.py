@@ -73,8 +73,9 @@ class _NotAnswered(OSError):
 
 @contextmanager
 def _step(name: str, path: str, verb: str = "read") -> Iterator[None]:
-    """Trace one I/O step; the library's errors become FileNotFoundError, FileExistsError, StorageRefused or an
-    OSError.
+    """Trace one I/O step and convert the library's errors.
+
+    They become FileNotFoundError, FileExistsError, StorageRefused or an OSError.
     """
     with trace.step(name, path):
         try:
@@ -373,8 +374,9 @@ class ObjectStoreFileIO:
         return any_found
 
     def rename(self, src: str, dst: str) -> bool:
-        """Raise UnsupportedFeature: an object store can only copy files one by one, and concurrent commits would be
-        lost.
+        """Raise UnsupportedFeature.
+
+        An object store can only copy files one by one, and concurrent commits would be lost.
         """
         del dst
         raise UnsupportedFeature(f"renaming in an object store, where files can only be copied and deleted ({src})")

@@ -34,8 +34,9 @@ def interval_partition(files: Iterable[DataFile]) -> list[list[SortedRun]]:
 
 
 def _split_into_runs(section: list[DataFile]) -> list[SortedRun]:
-    """Assign each file (by ascending smallest key) to the run that ends first, or to a new run if that one overlaps
-    it.
+    """Assign each file (by ascending smallest key) to the run that ends first.
+
+    A new run is used if that one overlaps the file.
     """
     ticket = count()
     heap: list[tuple[_Key, int, list[DataFile]]] = []

@@ -96,8 +96,9 @@ def batch_of(columns: Sequence[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
 
 
 def rows_bytes(batch: pa.RecordBatch) -> int:
-    """Return the size of the rows in bytes, without the values of dictionaries, whose size does not depend on the
-    rows.
+    """Return the size of the rows in bytes, without the values of dictionaries.
+
+    The size of dictionaries does not depend on the rows.
     """
     return sum(
         column.indices.nbytes if pa.types.is_dictionary(column.type) else column.nbytes for column in batch.columns
@@ -139,10 +140,11 @@ def table_of(batches: Sequence[pa.RecordBatch]) -> pa.Table:
 
 
 class SharedDictionaries:
-    """One dictionary per column for all batches of one merge, so that joining and writing them needs no lookups of
-    values.
+    """One dictionary per column for all batches of one merge.
 
-    The dictionaries grow with the batches. A dictionary above the limit is replaced by a new one; batches then have
+    Joining and writing them then needs no lookups of values.
+
+        The dictionaries grow with the batches. A dictionary above the limit is replaced by a new one; batches then have
     different dictionaries, which :func:`concat_columns` supports. One object serves the batches of one merge from any
     number of files.
     """
@@ -221,8 +223,9 @@ def take_rows(column: pa.Array, rows: pa.Array) -> pa.Array:
 
 
 def unified(table: pa.Table) -> pa.Table:
-    """Return the table with one dictionary per column, because a Parquet row group falls back to plain text at a second
-    one.
+    """Return the table with one dictionary per column.
+
+    A Parquet row group falls back to plain text at a second dictionary.
     """
     for index, field in enumerate(table.schema):
         if pa.types.is_dictionary(field.type) and table.num_rows:

@@ -50,8 +50,9 @@ class RangeRows:
 
 
 class Spread:
-    """Distributor of batches over the ranges of ``cuts`` that holds at most ``limit`` bytes of decoded rows in
-    memory.
+    """Distributor of batches over the ranges of ``cuts``.
+
+    It holds at most ``limit`` bytes of decoded rows in memory.
     """
 
     def __init__(self, curve: Curve, cuts: Cuts, schema: pa.Schema, limit: int, space: SpillSpace) -> None:

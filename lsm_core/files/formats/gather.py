@@ -1,5 +1,6 @@
-"""Bounds and null counts of columns, gathered while they are written, for formats whose footer does not have them as in
-Java.
+"""Bounds and null counts of columns, gathered while they are written.
+
+This serves formats whose footer does not have them as in Java.
 """
 
 from __future__ import annotations

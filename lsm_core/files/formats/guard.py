@@ -1,5 +1,6 @@
-"""Conversion of errors of Arrow's readers and writers to Dredge's errors with the file's name, and checks of files and
-values.
+"""Conversion of errors of Arrow's readers and writers to Dredge's errors, and checks of files and values.
+
+The errors name the file.
 """
 
 from __future__ import annotations

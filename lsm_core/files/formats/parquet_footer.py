@@ -219,16 +219,18 @@ def parse_footer(data: bytes, path: str, size: int) -> Footer:
 
 
 class _KnownLists:
-    """Cache of lists that the footers of a table repeat byte for byte (schemas and column orders), so that they are not
-    parsed again.
+    """Cache of lists that the footers of a table repeat byte for byte.
+
+    Schemas and column orders are such lists; they are then not parsed again.
     """
 
     def __init__(self) -> None:
         self._known: tuple[bytes, ...] = ()
 
     def at(self, data: bytes, at: int) -> bytes | None:
-        """Return the known list at position ``at``: the bytes of a list define its end, so equal bytes are the whole
-        list.
+        """Return the known list at position ``at``.
+
+        The bytes of a list define its end, so equal bytes are the whole list.
         """
         return next((known for known in self._known if data.startswith(known, at)), None)
 
@@ -242,10 +244,11 @@ _schemas, _column_orders = _KnownLists(), _KnownLists()
 
 
 def _fields(data: bytes) -> tuple[Struct, bytes, bytes]:
-    """Return the footer's fields, and its schema and column orders as bytes of their lists (empty if they are no
-    lists).
+    """Return the footer's fields, and its schema and column orders as bytes of their lists.
 
-    With a known schema, row groups are parsed by patterns; for a single footer, preparing these does not pay off.
+    The bytes are empty if they are no lists.
+
+        With a known schema, row groups are parsed by patterns; for a single footer, preparing these does not pay off.
     """
     reader = thrift.Reader(data)
     fields: Struct = {}

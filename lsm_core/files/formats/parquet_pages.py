@@ -1,5 +1,6 @@
-"""Number of rows of a Parquet file that fit into memory at a time, from page headers, before anything large is
-decompressed.
+"""Number of rows of a Parquet file that fit into memory at a time.
+
+It comes from page headers, before anything large is decompressed.
 
 A few bytes of a file can decode to gigabytes: a page that compresses ten thousandfold, a long text of a dictionary that
 a run of one number repeats a million times, texts with a long common prefix, one list of a billion equal elements. The

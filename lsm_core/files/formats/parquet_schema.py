@@ -51,8 +51,9 @@ def as_java(tail: bytes, schema: pa.Schema) -> bytes:
 
 
 def int96_as_bytes(source: pa.NativeFile) -> FileMetaData:
-    """Return the file's footer with INT96 columns declared as FIXED_LEN_BYTE_ARRAY(12), so that Arrow returns their
-    bytes.
+    """Return the file's footer with INT96 columns declared as FIXED_LEN_BYTE_ARRAY(12).
+
+    Arrow then returns their bytes.
     """
     size = source.size()
     source.seek(size - _TAIL_BYTES)

@@ -187,8 +187,9 @@ def page_header(data: bytes) -> Page | None:
 
 
 def _list_pattern(kind: int, element: bytes, least: int = 0) -> bytes:
-    """Return the pattern of a list of ``least`` to `_MOST_ELEMENTS` elements of Thrift type ``kind`` and pattern
-    ``element``.
+    """Return the pattern of a list of ``least`` to `_MOST_ELEMENTS` elements.
+
+    The elements have Thrift type ``kind`` and pattern ``element``.
     """
     lists = []
     for count in range(least, _MOST_ELEMENTS + 1):

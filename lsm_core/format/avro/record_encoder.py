@@ -55,8 +55,9 @@ def join(pieces: Sequence[Piece]) -> Piece:
 
 
 def encode_rows(rows: pa.RecordBatch) -> Piece:
-    """Return the encoded records of a batch, with the schema :func:`lsm_core.format.avro.avro_schema.avro_schema` of
-    its columns.
+    """Return the encoded records of a batch.
+
+    Their schema is that of :func:`lsm_core.format.avro.avro_schema.avro_schema` for its columns.
     """
     return encode_columns(rows.columns, rows.schema)
 

@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
 
 def encode_row(values: Sequence[Any], types: Sequence[DataType]) -> bytes:
-    """Return one serialised BinaryRow (with arity) of Python values, in any form that `pa.array` accepts for
-    `to_arrow(type)`.
+    """Return one serialised BinaryRow (with arity) of Python values.
 
-    Raises:
+    The values have any form that `pa.array` accepts for `to_arrow(type)`.
+
+        Raises:
         ValueError: the numbers of values and types differ.
         ArrowInvalid: a value does not fit its type; TypeError is possible too.
     """

@@ -215,8 +215,9 @@ def _fixed(array: pa.Array, layout: Layout) -> Parts:
 
 
 def byte_ranges(array: pa.Array) -> tuple[U8, I64, I64]:
-    """Return the bytes of a string or binary array (padded by 8 zeros), and start and length of each value (0 for
-    null).
+    """Return the bytes of a string or binary array (padded by 8 zeros), and the range of each value.
+
+    A range is start and length, 0 for null.
     """
     offsets = value_offsets(array)
     first, last = int(offsets[0]), int(offsets[-1])

@@ -1,5 +1,6 @@
-"""The index `range-bitmap`: a sorted dictionary in chunks numbers the values, and bit slices contain each row's
-number.
+"""The index `range-bitmap`.
+
+A sorted dictionary in chunks numbers the values, and bit slices contain each row's number.
 """
 
 from __future__ import annotations
@@ -146,8 +147,9 @@ class RangeIndex:
         return code + 1 + place, place < count and others[place] == key
 
     def _read_chunks(self) -> tuple[list[Key], I64, int]:
-        """Return the chunks' first values, their numbers (code, offset, further values, two lengths), and the start of
-        the bodies.
+        """Return the chunks' first values, their numbers, and the start of the bodies.
+
+        The numbers are code, offset, further values and two lengths.
         """
         if self._chunks is None:
             view, path = self._view, self._path

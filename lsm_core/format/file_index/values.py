@@ -126,8 +126,9 @@ def keys_of(array: pa.Array, data_type: DataType) -> list[Key]:
 
 
 def literals(values: pa.Array, data_type: DataType) -> pa.Array | None:
-    """Return ``values`` in the Arrow type of ``data_type``, or None if the conversion is not exact or changes
-    comparisons.
+    """Return ``values`` in the Arrow type of ``data_type``, or None.
+
+    None means that the conversion is not exact or changes comparisons.
     """
     target = to_arrow(data_type)
     if values.type == target:

@@ -140,10 +140,11 @@ def decode_manifest(data: bytes, path: str, rows: int | None = None) -> pa.Table
 
 
 def from_avro_table(table: pa.Table, path: str = "") -> pa.Table:
-    """Convert a manifest from nested Arrow columns of an Avro reader (`_KIND`, .., `_FILE` a struct) to `ENTRY_SCHEMA`
-    columns.
+    """Convert a manifest from nested Arrow columns of an Avro reader to `ENTRY_SCHEMA` columns.
 
-    Fields that older writers lacked become null. The names of unknown fields with values are kept.
+    The nested columns are `_KIND`, .., `_FILE` (a struct).
+
+        Fields that older writers lacked become null. The names of unknown fields with values are kept.
 
     Args:
         table: the nested columns.

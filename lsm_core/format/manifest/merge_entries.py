@@ -91,10 +91,11 @@ class HashesMeet(ValueError):
 
 
 class Cancelling:
-    """Filter that removes the files of DELETE entries from manifests, which are passed one after another in commit
-    order.
+    """Filter that removes the files of DELETE entries from manifests.
 
-    For a whole snapshot the result equals :func:`merge_entries`, but only the deletions are in memory. An ADD stays if
+    The manifests are passed one after another in commit order.
+
+        For a whole snapshot the result equals :func:`merge_entries`, but only the deletions are in memory. An ADD stays if
     all deletions of its identity have cancelled earlier ADD entries.
     """
 

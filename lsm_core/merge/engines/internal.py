@@ -41,10 +41,11 @@ class AllVersions:
 
 @dataclass(frozen=True)
 class Differences:
-    """Merge engine for two inputs without repeated keys that returns each key once if its rows differ in a value
-    column.
+    """Merge engine for two inputs without repeated keys.
 
-    Sequence numbers and kinds are no values; null equals null and NaN equals NaN.
+    It returns each key once if its rows differ in a value column.
+
+        Sequence numbers and kinds are no values; null equals null and NaN equals NaN.
     """
 
     name: ClassVar[str] = "differences"

@@ -79,8 +79,9 @@ class PartialUpdate:
         return {name: group for group in self.groups for name in (*group.ordering, *group.protected)}
 
     def effective_columns(self, read: Sequence[str]) -> tuple[str, ...]:
-        """Return the columns read, the ordering fields of their groups and of groups that delete rows, and the sequence
-        fields.
+        """Return the columns read, the ordering fields of their groups, and the sequence fields.
+
+        The ordering fields of groups that delete rows are included.
         """
         removing = [name for group in self.groups if group.removes for name in group.ordering]
         needed = [name for column in read if column in self.group_of for name in self.group_of[column].ordering]

@@ -58,10 +58,11 @@ class PickAggregate(AggregateFunction):
     def pick(
         self, folding: Folding, initial_valid: Mask, seen: Mask, initial: pa.Array | None = None
     ) -> tuple[Ints, Mask]:
-        """Return for each group the row of ``folding`` with the result (or NULL, KEEP), and whether it has received an
-        input.
+        """Return for each group the row of ``folding`` with the result (or NULL, KEEP).
 
-        Args:
+        Also return whether the group has received an input.
+
+                Args:
             folding: inputs of all groups.
             initial_valid: whether each initial accumulator is not null.
             seen: whether each group has received an input.

@@ -233,10 +233,11 @@ class _Nested(ListFold):
         return pa.concat_arrays(parts).take(pa.array(order))
 
     def _fill_up(self, held: pa.Array, inputs: pa.Array, sizes: Ints) -> tuple[pa.Array, Ints]:
-        """Return each list of ``held`` with the first rows of its inputs, by key the last one, and the number of inputs
-        taken.
+        """Return each list of ``held`` with the first rows of its inputs, and the number of inputs taken.
 
-        ``sizes``: number of inputs of each list. While no key is new, all inputs have the same room, and while all rows
+        With a key, the last row of a key is taken.
+
+                ``sizes``: number of inputs of each list. While no key is new, all inputs have the same room, and while all rows
         fit, none is cut. The inputs up to the later of these two points are taken at once.
         """
         count = len(held)

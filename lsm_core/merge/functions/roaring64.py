@@ -1,5 +1,6 @@
-"""Bitmaps of 64-bit integers in the layout of Java's `Roaring64Bitmap`: a radix tree over the upper 48 bits, and
-containers.
+"""Bitmaps of 64-bit integers in the layout of Java's `Roaring64Bitmap`.
+
+The layout is a radix tree over the upper 48 bits, and containers.
 
 This is not the portable layout of other libraries, and CRoaring does not read it. In memory a bitmap has one small
 bitmap of the lower 16 bits for each value of the upper 48. The tree is checked when it is read, and rebuilt when it is

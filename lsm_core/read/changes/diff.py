@@ -58,10 +58,12 @@ class _Side:
 
 
 def differences(choice: Choice, before: Snapshot, after: Snapshot) -> Rows:
-    """Yield rows of ``after`` whose key is new or whose value changed, with the stored kind, and the old row of removed
-    keys as `-D`.
+    """Yield the rows by which ``after`` differs.
 
-    Values are compared in all columns, whichever are chosen; both versions are read with the schema of ``choice``.
+    These are rows whose key is new or whose value changed, with the stored kind, and the old row of removed keys as
+    `-D`.
+
+        Values are compared in all columns, whichever are chosen; both versions are read with the schema of ``choice``.
     Append tables have no keys: the rows of files that only ``after`` has are returned, so rows that were merely
     compacted come again, as in Java.
 

@@ -63,8 +63,9 @@ def incremental_table(choice: Choice, span: Span) -> pa.Table:
 
 
 def _by_snapshot(choice: Choice, span: Span) -> Rows:
-    """Yield rows of changelog files (of all snapshots but OVERWRITE ones), or of the files that APPEND snapshots
-    added.
+    """Yield rows of changelog files, or of the files that APPEND snapshots added.
+
+    Changelog files of OVERWRITE snapshots are left out.
     """
     for number in range(span.start + 1, span.end + 1):
         snapshot = read_kept(choice.store, number)

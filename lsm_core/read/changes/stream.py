@@ -123,8 +123,9 @@ class Beginning:
         return None if first is None else Start(max(snapshot_id, first))
 
     def _created_since(self, timestamp_ms: int) -> Start | None:
-        """Return the changes since ``timestamp_ms``, or a full read of the files created since when no older snapshot
-        is kept.
+        """Return the changes since ``timestamp_ms``.
+
+        Where no older snapshot is kept, it is a full read of the files created since.
         """
         first, since = earliest_kept(self.store), first_since(self.store, timestamp_ms)
         last = snapshots.latest_id(self.store)
@@ -196,10 +197,11 @@ class Follower:
         return self.overwrites and snapshot.commit_kind is CommitKind.OVERWRITE
 
     def files(self, snapshot: Snapshot) -> pa.Table | None:
-        """Return the entries of the files with the changes of a snapshot, or None if it has none, as for every
-        OVERWRITE.
+        """Return the entries of the files with the changes of a snapshot, or None without any.
 
-        Without a changelog producer these are the data files of APPEND snapshots. Otherwise they are the changelog
+        An OVERWRITE never has any.
+
+                Without a changelog producer these are the data files of APPEND snapshots. Otherwise they are the changelog
         files of any snapshot, whichever producer the table had then.
 
         Returns:

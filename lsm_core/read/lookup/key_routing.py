@@ -188,10 +188,11 @@ class LookupKeys:
         return numpy_array(encoded.indices).astype(np.int64), encoded.dictionary
 
     def sorted_keys(self, rows: Ints) -> tuple[SortedKeys, Ints]:
-        """Return the keys of ``rows`` in the order of data files (by the trimmed primary key), and ``rows`` in that
-        order.
+        """Return the keys of ``rows`` in the order of data files, and ``rows`` in that order.
 
-        Args:
+        The order is that of the trimmed primary key.
+
+                Args:
             rows: rows of :attr:`columns`, all of one partition.
         """
         names, at = self.store.schema.trimmed_primary_keys, arrow_array(rows)

@@ -88,8 +88,9 @@ def column_bounds(store: TableStore, entries: pa.Table, names: Sequence[str]) ->
 
 
 def keeps_order(old: DataType, new: DataType) -> bool:
-    """Return whether reading values of type ``old`` as ``new`` keeps them equal, so that bounds and null counts stay
-    valid.
+    """Return whether reading values of type ``old`` as ``new`` keeps them equal.
+
+    Bounds and null counts then stay valid.
     """
     if old.root in _INTEGERS:
         if new.root in _INTEGERS:
@@ -228,8 +229,9 @@ def _test_mask(today: TableSchema, written: TableSchema, index: FileIndex, test:
 
 
 def _same_column(today: TableSchema, written: TableSchema, test: Conjunct) -> DataField | None:
-    """Return a test's column in the schema that a file was written with, or None if it is missing or of another
-    type.
+    """Return a test's column in the schema that a file was written with.
+
+    None means that it is missing or of another type.
     """
     now = today.field(test.column)
     then = next((field for field in written.fields if field.id == now.id), None)

@@ -143,8 +143,9 @@ def _in_chosen_buckets(
 
 
 def combinations(schema: TableSchema, predicate: Predicate, keys: Sequence[str]) -> list[pa.Array] | None:
-    """Return the columns ``keys`` of all value combinations that equality tests allow, or None if a column is not
-    restricted.
+    """Return the columns ``keys`` of all value combinations that equality tests allow.
+
+    None means that a column is not restricted.
     """
     if predicate.groups is None:
         return None

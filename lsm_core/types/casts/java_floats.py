@@ -83,8 +83,9 @@ def text_since_jdk19(value: float, *, single: bool) -> str:
 
 
 def insignificant_digits(exponent: int, bits: int) -> int:
-    """Return the number of last digits that old JDKs round away from whole numbers in ``[2^exponent, 2^(exponent +
-    1))``.
+    """Return the number of last digits that old JDKs round away from whole numbers.
+
+    The numbers are in ``[2^exponent, 2^(exponent + 1))``.
     """
     surplus = exponent - bits - 1
     return len(str(1 << surplus)) - 1 if surplus > 0 else 0
@@ -98,8 +99,9 @@ def _special_text(value: float) -> str | None:
 
 
 def _generate_digits(size: float, layout: _Layout) -> tuple[str, int]:
-    """Return digits until the remainder is within half a unit of the last place, and the position of the decimal
-    point.
+    """Return digits until the remainder is within half a unit of the last place.
+
+    Also return the position of the decimal point.
     """
     state = _scale(size, layout)
     remainder, margin, power, tens = state.remainder, state.margin, state.power, state.scale * 10
@@ -232,8 +234,9 @@ def float_column(array: pa.Array) -> pa.Array:
 
 
 def _with_whole_numbers(array: pa.Array, values: npt.NDArray[Any], size: npt.NDArray[np.float64]) -> pa.Array:
-    """Return Arrow's texts, except for whole numbers beyond the mantissa's bits and below 2^63, which are rounded as in
-    old JDKs.
+    """Return Arrow's texts, with large whole numbers rounded as in old JDKs.
+
+    These are beyond the mantissa's bits and below 2^63.
     """
     bits = np.finfo(values.dtype).nmant + 1
     is_large_whole = (size >= 2.0**bits) & (size < _WHOLE_BELOW)
