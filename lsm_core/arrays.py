@@ -226,7 +226,7 @@ def numpy_array(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
 
     The column holds numbers or booleans.
 
-        Numbers of one chunk without nulls are not copied; integers with nulls become doubles, as in Arrow.
+    Numbers of one chunk without nulls are not copied; integers with nulls become doubles, as in Arrow.
     """
     dtype = _DTYPES.get(column.type)
     if dtype is None or (column.null_count and dtype == np.bool_):

@@ -427,7 +427,7 @@ class LockRequired(DredgeError):
 
     None is made.
 
-        Attributes:
+    Attributes:
         table: name of the table.
         where: its location.
     """

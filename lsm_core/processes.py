@@ -47,7 +47,7 @@ def end_group(group: int, lives: Callable[[], bool], timeout_s: float) -> None:
 
     Each signal is followed by a wait.
 
-        Args:
+    Args:
         group: id of the group; for a process started with ``start_new_session`` it is the process id.
         lives: returns whether the group still exists.
         timeout_s: wait after each signal (s).

@@ -24,7 +24,7 @@ class Content:
 
     Sequence numbers are included only where they are exact.
 
-        Attributes:
+    Attributes:
         live: digest of the live rows.
         dead: digest of the deleted rows.
     """

@@ -38,7 +38,7 @@ def check_counters(rows_in: int, rows_out: int, dropped: dict[str, int], files: 
 
     The files' metadata must count the same rows.
 
-        Args:
+    Args:
         rows_in: input rows.
         rows_out: written rows.
         dropped: rows left out, by reason.

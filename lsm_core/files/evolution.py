@@ -64,7 +64,7 @@ class Evolution:
 
     The target has `_KEY_*`, system and value columns of the table's schema.
 
-        Attributes:
+    Attributes:
         table: name of the table, for errors.
         target: schema of the result.
         columns: source of each target column.

@@ -79,7 +79,7 @@ def hash_rows(columns: Sequence[Any], types: Sequence[DataType]) -> I32:
 
     Murmur3-32 (seed 42, 4-byte little-endian words) of the BinaryRow bytes without arity.
 
-        Args:
+    Args:
         columns: Arrow arrays of equal length.
         types: their logical types.
 

@@ -89,7 +89,7 @@ def partition_names(schema: TableSchema, partitions: Sequence[bytes], options: T
 
     Directories, but with distinct names for texts that share null's directory.
 
-        Null is `partition.default-name` (``dt=__DEFAULT_PARTITION__``). The empty text, texts of spaces only, and the text
+    Null is `partition.default-name` (``dt=__DEFAULT_PARTITION__``). The empty text, texts of spaces only, and the text
     of the default name are quoted (``dt=""``). No other text is quoted, because a quotation mark inside a text is
     escaped.
 

@@ -138,7 +138,7 @@ def guarantee_text(file_io: FileIO, root: str, name: str, options: TableOptions)
 
     It includes the settings that other engines need.
 
-        Args:
+    Args:
         file_io: access to the table's files.
         root: the table's directory.
         name: the table's name.

@@ -94,7 +94,7 @@ class IntKeys:
 
         None means that it exceeds 63 bits.
 
-                Sorting these numbers sorts the keys stably, and numbers are sorted in half the time of their positions.
+        Sorting these numbers sorts the keys stably, and numbers are sorted in half the time of their positions.
         """
         if not len(self.values):
             return None

@@ -194,7 +194,7 @@ def _numbered_in_order(rows: Rows, starts_lowest: bool) -> bool:
 
     One row of the first key is excepted.
 
-        ``starts_lowest``: the first row has the smallest key.
+    ``starts_lowest``: the first row has the smallest key.
     """
     pieces = rows.pieces[1:] if len(rows.pieces[0]) == 1 and starts_lowest else rows.pieces
     if rows.has(SEQUENCE_NUMBER):

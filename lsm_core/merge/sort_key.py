@@ -141,7 +141,7 @@ def key_bytes(columns: Sequence[pa.Array]) -> pa.BinaryArray:
 
     Python's order of bytes is the keys' order.
 
-        For each column these are a null byte (nulls first), then big-endian sign-flipped numbers, floats in Java's order,
+    For each column these are a null byte (nulls first), then big-endian sign-flipped numbers, floats in Java's order,
     or text escaped (00 -> 00 FF) and terminated (00).
 
     Raises:

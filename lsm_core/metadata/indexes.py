@@ -84,7 +84,7 @@ def write_index_file(store: TableStore, partition: bytes, bucket: int, file: Ind
 
     After a failure no file is left, even if the storage created it and then reported an error.
 
-        Args:
+    Args:
         store: the table.
         partition: the partition as a serialised row.
         bucket: the bucket.

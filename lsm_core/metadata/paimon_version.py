@@ -80,7 +80,7 @@ def carried_writer(snapshot: Snapshot) -> str | None:
 
     The table then keeps following the same version.
 
-        Args:
+    Args:
         snapshot: the snapshot whose members are copied.
 
     Returns:

@@ -120,7 +120,7 @@ class CatalogOptions:
 
         They are derived from Paimon's `lock.*`.
 
-                Args:
+        Args:
             always: whether a JDBC catalog locks unless `lock.enabled` is false (Java `AbstractCatalog.lockEnabled`: on
                 object stores).
 

@@ -17,7 +17,7 @@ def in_memory(sizes: Sequence[float], threshold: int) -> set[int]:
 
     The smallest ones beyond ``threshold``.
 
-        One place stays free for reading them, one after another.
+    One place stays free for reading them, one after another.
 
     Args:
         sizes: decoded bytes of each input.

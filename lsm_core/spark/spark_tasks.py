@@ -312,7 +312,6 @@ def _python_of(session: SparkSession) -> str | None:
 
 def require_workers(session: SparkSession) -> None:
     """Run one task that imports the data source. Raises SparkFailed naming the workers' Python and what it lacks, or whose versions differ."""
-
     try:
         session.range(0, 1, 1, 1).mapInArrow(Shipped(_import_source), "id BIGINT").collect()
     except Exception as error:

@@ -21,7 +21,7 @@ _SYSTEM: Final = "system"
 def keep_small_arrays() -> None:
     """Let the C library keep up to 32 MiB of freed memory for the next arrays, which avoids page faults.
 
-        Arrow also switches to this memory if it was loaded before `lsm_core` could set ``ARROW_DEFAULT_MEMORY_POOL``, and
+    Arrow also switches to this memory if it was loaded before `lsm_core` could set ``ARROW_DEFAULT_MEMORY_POOL``, and
     still has its preferred allocator. The settings apply once per process. Settings in the environment take precedence,
     and C libraries other than glibc are not changed.
     """

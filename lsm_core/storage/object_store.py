@@ -357,7 +357,7 @@ class ObjectStoreFileIO:
 
         After a failure the remaining objects still exist.
 
-                Returns:
+        Returns:
             Whether an object existed.
 
         Raises:

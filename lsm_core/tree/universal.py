@@ -22,7 +22,7 @@ class UniversalCompaction:
 
     Runs are ordered newest first.
 
-        Attributes:
+    Attributes:
         max_size_amp: largest size of newer runs relative to the oldest (percent).
         size_ratio: percent by which the next run may be larger.
         num_run_trigger: number of sorted runs that starts a compaction.

@@ -144,7 +144,7 @@ class SharedDictionaries:
 
     Joining and writing them then needs no lookups of values.
 
-        The dictionaries grow with the batches. A dictionary above the limit is replaced by a new one; batches then have
+    The dictionaries grow with the batches. A dictionary above the limit is replaced by a new one; batches then have
     different dictionaries, which :func:`concat_columns` supports. One object serves the batches of one merge from any
     number of files.
     """

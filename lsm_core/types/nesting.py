@@ -103,7 +103,7 @@ def reshape(array: pa.Array, source: DataType, target: DataType, leaf: Leaf) -> 
 
     Fields of ROWs by id (missing ones become null), atomic values by ``leaf``.
 
-        Args:
+    Args:
         array: the values.
         source: their logical type.
         target: the new logical type.

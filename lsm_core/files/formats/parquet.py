@@ -247,7 +247,7 @@ def _batch_rows(sample: pa.Table, coded: Sequence[str], page_size: int) -> int:
 
     A quarter of a page of the widest column that is no dictionary.
 
-        Pages end only between these batches. Arrow's default, 1,024, makes dictionaries slower than plain text.
+    Pages end only between these batches. Arrow's default, 1,024, makes dictionaries slower than plain text.
     """
     wide = [
         column.nbytes for name, column in zip(sample.column_names, sample.columns, strict=True) if name not in coded

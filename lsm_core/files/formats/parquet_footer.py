@@ -248,7 +248,7 @@ def _fields(data: bytes) -> tuple[Struct, bytes, bytes]:
 
     The bytes are empty if they are no lists.
 
-        With a known schema, row groups are parsed by patterns; for a single footer, preparing these does not pay off.
+    With a known schema, row groups are parsed by patterns; for a single footer, preparing these does not pay off.
     """
     reader = thrift.Reader(data)
     fields: Struct = {}

@@ -58,7 +58,7 @@ def records_piece(schema: Mapping[str, Any], records: Iterable[Record]) -> Piece
 
     The bytes are equal.
 
-        Raises:
+    Raises:
         ValueError: a required field is null.
     """
     out, ends, prepared = io.BytesIO(), [0], _prepare_schema(json.dumps(schema))

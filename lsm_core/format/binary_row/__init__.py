@@ -23,7 +23,7 @@ def encode_row(values: Sequence[Any], types: Sequence[DataType]) -> bytes:
 
     The values have any form that `pa.array` accepts for `to_arrow(type)`.
 
-        Raises:
+    Raises:
         ValueError: the numbers of values and types differ.
         ArrowInvalid: a value does not fit its type; TypeError is possible too.
     """

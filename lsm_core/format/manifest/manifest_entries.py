@@ -144,7 +144,7 @@ def from_avro_table(table: pa.Table, path: str = "") -> pa.Table:
 
     The nested columns are `_KIND`, .., `_FILE` (a struct).
 
-        Fields that older writers lacked become null. The names of unknown fields with values are kept.
+    Fields that older writers lacked become null. The names of unknown fields with values are kept.
 
     Args:
         table: the nested columns.

@@ -95,7 +95,7 @@ class Cancelling:
 
     The manifests are passed one after another in commit order.
 
-        For a whole snapshot the result equals :func:`merge_entries`, but only the deletions are in memory. An ADD stays if
+    For a whole snapshot the result equals :func:`merge_entries`, but only the deletions are in memory. An ADD stays if
     all deletions of its identity have cancelled earlier ADD entries.
     """
 

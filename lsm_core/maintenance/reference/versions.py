@@ -45,7 +45,6 @@ def in_merge_order(rows: Sequence[Row], descending: bool) -> list[Row]:
         rows: versions of one key.
         descending: whether the smallest `sequence.field` is the newest.
     """
-
     by_version = cmp_to_key(partial(_compare_versions, descending=descending))
     return sorted(rows, key=by_version) if len(rows) > 1 else list(rows)
 

@@ -45,7 +45,7 @@ class Differences:
 
     It returns each key once if its rows differ in a value column.
 
-        Sequence numbers and kinds are no values; null equals null and NaN equals NaN.
+    Sequence numbers and kinds are no values; null equals null and NaN equals NaN.
     """
 
     name: ClassVar[str] = "differences"

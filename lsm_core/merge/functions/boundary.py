@@ -62,7 +62,7 @@ class PickAggregate(AggregateFunction):
 
         Also return whether the group has received an input.
 
-                Args:
+        Args:
             folding: inputs of all groups.
             initial_valid: whether each initial accumulator is not null.
             seen: whether each group has received an input.

@@ -208,7 +208,7 @@ class _Nested(ListFold):
 
         Take as many rows of each input as are missing, whether their keys are new or not.
 
-                The rows that an input loses depend on the number of keys before it, so each group takes a few inputs at a time
+        The rows that an input loses depend on the number of keys before it, so each group takes a few inputs at a time
         until it is full.
         """
         base, _ = _base_lists(lists, bounds, with_null=False)
@@ -237,7 +237,7 @@ class _Nested(ListFold):
 
         With a key, the last row of a key is taken.
 
-                ``sizes``: number of inputs of each list. While no key is new, all inputs have the same room, and while all rows
+        ``sizes``: number of inputs of each list. While no key is new, all inputs have the same room, and while all rows
         fit, none is cut. The inputs up to the later of these two points are taken at once.
         """
         count = len(held)

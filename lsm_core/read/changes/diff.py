@@ -63,7 +63,7 @@ def differences(choice: Choice, before: Snapshot, after: Snapshot) -> Rows:
     These are rows whose key is new or whose value changed, with the stored kind, and the old row of removed keys as
     `-D`.
 
-        Values are compared in all columns, whichever are chosen; both versions are read with the schema of ``choice``.
+    Values are compared in all columns, whichever are chosen; both versions are read with the schema of ``choice``.
     Append tables have no keys: the rows of files that only ``after`` has are returned, so rows that were merely
     compacted come again, as in Java.
 

@@ -201,7 +201,7 @@ class Follower:
 
         An OVERWRITE never has any.
 
-                Without a changelog producer these are the data files of APPEND snapshots. Otherwise they are the changelog
+        Without a changelog producer these are the data files of APPEND snapshots. Otherwise they are the changelog
         files of any snapshot, whichever producer the table had then.
 
         Returns:

@@ -192,7 +192,7 @@ class LookupKeys:
 
         The order is that of the trimmed primary key.
 
-                Args:
+        Args:
             rows: rows of :attr:`columns`, all of one partition.
         """
         names, at = self.store.schema.trimmed_primary_keys, arrow_array(rows)

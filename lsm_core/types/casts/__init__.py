@@ -65,7 +65,7 @@ def cast_back(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
 
     Floats are rounded.
 
-        Args:
+    Args:
         array: values with the type `to_arrow(source)`.
         source: the newer logical type.
         target: the previous logical type.

@@ -116,7 +116,7 @@ def to_date(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
 
     Text after a blank is ignored.
 
-        Raises:
+    Raises:
         CastError: a text is not a date; the message contains the first one.
     """
     counts = _matches(array, _COUNT)

@@ -203,7 +203,7 @@ def float_column(array: pa.Array) -> pa.Array:
 
     Nulls stay null.
 
-        Almost always this is the shortest text, which Arrow prints. Whole numbers are rounded as whole columns. The few
+    Almost always this is the shortest text, which Arrow prints. Whole numbers are rounded as whole columns. The few
     kinds of values that may differ otherwise use the exact generator, once per distinct value.
     """
     values = np.asarray(array.fill_null(0) if array.null_count else array)
