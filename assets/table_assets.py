@@ -98,7 +98,8 @@ def _describe_upkeep(card: TableCard) -> str:
     """Return who compacts the table when nobody asks for it."""
     if card.writers_may_compact:
         return (
-            "its writers compact it by themselves after their commits, because it is not write-only. Sensors watch that they do, "
+            "its writers compact it by themselves after their commits, because it is not write-only. Sensors watch "
+            "that they do, "
             "and start a run only when the writers fall behind, are silent, or do not compact at all."
         )
     return "sensors start compactions by the table's own rules when sorted runs pile up."

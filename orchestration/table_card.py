@@ -56,7 +56,7 @@ class TableCard:
 
     @property
     def writers_may_compact(self) -> bool:
-        """Whether the options, as texts, let writers compact the table after their commits; a value that is no option counts as its default."""
+        """Whether the options let writers compact the table after their commits; a bad value counts as the default."""
         write_only = self.options.get("write-only", "").strip().lower() == "true"
         return not write_only and self.options.get("dredge.compaction.inline", "").strip().lower() != "never"
 

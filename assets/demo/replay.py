@@ -113,8 +113,9 @@ def refile_job() -> dg.JobDefinition:
 
     @dg.op(
         name="refile_register",
-        description=f"Write every row of {PLANES.identifier} once more, as it is: no answer changes, and one sorted run is added. "
-        f"The table is not write-only, so at {PLANES.compaction_trigger} sorted runs the same write merges them into one.",
+        description=f"Write every row of {PLANES.identifier} once more, as it is: no answer changes, and one sorted "
+        f"run is added. The table is not write-only, so at {PLANES.compaction_trigger} sorted runs the same write "
+        "merges them into one.",
         out=dg.Out(dg.Nothing),
     )
     @resolve_annotations
@@ -132,16 +133,17 @@ def refile_job() -> dg.JobDefinition:
 
 
 def refile(table: Table) -> str:
-    """Write every row of the register once more; returns what the write did, and what its writer did to the table afterwards."""
+    """Write every row of the register once more, and return a text about the write and its compaction."""
     rows = table.to_arrow()
     before = _sorted_runs(table) + 1
     table.write(rows)
     report = table.last_write
     compaction = None if report is None else report.compaction
-    said = f"{table.name}: {rows.num_rows:,} rows written"
+    written = f"{table.name}: {rows.num_rows:,} rows written"
     if compaction is None or compaction.snapshot_id is None:
-        return f"{said}: {before} sorted runs, the writer compacts at {PLANES.compaction_trigger}"
-    return f"{said}; then the writer compacted {before} -> {_sorted_runs(table)} sorted runs (snapshot {compaction.snapshot_id})"
+        return f"{written}: {before} sorted runs, the writer compacts at {PLANES.compaction_trigger}"
+    runs = f"{before} -> {_sorted_runs(table)} sorted runs"
+    return f"{written}; then the writer compacted {runs} (snapshot {compaction.snapshot_id})"
 
 
 def _sorted_runs(table: Table) -> int:
@@ -149,7 +151,7 @@ def _sorted_runs(table: Table) -> int:
 
 
 def with_demo(defs: dg.Definitions, warehouse_path: str, settings: Settings) -> dg.Definitions:
-    """Add the demo to the definitions: its source files as an asset, the replay, the annual filing, the marts, and the stream job."""
+    """Add the demo to the definitions: source files as an asset, replay, annual filing, marts, and stream job."""
     tables = {names.data_key(warehouse_path, table.identifier) for table in TABLES}
     source = dg.AssetSpec(
         SOURCE,
@@ -169,7 +171,10 @@ def with_demo(defs: dg.Definitions, warehouse_path: str, settings: Settings) -> 
 
 @contextmanager
 def mark_replay(warehouse: WarehouseResource, arrivals: str) -> Iterator[None]:
-    """Mark a replay of ``arrivals`` as running for the sensors; the time of the state file shows later when it ended."""
+    """Mark a replay of ``arrivals`` as running for the sensors.
+
+    Afterwards the time of the state file is the end of the replay.
+    """
     state = Path(warehouse.replay_state) if warehouse.replay_state else None
     if state is not None:
         state.write_text(arrivals, encoding="utf-8")

@@ -21,7 +21,19 @@ _LOOKS_AFTER_ITSELF: Final = {"dredge.compaction.inline": "follow"}
 
 @dataclass(frozen=True, eq=False)
 class DemoTable:
-    """One table of the scenario and the function that makes its events. ``sent_twice``: commits submitted again as themselves."""
+    """One table of the scenario and the function that makes its events.
+
+    Attributes:
+        name: name of the table.
+        schema: Arrow schema of its rows.
+        events: returns all events of the scenario.
+        writers: splits rows into the commits of several writers.
+        about: description for people.
+        primary_keys: key columns.
+        partition_keys: partition columns.
+        options: the table's own options.
+        sent_twice: numbers of commits that are submitted a second time, unchanged.
+    """
 
     name: str
     schema: pa.Schema
@@ -71,7 +83,8 @@ FLIGHT_STATUS: Final = DemoTable(
     flight_status.SCHEMA,
     flight_status.events,
     _one_writer,
-    "Every flight as three agencies report it; each report fills its own columns, the newest of its kind wins, late ones included.",
+    "Every flight as three agencies report it; each report fills its own columns, the newest of its kind wins, late "
+    "ones included.",
     ("flight_month", "flight_date", "carrier", "flight", "origin"),
     ("flight_month",),
     flight_status.OPTIONS,
@@ -92,7 +105,8 @@ AIRCRAFT_FIRST_SEEN: Final = DemoTable(
     aircraft_first_seen.SCHEMA,
     aircraft_first_seen.events,
     _one_writer,
-    "The first departure of each aircraft that was reported; the first row stays, and nothing shows before it is compacted.",
+    "The first departure of each aircraft that was reported; the first row stays, and nothing shows before it is "
+    "compacted.",
     ("tailnum",),
     (),
     aircraft_first_seen.OPTIONS,
@@ -102,7 +116,8 @@ PLANES: Final = DemoTable(
     planes.SCHEMA,
     planes.events,
     _one_writer,
-    "The aircraft register; the highest revision wins, withdrawn aircraft are deleted. The one table of the demo that looks after itself: "
+    "The aircraft register; the highest revision wins, withdrawn aircraft are deleted. The one table of the demo that "
+    "looks after itself: "
     "its writers compact it when the fifth sorted run arrives, and expire its snapshots.",
     ("tailnum",),
     (),

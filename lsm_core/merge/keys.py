@@ -363,7 +363,7 @@ class ByteKeys:
 
 def _joint_lead(parts: Sequence[ByteKeys]) -> Lead | None:
     """Return a common lead of all parts, if each has one and the bytes before it agree."""
-    leads = [lead for part in parts if (lead := part._lead_so_far) is not None]
+    leads = [lead for part in parts if (lead := part._lead_so_far) is not None]  # noqa: SLF001
     if not parts or len(leads) < len(parts):
         return None
     position = min(lead.position for lead in leads)

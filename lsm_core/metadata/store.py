@@ -217,7 +217,7 @@ class TableStore:
             The table with new file names.
         """
         other = self.with_schema(self.schema)
-        other._family, other._own_uuid, other._numbers = family, _make_uuid(family), itertools.count()
+        other._family, other._own_uuid, other._numbers = family, _make_uuid(family), itertools.count()  # noqa: SLF001
         return other
 
     def naming_files_as(self, other: TableStore) -> TableStore:

@@ -90,7 +90,7 @@ class Split:
         split.partition, split.bucket = place
         split.file_count, split.size, split.row_count = totals
         split.raw, split.raw_convertible = raw
-        split._parts, split._load = None, load
+        split._parts, split._load = None, load  # noqa: SLF001
         return split
 
     @property

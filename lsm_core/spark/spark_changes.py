@@ -269,7 +269,7 @@ def _by_bucket(spark: SparkSession, change: KeyedChange, scan: Scan, additions: 
     work = partial(_changed, job, change, replace(scan, splits=()))
     try:
         outcomes = run_tasks(spark, f"changing rows of table {store.name}", payloads, work)
-        if additions is not None and all(one.error is None for one in outcomes):
+        if additions is not None and all(outcome.error is None for outcome in outcomes):
             outcomes += _added(job, additions(scan.snapshot.id), outcomes)
     except BaseException:
         job.end(failed=True)
@@ -281,7 +281,7 @@ def _added(job: WriteJob, rows: pa.Table | None, outcomes: Sequence[Outcome]) ->
     """Write the rows that a MERGE adds, newer than the changed rows. On an error, all new files are deleted."""
     if rows is None or not rows.num_rows:
         return []
-    written = job.messages([one for one in outcomes if one.answer])
+    written = job.messages([outcome for outcome in outcomes if outcome.answer])
     with discard_on_failure(job.store, written):
         groups = (group for _, group in replace(job, assigns=False).routed(rows.to_batches(), 0, alone=True))
         number = len(outcomes)

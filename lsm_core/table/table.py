@@ -241,8 +241,8 @@ class Table(Readable):
         """Insert rows, each in place of the row with its primary key.
 
         Args:
-            data: rows as in :meth:`write`. Columns that are left out take their default or null, as in :meth:`write`; in
-                partial-update and aggregation tables what is there stays.
+            data: rows as in :meth:`write`. Missing columns take their default or null; in partial-update and
+                aggregation tables they keep their values.
 
         Returns:
             The id of the snapshot, or None without rows.

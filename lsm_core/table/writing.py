@@ -194,7 +194,8 @@ class StreamCommit:
         Args:
             store: the table.
             commit_user: name of the job.
-            compact: compact after commits, for messages of writers that do not compact by themselves; none does so in append tables.
+            compact: compact after commits, for messages of writers that do not compact by themselves. No writer
+                compacts append tables by itself.
             runner: see `after_commit`.
         """
         self._store, self._committer = store, Committer(store, commit_user)

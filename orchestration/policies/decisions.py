@@ -434,8 +434,10 @@ def _defer_to_writers(
     unseen = waited_ms(state, now_ms) if not table.append_only and options.batch_scan_skips_level0 else 0
     level, _, _ = backlog_of([state], policy, append_only=table.append_only)
     if not table.append_only and state.sorted_runs >= limit:
-        what = "stop trigger" if limit == options.stop_trigger else f"{limit // options.compaction_trigger} x trigger"
-        behind = f"its writers fell behind ({state.sorted_runs} sorted runs >= {what} {limit})"
+        trigger_text = (
+            "stop trigger" if limit == options.stop_trigger else f"{limit // options.compaction_trigger} x trigger"
+        )
+        behind = f"its writers fell behind ({state.sorted_runs} sorted runs >= {trigger_text} {limit})"
     elif level is not Backlog.OK:
         behind = f"its writers fell behind (backlog {level.value})"
     elif unseen >= _UNSEEN_WAIT_MS:

@@ -86,7 +86,8 @@ def _start(home: Path, port: int | None, stack: ExitStack, say: Callable[[str], 
     tables = create_tables(warehouse.catalog())
     say(f"{len(tables)} empty tables in {warehouse.path}")
     say(
-        f"{PLANES.identifier} is not write-only: its writers compact it; the platform compacts the others and watches this one"
+        f"{PLANES.identifier} is not write-only: its writers compact it; the platform compacts the others and watches "
+        "this one"
     )
     stack.callback(stop_server, home / "spark")
     server = start_server(home / "spark", conf=_SPARK, wait=False)  # both take seconds to start: side by side
@@ -148,11 +149,10 @@ def _show_links(story: Story, say: Callable[[str], None]) -> None:
         ("runs: replays, compactions, retention", "/runs"),
     ):
         print(f"    {label:<44}{url}{page}")
+    print("    your turn: materialize a layout, which merges all there is to merge, or run `dredge health` beside it;")
     print(
-        "    your turn: materialize a layout, which merges all that there is to merge, or run `dredge health` beside it;"
-    )
-    print(
-        f"    launch the job {REFILE_JOB} four times: {PLANES.name} gets four more sorted runs, and the fourth write merges all five"
+        f"    launch the job {REFILE_JOB} four times: {PLANES.name} gets four more sorted runs, and the fourth write "
+        "merges all five"
     )
     print("Ctrl-C ends it.", flush=True)
 

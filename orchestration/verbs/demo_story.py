@@ -431,18 +431,18 @@ class Story:
         )
 
     def _look_on(self) -> None:
-        """The table that looks after itself: a fifth commit arrives, its writer compacts, and the platform starts nothing."""
+        """Check the table that looks after itself: at a fifth commit its writer compacts, the platform watches."""
         table = self.warehouse.table(PLANES.identifier)
         before, first = health(table.store), snapshots.latest_id(table.store) or 0
         self._run(REFILE_JOB)
         written = Path(self.warehouse.replay_state).stat().st_mtime
         store = self.warehouse.store(PLANES.identifier)
         after, kinds = health(store), [str(snapshots.read(store, first + step).commit_kind) for step in (1, 2)]
-        runs, found = before[0].sorted_runs + 1, (after[0].sorted_runs, after[0].deletes)
+        runs, layout = before[0].sorted_runs + 1, (after[0].sorted_runs, after[0].deletes)
         self._hold_beyond(
             f"{PLANES.name}: its own writer compacts {runs} -> 1 sorted runs after the write, no delete is left",
-            kinds == ["APPEND", "COMPACT"] and found == (1, 0),
-            f"snapshots {kinds}, sorted runs and deletes {found}",
+            kinds == ["APPEND", "COMPACT"] and layout == (1, 0),
+            f"snapshots {kinds}, sorted runs and deletes {layout}",
         )
         right, answer = (
             expected(PLANES.name, TICKS[-1].name),
@@ -452,16 +452,20 @@ class Story:
             f"{PLANES.name} says {right.rows:,} rows, {right.checksum}", answer == right, f"found {answer}"
         )
         tick = self._answer_after(names.SORTED_RUN_SENSOR, written)
-        said = next((line for line in tick.text.splitlines() if line.startswith(f"{PLANES.identifier}: ")), "nothing")
-        self._hold_beyond(f"the tick says of {PLANES.name}: {WATCHING}", WATCHING in said, f"it says {said}")
+        tick_line = next(
+            (line for line in tick.text.splitlines() if line.startswith(f"{PLANES.identifier}: ")), "nothing"
+        )
+        self._hold_beyond(f"the tick says of {PLANES.name}: {WATCHING}", WATCHING in tick_line, f"it says {tick_line}")
         ours = [run.run_id[:8] for run in self.client.runs() if names.table_of(run.tags) == PLANES.identifier]
         self._hold_beyond(f"the platform started no run for {PLANES.name} all year", not ours, f"it started {ours}")
         self._finished(self.client.launch(ASSET_JOB, assets=[marts.FLEET.key.path]))  # its table has a new commit
         self.say(f"     {PLANES.name} looks after itself: it is not write-only. A fifth commit arrived, and its writer")
-        self.say(f"     compacted {runs} -> {found[0]} sorted runs; the platform watches: {said.partition('): ')[2]}")
+        self.say(
+            f"     compacted {runs} -> {layout[0]} sorted runs; the platform watches: {tick_line.partition('): ')[2]}"
+        )
 
-    def _hold_beyond(self, what: str, ok: bool, detail: str) -> None:
-        self._hold(f"T4: {what}", ok, detail, in_reference=False)
+    def _hold_beyond(self, statement: str, ok: bool, detail: str) -> None:
+        self._hold(f"T4: {statement}", ok, detail, in_reference=False)
 
     def _files(self) -> set[str]:
         """Return the data and manifest files in the demo's tables, live or not."""

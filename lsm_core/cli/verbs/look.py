@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 SCORE = "score (0 is healthy)"
 _STATUS = (
     "table", "keys", "partitioned_by", "snapshot", "committed", "buckets", "files", "rows", "bytes", "runs", "score",
-    "rank", "costs_most", "level0", "oldest_level0", "last_compaction", "due_bytes", "full_bytes", "upkeep", "changelogs",
-    "trash", "delete_mode", "guarantee", "paimon_version", "cannot", "without_effect", "warnings", "error",
+    "rank", "costs_most", "level0", "oldest_level0", "last_compaction", "due_bytes", "full_bytes", "upkeep",
+    "changelogs", "trash", "delete_mode", "guarantee",
+    "paimon_version", "cannot", "without_effect", "warnings", "error",
 )  # fmt: skip
 
 

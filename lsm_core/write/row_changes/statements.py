@@ -157,7 +157,9 @@ def merge_rows(
 
 
 def upsert_rows(store: TableStore, data: Rows) -> int | None:
-    """Insert rows, each in place of the row with its key; missing columns take their default or null (partial-update: they stay).
+    """Insert rows, each in place of the row with its key.
+
+    Missing columns take their default or null; with partial-update and aggregation they keep their values.
 
     Returns:
         The id of the snapshot, or None without rows.
