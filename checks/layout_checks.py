@@ -30,7 +30,7 @@ from lsm_core.metadata.store import TableStore
 from orchestration import names
 from orchestration.blocked import blocking_failure, newest_evaluations
 from orchestration.health import TableHealth, table_health
-from orchestration.ops.layout_ops import Verdict
+from orchestration.ops.layout_ops import VerifyVerdict
 from orchestration.partitions import partition_of, partitions_of
 from orchestration.policies import DecisionScope, Policy, Subject, TableFacts, policy_source
 from orchestration.policies.decisions import expiring_of
@@ -100,7 +100,7 @@ def report_checks(
     context: dg.OpExecutionContext,
     warehouse: WarehouseResource,
     store: TableStore,
-    compared: Verdict,
+    compared: VerifyVerdict,
     partitions: Sequence[str | None],
 ) -> None:
     """Report the layout checks of partitions that a job has materialised.

@@ -20,7 +20,7 @@ from orchestration import names
 from orchestration.blocked import blocking_failure, other_warehouse, suspensions
 from orchestration.metadata import launch_link, plain_cell
 from orchestration.ops.approval import APPLY_PLAN
-from orchestration.policies import Decision, DecisionScope, Outcome, Policies, PolicySource, Reason
+from orchestration.policies import Decision, DecisionOutcome, DecisionScope, Policies, PolicySource, Reason
 from orchestration.policies.decisions import due_work
 from orchestration.policies.watching import overdue
 from orchestration.quirks import resolve_annotations
@@ -193,10 +193,10 @@ def _plan_line(table: OpenTable, obstacle: str | None, reason: Reason) -> TableL
     need = need_of(table.name, table.health.buckets, history)
     decisions = [*table.decisions(DecisionScope.SORTED_RUNS), *table.decisions(DecisionScope.IDLE)]
     if obstacle is not None:
-        decisions = [Decision(table.name, "", Outcome.DECLINE, reason, obstacle)]
+        decisions = [Decision(table.name, "", DecisionOutcome.DECLINE, reason, obstacle)]
     # A reason for the whole table appears in both scopes: list it once.
     persistent = tuple(dict.fromkeys(decision for decision in decisions if decision.reason in _PERSISTENT))
-    runs = [decision for decision in decisions if decision.outcome is Outcome.RUN]
+    runs = [decision for decision in decisions if decision.outcome is DecisionOutcome.RUN]
     seconds = sum(entry.seconds or 0.0 for entry in iterate_ledger(table.store, _RUNS, heads=True))
     if runs:
         first = runs[0]

@@ -14,7 +14,7 @@ Levels = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PartitionOutcome:
     """Expected or measured change of a partition.
 
     Attributes:
@@ -47,7 +47,7 @@ class Outcome:
         levels = " + ".join(map(str, self.levels))
         return f"{self.subject}: {self.before} -> {self.after} (level {levels}){rows}{tombstones}"
 
-    def agrees(self, measured: Outcome) -> bool:
+    def agrees(self, measured: PartitionOutcome) -> bool:
         """Return whether a measured outcome matches this one in all values that it has."""
         expected = (self.table, self.partition, self.before, self.after, self.levels)
         return (
@@ -58,23 +58,23 @@ class Outcome:
 
 
 _FULL: Final = (5,)
-OUTCOMES: Final[dict[str, tuple[Outcome, ...]]] = {
-    "T0": (Outcome("carrier_daily", "", 9, 1, (8,)),),
-    "T1": (Outcome("flight_status", "2013-10", 15, 1, _FULL, rows=(85_887, 27_967)),),
+OUTCOMES: Final[dict[str, tuple[PartitionOutcome, ...]]] = {
+    "T0": (PartitionOutcome("carrier_daily", "", 9, 1, (8,)),),
+    "T1": (PartitionOutcome("flight_status", "2013-10", 15, 1, _FULL, rows=(85_887, 27_967)),),
     "T2": (
-        Outcome("flight_status", "2013-09", 2, 1, _FULL),
-        Outcome("flight_status", "2013-10", 11, 2, (4, 5)),
-        Outcome("flight_status", "2013-11", 15, 1, _FULL),
-        Outcome("carrier_daily", "", 11, 1, (8,)),
-        Outcome("weather", "2013-10", 18, 1, (0,)),
+        PartitionOutcome("flight_status", "2013-09", 2, 1, _FULL),
+        PartitionOutcome("flight_status", "2013-10", 11, 2, (4, 5)),
+        PartitionOutcome("flight_status", "2013-11", 15, 1, _FULL),
+        PartitionOutcome("carrier_daily", "", 11, 1, (8,)),
+        PartitionOutcome("weather", "2013-10", 18, 1, (0,)),
     ),
     "T3": (
-        Outcome("flight_status", "2013-02", 2, 1, _FULL),
-        Outcome("flight_status", "2013-10", 2, 1, _FULL),
-        Outcome("flight_status", "2013-11", 11, 2, (4, 5)),
-        Outcome("flight_status", "2013-12", 18, 1, _FULL, deletes=(195, 0)),
-        Outcome("aircraft_first_seen", "", 25, 1, _FULL),
-        Outcome("weather", "2013-11", 19, 1, (0,)),
+        PartitionOutcome("flight_status", "2013-02", 2, 1, _FULL),
+        PartitionOutcome("flight_status", "2013-10", 2, 1, _FULL),
+        PartitionOutcome("flight_status", "2013-11", 11, 2, (4, 5)),
+        PartitionOutcome("flight_status", "2013-12", 18, 1, _FULL, deletes=(195, 0)),
+        PartitionOutcome("aircraft_first_seen", "", 25, 1, _FULL),
+        PartitionOutcome("weather", "2013-11", 19, 1, (0,)),
     ),
 }
 """Partitions that maintenance changes at each tick; all others stay unchanged."""
@@ -177,7 +177,7 @@ def held_of(table: Table) -> list[str]:
     return sorted(str(line["file"]) for line in kept_lines if line["reason"] == HELD.holder)
 
 
-def changes(table: str, store: TableStore, before: int, after: int) -> list[Outcome]:
+def changes(table: str, store: TableStore, before: int, after: int) -> list[PartitionOutcome]:
     """Return the changes between two snapshots by partition, if no writer committed in between.
 
     Args:
@@ -193,7 +193,7 @@ def changes(table: str, store: TableStore, before: int, after: int) -> list[Outc
         if [bucket.files_per_level for bucket in earlier] == [bucket.files_per_level for bucket in buckets]:
             continue
         outcomes.append(
-            Outcome(
+            PartitionOutcome(
                 table,
                 "/".join(str(value) for value in buckets[0].partition.values()),
                 _largest(earlier),
@@ -218,6 +218,6 @@ def _largest(buckets: list[BucketHealth]) -> int:
     return max((bucket.sorted_runs or bucket.files for bucket in buckets), default=0)
 
 
-def outcomes_due(tick: str) -> dict[str, list[Outcome]]:
+def outcomes_due(tick: str) -> dict[str, list[PartitionOutcome]]:
     """Return the scenario's outcomes at ``T0`` .. ``T3`` for every table of the demo."""
     return {table.name: [item for item in OUTCOMES[tick] if item.table == table.name] for table in TABLES}

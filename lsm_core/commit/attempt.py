@@ -18,7 +18,7 @@ from lsm_core.commit.drafts import RecordingFileIO, mark_unknown, remove
 from lsm_core.commit.history import AddedFiles
 from lsm_core.commit.index_changes import NO_CHANGE, IndexChange, next_index_manifest
 from lsm_core.commit.manifest_merge import merge_manifests
-from lsm_core.commit.publish import Outcome, Retries, publish
+from lsm_core.commit.publish import PublishOutcome, Retries, publish
 from lsm_core.errors import (
     CommitConflict,
     CommitUnknown,
@@ -189,9 +189,9 @@ class CommitRun:
             mark_unknown(error)
             raise
         self._hooks.enter(Phase.CLEAN, snapshot_id=snapshot.id, outcome=outcome.value)
-        if outcome is Outcome.TAKEN:
+        if outcome is PublishOutcome.TAKEN:
             self._clean(attempt_files)
-        return outcome is Outcome.PUBLISHED
+        return outcome is PublishOutcome.PUBLISHED
 
     # -- one attempt -------------------------------------------------------------------------------------------------
 

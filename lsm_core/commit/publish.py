@@ -69,14 +69,14 @@ class Retries:
         return True
 
 
-class Outcome(StrEnum):
+class PublishOutcome(StrEnum):
     """Outcome of an attempt to publish a snapshot."""
 
     PUBLISHED = "published"
     TAKEN = "taken"
 
 
-def publish(store: TableStore, snapshot: Snapshot, retries: Retries, base: Snapshot | None = None) -> Outcome:
+def publish(store: TableStore, snapshot: Snapshot, retries: Retries, base: Snapshot | None = None) -> PublishOutcome:
     """Create ``snapshot-<id>`` exclusively, under the table's lock if it has one.
 
     Returns:
@@ -94,29 +94,29 @@ def publish(store: TableStore, snapshot: Snapshot, retries: Retries, base: Snaps
     with held(lock, lock_settings(store.options)) as lease:
         # Who replaces history holds the lock, too: looked at under it, the base stays what it is until ours is there.
         if base is not None and _replaced(base, snapshots.try_read(store, base.id)):
-            return Outcome.TAKEN
+            return PublishOutcome.TAKEN
         return _publish(store, snapshot, retries, lease, base)
 
 
 def _publish(
     store: TableStore, snapshot: Snapshot, retries: Retries, lease: Lease | None, base: Snapshot | None
-) -> Outcome:
+) -> PublishOutcome:
     data = snapshot.to_json()
     outcome = _create(store, snapshot.id, data, retries, lease)
-    if outcome is Outcome.PUBLISHED and _came_too_late(store, snapshot, base):
+    if outcome is PublishOutcome.PUBLISHED and _came_too_late(store, snapshot, base):
         _LOG.warning("table %s: snapshot %d was published after its turn; taken back", store.name, snapshot.id)
         path = store.snapshot_path(snapshot.id)
         if _look(store, path) == data:
             remove(store.file_io, [path])
-        return Outcome.TAKEN
-    if outcome is Outcome.PUBLISHED:  # hints may fail: they are never a source of truth
+        return PublishOutcome.TAKEN
+    if outcome is PublishOutcome.PUBLISHED:  # hints may fail: they are never a source of truth
         snapshots.write_latest_hint(store, snapshot.id)
         if snapshot.id == 1:
             snapshots.write_earliest_hint(store, snapshot.id)
     return outcome
 
 
-def _create(store: TableStore, snapshot_id: int, data: bytes, retries: Retries, lease: Lease | None) -> Outcome:
+def _create(store: TableStore, snapshot_id: int, data: bytes, retries: Retries, lease: Lease | None) -> PublishOutcome:
     """Try until the file exists, own or foreign: the same bytes under the same name can be written again safely."""
     path = store.snapshot_path(snapshot_id)
     tried = False
@@ -131,14 +131,14 @@ def _create(store: TableStore, snapshot_id: int, data: bytes, retries: Retries, 
             if not isinstance(error, LockLost):
                 raise
             _LOG.warning("table %s: snapshot %d is not published: %s", store.name, snapshot_id, error)
-            return Outcome.TAKEN
+            return PublishOutcome.TAKEN
         try:
             tried = True
             if store.file_io.write_exclusive(path, data):
                 late = "" if lease is None else lease.overdue()
                 if late:  # another engine, which relies on the lock alone, may write over it
                     raise CommitUnknown(snapshot_id, f"it is written, but the lock was lost meanwhile: {late}")
-                return Outcome.PUBLISHED
+                return PublishOutcome.PUBLISHED
             failure = OSError(f"{path} exists and cannot be read")
         except CommitUnknown:
             raise
@@ -146,7 +146,7 @@ def _create(store: TableStore, snapshot_id: int, data: bytes, retries: Retries, 
             failure = error
         seen = _look(store, path)
         if seen is not None:
-            return Outcome.PUBLISHED if seen == data else Outcome.TAKEN
+            return PublishOutcome.PUBLISHED if seen == data else PublishOutcome.TAKEN
         if isinstance(failure, DredgeError):  # a full disk, no hard links: typed refusals come before the link is made
             raise failure
         if not retries.wait():
@@ -210,4 +210,4 @@ def _follows(store: TableStore, successor: Snapshot, snapshot: Snapshot) -> bool
     return all((which in near) == (kind == ADD) for which, kind in zip(identities(delta), kinds, strict=True))
 
 
-__all__ = ["Outcome", "Retries", "publish"]
+__all__ = ["PublishOutcome", "Retries", "publish"]

@@ -12,11 +12,11 @@ from lsm_core.lazy_names import lazy_names
 if TYPE_CHECKING:
     from lsm_core.maintenance.action import Action as Action
     from lsm_core.maintenance.action import Applied as Applied
+    from lsm_core.maintenance.action import ApplyOutcome as ApplyOutcome
     from lsm_core.maintenance.action import Argument as Argument
     from lsm_core.maintenance.action import ArgumentKind as ArgumentKind
     from lsm_core.maintenance.action import Declined as Declined
     from lsm_core.maintenance.action import MaintenancePlan as MaintenancePlan
-    from lsm_core.maintenance.action import Outcome as Outcome
     from lsm_core.maintenance.action import PlanEstimate as PlanEstimate
     from lsm_core.maintenance.action import PlanItem as PlanItem
     from lsm_core.maintenance.action import PlannedFile as PlannedFile
@@ -160,7 +160,7 @@ __getattr__, __dir__ = lazy_names(
             "ArgumentKind",
             "Declined",
             "MaintenancePlan",
-            "Outcome",
+            "ApplyOutcome",
             "PlanEstimate",
             "PlanItem",
             "PlannedFile",

@@ -459,7 +459,7 @@ class Report(ABC):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ApplyOutcome:
     """Result of :meth:`Action.apply`.
 
     Attributes:
@@ -558,7 +558,7 @@ class Action(ABC):
         """
 
     @abstractmethod
-    def apply(self, store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> Outcome:
+    def apply(self, store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> ApplyOutcome:
         """Carry out a plan.
 
         Args:

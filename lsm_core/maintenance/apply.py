@@ -20,8 +20,8 @@ from lsm_core.errors import (
 )
 from lsm_core.maintenance.action import (
     CODE_VERSION,
+    ApplyOutcome,
     MaintenancePlan,
-    Outcome,
     Report,
     Runner,
     action_names,
@@ -91,7 +91,7 @@ def apply_plan(
             before = applied_before(store, plan)
             if before is None:
                 raise
-            outcome = Outcome(replace(action.unchanged(plan), applied_before=before))
+            outcome = ApplyOutcome(replace(action.unchanged(plan), applied_before=before))
     except Exception as error:  # whatever it is, the run may have begun, and people look for it in the ledger
         forged = plan.read_back and isinstance(error, AttributeError | LookupError | TypeError | ValueError)
         if not forged or isinstance(error, DredgeError):
@@ -106,7 +106,7 @@ def apply_plan(
         report = replace(report, applied_before=applied_before(store, plan))
     if plan.items and report.worth_telling:
         report = replace(report, run_id=run_id)
-        _record(store, plan, run_id, approved_by, Outcome(report, outcome.lines), None, report.seconds)
+        _record(store, plan, run_id, approved_by, ApplyOutcome(report, outcome.lines), None, report.seconds)
     if action.commits and report.published is not None and store.options.tag_creation != "none":
         # As Java's compaction jobs do, also for tables whose writers do nothing but write.
         from lsm_core.maintenance.automatic_tags import make_tags_after_compaction
@@ -218,7 +218,7 @@ def _record(
     plan: MaintenancePlan,
     run_id: str,
     approved_by: str | None,
-    outcome: Outcome | None,
+    outcome: ApplyOutcome | None,
     error: Exception | None,
     seconds: float,
 ) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lsm_core.merge.keys import ByteKeys as ByteKeys
     from lsm_core.merge.keys import IntKeys as IntKeys
     from lsm_core.merge.keys import NormalisedKeys as NormalisedKeys
-    from lsm_core.merge.order_free import Verdict as Verdict
+    from lsm_core.merge.order_free import OrderVerdict as OrderVerdict
     from lsm_core.merge.sort_key import KeySpec as KeySpec
     from lsm_core.merge.sort_key import key_bytes as key_bytes
     from lsm_core.merge.sort_key import normalise_keys as normalise_keys
@@ -73,7 +73,7 @@ __getattr__, __dir__ = lazy_names(
             "IntKeys",
             "NormalisedKeys",
         ),
-        "order_free": ("Verdict",),
+        "order_free": ("OrderVerdict",),
         "sort_key": (
             "KeySpec",
             "key_bytes",

@@ -60,7 +60,7 @@ _CHOOSING: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class OrderVerdict:
     """Result of the test.
 
     Attributes:
@@ -74,7 +74,7 @@ class Verdict:
 
 def order_free(
     schema: TableSchema, options: Mapping[str, str], has_retracts: bool, table: str = "", has_expired: bool = True
-) -> Verdict:
+) -> OrderVerdict:
     """Test a primary-key table by its merge engine, its functions, and whether its files hold retracts or expired rows.
 
     With record-level expiry, a compaction drops expired rows, deletes too. If an expired row is dropped in only a part
@@ -98,7 +98,7 @@ def order_free(
     """
     function = merge_function(schema, options, table)
     reason_texts = tuple(_reasons(function, RowExpiry.of(schema, options, table), has_retracts, has_expired))
-    return Verdict(not reason_texts, reason_texts)
+    return OrderVerdict(not reason_texts, reason_texts)
 
 
 def _reasons(function: MergeFunction, expiry: RowExpiry | None, has_retracts: bool, has_expired: bool) -> Iterator[str]:

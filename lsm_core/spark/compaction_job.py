@@ -33,8 +33,8 @@ from lsm_core.options import memory_size
 from lsm_core.read.key_range import KeyRange
 from lsm_core.spark.spark_tasks import (
     ANSWER_DDL,
-    Outcome,
     Shipped,
+    TaskOutcome,
     answer,
     collect,
     failure,
@@ -275,7 +275,7 @@ def _job(
     title, family, folder = f"compacting table {store.name}", new_family(), WriteFolder.plan(store)
     use_this_python(spark)
     spare = max(groups) + 1 < slots_of(spark)
-    outcomes: list[Outcome] = []
+    outcomes: list[TaskOutcome] = []
     answered: dict[int, BucketResult] = {}
     failed = True
     try:
@@ -317,7 +317,7 @@ def _results(
     store: TableStore,
     tasks: Sequence[BucketTask],
     pieces: Sequence[Sequence[BucketTask]],
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[TaskOutcome],
     answered: dict[int, BucketResult],
 ) -> list[BucketResult]:
     """Return one result per task, joined from the results of its pieces.

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from lsm_core.arrays import one_array
-from lsm_core.spark.spark_tasks import Outcome
+from lsm_core.spark.spark_tasks import TaskOutcome
 from lsm_core.spark.spark_write import WriteJob
 from lsm_core.write import RoutedRows
 from lsm_core.write.bucket import groups as bucket_groups
@@ -78,7 +78,7 @@ def joined_groups(groups: Sequence[RoutedRows]) -> tuple[pa.Table, pa.Array | No
     return table, pa.concat_arrays(kinds)
 
 
-def write_gathered(job: WriteJob, left: Sequence[tuple[int, str]], wrote: Sequence[int]) -> list[Outcome]:
+def write_gathered(job: WriteJob, left: Sequence[tuple[int, str]], wrote: Sequence[int]) -> list[TaskOutcome]:
     """Write the rows that tasks left, in the order of the DataFrame.
 
     Args:
@@ -92,14 +92,14 @@ def write_gathered(job: WriteJob, left: Sequence[tuple[int, str]], wrote: Sequen
     Raises:
         DredgeError: As `WriteJob.write`, and CorruptFile for a file of rows that is gone; the files made here are deleted then.
     """
-    outcomes: list[Outcome] = []
+    outcomes: list[TaskOutcome] = []
     # Rows between those of two tasks that wrote files count between them, too.
     for run in runs_between(left, wrote):
         first = run[0][0]
         shared = bool(wrote) or len(run) < len(left)
         groups = _groups(job, [name for _, name in run], not shared)
         offset = first * SEQUENCES_PER_TASK if shared else None
-        outcomes += [Outcome(first, data) for data in job.write(groups, first, sequence_offset=offset)]
+        outcomes += [TaskOutcome(first, data) for data in job.write(groups, first, sequence_offset=offset)]
     return outcomes
 
 

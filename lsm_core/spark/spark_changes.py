@@ -30,7 +30,7 @@ from lsm_core.spark.compaction_job import packed
 from lsm_core.spark.gathering import SEQUENCES_PER_TASK
 from lsm_core.spark.spark_columns import names_in_table, quoted
 from lsm_core.spark.spark_read import read_table
-from lsm_core.spark.spark_tasks import Outcome, raise_first, run_tasks, slots_of, store_of
+from lsm_core.spark.spark_tasks import TaskOutcome, raise_first, run_tasks, slots_of, store_of
 from lsm_core.spark.spark_write import (
     ROW_KIND,
     WriteJob,
@@ -277,7 +277,7 @@ def _by_bucket(spark: SparkSession, change: KeyedChange, scan: Scan, additions: 
     return job.publish([outcome for outcome in outcomes if outcome.error is not None or outcome.answer])
 
 
-def _added(job: WriteJob, rows: pa.Table | None, outcomes: Sequence[Outcome]) -> list[Outcome]:
+def _added(job: WriteJob, rows: pa.Table | None, outcomes: Sequence[TaskOutcome]) -> list[TaskOutcome]:
     """Write the rows that a MERGE adds, newer than the changed rows. On an error, all new files are deleted."""
     if rows is None or not rows.num_rows:
         return []
@@ -285,7 +285,7 @@ def _added(job: WriteJob, rows: pa.Table | None, outcomes: Sequence[Outcome]) ->
     with discard_on_failure(job.store, written):
         groups = (group for _, group in replace(job, assigns=False).routed(rows.to_batches(), 0, alone=True))
         number = len(outcomes)
-        return [Outcome(number, data) for data in job.write(groups, number, sequence_offset=SEQUENCES_PER_TASK)]
+        return [TaskOutcome(number, data) for data in job.write(groups, number, sequence_offset=SEQUENCES_PER_TASK)]
 
 
 def _changed(job: WriteJob, change: KeyedChange, scan: Scan, payload: bytes) -> bytes:

@@ -18,7 +18,7 @@ from lsm_core.spark.gathering import write_gathered, write_or_leave
 from lsm_core.spark.spark_tasks import (
     IN_CATALOG,
     OfOneRelease,
-    Outcome,
+    TaskOutcome,
     decode,
     encode,
     raise_first,
@@ -120,19 +120,25 @@ class TableWriter(OfOneRelease, DataSourceArrowWriter):
         outcomes = self._moved(messages, outcomes) if self._stages else self._gathered(messages, outcomes)
         self._job.commit(outcomes, self._replace_where or scope)
 
-    def _moved(self, messages: Sequence[WriterCommitMessage | None], outcomes: Sequence[Outcome]) -> list[Outcome]:
+    def _moved(
+        self, messages: Sequence[WriterCommitMessage | None], outcomes: Sequence[TaskOutcome]
+    ) -> list[TaskOutcome]:
         """Write what the tasks staged where its keys live. Raises the error of the first task that failed, StorageFull, CorruptFile."""
         assert self._job.folder is not None
         try:
             raise_first(outcomes)
             names = [message.staged for message in messages if isinstance(message, TaskMessage)]
             staged = ((place, RoutedRows(b"", 0, *piece)) for place, piece in enumerate(self._job.folder.rows(names)))
-            return [Outcome(0, data) for data in self._job.write((rows for _, rows in self._job.moved(staged)), task=0)]
+            return [
+                TaskOutcome(0, data) for data in self._job.write((rows for _, rows in self._job.moved(staged)), task=0)
+            ]
         except BaseException:
             self._job.end(failed=True)
             raise
 
-    def _gathered(self, messages: Sequence[WriterCommitMessage | None], outcomes: Sequence[Outcome]) -> list[Outcome]:
+    def _gathered(
+        self, messages: Sequence[WriterCommitMessage | None], outcomes: Sequence[TaskOutcome]
+    ) -> list[TaskOutcome]:
         """Write what tasks left, and return all outcomes. Raises the error of the first task that failed, StorageFull, CorruptFile."""
         task_messages = {task: message for task, message in enumerate(messages) if isinstance(message, TaskMessage)}
         left = [(task, message.staged) for task, message in task_messages.items() if message.staged]
@@ -158,13 +164,13 @@ class TableWriter(OfOneRelease, DataSourceArrowWriter):
             abort(self._job.store, self._job.messages(self._outcomes(messages)))
         self._job.end(failed=True)
 
-    def _outcomes(self, messages: list[WriterCommitMessage | None]) -> list[Outcome]:
+    def _outcomes(self, messages: list[WriterCommitMessage | None]) -> list[TaskOutcome]:
         """What the tasks came to: one outcome per commit message, or per failure."""
         title, outcomes = f"writing table {self._job.store.name}", []
         for task, message in enumerate(messages):
             if isinstance(message, TaskMessage):
-                outcomes += [Outcome(task, data) for data in message.messages]
-                outcomes += [Outcome(task, error=decode(message.failure, title))] if message.failure else []
+                outcomes += [TaskOutcome(task, data) for data in message.messages]
+                outcomes += [TaskOutcome(task, error=decode(message.failure, title))] if message.failure else []
         return outcomes
 
 

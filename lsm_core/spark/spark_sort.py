@@ -38,8 +38,8 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.spark.spark_tasks import (
     ANSWER_DDL,
     PAYLOADS,
-    Outcome,
     Shipped,
+    TaskOutcome,
     answer,
     batches_of,
     collect,
@@ -287,7 +287,7 @@ def _sorted(
             yield from sorted_batches(spread.take(place), layout.curve, schema, budget, space)
 
 
-def _join_shares(store: TableStore, task: SortTask, outcomes: Sequence[Outcome], started: float) -> BucketResult:
+def _join_shares(store: TableStore, task: SortTask, outcomes: Sequence[TaskOutcome], started: float) -> BucketResult:
     """One message of all shares, if none failed and none lost a row."""
     results = [BucketResult.from_bytes(outcome.answer) for outcome in outcomes if outcome.error is None]
     before, rows_out = task.files_to_sort, sum(result.report.rows_out for result in results)

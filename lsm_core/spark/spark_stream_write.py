@@ -34,7 +34,7 @@ from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.spark.gathering import write_gathered, write_or_leave
 from lsm_core.spark.spark_columns import names_in_table
-from lsm_core.spark.spark_tasks import OfOneRelease, Outcome, decode, encode, raise_first, raises_typed_errors
+from lsm_core.spark.spark_tasks import OfOneRelease, TaskOutcome, decode, encode, raise_first, raises_typed_errors
 from lsm_core.spark.spark_write import WriteJob, kind_column_of, runner_beside_driver, task_number
 from lsm_core.spark.write_folder import WriteFolder
 from lsm_core.table.writing import StreamCommit, after_commit
@@ -203,8 +203,8 @@ class StreamWriter(OfOneRelease, DataSourceStreamArrowWriter):
         job: WriteJob,
         epochs: Sequence[EpochMessage],
         commit_messages: list[CommitMessage],
-        outcomes: Sequence[Outcome],
-    ) -> list[Outcome]:
+        outcomes: Sequence[TaskOutcome],
+    ) -> list[TaskOutcome]:
         """Write the rows that tasks left in staged files, and return the outcomes.
 
         Raises the error of the first task that failed, StorageFull, CorruptFile.
@@ -223,11 +223,11 @@ class StreamWriter(OfOneRelease, DataSourceStreamArrowWriter):
         folder, history = WriteFolder(self._store, epoch.folder), BucketHistory(self._store)
         return WriteJob(self._store, history, self._overwrite, family=epoch.family, folder=folder)
 
-    def _outcomes(self, epochs: Sequence[EpochMessage]) -> list[Outcome]:
+    def _outcomes(self, epochs: Sequence[EpochMessage]) -> list[TaskOutcome]:
         title, outcomes = f"writing table {self._store.name}", []
         for task, message in enumerate(epochs):
-            outcomes += [Outcome(task, data) for data in message.messages]
-            outcomes += [Outcome(task, error=decode(message.failure, title))] if message.failure else []
+            outcomes += [TaskOutcome(task, data) for data in message.messages]
+            outcomes += [TaskOutcome(task, error=decode(message.failure, title))] if message.failure else []
         return outcomes
 
     def _require_own(self, done: LastOfUser, user: str, of: EpochMessage, epoch: int) -> None:

@@ -373,7 +373,7 @@ PAYLOADS: Final = pa.schema([("task", pa.int32()), ("payload", pa.binary())])
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TaskOutcome:
     """What one task (numbered like its payload) came to: ``answer``, or the ``error`` that ended it."""
 
     task: int
@@ -434,7 +434,7 @@ def setting(spark: SparkSession, key: str, value: str) -> Iterator[None]:
 
 def run_tasks(
     spark: SparkSession, title: str, payloads: Sequence[bytes], work: Callable[[bytes], bytes]
-) -> list[Outcome]:
+) -> list[TaskOutcome]:
     """Run ``work`` on every payload, one Spark task each, and return the outcomes in payload order.
 
     A task that raises is an outcome like another: the caller learns what the others did and can clean up after them. A worker that
@@ -462,18 +462,18 @@ def _each(work: Callable[[bytes], bytes], batches: Iterator[pa.RecordBatch]) -> 
                 yield answer(number, done)
 
 
-def collect(answers: DataFrame, title: str) -> list[Outcome]:
+def collect(answers: DataFrame, title: str) -> list[TaskOutcome]:
     """Fetch a job's answers (`ANSWER_DDL`) and return them in task order; this is all that comes to the driver."""
     with translated(title):
         rows = answers.toArrow().sort_by("task")
     tasks, done, failed = (rows.column(name).to_numpy(zero_copy_only=False) for name in ANSWER_SCHEMA.names)
     return [
-        Outcome(int(tasks[i]), done[i] or b"", decode(failed[i], title) if failed[i] else None)
+        TaskOutcome(int(tasks[i]), done[i] or b"", decode(failed[i], title) if failed[i] else None)
         for i in range(rows.num_rows)  # one per task
     ]
 
 
-def raise_first(outcomes: Sequence[Outcome]) -> None:
+def raise_first(outcomes: Sequence[TaskOutcome]) -> None:
     """Raise the error of the first task that failed, if one did."""
     for outcome in outcomes:
         if outcome.error is not None:
@@ -498,8 +498,8 @@ __all__ = [
     "IN_CATALOG",
     "PAYLOADS",
     "OfOneRelease",
-    "Outcome",
     "Shipped",
+    "TaskOutcome",
     "Versions",
     "WorkerError",
     "answer",

@@ -40,8 +40,8 @@ from lsm_core.spark.replaced_partitions import replace_condition, replaced_parti
 from lsm_core.spark.spark_columns import SESSION_ZONE, arrow_of, in_frames, in_session_zone, names_in_table
 from lsm_core.spark.spark_tasks import (
     ANSWER_DDL,
-    Outcome,
     Shipped,
+    TaskOutcome,
     answer,
     batches_of,
     collect,
@@ -377,14 +377,14 @@ class WriteJob:
             self.folder.forget(attempt)
         return [message.to_bytes() for message in messages]
 
-    def commit(self, outcomes: Sequence[Outcome], scope: Scope = None) -> int | None:
+    def commit(self, outcomes: Sequence[TaskOutcome], scope: Scope = None) -> int | None:
         """Publish the write as :meth:`publish` does, then compact, expire and tag as a batch writer does.
 
         Spark commits in the process that calls this; large compactions are jobs of the driver's session.
         """
         return committed(self.store, self.publish(outcomes, scope), runner_beside_driver)
 
-    def publish(self, outcomes: Sequence[Outcome], scope: Scope = None) -> int | None:
+    def publish(self, outcomes: Sequence[TaskOutcome], scope: Scope = None) -> int | None:
         """Publish the files of the tasks as one snapshot.
 
         If the table already has a numbered commit, it is not repeated and its new files are deleted.
@@ -412,7 +412,7 @@ class WriteJob:
         self.end(messages)
         return snapshot_id
 
-    def _published(self, messages: list[CommitMessage], outcomes: Sequence[Outcome], scope: Scope) -> int | None:
+    def _published(self, messages: list[CommitMessage], outcomes: Sequence[TaskOutcome], scope: Scope) -> int | None:
         messages = self.join_messages(messages, outcomes)
         with discard_on_failure(self.store, messages):
             if self.is_there:  # the same commit was made meanwhile by another process: it has other files
@@ -446,7 +446,7 @@ class WriteJob:
         known = not failed and bool(places)
         self.folder.end(self.family, messages, {*places, f"{self.store.root}/index"} if known else None, failed=failed)
 
-    def join_messages(self, messages: list[CommitMessage], outcomes: Sequence[Outcome]) -> list[CommitMessage]:
+    def join_messages(self, messages: list[CommitMessage], outcomes: Sequence[TaskOutcome]) -> list[CommitMessage]:
         """Return the messages of all tasks with their hash indexes joined, for one commit.
 
         Raises the error of the first task that failed; the files of all tasks are then deleted.
@@ -469,7 +469,7 @@ class WriteJob:
             for message in messages
         ]
 
-    def messages(self, outcomes: Sequence[Outcome]) -> list[CommitMessage]:
+    def messages(self, outcomes: Sequence[TaskOutcome]) -> list[CommitMessage]:
         """Return the commit messages of the tasks that succeeded."""
         return [CommitMessage.from_bytes(outcome.answer) for outcome in outcomes if outcome.error is None]
 
@@ -584,7 +584,7 @@ def _write_rows(
     else:
         groups = job.routed(batches, 0, row_kind_column, alone=True)
     try:
-        outcomes = [Outcome(0, data) for data in job.write((group for _, group in groups), 0)]
+        outcomes = [TaskOutcome(0, data) for data in job.write((group for _, group in groups), 0)]
     except BaseException:
         job.end(failed=True)
         raise
@@ -712,7 +712,7 @@ def kind_column_of(names: Sequence[str], schema: TableSchema) -> str | None:
     return next((name for name in unknown if name.lower() == ROW_KIND), None)
 
 
-def _outcomes_of_tasks(df: DataFrame, job: WriteJob, row_kind_column: str | None) -> list[Outcome]:
+def _outcomes_of_tasks(df: DataFrame, job: WriteJob, row_kind_column: str | None) -> list[TaskOutcome]:
     """Run the passes that the table's bucket mode needs, as one Spark job."""
     store, spark, title = job.store, df.sparkSession, f"writing table {job.store.name}"
     tasks = tasks_of(spark)

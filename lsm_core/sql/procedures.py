@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _COMMIT_EVERY: Final = "commit_every"
 
 
-class Kind(StrEnum):
+class ParameterKind(StrEnum):
     """Kinds of literals that a parameter accepts; `_convert` returns their values."""
 
     TEXT = "a text"
@@ -63,7 +63,7 @@ class Parameter:
     """
 
     name: str
-    kind: Kind = Kind.TEXT
+    kind: ParameterKind = ParameterKind.TEXT
     required: bool = False
     ignored: bool = False
 
@@ -375,17 +375,17 @@ def _options(value: Literal) -> dict[str, str]:
     return {key: _text(item) for key, item in value.items()} if isinstance(value, Mapping) else _pairs(_text(value))
 
 
-_READERS: Final[Mapping[Kind, Callable[[Literal], Any]]] = {
-    Kind.TEXT: _text,
-    Kind.NUMBER: _number_of,
-    Kind.FLAG: _flag,
-    Kind.NAMES: _names,
-    Kind.NUMBERS: lambda value: list(map(_number_of, _names(value))),
-    Kind.PARTITIONS: lambda value: [_partition(part.replace("/", ",")) for part in _names(value, ";")],
-    Kind.OPTIONS: _options,
-    Kind.TIME: _time,
-    Kind.AGE: lambda value: duration(_text(value)),
-    Kind.PATTERN: lambda value: re.compile(_text(value)),
+_READERS: Final[Mapping[ParameterKind, Callable[[Literal], Any]]] = {
+    ParameterKind.TEXT: _text,
+    ParameterKind.NUMBER: _number_of,
+    ParameterKind.FLAG: _flag,
+    ParameterKind.NAMES: _names,
+    ParameterKind.NUMBERS: lambda value: list(map(_number_of, _names(value))),
+    ParameterKind.PARTITIONS: lambda value: [_partition(part.replace("/", ",")) for part in _names(value, ";")],
+    ParameterKind.OPTIONS: _options,
+    ParameterKind.TIME: _time,
+    ParameterKind.AGE: lambda value: duration(_text(value)),
+    ParameterKind.PATTERN: lambda value: re.compile(_text(value)),
 }
 
 
@@ -660,24 +660,24 @@ def _automatic_tags(table: Table, values: Arguments) -> Iterator[Step]:
 
 
 _TABLE: Final = Parameter("table", required=True)
-_OPTIONS: Final = Parameter("options", Kind.OPTIONS)
-_DRY_RUN: Final = Parameter("dry_run", Kind.FLAG)
-_PARALLELISM: Final = Parameter("parallelism", Kind.NUMBER, ignored=True)
+_OPTIONS: Final = Parameter("options", ParameterKind.OPTIONS)
+_DRY_RUN: Final = Parameter("dry_run", ParameterKind.FLAG)
+_PARALLELISM: Final = Parameter("parallelism", ParameterKind.NUMBER, ignored=True)
 _RETAINED: Final = Parameter("time_retained")
 _TAG: Final = Parameter("tag", required=True)
 _CREATE_TAG: Final = _of_action(
     "create_tag", tag="tag", snapshot_id="snapshot", time_retained="time_retained", replace="replace"
 )
 _EXPIRY: Final = (
-    Parameter("retain_max", Kind.NUMBER),
-    Parameter("retain_min", Kind.NUMBER),
-    Parameter("older_than", Kind.TIME),
-    Parameter("max_deletes", Kind.NUMBER),
+    Parameter("retain_max", ParameterKind.NUMBER),
+    Parameter("retain_min", ParameterKind.NUMBER),
+    Parameter("older_than", ParameterKind.TIME),
+    Parameter("max_deletes", ParameterKind.NUMBER),
 )
 
 
 def _number(name: str, *, required: bool = False) -> Parameter:
-    return Parameter(name, Kind.NUMBER, required)
+    return Parameter(name, ParameterKind.NUMBER, required)
 
 
 PROCEDURES: Final[Mapping[str, Procedure]] = {
@@ -687,28 +687,28 @@ PROCEDURES: Final[Mapping[str, Procedure]] = {
             "compact",
             (
                 _TABLE,
-                Parameter("partitions", Kind.PARTITIONS),
+                Parameter("partitions", ParameterKind.PARTITIONS),
                 Parameter("compact_strategy"),
                 Parameter("order_strategy"),
-                Parameter("order_by", Kind.NAMES),
+                Parameter("order_by", ParameterKind.NAMES),
                 Parameter("where"),
                 _OPTIONS,
-                Parameter("partition_idle_time", Kind.AGE),
-                Parameter("buckets", Kind.NUMBERS),
+                Parameter("partition_idle_time", ParameterKind.AGE),
+                Parameter("buckets", ParameterKind.NUMBERS),
             ),
             _compact,
-            options=(Parameter(_COMMIT_EVERY, Kind.NUMBER),),
+            options=(Parameter(_COMMIT_EVERY, ParameterKind.NUMBER),),
         ),
         Procedure(
             "compact_database",
             (
-                Parameter("including_databases", Kind.PATTERN),
-                Parameter("including_tables", Kind.PATTERN),
-                Parameter("excluding_tables", Kind.PATTERN),
+                Parameter("including_databases", ParameterKind.PATTERN),
+                Parameter("including_tables", ParameterKind.PATTERN),
+                Parameter("excluding_tables", ParameterKind.PATTERN),
                 _OPTIONS,
                 Parameter("mode"),
-                Parameter("table_options", Kind.OPTIONS),
-                Parameter("partition_idle_time", Kind.AGE),
+                Parameter("table_options", ParameterKind.OPTIONS),
+                Parameter("partition_idle_time", ParameterKind.AGE),
                 Parameter("compact_strategy"),
             ),
             on_catalog=_compact_database,
@@ -718,16 +718,18 @@ PROCEDURES: Final[Mapping[str, Procedure]] = {
         Procedure("replace_tag", (_TABLE, _TAG, _number("snapshot"), _RETAINED), _replace_tag),
         Procedure(
             "create_tag_from_timestamp",
-            (_TABLE, _TAG, Parameter("timestamp", Kind.TIME, required=True), _RETAINED),
+            (_TABLE, _TAG, Parameter("timestamp", ParameterKind.TIME, required=True), _RETAINED),
             _tag_of_time,
         ),
         Procedure("rename_tag", (_TABLE, _TAG, Parameter("target_tag", required=True)), _rename_tag),
         Procedure(
-            "delete_tag", (_TABLE, Parameter("tag", Kind.NAMES, required=True)), _of_each("delete_tag", "tag", "tag")
+            "delete_tag",
+            (_TABLE, Parameter("tag", ParameterKind.NAMES, required=True)),
+            _of_each("delete_tag", "tag", "tag"),
         ),
         Procedure(
             "expire_tags",
-            (_TABLE, Parameter("older_than", Kind.TIME)),
+            (_TABLE, Parameter("older_than", ParameterKind.TIME)),
             _of_action("expire_tags", older_than_ms="older_than"),
         ),
         Procedure("trigger_tag_automatic_creation", (_TABLE,), _automatic_tags),
@@ -739,13 +741,18 @@ PROCEDURES: Final[Mapping[str, Procedure]] = {
         ),
         Procedure(
             "rollback_to_timestamp",
-            (_TABLE, Parameter("timestamp", Kind.TIME, required=True)),
+            (_TABLE, Parameter("timestamp", ParameterKind.TIME, required=True)),
             _of_action("rollback", timestamp_ms="timestamp"),
         ),
         Procedure("rollback_to_watermark", (_TABLE, _number("watermark", required=True)), _rollback_to_watermark),
         Procedure(
             "create_branch",
-            (_TABLE, Parameter("branch", required=True), Parameter("tag"), Parameter("ignoreIfExists", Kind.FLAG)),
+            (
+                _TABLE,
+                Parameter("branch", required=True),
+                Parameter("tag"),
+                Parameter("ignoreIfExists", ParameterKind.FLAG),
+            ),
             _create_branch,
         ),
         Procedure(
@@ -755,7 +762,7 @@ PROCEDURES: Final[Mapping[str, Procedure]] = {
         ),
         Procedure(
             "delete_branch",
-            (_TABLE, Parameter("branch", Kind.NAMES, required=True)),
+            (_TABLE, Parameter("branch", ParameterKind.NAMES, required=True)),
             _of_each("delete_branch", "branch", "branch"),
         ),
         Procedure(
@@ -774,7 +781,7 @@ PROCEDURES: Final[Mapping[str, Procedure]] = {
         ),
         Procedure(
             "expire_changelogs",
-            (_TABLE, *_EXPIRY, Parameter("delete_all", Kind.FLAG)),
+            (_TABLE, *_EXPIRY, Parameter("delete_all", ParameterKind.FLAG)),
             _of_action(
                 "expire_changelogs",
                 retain_max="retain_max",
@@ -788,7 +795,7 @@ PROCEDURES: Final[Mapping[str, Procedure]] = {
             "expire_partitions",
             (
                 _TABLE,
-                Parameter("expiration_time", Kind.AGE),
+                Parameter("expiration_time", ParameterKind.AGE),
                 Parameter("timestamp_formatter"),
                 Parameter("timestamp_pattern"),
                 Parameter("expire_strategy"),
@@ -797,10 +804,20 @@ PROCEDURES: Final[Mapping[str, Procedure]] = {
             ),
             _expire_partitions,
         ),
-        Procedure("mark_partition_done", (_TABLE, Parameter("partitions", Kind.PARTITIONS, required=True)), _mark_done),
+        Procedure(
+            "mark_partition_done",
+            (_TABLE, Parameter("partitions", ParameterKind.PARTITIONS, required=True)),
+            _mark_done,
+        ),
         Procedure(
             "remove_orphan_files",
-            (_TABLE, Parameter("older_than", Kind.TIME), _DRY_RUN, _PARALLELISM, Parameter("mode", ignored=True)),
+            (
+                _TABLE,
+                Parameter("older_than", ParameterKind.TIME),
+                _DRY_RUN,
+                _PARALLELISM,
+                Parameter("mode", ignored=True),
+            ),
             on_catalog=_orphans,
         ),
         Procedure("remove_unexisting_files", (_TABLE, _DRY_RUN, _PARALLELISM), _of_action("remove_unexisting_files")),
@@ -811,10 +828,10 @@ PROCEDURES: Final[Mapping[str, Procedure]] = {
             (
                 _TABLE,
                 _number("bucket_num"),
-                Parameter("partitions", Kind.PARTITIONS),
+                Parameter("partitions", ParameterKind.PARTITIONS),
                 Parameter("where"),
-                Parameter("scan_parallelism", Kind.NUMBER, ignored=True),
-                Parameter("sink_parallelism", Kind.NUMBER, ignored=True),
+                Parameter("scan_parallelism", ParameterKind.NUMBER, ignored=True),
+                Parameter("sink_parallelism", ParameterKind.NUMBER, ignored=True),
             ),
             _rescale,
         ),
@@ -825,11 +842,17 @@ PROCEDURES: Final[Mapping[str, Procedure]] = {
         ),
         Procedure(
             "clear_consumers",
-            (_TABLE, Parameter("includingConsumers", Kind.PATTERN), Parameter("excludingConsumers", Kind.PATTERN)),
+            (
+                _TABLE,
+                Parameter("includingConsumers", ParameterKind.PATTERN),
+                Parameter("excludingConsumers", ParameterKind.PATTERN),
+            ),
             _clear_consumers,
         ),
         Procedure("repair", (Parameter("database_or_table", required=True),), on_catalog=_repair),
-        Procedure("analyze", (_TABLE, Parameter("columns", Kind.NAMES)), _of_action("analyze", columns="columns")),
+        Procedure(
+            "analyze", (_TABLE, Parameter("columns", ParameterKind.NAMES)), _of_action("analyze", columns="columns")
+        ),
     )
 }
 """Every procedure that can be called, in the order in which people read them."""
@@ -839,8 +862,8 @@ __all__ = [
     "PROCEDURES",
     "CallResult",
     "DirectStep",
-    "Kind",
     "Parameter",
+    "ParameterKind",
     "PlannedStep",
     "PreparedCall",
     "Procedure",

@@ -162,7 +162,7 @@ class AppliedPlan:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class VerifyVerdict:
     """Result of the verify op.
 
     Attributes:
@@ -178,7 +178,7 @@ class Verdict:
 
 CHOSEN: Final = TypeAdapter(ChosenPlan)
 APPLIED: Final = TypeAdapter(AppliedPlan)
-VERDICT: Final = TypeAdapter(Verdict)
+VERDICT: Final = TypeAdapter(VerifyVerdict)
 
 
 def ruled_store(warehouse: WarehouseResource, table: str) -> TableStore:
@@ -661,7 +661,7 @@ def compare_published(
     partitions: Sequence[str | None],
     *,
     check_follows: bool = True,
-) -> Verdict:
+) -> VerifyVerdict:
     """Compare the published snapshot with the previous one, and report the result.
 
     Args:
@@ -680,7 +680,7 @@ def compare_published(
     """
     kept_files = None
     if published is None:
-        verdict = Verdict(ok=True, level="V0", text="no snapshot was published, so no row could change")
+        verdict = VerifyVerdict(ok=True, level="V0", text="no snapshot was published, so no row could change")
     else:
         store = warehouse.store(table)
         replaced, written = _rewritten_files(store, published)
@@ -702,7 +702,7 @@ def compare_published(
                 f"{size_text(size)} rewritten" if size > COMPARE_LIMIT else f"{count_text(files, 'file')} to read"
             )
             text = f"{size_reason}: compared by the check {names.MERGED_VIEW_CHECK} alone, {place}"
-            verdict = Verdict(ok=True, level="V3" if by_spark else "V1", text=text)
+            verdict = VerifyVerdict(ok=True, level="V3" if by_spark else "V1", text=text)
         else:
             verdict = _compare_snapshots(store, published)
         if not verdict.ok:
@@ -727,11 +727,11 @@ def compare_published(
     raise dg.Failure(verdict.text, allow_retries=False)
 
 
-def _compare_snapshots(store: TableStore, snapshot: int) -> Verdict:
+def _compare_snapshots(store: TableStore, snapshot: int) -> VerifyVerdict:
     pair = f"snapshots {snapshot - 1} and {snapshot}"
     try:
         if rows := rows_given_buckets(store, snapshot):
-            return Verdict(ok=True, level="V0", text=bucket_text(snapshot, rows))
+            return VerifyVerdict(ok=True, level="V0", text=bucket_text(snapshot, rows))
         if (undo := judge_undo(store, snapshot)) is not None:
             return undo
         proof = proof_of(store, snapshot)
@@ -745,7 +745,7 @@ def _compare_snapshots(store: TableStore, snapshot: int) -> Verdict:
             appended=proof.appended,
         )
     except DredgeError as error:
-        return Verdict(ok=False, level="V1", text=f"{pair} could not be compared: {error}")
+        return VerifyVerdict(ok=False, level="V1", text=f"{pair} could not be compared: {error}")
     text = (
         f"{pair}: {comparison.buckets} buckets, {comparison.by_reference} share their files, "
         f"{comparison.by_digest} compared by digest ({comparison.rows_a:,} rows)"
@@ -753,12 +753,12 @@ def _compare_snapshots(store: TableStore, snapshot: int) -> Verdict:
     if proof.text():
         text = f"{text}; {proof.text()}"
     differing_buckets = ", ".join(difference.bucket for difference in comparison.differences)
-    return Verdict(
+    return VerifyVerdict(
         comparison.ok, comparison.level, text if comparison.ok else f"{text}: DIFFERENT in {differing_buckets}"
     )
 
 
-def judge_undo(store: TableStore, snapshot: int) -> Verdict | None:
+def judge_undo(store: TableStore, snapshot: int) -> VerifyVerdict | None:
     """Return the verdict on a snapshot that undid a compaction, or None for any other snapshot.
 
     Such a snapshot need not have the rows of the previous one. If no commit came in between, it must have the rows
@@ -779,15 +779,15 @@ def judge_undo(store: TableStore, snapshot: int) -> Verdict | None:
             f"{subject}, in whole or in part, and other commits may have followed: "
             "there is nothing to compare it with; the undo verified the restored files itself"
         )
-        return Verdict(ok=True, level="V0", text=text)
+        return VerifyVerdict(ok=True, level="V0", text=text)
     try:
         comparison = verify_snapshots(store, compaction_id - 1, snapshot)
     except SnapshotNotFound as error:
-        return Verdict(ok=True, level="V0", text=f"{subject}: there is nothing left to compare it with ({error})")
+        return VerifyVerdict(ok=True, level="V0", text=f"{subject}: there is nothing left to compare it with ({error})")
     differing_buckets = ", ".join(difference.bucket for difference in comparison.differences)
     outcome = "have the same rows" if comparison.ok else f"are DIFFERENT in {differing_buckets}"
     text = f"{subject}: snapshots {compaction_id - 1} and {snapshot} {outcome}"
-    return Verdict(comparison.ok, comparison.level, text)
+    return VerifyVerdict(comparison.ok, comparison.level, text)
 
 
 def bucket_text(snapshot: int, rows: int) -> str:
@@ -843,7 +843,7 @@ def record_op() -> dg.OpDefinition:
 
 
 def story_metadata(
-    context: dg.OpExecutionContext, table: str, applied: AppliedPlan, verdict: Verdict
+    context: dg.OpExecutionContext, table: str, applied: AppliedPlan, verdict: VerifyVerdict
 ) -> dict[str, dg.MetadataValue]:
     """Return metadata that describes what a run did and why.
 

@@ -29,7 +29,7 @@ from orchestration.health import table_health
 from orchestration.metadata import health_metadata, number_metadata, plan_metadata
 from orchestration.ops.approval import approval_reason, wait_for_approval
 from orchestration.ops.layout_ops import (
-    Verdict,
+    VerifyVerdict,
     apply_exactly,
     compare_published,
     first_line,
@@ -60,7 +60,7 @@ REPAIRS: Final = frozenset(
 )
 """Actions that may run while a blocking check fails."""
 ReportChecks: TypeAlias = Callable[
-    [dg.OpExecutionContext, WarehouseResource, TableStore, Verdict, Sequence[str | None]], None
+    [dg.OpExecutionContext, WarehouseResource, TableStore, VerifyVerdict, Sequence[str | None]], None
 ]
 """Evaluates the checks of a layout after a job materialised partitions of it.
 
@@ -338,7 +338,7 @@ def carry_out(
         context.instance.add_run_tags(context.run_id, {names.published_tag(table): str(done.published)})
         verdict = compare_published(context, warehouse, spark, table, done.published, partitions, check_follows=False)
     else:
-        verdict = Verdict(
+        verdict = VerifyVerdict(
             ok=True, level="V0", text="nothing to compare: no snapshot that must have the same rows as the previous one"
         )
     metadata = {**story_metadata(context, table, done, verdict), "approved by": dg.MetadataValue.text(approved_by)}

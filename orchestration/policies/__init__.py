@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from orchestration.policies.decisions import (
     Decision,
+    DecisionOutcome,
     DecisionScope,
     History,
     Now,
-    Outcome,
     Reason,
     Subject,
     TableFacts,
@@ -20,10 +20,10 @@ from orchestration.policies.policy_files import PolicySource, load_policies, pol
 
 __all__ = [
     "Decision",
+    "DecisionOutcome",
     "DecisionScope",
     "History",
     "Now",
-    "Outcome",
     "Policies",
     "Policy",
     "PolicySource",

@@ -29,7 +29,7 @@ _LAST_PART: Final = 10
 """A partition is about to expire in the last tenth of the time it is kept, but at most for its last day."""
 
 
-class Outcome(StrEnum):
+class DecisionOutcome(StrEnum):
     """Outcome of a decision about a partition."""
 
     RUN = "run"
@@ -107,7 +107,7 @@ class Decision:
 
     table: str
     partition: str
-    outcome: Outcome
+    outcome: DecisionOutcome
     reason: Reason
     text: str
     number: int | None = None
@@ -133,7 +133,7 @@ class Decision:
 
     def declined(self, reason: Reason, text: str) -> Decision:
         """Return a copy that declines for another reason."""
-        return replace(self, outcome=Outcome.DECLINE, reason=reason, text=text)
+        return replace(self, outcome=DecisionOutcome.DECLINE, reason=reason, text=text)
 
 
 class DecisionScope(StrEnum):
@@ -218,7 +218,7 @@ class Ending(StrEnum):
 
 
 @dataclass(frozen=True)
-class Try:
+class FinishedRun:
     """Finished run of a plan; `ended_ms` is its end (epoch ms of Dagster's wall clock)."""
 
     run_id: str
@@ -270,7 +270,7 @@ class History:
     at_work: str | None = None
     suspended: str | None = None
     plan: Planned | None = None
-    tries: Sequence[Try] = ()
+    tries: Sequence[FinishedRun] = ()
     resumed_ms: int = 0
 
 
@@ -311,13 +311,13 @@ def decide(subject: Subject, policy: Policy, history: History, now: Now) -> Deci
     if decision is not None:
         return decision
     decision = _decide_due(subject, policy, now.table_ms)
-    if decision.outcome is Outcome.RUN:
+    if decision.outcome is DecisionOutcome.RUN:
         decision = _check_use(decision, subject, policy, now.table_ms)
-    if decision.outcome is Outcome.RUN:
+    if decision.outcome is DecisionOutcome.RUN:
         decision = _check_budget(_add_numbers(decision, subject, policy, history, now.table_ms), history)
-    if decision.outcome is Outcome.RUN:
+    if decision.outcome is DecisionOutcome.RUN:
         decision = _check_obstacles(decision, history)
-    if decision.outcome is Outcome.RUN and history.plan is not None:
+    if decision.outcome is DecisionOutcome.RUN and history.plan is not None:
         if history.plan.part and subject.table.order:
             return decision.declined(Reason.ORDER, f"{decision.text}; {subject.table.order}")
         decision = _check_plan(decision, policy, history, history.plan, now.wall_ms)
@@ -376,7 +376,7 @@ def settle_in_turn(
     settled = []
     for decision in most_useful_first(due):
         final = settle(decision, budget)
-        if final.outcome is Outcome.RUN:
+        if final.outcome is DecisionOutcome.RUN:
             budget = budget.after(final.table, final.cost)
         elif final.reason is Reason.BUDGET and final.overdue and not budget.is_crowded_for(final.table):
             budget = budget.keeping_for(final.subject)
@@ -386,7 +386,7 @@ def settle_in_turn(
 
 def _decide_whole_table(table: TableFacts, scope: DecisionScope) -> Decision | None:
     """Return the decision that holds for all partitions of a table, or None if each has its own."""
-    declined = Decision(table.name, "", Outcome.DECLINE, Reason.UNSUPPORTED, table.refusal or "")
+    declined = Decision(table.name, "", DecisionOutcome.DECLINE, Reason.UNSUPPORTED, table.refusal or "")
     if table.refusal is not None:
         return declined
     if not table.health.buckets and not table.health.waiting:
@@ -415,19 +415,21 @@ def _decide_due(subject: Subject, policy: Policy, now_ms: int) -> Decision:
     if not table.append_only and state.cost_minor:
         # A partition at its trigger belongs to the other sensor: two runs would only wait for each other.
         text = f"{state.sorted_runs} sorted runs (trigger {trigger}): the sensor sorted_run compacts it"
-        return Decision(table.name, state.text, Outcome.DECLINE, Reason.ELSEWHERE, text, state.sorted_runs, trigger)
+        return Decision(
+            table.name, state.text, DecisionOutcome.DECLINE, Reason.ELSEWHERE, text, state.sorted_runs, trigger
+        )
     decision = decide_idle(table.name, state, policy, append=table.append_only, now_ms=now_ms)
     rule = sort_rule(table, policy)
     if rule is not None:
         decision = decide_sort(decision, state, policy, rule, (table.sorted_ms or {}).get(state.text), now_ms)
-    return decision.declined(*hold) if hold is not None and decision.outcome is Outcome.RUN else decision
+    return decision.declined(*hold) if hold is not None and decision.outcome is DecisionOutcome.RUN else decision
 
 
 def _defer_to_writers(
     decision: Decision, table: TableFacts, state: PartitionHealth, policy: Policy, now_ms: int
 ) -> Decision:
     """Return the decision about a partition whose writers compact it: a run starts only if they fall behind."""
-    if decision.outcome is not Outcome.RUN:
+    if decision.outcome is not DecisionOutcome.RUN:
         return replace(decision, text=f"{decision.text}; {WATCHING}")
     limit, options = runs_behind(table.options), table.options
     silent = max(now_ms - state.newest_file_ms, 0) if state.newest_file_ms else waited_ms(state, now_ms)
@@ -466,13 +468,19 @@ def _apply_hold(
     """
     (reason, why), limit = hold, policy.watch.small_files_critical if append_only else policy.level0_critical
     level, files, _ = backlog_of([state], policy, append_only=append_only)
-    if reason is not Reason.PAUSED and decision.outcome is not Outcome.RUN:
+    if reason is not Reason.PAUSED and decision.outcome is not DecisionOutcome.RUN:
         return decision
     if level in {Backlog.CRITICAL, Backlog.EMERGENCY}:
         overridden = f"the pause ({policy.paused}) is" if reason is Reason.PAUSED else f"its hours ({why}) are"
         text = f"{files} {'small' if append_only else 'level-0'} files >= {limit}: critical; {overridden} overridden"
         return replace(
-            decision, outcome=Outcome.RUN, reason=Reason.RECOVERY, text=text, number=files, threshold=limit, full=True
+            decision,
+            outcome=DecisionOutcome.RUN,
+            reason=Reason.RECOVERY,
+            text=text,
+            number=files,
+            threshold=limit,
+            full=True,
         )
     if decision.threshold is None:
         return decision.declined(reason, f"{decision.text}; {why}")
@@ -596,7 +604,7 @@ def due_work(table: TableFacts, policy_of: Callable[[PartitionHealth | None], Po
                 continue
             policy = policy_of(state)
             decision = decide(subject, replace(policy, paused=None, off_peak=None), NOTHING_KNOWN, now)
-            if decision.outcome is Outcome.RUN or (decision.reason is Reason.ORDER and state.cost_minor):
+            if decision.outcome is DecisionOutcome.RUN or (decision.reason is Reason.ORDER and state.cost_minor):
                 hold = find_hold(policy, now.table_ms)
                 text = decision.text if hold is None else f"{decision.text}; {hold[1]}"
                 due.setdefault(state.text, DueWork(text, due_since_ms(decision.reason, state, policy, now.table_ms)))
@@ -706,13 +714,13 @@ def decide_sorted_runs(table: str, state: PartitionHealth, trigger: int) -> Deci
                 f"{runs} sorted runs < {trigger}; {size_text(state.total_bytes)}{_amplification(state)}; "
                 f"{gain}save one merge of {count_text(state.rows, 'row')}: not worth a run"
             )
-        return Decision(table, state.text, Outcome.DECLINE, Reason.TOO_FEW_RUNS, text, runs, trigger)
+        return Decision(table, state.text, DecisionOutcome.DECLINE, Reason.TOO_FEW_RUNS, text, runs, trigger)
     text = (
         f"{runs} sorted runs >= {trigger}"
         if runs >= trigger
         else f"{runs} sorted runs, and the table's own rules pick {size_text(state.cost_minor)} to merge"
     )
-    return Decision(table, state.text, Outcome.RUN, Reason.TRIGGER_REACHED, text, runs, trigger)
+    return Decision(table, state.text, DecisionOutcome.RUN, Reason.TRIGGER_REACHED, text, runs, trigger)
 
 
 def decide_small_files(table: str, state: PartitionHealth) -> Decision:
@@ -720,9 +728,9 @@ def decide_small_files(table: str, state: PartitionHealth) -> Decision:
     files = count_text(state.small_files, "small file")
     if not state.cost_minor:
         text = f"{files}, {size_text(state.total_bytes)}: the table's own rules pick nothing to merge"
-        return Decision(table, state.text, Outcome.DECLINE, Reason.TOO_FEW_FILES, text, state.small_files)
+        return Decision(table, state.text, DecisionOutcome.DECLINE, Reason.TOO_FEW_FILES, text, state.small_files)
     text = f"{files}, and the table's own rules pick {size_text(state.cost_minor)} to merge"
-    return Decision(table, state.text, Outcome.RUN, Reason.TRIGGER_REACHED, text, state.small_files)
+    return Decision(table, state.text, DecisionOutcome.RUN, Reason.TRIGGER_REACHED, text, state.small_files)
 
 
 def decide_upkeep(
@@ -743,7 +751,7 @@ def decide_upkeep(
     Returns:
         The declining decision, or None if the action may run.
     """
-    declined = Decision(table, "", Outcome.DECLINE, Reason.UNSUPPORTED, refusal or "")
+    declined = Decision(table, "", DecisionOutcome.DECLINE, Reason.UNSUPPORTED, refusal or "")
     if refusal is not None:
         return declined
     if history.blocked is not None:
@@ -765,7 +773,7 @@ EXPIRING_ACTIONS: Final = frozenset(
 def decide_waiting(table: str, partition: str, rows: int) -> Decision:
     """Return the decision to assign buckets to postponed rows, which no reader sees."""
     text = f"{count_text(rows, 'postponed row')} without a bucket: no reader sees them"
-    return Decision(table, partition, Outcome.RUN, Reason.ROWS_WAIT, text, rows, 1)
+    return Decision(table, partition, DecisionOutcome.RUN, Reason.ROWS_WAIT, text, rows, 1)
 
 
 def _amplification(state: PartitionHealth) -> str:
@@ -795,18 +803,18 @@ def decide_idle(table: str, state: PartitionHealth, policy: Policy, *, append: b
     noun = count_text(number, "small file" if append else "sorted run")
     if idle < policy.idle_after_ms:
         text = f"idle {days} d < {wanted} d ({noun})"
-        return Decision(table, state.text, Outcome.DECLINE, Reason.NOT_IDLE, text, days, wanted)
+        return Decision(table, state.text, DecisionOutcome.DECLINE, Reason.NOT_IDLE, text, days, wanted)
     if append and number < minimum and state.cost_minor:
         # The number of files is below the minimum, so the table picked them for their deleted rows.
         text = f"idle {days} d >= {wanted} d, {count_text(state.deleted_rows, 'deleted row')}: full compaction"
-        return Decision(table, state.text, Outcome.RUN, Reason.IDLE, text, number, minimum, full=True)
+        return Decision(table, state.text, DecisionOutcome.RUN, Reason.IDLE, text, number, minimum, full=True)
     if number < minimum:
         reason = Reason.TOO_FEW_FILES if append else Reason.ONE_RUN
         why = f"{noun} < {minimum}" if append else "one run per bucket"
         text = f"idle {days} d, {why}: nothing to merge"
-        return Decision(table, state.text, Outcome.DECLINE, reason, text, number, minimum)
+        return Decision(table, state.text, DecisionOutcome.DECLINE, reason, text, number, minimum)
     text = f"idle {days} d >= {wanted} d, {noun} >= {minimum}: full compaction"
-    return Decision(table, state.text, Outcome.RUN, Reason.IDLE, text, number, minimum, full=True)
+    return Decision(table, state.text, DecisionOutcome.RUN, Reason.IDLE, text, number, minimum, full=True)
 
 
 def sort_rule(table: TableFacts, policy: Policy) -> SortRule | None:
@@ -837,7 +845,7 @@ def decide_sort(
     """
     if sorted_ms is not None and state.newest_file_ms <= sorted_ms and not state.deleted_rows:
         text = f"sorted at {utc_text(sorted_ms)} UTC, and nothing was written since"
-        return replace(decision, outcome=Outcome.DECLINE, reason=Reason.ONE_RUN, text=text, full=False)
+        return replace(decision, outcome=DecisionOutcome.DECLINE, reason=Reason.ONE_RUN, text=text, full=False)
     since = state.newest_file_ms if rule.every_ms is None else sorted_ms
     limit = policy.idle_after_ms if rule.every_ms is None else rule.every_ms
     waited = max(now_ms - since, 0) if since is not None else None
@@ -849,7 +857,7 @@ def decide_sort(
     )
     text = f"{when} (limit {limit // HOUR_MS} h), {count_text(state.files, 'file')}: sort compaction {columns}"
     return Decision(
-        decision.table, state.text, Outcome.RUN, Reason.UNSORTED, text, state.files, 1, full=True, sort=rule
+        decision.table, state.text, DecisionOutcome.RUN, Reason.UNSORTED, text, state.files, 1, full=True, sort=rule
     )
 
 
@@ -905,7 +913,7 @@ class NextTry:
     reason: Reason = Reason.DONE_BEFORE
 
 
-def decide_next_try(tries: Sequence[Try], plan: str, now_ms: int) -> NextTry:
+def decide_next_try(tries: Sequence[FinishedRun], plan: str, now_ms: int) -> NextTry:
     """Decide whether a plan is run again. Only failed runs are repeated; a run that a person canceled is not.
 
     Args:

@@ -22,10 +22,10 @@ from orchestration.policies.budgets import Budget
 from orchestration.policies.decisions import (
     NOTHING_KNOWN,
     Decision,
+    DecisionOutcome,
     DecisionScope,
     History,
     Now,
-    Outcome,
     Reason,
     Subject,
     TableFacts,
@@ -196,10 +196,11 @@ class Round:
                         due |= {
                             decision.subject: (decision, case)
                             for decision, case in cases
-                            if decision.outcome is Outcome.RUN
+                            if decision.outcome is DecisionOutcome.RUN
                         }
                         declined += _list_declined(
-                            store.name, [decision for decision, _ in cases if decision.outcome is not Outcome.RUN]
+                            store.name,
+                            [decision for decision, _ in cases if decision.outcome is not DecisionOutcome.RUN],
                         )
                         continue
                     why = self.upkeep(store, action)
@@ -217,10 +218,10 @@ class Round:
             self.budget,
             lambda decision, remaining: self._settle(due[decision.subject][1], remaining),
         )
-        held = [decision for decision in final if decision.outcome is not Outcome.RUN]
+        held = [decision for decision in final if decision.outcome is not DecisionOutcome.RUN]
         for table in dict.fromkeys(decision.table for decision in held):
             declined += _list_declined(table, [decision for decision in held if decision.table == table])
-        chosen = [(decision, due[decision.subject][1]) for decision in final if decision.outcome is Outcome.RUN]
+        chosen = [(decision, due[decision.subject][1]) for decision in final if decision.outcome is DecisionOutcome.RUN]
         return [*_make_requests(chosen, declined), *upkeep], declined
 
     def why_not(self, store: TableStore, plan: MaintenancePlan) -> Declined | None:
@@ -234,8 +235,8 @@ class Round:
         paths = {str(getattr(item, "partition_text", "")) for item in plan.items}
         for decision, case in self._decide_cases(store):
             if decision.partition in paths or not decision.partition:
-                final = self._settle(case, Budget()) if decision.outcome is Outcome.RUN else decision
-                if final.outcome is not Outcome.RUN:
+                final = self._settle(case, Budget()) if decision.outcome is DecisionOutcome.RUN else decision
+                if final.outcome is not DecisionOutcome.RUN:
                     return _as_declined(final, plan.action)
         return None
 
@@ -260,7 +261,7 @@ class Round:
         for subject in subjects(table, DecisionScope.OWN_RULES):
             policy = self._with_hours(policy_for(self.policies.of(store.name), store, subject.state))
             decision = decide(subject, policy, NOTHING_KNOWN, now)
-            if decision.outcome is Outcome.RUN:
+            if decision.outcome is DecisionOutcome.RUN:
                 decision = self._decline_unapproved(store.name, policy, COMPACT) or decision
             cases.append((decision, _Case(store, subject, policy, now)))
         return cases
@@ -277,7 +278,7 @@ class Round:
             return None
         origin = policy.origin(f"approval.{policy.approved_as(action)}")
         text = f"approval of {action} is required ({origin}): say who approves it with --approved-by"
-        return Decision(table, "", Outcome.DECLINE, Reason.APPROVAL, text)
+        return Decision(table, "", DecisionOutcome.DECLINE, Reason.APPROVAL, text)
 
 
 def _make_requests(chosen: Sequence[tuple[Decision, _Case]], declined: list[Declined]) -> list[Request]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from lsm_core.clock import utc_text
-from lsm_core.maintenance.checks.layout_condition import Verdict
+from lsm_core.maintenance.checks.layout_condition import ConditionVerdict
 from lsm_core.maintenance.debts import HistoryDebt
 from orchestration.health import PartitionHealth
 from orchestration.policies.decisions import Backlog, DueWork, backlog_of
@@ -74,7 +74,7 @@ class Finding:
         return f"{self.subject}: {self.severity.value} ({self.trouble.value}): {self.text}"
 
 
-def find_small_files(table: str, pile: Verdict, average: Verdict) -> list[Finding]:
+def find_small_files(table: str, pile: ConditionVerdict, average: ConditionVerdict) -> list[Finding]:
     """Return the alerts about an append table's small files.
 
     Args:

@@ -20,7 +20,7 @@ from lsm_core.metadata import schemas, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import FileStatus, Kept
 from orchestration.health import PartitionHealth, TableHealth, refusal_of, table_health
-from orchestration.policies import Decision, DecisionScope, Now, Outcome, Policy, Reason, TableFacts, decide_all
+from orchestration.policies import Decision, DecisionOutcome, DecisionScope, Now, Policy, Reason, TableFacts, decide_all
 from orchestration.policies.decisions import sort_rule
 from orchestration.policies.rounds import facts_of, policy_for
 from orchestration.resources.warehouse import WarehouseResource, card_of
@@ -192,14 +192,14 @@ def open_table(
         health = table_health(look.store, look.newest)
     except Exception as error:  # noqa: BLE001  (one table stops no other)
         if refusal is not None:  # the keys of an unsupported table may not even be comparable
-            return Decision(card.name, "", Outcome.DECLINE, Reason.UNSUPPORTED, refusal)
+            return Decision(card.name, "", DecisionOutcome.DECLINE, Reason.UNSUPPORTED, refusal)
         return decline_unreadable(card, error)
     if card.unreadable or not same_keys:
         text = "its primary or partition keys changed: reload the code location"
-        return Decision(card.name, "", Outcome.DECLINE, Reason.RELOAD, text)
+        return Decision(card.name, "", DecisionOutcome.DECLINE, Reason.RELOAD, text)
     return OpenTable(card, policy, look.store, health, refusal)
 
 
 def decline_unreadable(card: TableCard, error: Exception) -> Decision:
     """Return the decision that declines a table which cannot be read."""
-    return Decision(card.name, "", Outcome.DECLINE, Reason.UNREADABLE, f"{type(error).__name__}: {error}")
+    return Decision(card.name, "", DecisionOutcome.DECLINE, Reason.UNREADABLE, f"{type(error).__name__}: {error}")

@@ -23,9 +23,9 @@ from orchestration.health import TableHealth, ages
 from orchestration.ops.layout_ops import plan_due
 from orchestration.ops.warehouse_ops import budget_left
 from orchestration.partitions import usable_keys
-from orchestration.policies import Decision, History, Outcome, Policies, Reason, Subject, decide
+from orchestration.policies import Decision, DecisionOutcome, History, Policies, Reason, Subject, decide
 from orchestration.policies.budgets import Budget
-from orchestration.policies.decisions import Ending, Planned, Try
+from orchestration.policies.decisions import Ending, FinishedRun, Planned
 from orchestration.policies.policy import SortRule
 from orchestration.policies.rounds import RECOVER
 from orchestration.resources.warehouse import WarehouseResource
@@ -52,7 +52,7 @@ _known: Final[dict[tuple[str, str, bool, SortRule | None], _PlannedPartition]] =
 _KEPT_PLANS: Final = 100_000
 
 
-class RunDesk:
+class RunRequestBuilder:
     """Conversion of due partitions to run requests, for one tick."""
 
     def __init__(self, instance: dg.DagsterInstance, warehouse: WarehouseResource) -> None:
@@ -91,18 +91,18 @@ class RunDesk:
         refused = partition is not None and bool(usable_keys([partition])[1])
         history = History(budget, out_of_time, unusable_name=refused)
         decision = decide(subject, policy, history, now)
-        if decision.outcome is not Outcome.RUN:
+        if decision.outcome is not DecisionOutcome.RUN:
             return decision, None
         history = self._add_runs(history, name, layout, partition)
         decision = decide(subject, policy, history, now)
-        if decision.outcome is not Outcome.RUN:
+        if decision.outcome is not DecisionOutcome.RUN:
             return decision, None
         full, due = decision.full, decision
         cache_key = (table.store.root, subject.partition, full, decision.sort)
         known = _known.get(cache_key)
         if known is not None and known.health() is table.health:
             decision = decide(subject, policy, self._add_plan(history, table, subject, known.planned), now)
-            if decision.outcome is not Outcome.RUN:
+            if decision.outcome is not DecisionOutcome.RUN:
                 return decision, None
         try:
             store = self.warehouse.store(name).copy(table.policy.options)  # the current state, not that of the tick
@@ -115,7 +115,7 @@ class RunDesk:
             if decision.reason is Reason.APPROVAL:
                 hold_plan(store, plan, f"{due.text}; approval is required ({policy.origin('approval.compact')})")
                 planned = replace(planned, held=True)
-            elif decision.outcome is Outcome.RUN:
+            elif decision.outcome is DecisionOutcome.RUN:
                 save_plan(store, plan)
         except DredgeError as error:
             text = f"{due.text}, but its plan cannot be saved: {type(error).__name__}: {error}"
@@ -124,7 +124,7 @@ class RunDesk:
             if len(_known) >= _KEPT_PLANS:
                 _known.clear()
             _known[cache_key] = _PlannedPartition(weakref.ref(table.health), planned)
-        if decision.outcome is not Outcome.RUN or plan.base_snapshot is None:
+        if decision.outcome is not DecisionOutcome.RUN or plan.base_snapshot is None:
             return decision, None
         action = "compact full" if full else "compact"
         config: dict[str, Any] = {"plan": plan.hash, "full": full}
@@ -194,12 +194,12 @@ def plan_text(plan: MaintenancePlan) -> str:
     return items[0].reason if len(items) == 1 else f"{items[0].reason} (and {more})"
 
 
-def _finished_runs(instance: dg.DagsterInstance, table: str, partition: str | None, plan: str) -> list[Try]:
+def _finished_runs(instance: dg.DagsterInstance, table: str, partition: str | None, plan: str) -> list[FinishedRun]:
     """Return the finished runs of a plan, newest first, including runs that a person started."""
     tags = {**_tags(table, partition), names.TAG_PLAN: plan}
     records = instance.get_run_records(dg.RunsFilter(tags=tags, statuses=list(_ENDINGS)), limit=_MOST_TRIES)
     return [
-        Try(
+        FinishedRun(
             record.dagster_run.run_id,
             _ENDINGS[record.dagster_run.status],
             int((record.end_time or record.update_timestamp.timestamp()) * 1000),

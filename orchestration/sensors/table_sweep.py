@@ -18,14 +18,23 @@ from lsm_core.json_reader import parse_json
 from orchestration import names
 from orchestration.blocked import NameCheck
 from orchestration.partitions import usable_keys
-from orchestration.policies import Decision, DecisionScope, Outcome, Policies, PolicySource, Subject, decide, subjects
+from orchestration.policies import (
+    Decision,
+    DecisionOutcome,
+    DecisionScope,
+    Policies,
+    PolicySource,
+    Subject,
+    decide,
+    subjects,
+)
 from orchestration.policies.budgets import Budget
 from orchestration.policies.decisions import NOTHING_KNOWN, settle_in_turn
 from orchestration.resources.settings import Settings
 from orchestration.resources.warehouse import WarehouseResource
 from orchestration.sensors.health_reports import AssetEvent, HealthReporter
 from orchestration.sensors.looks import OpenTable, decline_unreadable, open_table
-from orchestration.sensors.run_requests import RunDesk
+from orchestration.sensors.run_requests import RunRequestBuilder
 from orchestration.table_card import TableCard
 
 _LINES_A_TABLE: Final = 60
@@ -219,7 +228,7 @@ class TableSweep:
         answer: TickAnswer,
     ) -> None:
         """Visit pending tables in turn until the time budget is used up."""
-        desk = RunDesk(instance, warehouse)
+        desk = RunRequestBuilder(instance, warehouse)
         try:
             catalog = warehouse.catalog()
         except (DredgeError, OSError, ValueError):
@@ -267,7 +276,7 @@ class TableSweep:
             raise _NameTaken(other)
         yield from reporter.events(tables, reports)
 
-    def _request_within(self, desk: RunDesk, policies: Policies, answer: TickAnswer, until: float) -> None:
+    def _request_within(self, desk: RunRequestBuilder, policies: Policies, answer: TickAnswer, until: float) -> None:
         """Request runs for due work within the budgets, the most useful first; decline the rest with its numbers."""
         if not answer.due:
             return
@@ -287,7 +296,7 @@ class TableSweep:
             answer.lines += decision_lines([decision for decision in final if decision.table == name])
 
     def _visit(
-        self, desk: RunDesk, catalog: Catalog | None, card: TableCard, policies: Policies, answer: TickAnswer
+        self, desk: RunRequestBuilder, catalog: Catalog | None, card: TableCard, policies: Policies, answer: TickAnswer
     ) -> OpenTable | None:
         """Decide about every partition of one table and add the results to `answer`.
 
@@ -302,10 +311,10 @@ class TableSweep:
         try:
             for subject in subjects(table.facts, self.scope):
                 decision = decide(subject, table.policy_of(subject.state), NOTHING_KNOWN, table.now)
-                if decision.outcome is Outcome.RUN and policies.limited:
+                if decision.outcome is DecisionOutcome.RUN and policies.limited:
                     answer.due.append((table, subject, decision))
                     continue
-                if decision.outcome is Outcome.RUN:
+                if decision.outcome is DecisionOutcome.RUN:
                     decision, request = desk.request_run(table, subject)
                     answer.requests += [request] if request is not None else []
                 final.append(decision)
@@ -344,8 +353,8 @@ def decision_lines(decisions: Sequence[Decision]) -> list[str]:
     Returns:
         The lines; beyond 60 declines per table, declines are counted by reason.
     """
-    runs = [decision.line() for decision in decisions if decision.outcome is Outcome.RUN]
-    others = [decision for decision in decisions if decision.outcome is not Outcome.RUN]
+    runs = [decision.line() for decision in decisions if decision.outcome is DecisionOutcome.RUN]
+    others = [decision for decision in decisions if decision.outcome is not DecisionOutcome.RUN]
     lines = [*runs, *(decision.line() for decision in others[:_LINES_A_TABLE])]
     counts: dict[str, int] = {}
     for decision in others[_LINES_A_TABLE:]:

@@ -17,7 +17,7 @@ from lsm_core.maintenance.checks import tree_validity
 from orchestration import names
 from orchestration.blocked import blocking_failure, failed_checks
 from orchestration.ops import layout_ops
-from orchestration.ops.layout_ops import Verdict
+from orchestration.ops.layout_ops import VerifyVerdict
 from orchestration.resources import SparkResource
 from tests.support.platform import (
     House,
@@ -122,7 +122,7 @@ def test_the_second_path_in_spark_sees_the_sabotage_too(
 ) -> None:
     with house_with_backlog(tmp_path, "spark") as house:
         monkeypatch.setattr(
-            layout_ops, "_compare_snapshots", lambda *_: Verdict(ok=True, level="V1", text="looked away")
+            layout_ops, "_compare_snapshots", lambda *_: VerifyVerdict(ok=True, level="V1", text="looked away")
         )
         between_record_and_check(house, monkeypatch, kind)
         result = house.execute("both")

@@ -19,7 +19,7 @@ from lsm_core.errors import InvalidOption
 from lsm_core.format.file_meta import ENTRY_SCHEMA
 from lsm_core.format.snapshot import CommitKind
 from lsm_core.maintenance import BucketHealth, CheckLimits, CheckReport, check_table, run_check
-from lsm_core.maintenance.checks.layout_condition import JUDGES, Condition, Verdict
+from lsm_core.maintenance.checks.layout_condition import JUDGES, Condition, ConditionVerdict
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from tests.cli.shell import Shell
@@ -308,7 +308,7 @@ def test_the_condition_of_files_is_judged_by_limits(tmp_path: Path) -> None:
     assert found(later(table, 20), "ro_is_fresh").passed
 
 
-def judged(check: str, *buckets: BucketHealth, keyed: bool = False) -> Verdict:
+def judged(check: str, *buckets: BucketHealth, keyed: bool = False) -> ConditionVerdict:
     condition = Condition(buckets, NOW, keyed=keyed, file_bytes=256 << 20, trigger=5)
     return JUDGES[check](condition, CheckLimits())
 

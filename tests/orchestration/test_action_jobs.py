@@ -208,7 +208,7 @@ def files_of(house: House) -> list[dict[str, Any]]:
 
 
 def test_a_failed_comparison_blocks_all_but_repairs(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    wrong = layout_ops.Verdict(ok=False, level="V1", text="snapshots 5 and 6: DIFFERENT in bucket-0")
+    wrong = layout_ops.VerifyVerdict(ok=False, level="V1", text="snapshots 5 and 6: DIFFERENT in bucket-0")
     with monkeypatch.context() as patched:
         patched.setattr(layout_ops, "_compare_snapshots", lambda *_: wrong)
         told = failure(launch(house, "compact", table=TABLE))

@@ -9,7 +9,7 @@ from typing import Any
 from lsm_core.options import TableOptions
 from orchestration import names
 from orchestration.health import TableHealth
-from orchestration.policies import Decision, DecisionScope, Now, Outcome, Policy, Reason, TableFacts, decide_all
+from orchestration.policies import Decision, DecisionOutcome, DecisionScope, Now, Policy, Reason, TableFacts, decide_all
 from orchestration.policies.budgets import Budget
 from orchestration.policies.decisions import most_useful_first, settle_in_turn
 from tests.support.platform import bucket_health, commit, keyed_table, open_house
@@ -18,7 +18,9 @@ HOUR_MS = 3_600_000
 
 
 def due(table: str, cost: int, benefit: float = 50.0, **numbers: Any) -> Decision:
-    return Decision(table, "", Outcome.RUN, Reason.TRIGGER_REACHED, "due", cost=cost, benefit=benefit, **numbers)
+    return Decision(
+        table, "", DecisionOutcome.RUN, Reason.TRIGGER_REACHED, "due", cost=cost, benefit=benefit, **numbers
+    )
 
 
 def test_the_most_useful_comes_first_after_critical_backlogs_and_what_has_waited_for_too_long() -> None:
@@ -44,7 +46,7 @@ def test_cost_benefit_and_waiting_are_told_by_health() -> None:
     facts = TableFacts("a.b", TableHealth("a.b", 1, 1, 0, buckets), TableOptions({}, "a.b"))
     now = Now(13 * HOUR_MS, 0)
     (merge,) = decide_all(facts, DecisionScope.SORTED_RUNS, lambda _: Policy(level0_critical=4), now)
-    assert (merge.outcome, merge.cost, merge.benefit, merge.waited_ms) == (Outcome.RUN, 11, 9.0, 12 * HOUR_MS)
+    assert (merge.outcome, merge.cost, merge.benefit, merge.waited_ms) == (DecisionOutcome.RUN, 11, 9.0, 12 * HOUR_MS)
     assert merge.overdue and not merge.urgent
     (full,) = decide_all(facts, DecisionScope.SORTED_RUNS, lambda _: Policy(level0_critical=3, paused="move"), now)
     assert (full.reason, full.cost, full.urgent, full.overdue) == (Reason.RECOVERY, 33, True, False)
@@ -69,7 +71,7 @@ def test_the_bytes_of_an_hour_are_kept_for_what_has_waited_for_too_long_and_does
         return decision.declined(Reason.BUDGET, why) if why else decision
 
     final = settle_in_turn(candidates, Budget(100, None, 5), settle)
-    assert [one.table for one in final if one.outcome is Outcome.RUN] == ["critical", "nothing"]
+    assert [one.table for one in final if one.outcome is DecisionOutcome.RUN] == ["critical", "nothing"]
     assert left == [
         "critical: ",
         "large: it reads 90 B; 85 B of 100 B an hour are left",
@@ -78,7 +80,7 @@ def test_the_bytes_of_an_hour_are_kept_for_what_has_waited_for_too_long_and_does
         "nothing: ",
     ]
     final = settle_in_turn(candidates[:2], Budget(100, None, 0), settle)
-    assert [one.table for one in final if one.outcome is Outcome.RUN] == ["large", "small"]
+    assert [one.table for one in final if one.outcome is DecisionOutcome.RUN] == ["large", "small"]
 
 
 def test_a_tick_starts_what_its_budgets_allow_and_the_rest_later(tmp_path: Path) -> None:

@@ -17,10 +17,10 @@ from lsm_core.options import TableOptions
 from orchestration.health import TableHealth
 from orchestration.policies import (
     Decision,
+    DecisionOutcome,
     DecisionScope,
     History,
     Now,
-    Outcome,
     Policy,
     Reason,
     Subject,
@@ -36,8 +36,8 @@ from orchestration.policies.decisions import (
     TRIES,
     WAITS_MS,
     Ending,
+    FinishedRun,
     Planned,
-    Try,
     settle_in_turn,
 )
 from orchestration.policies.policy import SortRule
@@ -98,7 +98,7 @@ class Dice(random.Random):
     def history(self, wall_ms: int) -> History:
         """What was tried before, and what is in the way."""
         tries = [
-            Try(
+            FinishedRun(
                 f"run{number}",
                 self.choice([Ending.FAILED] * 3 + [Ending.DONE, Ending.CANCELED]),
                 wall_ms - self.randint(0, 200) * 60_000,
@@ -178,8 +178,11 @@ def settled(world: World, cases: Sequence[Case]) -> list[Decision]:
         subject, policy, history = known[decision.subject]
         return decide(subject, policy, replace(history, budget=budget), world.now)
 
-    due = [one for one in first if one.outcome is Outcome.RUN]
-    return [*settle_in_turn(due, world.budget, settle), *(one for one in first if one.outcome is Outcome.DECLINE)]
+    due = [one for one in first if one.outcome is DecisionOutcome.RUN]
+    return [
+        *settle_in_turn(due, world.budget, settle),
+        *(one for one in first if one.outcome is DecisionOutcome.DECLINE),
+    ]
 
 
 def keeps_to_all_limits(world: World) -> None:
@@ -194,8 +197,8 @@ def keeps_to_all_limits(world: World) -> None:
     by_subject = {one.subject: one for one in found}
     for one in found:
         assert one.text and one.line().startswith(f"{one.subject}: {one.outcome.value} ({one.reason.value}): ")
-        assert (one.outcome is Outcome.RUN) == (one.reason in STARTS)
-        if one.outcome is Outcome.RUN:
+        assert (one.outcome is DecisionOutcome.RUN) == (one.reason in STARTS)
+        if one.outcome is DecisionOutcome.RUN:
             assert budget.concurrent_tables is None or len(budget.at_work | {one.table}) <= max(
                 budget.concurrent_tables, len(budget.at_work)
             )
@@ -204,7 +207,7 @@ def keeps_to_all_limits(world: World) -> None:
             budget = replace(budget, spent=spent, at_work=budget.at_work | (set() if budget.in_turn else {one.table}))
     for subject, policy, history in world.cases:
         one = by_subject[decide(subject, policy, NOTHING_KNOWN, world.now).subject]
-        if one.outcome is Outcome.RUN:
+        if one.outcome is DecisionOutcome.RUN:
             may_start(one, subject, policy, history, world.now)
         elif one.reason not in {Reason.BUDGET, Reason.OUT_OF_TIME}:
             assert must_decline(subject, policy, history, world.now), one

@@ -11,7 +11,7 @@ from lsm_core.maintenance.action import size_text
 from lsm_core.options import TableOptions
 from orchestration import names
 from orchestration.health import PartitionHealth, TableHealth
-from orchestration.policies import DecisionScope, Now, Outcome, Policy, Reason, TableFacts, decide_all
+from orchestration.policies import DecisionOutcome, DecisionScope, Now, Policy, Reason, TableFacts, decide_all
 from orchestration.policies.decisions import DAY_MS, HOUR_MS, Backlog, backlog_of, decide_idle, decide_sorted_runs
 from tests.support.platform import bucket_health
 
@@ -26,7 +26,7 @@ def state(text: str = "dt=1", **changes: Any) -> PartitionHealth:
 
 def test_a_healthy_table_is_left_alone_with_its_numbers() -> None:
     decision = decide_sorted_runs("nyc.planes", state(text=""), 5)
-    assert decision.outcome is Outcome.DECLINE
+    assert decision.outcome is DecisionOutcome.DECLINE
     assert decision.reason is Reason.TOO_FEW_RUNS
     assert decision.line().startswith("nyc.planes: decline (too few runs): 4 sorted runs < 5; 52 KiB; ")
     assert "253 deletes" in decision.text
@@ -39,29 +39,50 @@ def test_one_run_is_nothing_to_merge() -> None:
 
 def test_the_fifth_run_asks_for_a_compaction() -> None:
     decision = decide_sorted_runs("a.b", state(sorted_runs=5), 5)
-    assert (decision.outcome, decision.number, decision.threshold) == (Outcome.RUN, 5, 5)
+    assert (decision.outcome, decision.number, decision.threshold) == (DecisionOutcome.RUN, 5, 5)
 
 
 def test_the_tables_own_early_rules_ask_below_the_trigger() -> None:
-    assert decide_sorted_runs("a.b", state(sorted_runs=2, cost_minor=900), 5).outcome is Outcome.RUN
+    assert decide_sorted_runs("a.b", state(sorted_runs=2, cost_minor=900), 5).outcome is DecisionOutcome.RUN
 
 
 @pytest.mark.parametrize(
     ("runs", "level0", "silent", "options", "outcome", "words"),
     [
-        (3, 2, 0, {}, Outcome.DECLINE, "its writers compact: watching"),
-        (6, 5, 59, {}, Outcome.DECLINE, "watching (a run starts at 8 sorted runs or 60 min after their last commit)"),
-        (8, 7, 0, {}, Outcome.RUN, "its writers fell behind (8 sorted runs >= stop trigger 8)"),
-        (8, 7, 0, {"num-sorted-run.stop-trigger": "20"}, Outcome.DECLINE, "at 20 sorted runs"),
-        (20, 7, 0, {"num-sorted-run.stop-trigger": "2147483647"}, Outcome.RUN, "(20 sorted runs >= 4 x trigger 20)"),
-        (6, 5, 9, {"deletion-vectors.enabled": "true"}, Outcome.DECLINE, "its writers compact: watching"),
-        (6, 5, 10, {"merge-engine": "first-row"}, Outcome.RUN, "rows that no reader sees uncompacted for 10 min >= 10"),
-        (6, 1_000, 0, {}, Outcome.RUN, "its writers fell behind (backlog WARN)"),
-        (6, 5, 61, {}, Outcome.RUN, "its writers are silent (61 min without a commit >= 60)"),
+        (3, 2, 0, {}, DecisionOutcome.DECLINE, "its writers compact: watching"),
+        (
+            6,
+            5,
+            59,
+            {},
+            DecisionOutcome.DECLINE,
+            "watching (a run starts at 8 sorted runs or 60 min after their last commit)",
+        ),
+        (8, 7, 0, {}, DecisionOutcome.RUN, "its writers fell behind (8 sorted runs >= stop trigger 8)"),
+        (8, 7, 0, {"num-sorted-run.stop-trigger": "20"}, DecisionOutcome.DECLINE, "at 20 sorted runs"),
+        (
+            20,
+            7,
+            0,
+            {"num-sorted-run.stop-trigger": "2147483647"},
+            DecisionOutcome.RUN,
+            "(20 sorted runs >= 4 x trigger 20)",
+        ),
+        (6, 5, 9, {"deletion-vectors.enabled": "true"}, DecisionOutcome.DECLINE, "its writers compact: watching"),
+        (
+            6,
+            5,
+            10,
+            {"merge-engine": "first-row"},
+            DecisionOutcome.RUN,
+            "rows that no reader sees uncompacted for 10 min >= 10",
+        ),
+        (6, 1_000, 0, {}, DecisionOutcome.RUN, "its writers fell behind (backlog WARN)"),
+        (6, 5, 61, {}, DecisionOutcome.RUN, "its writers are silent (61 min without a commit >= 60)"),
     ],
 )
 def test_a_table_that_its_writers_compact_is_watched_until_they_fall_behind(
-    runs: int, level0: int, silent: int, options: dict[str, str], outcome: Outcome, words: str
+    runs: int, level0: int, silent: int, options: dict[str, str], outcome: DecisionOutcome, words: str
 ) -> None:
     now = 100 * DAY_MS
     written = now - silent * HOUR_MS // 60
@@ -75,7 +96,7 @@ def test_a_table_that_its_writers_compact_is_watched_until_they_fall_behind(
     alone = decide_all(
         replace(facts, writers_compact=False), DecisionScope.SORTED_RUNS, lambda _: Policy(), Now(now, now)
     )
-    assert alone[0].outcome is (Outcome.DECLINE if runs < 5 else Outcome.RUN)
+    assert alone[0].outcome is (DecisionOutcome.DECLINE if runs < 5 else DecisionOutcome.RUN)
 
 
 @pytest.mark.parametrize(
@@ -85,24 +106,31 @@ def test_a_table_that_its_writers_compact_is_watched_until_they_fall_behind(
             False,
             {"sorted_runs": 2},
             36,
-            Outcome.RUN,
+            DecisionOutcome.RUN,
             Reason.IDLE,
             "idle 36 d >= 20 d, 2 sorted runs >= 2: full compaction",
         ),
-        (False, {"sorted_runs": 2}, 6, Outcome.DECLINE, Reason.NOT_IDLE, "idle 6 d < 20 d"),
-        (False, {"sorted_runs": 1}, 96, Outcome.DECLINE, Reason.ONE_RUN, "one run per bucket: nothing to merge"),
-        (True, {"small_files": 18}, 24, Outcome.RUN, Reason.IDLE, "18 small files >= 5"),
-        (True, {"small_files": 3}, 96, Outcome.DECLINE, Reason.TOO_FEW_FILES, "3 small files < 5"),
+        (False, {"sorted_runs": 2}, 6, DecisionOutcome.DECLINE, Reason.NOT_IDLE, "idle 6 d < 20 d"),
+        (
+            False,
+            {"sorted_runs": 1},
+            96,
+            DecisionOutcome.DECLINE,
+            Reason.ONE_RUN,
+            "one run per bucket: nothing to merge",
+        ),
+        (True, {"small_files": 18}, 24, DecisionOutcome.RUN, Reason.IDLE, "18 small files >= 5"),
+        (True, {"small_files": 3}, 96, DecisionOutcome.DECLINE, Reason.TOO_FEW_FILES, "3 small files < 5"),
     ],
 )
 def test_idle_partitions_are_merged_once(
-    append: bool, changes: dict[str, int], age: int, outcome: Outcome, reason: Reason, words: str
+    append: bool, changes: dict[str, int], age: int, outcome: DecisionOutcome, reason: Reason, words: str
 ) -> None:
     now = (100 + age) * DAY_MS
     decision = decide_idle("a.b", state(**changes), Policy(), append=append, now_ms=now)
     assert (decision.outcome, decision.reason) == (outcome, reason)
     assert words in decision.text
-    assert decision.full is (outcome is Outcome.RUN)
+    assert decision.full is (outcome is DecisionOutcome.RUN)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +162,7 @@ def test_the_run_key_names_table_partition_snapshot_and_plan() -> None:
 def test_an_idle_partition_of_which_rows_are_marked_as_deleted_is_compacted_however_few_its_files() -> None:
     idle = state("dt=a", small_files=1, newest_file_ms=0, cost_minor=10, deleted_rows=300)
     decision = decide_idle("db.log", idle, Policy(), append=True, now_ms=400 * DAY_MS)
-    assert (decision.outcome, decision.full) == (Outcome.RUN, True)
+    assert (decision.outcome, decision.full) == (DecisionOutcome.RUN, True)
     assert "300 deleted rows: full compaction" in decision.text
     idle = state("dt=a", small_files=1, newest_file_ms=0, deleted_rows=3)
-    assert decide_idle("db.log", idle, Policy(), append=True, now_ms=400 * DAY_MS).outcome is Outcome.DECLINE
+    assert decide_idle("db.log", idle, Policy(), append=True, now_ms=400 * DAY_MS).outcome is DecisionOutcome.DECLINE

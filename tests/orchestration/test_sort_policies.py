@@ -14,7 +14,7 @@ from lsm_core.maintenance.sorted_partitions import sorted_times
 from lsm_core.options import TableOptions
 from orchestration import names
 from orchestration.health import PartitionHealth, TableHealth
-from orchestration.policies import Outcome, Reason, TableFacts
+from orchestration.policies import DecisionOutcome, Reason, TableFacts
 from orchestration.policies.decisions import DAY_MS, HOUR_MS, decide_idle, decide_sort, sort_rule
 from orchestration.policies.policy import Policy, SortRule
 from orchestration.policies.policy_files import parse_policies
@@ -110,7 +110,7 @@ def test_a_schedule_sorts_what_was_written_since(
     gather = decide_idle("a.b", partition, Policy(), append=True, now_ms=now)
     when = None if sorted_h is None else now - sorted_h * HOUR_MS
     decision = decide_sort(gather, partition, Policy(idle_after_ms=2 * DAY_MS), rule, when, now)
-    assert (decision.outcome is Outcome.RUN and decision.reason is Reason.UNSORTED) is due
+    assert (decision.outcome is DecisionOutcome.RUN and decision.reason is Reason.UNSORTED) is due
     assert decision.sort == (rule if due else None)
 
 

@@ -22,7 +22,7 @@ from orchestration.blocked import blocking_failure
 from orchestration.policies import policy_source
 from orchestration.policies.windows import DAYS
 from orchestration.resources.settings import Settings
-from orchestration.sensors.run_requests import RunDesk
+from orchestration.sensors.run_requests import RunRequestBuilder
 from tests.orchestration.test_action_jobs import failure, said
 from tests.support.platform import House, commit, evaluations, keyed_table, open_house, sabotage
 
@@ -88,7 +88,7 @@ def test_unattended_it_keeps_to_the_hours_and_its_bytes_are_spent(house: House, 
     assert done.success
     assert "shop.good: left alone (not in its hours): " in "\n".join(said(house, done))
     assert (newest(house, "shop.good"), newest(house, "shop.bad")) == (6, 6)
-    left = RunDesk(house.instance, house.warehouse).budget(policy_source(str(policies)).current())
+    left = RunRequestBuilder(house.instance, house.warehouse).budget(policy_source(str(policies)).current())
     assert left.spent > 0
     assert house.execute(names.MAINTAIN_JOB, run_config={"actions": ["compact"]}).success
     assert newest(house, "shop.good") == 7, "by hand no hours hold"

@@ -17,7 +17,7 @@ from lsm_core.errors import CorruptFile, InvalidFilter, InvalidOption, SparkFail
 from lsm_core.maintenance.actions.compact.execution import tasks_of_plan
 from lsm_core.spark import compact_table, compaction_job, spark_runner
 from lsm_core.spark.compaction_job import JobProgress, Memory, needed, packed
-from lsm_core.spark.spark_tasks import Outcome
+from lsm_core.spark.spark_tasks import TaskOutcome
 from lsm_core.spark.write_folder import WriteFolder
 from tests.spark.tables import data_files, live_paths, make_table, rows, same
 from tests.support.spark import EventLog, TracedSession
@@ -226,9 +226,9 @@ def test_attempts_that_nobody_answers_for_leave_nothing(tmp_path: Path) -> None:
         {"task": [0], "unit": [0], "share": [1], "payload": [task.to_bytes()]}, schema=compaction_job._UNITS
     )
 
-    def attempt() -> list[Outcome]:
+    def attempt() -> list[TaskOutcome]:
         told = compaction_job._compact_units(store.to_json(), family, folder.folder, SPARE, iter([units]))
-        return [Outcome(0, batch.column("answer")[0].as_py()) for batch in told]
+        return [TaskOutcome(0, batch.column("answer")[0].as_py()) for batch in told]
 
     attempt()
     (answered,) = attempt()

@@ -11,7 +11,7 @@ import pytest
 
 from lsm_core.errors import CorruptFile
 from lsm_core.spark.gathering import runs_between, write_gathered, write_or_leave
-from lsm_core.spark.spark_tasks import Outcome
+from lsm_core.spark.spark_tasks import TaskOutcome
 from lsm_core.spark.spark_write import WriteJob
 from tests.spark.tables import data_files, make_table
 
@@ -55,7 +55,7 @@ def test_rows_that_tasks_left_count_between_those_of_tasks_that_wrote(tmp_path: 
     ]
     told = [write_or_leave(job, rows, task, None) for task, rows in enumerate(tasks)]
     assert [bool(staged) for _, staged in told] == [True, False, True, True]
-    outcomes = [Outcome(task, data) for task, (messages, _) in enumerate(told) for data in messages]
+    outcomes = [TaskOutcome(task, data) for task, (messages, _) in enumerate(told) for data in messages]
     left = [(task, staged) for task, (_, staged) in enumerate(told) if staged]
     outcomes += write_gathered(job, left, [1])
     job.commit(outcomes)

@@ -12,7 +12,7 @@ import pytest
 
 from lsm_core.errors import SparkFailed
 from lsm_core.spark.spark_sink import TableWriter, TaskMessage
-from lsm_core.spark.spark_tasks import Outcome
+from lsm_core.spark.spark_tasks import TaskOutcome
 from lsm_core.spark.spark_write import WriteJob
 from lsm_core.spark.write_folder import WriteFolder
 from tests.spark.tables import data_files, make_table, rows, same
@@ -21,11 +21,11 @@ from tests.support.stores import live_files
 pytestmark = pytest.mark.spark
 
 
-def ran(job: WriteJob, data: pa.Table, task: int = 0) -> list[Outcome]:
+def ran(job: WriteJob, data: pa.Table, task: int = 0) -> list[TaskOutcome]:
     """One attempt of a task, as a worker runs it: from a copy of the job, which travelled."""
     own: WriteJob = pickle.loads(pickle.dumps(job))
     routed = (group for _, group in own.routed(data.to_batches(), task))
-    return [Outcome(task, answer) for answer in own.write(routed, task)]
+    return [TaskOutcome(task, answer) for answer in own.write(routed, task)]
 
 
 def staged(root: Path) -> list[Path]:

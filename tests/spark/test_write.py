@@ -26,7 +26,7 @@ from lsm_core.errors import (
 )
 from lsm_core.format.snapshot import CommitKind
 from lsm_core.spark import explain_read, read_table, spark_columns, spark_write, write_table
-from lsm_core.spark.spark_tasks import Outcome
+from lsm_core.spark.spark_tasks import TaskOutcome
 from lsm_core.spark.spark_write import WriteJob, _sent_to_buckets, _written_as_received
 from tests.spark.tables import FIELDS, data_files, make_table, rows, same
 from tests.support.spark import EventLog, TracedSession, kill_when
@@ -357,7 +357,7 @@ def test_rows_sent_in_many_messages_are_merged_in_their_order(
     shuffled = sent.take(pa.array(chance.permutation(sent.num_rows)))
     by = [(name, "ascending") for name in ("slot", "partition", "bucket", "place")]
     outcomes = [
-        Outcome(0, answer)
+        TaskOutcome(0, answer)
         for slot in range(4)
         for batch in _written_as_received(
             job, iter(shuffled.sort_by(by).filter(pc.field("slot") == slot).combine_chunks().to_batches())

@@ -19,7 +19,7 @@ from lsm_core.errors import (
     UnsupportedFeature,
 )
 from lsm_core.maintenance import CompactionReport
-from lsm_core.sql.procedures import PROCEDURES, CallResult, Kind, prepare_call
+from lsm_core.sql.procedures import PROCEDURES, CallResult, ParameterKind, prepare_call
 
 NOW = 1_700_000_000_000
 FIELDS = pa.schema(
@@ -286,12 +286,12 @@ def test_a_plan_changes_nothing(warehouse: Warehouse, monkeypatch: pytest.Monkey
 def test_planned_procedures_name_actions_and_arguments_that_exist(warehouse: Warehouse) -> None:
     """A renamed action or argument must not go unnoticed: every argument given reaches the plan of its action."""
     given = {
-        Kind.NUMBER: "1",
-        Kind.FLAG: "true",
-        Kind.TIME: "1",
-        Kind.AGE: "'1 d'",
-        Kind.NAMES: "'v'",
-        Kind.NUMBERS: "'0'",
+        ParameterKind.NUMBER: "1",
+        ParameterKind.FLAG: "true",
+        ParameterKind.TIME: "1",
+        ParameterKind.AGE: "'1 d'",
+        ParameterKind.NAMES: "'v'",
+        ParameterKind.NUMBERS: "'0'",
     }
     skipped = {
         "where",

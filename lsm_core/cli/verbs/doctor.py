@@ -50,7 +50,7 @@ _VARIABLES: Final = re.compile(r"(DREDGE|AWS|DAGSTER)_\w+|JAVA_HOME|SPARK_HOME|P
 _SECRETS: Final = ("PASSWORD", "SECRET", "TOKEN", "KEY", "WEBHOOK", "SMTP")
 
 
-class Verdict(StrEnum):
+class FindingVerdict(StrEnum):
     """Outcome of one check."""
 
     OK = "ok"
@@ -69,7 +69,7 @@ class Finding:
     """
 
     check: str
-    verdict: Verdict
+    verdict: FindingVerdict
     text: str
 
 
@@ -125,7 +125,7 @@ def doctor(
             ["option", "value", "comes from"],
             [[finding.option, finding.value, finding.comes_from] for finding in options],
         )
-    failed = [finding for finding in findings if finding.verdict is Verdict.FAIL]
+    failed = [finding for finding in findings if finding.verdict is FindingVerdict.FAIL]
     if failed:
         raise DredgeError(
             f"{len(failed)} of {len(findings)} checks failed: {'; '.join(f'{o.check}: {o.text}' for o in failed)}"
@@ -140,24 +140,26 @@ def _programs() -> Iterator[Finding]:
 
     try:
         java = find_java()
-        yield Finding("java", Verdict.OK, f"Java {java.version} in {java.home}, found by {java.source}")
+        yield Finding("java", FindingVerdict.OK, f"Java {java.version} in {java.home}, found by {java.source}")
     except DredgeError as error:
         yield Finding(
-            "java", Verdict.WARN, f"{error}; compactions can run without Spark (--runner process, DREDGE_RUNNER=local)"
+            "java",
+            FindingVerdict.WARN,
+            f"{error}; compactions can run without Spark (--runner process, DREDGE_RUNNER=local)",
         )
     try:
-        yield Finding("spark", Verdict.OK, f"pyspark {version('pyspark')}")
+        yield Finding("spark", FindingVerdict.OK, f"pyspark {version('pyspark')}")
     except PackageNotFoundError:
-        yield Finding("spark", Verdict.WARN, "pyspark is not installed: pip install 'dredge[spark]'")
+        yield Finding("spark", FindingVerdict.WARN, "pyspark is not installed: pip install 'dredge[spark]'")
     remote = os.environ.get("DREDGE_SPARK_REMOTE", "").strip()
     if remote:
         yield _spark_server(remote)
     for package, part in _PACKAGES.items():
         try:
-            yield Finding(package, Verdict.OK, version(package))
+            yield Finding(package, FindingVerdict.OK, version(package))
         except PackageNotFoundError:
             yield Finding(
-                package, Verdict.WARN, f"not installed, so that {part} cannot run: pip install 'dredge[dagster]'"
+                package, FindingVerdict.WARN, f"not installed, so that {part} cannot run: pip install 'dredge[dagster]'"
             )
 
 
@@ -168,10 +170,12 @@ def _spark_server(address: str) -> Finding:
         place = parts.hostname or "localhost", parts.port or _SPARK_PORT
         socket.create_connection(place, timeout=_SECONDS_TO_CONNECT).close()
     except (OSError, ValueError) as error:
-        return Finding("spark server", Verdict.FAIL, f"nothing answers at {shown} (DREDGE_SPARK_REMOTE): {error}")
+        return Finding(
+            "spark server", FindingVerdict.FAIL, f"nothing answers at {shown} (DREDGE_SPARK_REMOTE): {error}"
+        )
     if importlib.util.find_spec("grpc") is None:
-        return Finding("spark server", Verdict.FAIL, "grpc is not installed: pip install 'dredge[spark]'")
-    return Finding("spark server", Verdict.OK, f"{shown} answers")
+        return Finding("spark server", FindingVerdict.FAIL, "grpc is not installed: pip install 'dredge[spark]'")
+    return Finding("spark server", FindingVerdict.OK, f"{shown} answers")
 
 
 # -- where tables lie --------------------------------------------------------------------------------------------------
@@ -188,11 +192,11 @@ def _disks(root: str) -> Iterator[Finding]:
         try:
             usage = shutil.disk_usage(place)
         except OSError as error:
-            yield Finding(title, Verdict.FAIL, f"{place}: {error.strerror or error}")
+            yield Finding(title, FindingVerdict.FAIL, f"{place}: {error.strerror or error}")
             continue
         share = usage.free / usage.total if usage.total else 0.0
         bad, little = usage.free < _LEAST_FREE, share < _LITTLE_FREE
-        verdict = Verdict.FAIL if bad else Verdict.WARN if little else Verdict.OK
+        verdict = FindingVerdict.FAIL if bad else FindingVerdict.WARN if little else FindingVerdict.OK
         yield Finding(
             title, verdict, f"{size_text(usage.free)} of {size_text(usage.total)} free ({share:.0%}) in {place}"
         )
@@ -215,31 +219,39 @@ def _store(file_io: FileIO, root: str) -> Iterator[Finding]:
         step = "delete"
         deleted = file_io.delete(place)
     except (OSError, DredgeError) as error:
-        yield Finding("permissions", Verdict.FAIL, f"cannot {step} a file in {root}: {error}")
+        yield Finding("permissions", FindingVerdict.FAIL, f"cannot {step} a file in {root}: {error}")
         if created and step != "delete":
             try:
                 file_io.delete(place)
             except (OSError, DredgeError) as left:
-                yield Finding("permissions", Verdict.WARN, f"{place} is left behind: {left}")
+                yield Finding("permissions", FindingVerdict.WARN, f"{place} is left behind: {left}")
         return
     right = created and content == b"doctor" and seen is not None and deleted
     text = f"files can be created, listed, read and deleted in {root}"
     yield (
-        Finding("permissions", Verdict.OK, text)
+        Finding("permissions", FindingVerdict.OK, text)
         if right
-        else Finding("permissions", Verdict.FAIL, f"a new file in {root} is not found again as it was written")
+        else Finding("permissions", FindingVerdict.FAIL, f"a new file in {root} is not found again as it was written")
     )
     if again or content != b"doctor":
         text = f"{root}: an existing file was created again, so commits of two processes would overwrite each other"
-        yield Finding("exclusive creation", Verdict.FAIL, text)
+        yield Finding("exclusive creation", FindingVerdict.FAIL, text)
     else:
         yield Finding(
-            "exclusive creation", Verdict.OK, f"a file that is there is not created again ({file_io.guarantee.value})"
+            "exclusive creation",
+            FindingVerdict.OK,
+            f"a file that is there is not created again ({file_io.guarantee.value})",
         )
     if seen is not None:
         skew = max(before - seen.mtime_ms, seen.mtime_ms - after, 0)  # the store may have cut the time to whole seconds
         ahead = "behind" if seen.mtime_ms < before else "ahead of"
-        verdict = Verdict.FAIL if skew > _BAD_SKEW_MS else Verdict.WARN if skew > _SKEW_MS else Verdict.OK
+        verdict = (
+            FindingVerdict.FAIL
+            if skew > _BAD_SKEW_MS
+            else FindingVerdict.WARN
+            if skew > _SKEW_MS
+            else FindingVerdict.OK
+        )
         text = (
             f"the store's clock is {skew / 1000:.1f} s {ahead} this machine's"
             if skew > _SKEW_MS
@@ -264,13 +276,13 @@ def _guarantees(catalog: Catalog, store: TableStore | None) -> Iterator[Finding]
             broken[name] = str(error)
             continue
         if other:
-            yield Finding("lock", Verdict.WARN, f"{name}: {other}")
+            yield Finding("lock", FindingVerdict.WARN, f"{name}: {other}")
     for text, tables in tables_by_guarantee.items():
-        verdict = Verdict.FAIL if text.startswith("commits are refused") else Verdict.OK
+        verdict = FindingVerdict.FAIL if text.startswith("commits are refused") else FindingVerdict.OK
         which = tables[0] if len(tables) == 1 else f"{len(tables)} tables"
         yield Finding("guarantee", verdict, f"{which}: {text}")
     for name, why in broken.items():
-        yield Finding("table", Verdict.FAIL, f"{name} cannot be opened: {why}")
+        yield Finding("table", FindingVerdict.FAIL, f"{name} cannot be opened: {why}")
 
 
 # -- options -----------------------------------------------------------------------------------------------------------

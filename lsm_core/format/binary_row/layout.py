@@ -18,7 +18,7 @@ ARITY_BYTES: Final = 4
 COMPACT_DECIMAL: Final = 18
 
 
-class Kind(Enum):
+class ValueStorage(Enum):
     """Storage of a value; all kinds except FIXED may use the variable-length part."""
 
     FIXED = auto()
@@ -42,7 +42,7 @@ class Layout:
         children: layouts of the element, of key and value, or of the fields.
     """
 
-    kind: Kind
+    kind: ValueStorage
     arrow: pa.DataType
     width: int = 8
     children: tuple[Layout, ...] = ()
@@ -58,23 +58,23 @@ def layout_of(data_type: DataType) -> Layout:
     arrow = to_arrow(data_type)
     root = data_type.root
     if root is TypeRoot.VARIANT:
-        return Layout(Kind.VARIANT, arrow)
+        return Layout(ValueStorage.VARIANT, arrow)
     if pa.types.is_decimal(arrow):
-        return Layout(Kind.FIXED if arrow.precision <= COMPACT_DECIMAL else Kind.DECIMAL, arrow)
+        return Layout(ValueStorage.FIXED if arrow.precision <= COMPACT_DECIMAL else ValueStorage.DECIMAL, arrow)
     if pa.types.is_timestamp(arrow):
-        return Layout(Kind.FIXED if arrow.unit == "ms" else Kind.TIMESTAMP, arrow)
+        return Layout(ValueStorage.FIXED if arrow.unit == "ms" else ValueStorage.TIMESTAMP, arrow)
     if pa.types.is_string(arrow) or pa.types.is_binary(arrow):
-        return Layout(Kind.BYTES, arrow)
+        return Layout(ValueStorage.BYTES, arrow)
     if root is TypeRoot.ROW:
-        return Layout(Kind.ROW, arrow, children=tuple(layout_of(field.type) for field in data_type.fields))
+        return Layout(ValueStorage.ROW, arrow, children=tuple(layout_of(field.type) for field in data_type.fields))
     inner = [layout_of(child) for child in (data_type.key, data_type.value, data_type.element) if child is not None]
     if root is TypeRoot.MULTISET:
-        inner.append(Layout(Kind.FIXED, pa.int32(), 4))  # a MULTISET is a map from its element to a count
+        inner.append(Layout(ValueStorage.FIXED, pa.int32(), 4))  # a MULTISET is a map from its element to a count
     if pa.types.is_map(arrow):
-        return Layout(Kind.MAP, arrow, children=tuple(inner))
+        return Layout(ValueStorage.MAP, arrow, children=tuple(inner))
     if inner:
-        return Layout(Kind.ARRAY, arrow, children=tuple(inner))
-    return Layout(Kind.FIXED, arrow, width=1 if pa.types.is_boolean(arrow) else arrow.bit_width // 8)
+        return Layout(ValueStorage.ARRAY, arrow, children=tuple(inner))
+    return Layout(ValueStorage.FIXED, arrow, width=1 if pa.types.is_boolean(arrow) else arrow.bit_width // 8)
 
 
 def layouts_of(types: Sequence[DataType]) -> list[Layout]:

@@ -24,7 +24,7 @@ from lsm_core.arrays import (
     value_offsets,
 )
 from lsm_core.errors import CorruptFile, UnsupportedFeature
-from lsm_core.format.binary_row.layout import ARITY_BYTES, Kind, Layout, header_bytes, layouts_of
+from lsm_core.format.binary_row.layout import ARITY_BYTES, Layout, ValueStorage, header_bytes, layouts_of
 from lsm_core.format.binary_row.row_encoder import array_header
 from lsm_core.types import DataType
 
@@ -161,13 +161,13 @@ def decode_region(source: Source, starts: I64, lengths: I64, layouts: Sequence[L
 
 def decode_values(source: Source, slots: Slots, layout: Layout) -> pa.Array:
     """Return one column from its slots."""
-    if layout.kind is Kind.FIXED:
+    if layout.kind is ValueStorage.FIXED:
         return _fixed(source, slots, layout)
-    if layout.kind is Kind.BYTES:
+    if layout.kind is ValueStorage.BYTES:
         return _bytes(source, slots, layout)
-    if layout.kind is Kind.DECIMAL:
+    if layout.kind is ValueStorage.DECIMAL:
         return _wide_decimal(source, slots, layout)
-    if layout.kind is Kind.TIMESTAMP:
+    if layout.kind is ValueStorage.TIMESTAMP:
         return _wide_timestamp(source, slots, layout)
     return decode_nested(source, slots, layout)
 
@@ -271,10 +271,10 @@ def decode_nested(source: Source, slots: Slots, layout: Layout) -> pa.Array:
     starts, lengths = slots.regions(source)
     present = np.arange(len(starts)) if slots.nulls is None else np.flatnonzero(~slots.nulls)
     starts, lengths = starts[present], lengths[present]
-    if layout.kind is Kind.ROW:
+    if layout.kind is ValueStorage.ROW:
         columns = decode_region(source, starts, lengths, layout.children)
         return _struct(columns, slots.nulls, len(starts), layout.arrow)
-    if layout.kind is Kind.VARIANT:
+    if layout.kind is ValueStorage.VARIANT:
         source.check(not (lengths < _COUNT_BYTES).any(), "too short for a variant")
         value_sizes = source.load(starts, 4).astype(np.int64)
         source.check(not (value_sizes + _COUNT_BYTES > lengths).any(), "a variant's value does not fit")
@@ -283,7 +283,7 @@ def decode_nested(source: Source, slots: Slots, layout: Layout) -> pa.Array:
         columns = [_gather(source, at, sizes, None, pa.binary()) for at, sizes in parts]
         return _struct(columns, slots.nulls, len(starts), layout.arrow)
     source.check(not (lengths < _COUNT_BYTES).any(), "too short for a collection")
-    if layout.kind is Kind.ARRAY:
+    if layout.kind is ValueStorage.ARRAY:
         counts, child = _arrays(source, starts, lengths, layout.children[0])
         return build(layout.arrow, slots.nulls, len(slots.at), [_list_ends(counts, present, slots)], [child])
     return _maps(source, starts, lengths, present, slots, layout)

@@ -30,7 +30,7 @@ from lsm_core.arrays import (
     values_of,
 )
 from lsm_core.errors import ValueTooLarge
-from lsm_core.format.binary_row.layout import Kind, Layout, header_bytes, layouts_of
+from lsm_core.format.binary_row.layout import Layout, ValueStorage, header_bytes, layouts_of
 from lsm_core.types import DataType
 
 _ALL_BITS = np.uint64(0xFFFFFFFFFFFFFFFF)
@@ -189,13 +189,13 @@ class Parts:
 
 def encode_values(array: pa.Array, layout: Layout) -> Parts:
     """Encode one column, whose Arrow type is exactly ``layout.arrow``."""
-    if layout.kind is Kind.FIXED:
+    if layout.kind is ValueStorage.FIXED:
         return _fixed(array, layout)
-    if layout.kind is Kind.BYTES:
+    if layout.kind is ValueStorage.BYTES:
         return _bytes(array)
-    if layout.kind is Kind.DECIMAL:
+    if layout.kind is ValueStorage.DECIMAL:
         return _wide_decimal(array)
-    if layout.kind is Kind.TIMESTAMP:
+    if layout.kind is ValueStorage.TIMESTAMP:
         return _wide_timestamp(array)
     return encode_nested(array, layout)
 
@@ -415,9 +415,9 @@ def _variant(array: Any, _layout: Layout) -> tuple[I64, U64]:
     return sizes, pack_words(data, starts[:-1], sizes)[1]
 
 
-_ENCODERS: dict[Kind, Callable[[Any, Layout], tuple[I64, U64]]] = {
-    Kind.ARRAY: _array,
-    Kind.MAP: _map,
-    Kind.ROW: _row,
-    Kind.VARIANT: _variant,
+_ENCODERS: dict[ValueStorage, Callable[[Any, Layout], tuple[I64, U64]]] = {
+    ValueStorage.ARRAY: _array,
+    ValueStorage.MAP: _map,
+    ValueStorage.ROW: _row,
+    ValueStorage.VARIANT: _variant,
 }

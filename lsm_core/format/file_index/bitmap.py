@@ -17,7 +17,7 @@ from lsm_core.format.file_index.values import (
     I64,
     Distinct,
     Key,
-    Kind,
+    ValueEncoding,
     entries_until,
     number,
     read_keys,
@@ -92,7 +92,7 @@ class BitmapIndex:
     Source: ``BitmapFileIndex``.
     """
 
-    def __init__(self, data: bytes | memoryview, kind: Kind, path: str) -> None:
+    def __init__(self, data: bytes | memoryview, kind: ValueEncoding, path: str) -> None:
         self._view, self._path, self.kind = memoryview(data), path, kind
         head = take(self._view, 0, _HEAD, path)
         self._version = int(head[0])

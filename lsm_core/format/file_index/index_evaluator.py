@@ -21,7 +21,7 @@ from lsm_core.format.file_index.bloom import BloomFilter, hashable, hashes_of
 from lsm_core.format.file_index.index_container import EMPTY, Places, read_head
 from lsm_core.format.file_index.range_bitmap import RangeIndex
 from lsm_core.format.file_index.slices import SliceIndex
-from lsm_core.format.file_index.values import Key, Kind, keys_of, kind_of, literals
+from lsm_core.format.file_index.values import Key, ValueEncoding, keys_of, kind_of, literals
 from lsm_core.types import DataType
 
 Fetch = Callable[[int, int], bytes]
@@ -37,7 +37,7 @@ class _Rows(Protocol):
     """An index that knows the rows of values."""
 
     rows: int
-    kind: Kind
+    kind: ValueEncoding
 
     def filled(self) -> BitMap: ...
 

@@ -20,7 +20,7 @@ from lsm_core.format.file_index.values import (
     I64,
     Distinct,
     Key,
-    Kind,
+    ValueEncoding,
     entries_until,
     number,
     read_keys,
@@ -34,7 +34,7 @@ _CHUNK_NUMBERS: Final = 5
 _LONG_DIGITS: Final = 64
 
 
-def default_chunk(kind: Kind) -> int:
+def default_chunk(kind: ValueEncoding) -> int:
     """Return the default size of a dictionary chunk (bytes).
 
     As in Java, types of one or two bytes have one value per chunk.
@@ -104,7 +104,7 @@ class RangeIndex:
     Source: ``RangeBitmap``, ``ChunkedDictionary``, ``BitSliceIndexBitmap``.
     """
 
-    def __init__(self, data: bytes | memoryview, kind: Kind, path: str) -> None:
+    def __init__(self, data: bytes | memoryview, kind: ValueEncoding, path: str) -> None:
         self._view, self._path, self.kind = memoryview(data), path, kind
         at, head_end = _head(self._view, 0, path)
         self.rows, self._count = number(self._view, at, path), number(self._view, at + _WORD, path)

@@ -13,7 +13,7 @@ from pyroaring import BitMap
 
 from lsm_core.errors import CorruptFile
 from lsm_core.format import roaring
-from lsm_core.format.file_index.values import I64, Key, Kind, number, take
+from lsm_core.format.file_index.values import I64, Key, ValueEncoding, number, take
 
 _MAX_DIGITS: Final = 64
 _WORD, _LONG = 4, 8
@@ -87,7 +87,7 @@ class SliceIndex:
     Source: ``BitSliceIndexBitmapFileIndex``.
     """
 
-    def __init__(self, data: bytes | memoryview, kind: Kind, path: str) -> None:
+    def __init__(self, data: bytes | memoryview, kind: ValueEncoding, path: str) -> None:
         view = memoryview(data)
         self.kind = kind
         if int(take(view, 0, 1, path)[0]) != _VERSION:

@@ -51,7 +51,7 @@ _WORD: Final = 4
 
 
 @dataclass(frozen=True)
-class Kind:
+class ValueEncoding:
     """Encoding of the values of one column type.
 
     Attributes:
@@ -73,14 +73,14 @@ class Kind:
         return self.type.root not in _TIMESTAMPS or (self.type.precision or 0) <= _MICRO_DIGITS
 
 
-def kind_of(data_type: DataType) -> Kind | None:
+def kind_of(data_type: DataType) -> ValueEncoding | None:
     """Return the encoding of a type in bitmap and range indexes, or None if Paimon does not support it."""
     if data_type.root in (TypeRoot.CHAR, TypeRoot.VARCHAR):
-        return Kind(data_type, None)
+        return ValueEncoding(data_type, None)
     stored = _STORED.get(data_type.root)
     if data_type.root is TypeRoot.DECIMAL and (data_type.precision or 0) > _LONG_DIGITS:
         return None
-    return None if stored is None else Kind(data_type, np.dtype(stored))
+    return None if stored is None else ValueEncoding(data_type, np.dtype(stored))
 
 
 def numbers_of(array: pa.Array, data_type: DataType) -> I64:
@@ -145,7 +145,9 @@ def literals(values: pa.Array, data_type: DataType) -> pa.Array | None:
         return None
 
 
-def read_keys(view: memoryview, at: int, count: int, kind: Kind, extra: int, path: str) -> tuple[list[Key], I64, int]:
+def read_keys(
+    view: memoryview, at: int, count: int, kind: ValueEncoding, extra: int, path: str
+) -> tuple[list[Key], I64, int]:
     """Read dictionary entries.
 
     Args:
@@ -180,7 +182,7 @@ def read_keys(view: memoryview, at: int, count: int, kind: Kind, extra: int, pat
     return list(keys.tolist()), part["extra"].astype(np.int64).reshape(count, extra), at + count * row.itemsize
 
 
-def write_keys(kind: Kind, keys: pa.Array, extra: I64) -> tuple[U8, I64]:
+def write_keys(kind: ValueEncoding, keys: pa.Array, extra: I64) -> tuple[U8, I64]:
     """Encode dictionary entries for :func:`read_keys`.
 
     Args:
@@ -222,7 +224,7 @@ class Distinct:
         codes: index of each row's value in ``keys``, -1 for null (int64).
     """
 
-    kind: Kind
+    kind: ValueEncoding
     keys: pa.Array
     codes: I64
 
@@ -245,7 +247,7 @@ class Distinct:
 class ValueRows:
     """Collector of the values of one column of one file: 4 bytes per row, and the distinct values of every part."""
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: ValueEncoding) -> None:
         self._kind = kind
         self._parts: list[pa.DictionaryArray] = []
 
@@ -307,7 +309,7 @@ def take(view: memoryview, at: int, length: int, path: str) -> memoryview:
 __all__ = [
     "Distinct",
     "Key",
-    "Kind",
+    "ValueEncoding",
     "ValueRows",
     "entries_until",
     "keys_of",

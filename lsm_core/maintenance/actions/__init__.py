@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from lsm_core.maintenance.action import (
     Action,
     Applied,
+    ApplyOutcome,
     Argument,
     ArgumentKind,
     MaintenancePlan,
-    Outcome,
     PlanItem,
     Report,
     Runner,
@@ -69,9 +69,9 @@ class BuiltInAction(Action):
         plan: MaintenancePlan = _import_name(self.planned_by)(store, **arguments)
         return plan
 
-    def apply(self, store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> Outcome:
+    def apply(self, store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> ApplyOutcome:
         """Apply by ``applied_by``."""
-        outcome: Outcome = _import_name(self.applied_by)(store, plan, *((runner,) if self.runs_tasks else ()))
+        outcome: ApplyOutcome = _import_name(self.applied_by)(store, plan, *((runner,) if self.runs_tasks else ()))
         return outcome
 
     def fits(self, store: TableStore, plan: MaintenancePlan) -> bool:

@@ -19,7 +19,7 @@ PAGES_CHECK: Final = "pages_readable"
 
 
 @dataclass(frozen=True)
-class Kind:
+class TableTraits:
     """Properties of a table that decide which checks apply to it.
 
     Attributes:
@@ -75,7 +75,7 @@ class Check:
     name: str
     promise: str
     module: str
-    of: Callable[[Kind], bool] | None = None
+    of: Callable[[TableTraits], bool] | None = None
     blocking: bool = False
     warn: bool = False
     reads_rows: bool = False
@@ -90,11 +90,11 @@ class Check:
         return verdict
 
 
-def _is_keyed(kind: Kind) -> bool:
+def _is_keyed(kind: TableTraits) -> bool:
     return kind.keyed
 
 
-def _is_ordered(kind: Kind) -> bool:
+def _is_ordered(kind: TableTraits) -> bool:
     return kind.keyed and kind.option("merge-engine", "deduplicate") != "first-row"
 
 
@@ -209,7 +209,7 @@ def checks_of(primary_keys: Collection[str], options: Mapping[str, str]) -> tupl
         primary_keys: names of the key columns.
         options: stored options.
     """
-    kind = Kind(bool(primary_keys), options)
+    kind = TableTraits(bool(primary_keys), options)
     return tuple(check for check in CHECKS.values() if check.of is None or check.of(kind))
 
 

@@ -53,7 +53,7 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ConditionVerdict:
     """Result of a judge.
 
     Attributes:
@@ -109,7 +109,7 @@ def is_due(bucket: BucketHealth) -> bool:
     return bucket.cost_minor > 0
 
 
-def judge_backlog(condition: Condition, limits: CheckLimits) -> Verdict:
+def judge_backlog(condition: Condition, limits: CheckLimits) -> ConditionVerdict:
     """Compare the level-0 files of the worst bucket with the thresholds.
 
     Args:
@@ -130,10 +130,10 @@ def judge_backlog(condition: Condition, limits: CheckLimits) -> Verdict:
         if bucket.level0_files >= limits.level0_warn
     ]
     numbers = {"level-0 files (worst bucket)": files, "threshold": threshold}
-    return Verdict(text, numbers, problems, passed=passed, critical=critical)
+    return ConditionVerdict(text, numbers, problems, passed=passed, critical=critical)
 
 
-def judge_small_files(condition: Condition, limits: CheckLimits) -> Verdict:
+def judge_small_files(condition: Condition, limits: CheckLimits) -> ConditionVerdict:
     """Compare the small files of an append table's worst partition with the thresholds; large files are no backlog.
 
     Args:
@@ -160,10 +160,10 @@ def judge_small_files(condition: Condition, limits: CheckLimits) -> Verdict:
         if bucket.small_files >= limits.pile_warn and buckets[bucket.partition_text] > 1
     ]
     numbers = {"small files (worst partition)": files, "threshold": threshold}
-    return Verdict(text, numbers, problems, passed=passed, critical=critical)
+    return ConditionVerdict(text, numbers, problems, passed=passed, critical=critical)
 
 
-def judge_bucket_size(condition: Condition, limits: CheckLimits) -> Verdict:
+def judge_bucket_size(condition: Condition, limits: CheckLimits) -> ConditionVerdict:
     """Compare the size of the largest bucket with the limit.
 
     Args:
@@ -175,17 +175,19 @@ def judge_bucket_size(condition: Condition, limits: CheckLimits) -> Verdict:
     numbers = {"bytes (largest bucket)": size, "limit": limits.bucket_bytes, "buckets": len(condition.buckets)}
     comparison = f"{size_text(size)} {{}} {size_text(limits.bucket_bytes)}"
     if largest is None or not condition.keyed or size <= limits.bucket_bytes:
-        return Verdict(f"the largest of {len(condition.buckets)} buckets holds {comparison.format('<=')}", numbers)
+        return ConditionVerdict(
+            f"the largest of {len(condition.buckets)} buckets holds {comparison.format('<=')}", numbers
+        )
     over = [bucket for bucket in condition.buckets if bucket.total_bytes > limits.bucket_bytes]
     problems = [f"{_name(bucket)}: {size_text(bucket.total_bytes)}" for bucket in over]
     text = (
         f"{len(over)} buckets are too large: {_name(largest)} holds {comparison.format('>')}; "
         "`dredge rescale` gives the partition more"
     )
-    return Verdict(text, numbers, problems, passed=False)
+    return ConditionVerdict(text, numbers, problems, passed=False)
 
 
-def judge_file_size(condition: Condition, limits: CheckLimits) -> Verdict:
+def judge_file_size(condition: Condition, limits: CheckLimits) -> ConditionVerdict:
     """Judge the average file size of each partition with more files than its bytes need, and of the whole table.
 
     Args:
@@ -214,7 +216,7 @@ def judge_file_size(condition: Condition, limits: CheckLimits) -> Verdict:
     if not many:
         text = f"{total:,} files of {size_text(whole)} on average"
         if total <= limits.many_files or whole >= small:
-            return Verdict(text, numbers)
+            return ConditionVerdict(text, numbers)
         gathered = total >= _GATHERED * len(condition.buckets)
         act = (
             "`dredge compact --full` gathers them"
@@ -222,17 +224,17 @@ def judge_file_size(condition: Condition, limits: CheckLimits) -> Verdict:
             else "fewer partitions or buckets would hold the same rows"
         )
         where = f"{len(files):,} partitions, {len(condition.buckets):,} buckets"
-        return Verdict(f"{text}, below {size_text(small)}, in {where}: {act}", numbers, passed=False)
+        return ConditionVerdict(f"{text}, below {size_text(small)}, in {where}: {act}", numbers, passed=False)
     worst = max(many, key=lambda text: many[text])
     ranked = sorted(many.items(), key=lambda entry: -entry[1])
     problems = [f"{text or 'the table'}: {n:,} files of {size_text(size[text] // n)}" for text, n in ranked]
     where = f"partition {worst}" if worst else "the table"
     average = size_text(size[worst] // many[worst])
     text = f"{where} consists of {many[worst]:,} files of {average} on average, below {size_text(small)}"
-    return Verdict(text, numbers, problems, passed=False)
+    return ConditionVerdict(text, numbers, problems, passed=False)
 
 
-def judge_ro_lag(condition: Condition, limits: CheckLimits) -> Verdict:
+def judge_ro_lag(condition: Condition, limits: CheckLimits) -> ConditionVerdict:
     """Compare the age of the oldest rows that the read-optimized view does not show with the limit.
 
     Args:
@@ -243,17 +245,19 @@ def judge_ro_lag(condition: Condition, limits: CheckLimits) -> Verdict:
     lag = worst.ro_lag_ms if worst is not None else 0
     numbers = {"lag ms (worst bucket)": lag, "limit ms": limits.ro_lag_ms}
     if worst is None or lag <= limits.ro_lag_ms:
-        return Verdict(f"the read-optimized view lags {_span_text(lag)} <= {_span_text(limits.ro_lag_ms)}", numbers)
+        return ConditionVerdict(
+            f"the read-optimized view lags {_span_text(lag)} <= {_span_text(limits.ro_lag_ms)}", numbers
+        )
     late = [bucket for bucket in condition.buckets if bucket.ro_lag_ms > limits.ro_lag_ms]
     problems = [f"{_name(bucket)}: {_span_text(bucket.ro_lag_ms)}" for bucket in late]
     text = (
         f"{len(late)} of {len(condition.buckets)} buckets: $ro lags {_span_text(lag)} > {_span_text(limits.ro_lag_ms)} "
         f"in {_name(worst)}; a full compaction brings it up to date"
     )
-    return Verdict(text, numbers, problems, passed=False)
+    return ConditionVerdict(text, numbers, problems, passed=False)
 
 
-def judge_alive(condition: Condition, limits: CheckLimits) -> Verdict:
+def judge_alive(condition: Condition, limits: CheckLimits) -> ConditionVerdict:
     """Judge whether work has been due for hours while nothing ran; a pause that the policy declares is no failure.
 
     Args:
@@ -268,17 +272,19 @@ def judge_alive(condition: Condition, limits: CheckLimits) -> Verdict:
     late = [(bucket, since) for bucket, since in waiting if condition.now_ms - since > limits.idle_ms]
     if not late:
         watched = f"; {WATCHING}" if condition.writers_compact else ""
-        return Verdict(f"{'work is due and runs go on' if due else 'nothing is due'}{watched}", numbers)
+        return ConditionVerdict(f"{'work is due and runs go on' if due else 'nothing is due'}{watched}", numbers)
     bucket, since = min(late, key=lambda entry: entry[1])
     idle = _span_text(condition.now_ms - since)
     problems = [f"{_name(waiting_bucket)}: since {utc_text(began)}" for waiting_bucket, began in late]
     if limits.paused is not None:
-        return Verdict(f"{len(late)} buckets are due, maintenance is paused: {limits.paused}", numbers, problems)
+        return ConditionVerdict(
+            f"{len(late)} buckets are due, maintenance is paused: {limits.paused}", numbers, problems
+        )
     text = (
         f"{_name(bucket)} is due ({bucket.sorted_runs} sorted runs) and nothing ran for {idle} > "
         f"{_span_text(limits.idle_ms)}: check that daemon and sensors run"
     )
-    return Verdict(text, numbers, problems, passed=False)
+    return ConditionVerdict(text, numbers, problems, passed=False)
 
 
 def _waits_since(bucket: BucketHealth, condition: Condition) -> int | None:
@@ -290,7 +296,7 @@ def _waits_since(bucket: BucketHealth, condition: Condition) -> int | None:
     return max(began, done) or None
 
 
-JUDGES: Final[Mapping[str, Callable[[Condition, CheckLimits], Verdict]]] = {
+JUDGES: Final[Mapping[str, Callable[[Condition, CheckLimits], ConditionVerdict]]] = {
     "level0_backlog": judge_backlog,
     "small_files_backlog": judge_small_files,
     "bucket_size": judge_bucket_size,
@@ -310,7 +316,7 @@ def _report(question: Question) -> CheckReport:
     return report_of(question, JUDGES[question.check](condition, question.limits))
 
 
-def report_of(question: Question, verdict: Verdict) -> CheckReport:
+def report_of(question: Question, verdict: ConditionVerdict) -> CheckReport:
     """Return the report of a verdict.
 
     Args:

@@ -17,9 +17,9 @@ from lsm_core.format.schema import DataField
 from lsm_core.format.side_files import Statistics
 from lsm_core.maintenance.action import (
     PLAN_PROPERTY,
+    ApplyOutcome,
     Declined,
     MaintenancePlan,
-    Outcome,
     PlanEstimate,
     PlanItem,
     Report,
@@ -134,7 +134,7 @@ def _column(store: TableStore, name: str) -> DataField:
     return field
 
 
-def apply_analysis(store: TableStore, plan: MaintenancePlan) -> Outcome:
+def apply_analysis(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     """Read the planned snapshot once, batch by batch, and commit the statistics.
 
     Args:
@@ -142,7 +142,7 @@ def apply_analysis(store: TableStore, plan: MaintenancePlan) -> Outcome:
         plan: the plan.
 
     Returns:
-        Outcome with an AnalyzeReport.
+        ApplyOutcome with an AnalyzeReport.
 
     Raises:
         PlanStale: the snapshot has expired.
@@ -151,7 +151,7 @@ def apply_analysis(store: TableStore, plan: MaintenancePlan) -> Outcome:
     """
     item = next(iter(plan.items_of(AnalyzeItem)), None)
     if item is None:
-        return Outcome(AnalyzeReport(plan.hash, plan.base_snapshot, declined=plan.declined))
+        return ApplyOutcome(AnalyzeReport(plan.hash, plan.base_snapshot, declined=plan.declined))
     require_writable(store)
     require_readable(store)
     fields = [_column(store, name) for name in item.names]
@@ -176,4 +176,4 @@ def apply_analysis(store: TableStore, plan: MaintenancePlan) -> Outcome:
     report = AnalyzeReport(
         plan.hash, plan.base_snapshot, done.snapshot_id, rows, size, item.names, declined=plan.declined
     )
-    return Outcome(report, [{"event": "analyzed", "snapshot": snapshot.id, "rows": rows, "bytes": size}])
+    return ApplyOutcome(report, [{"event": "analyzed", "snapshot": snapshot.id, "rows": rows, "bytes": size}])

@@ -28,9 +28,9 @@ from lsm_core.format.partition_path import partition_text
 from lsm_core.format.snapshot import CommitKind
 from lsm_core.maintenance.action import (
     PLAN_PROPERTY,
+    ApplyOutcome,
     Declined,
     MaintenancePlan,
-    Outcome,
     PlanEstimate,
     PlannedFile,
     Report,
@@ -206,7 +206,7 @@ def seconds_of(items: Sequence[AssignItem]) -> float:
     return round(sum(item.bytes_in for item in items) / _BYTES_PER_SECOND, 2)
 
 
-def apply_assignment(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> Outcome:
+def apply_assignment(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> ApplyOutcome:
     """Write the planned rows into their buckets and remove the postponed files, in one COMPACT commit.
 
     Memory is that of a write buffer. After an error no new file is left.
@@ -217,7 +217,7 @@ def apply_assignment(store: TableStore, plan: MaintenancePlan, runner: Runner | 
         runner: executor that distributes the work, None for this process.
 
     Returns:
-        Outcome with an AssignReport.
+        ApplyOutcome with an AssignReport.
 
     Raises:
         PlanStale: a planned file is missing.
@@ -240,7 +240,7 @@ def apply_assignment(store: TableStore, plan: MaintenancePlan, runner: Runner | 
         bytes_out=sum(file.file_size for file in new),
         declined=plan.declined,
     )
-    return Outcome(report, [item.ledger_line() for item in items])
+    return ApplyOutcome(report, [item.ledger_line() for item in items])
 
 
 def live_files(store: TableStore, item: AssignItem) -> tuple[DataFileMeta, ...]:

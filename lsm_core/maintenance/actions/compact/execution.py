@@ -14,7 +14,7 @@ from lsm_core.compact import BucketResult, BucketTask, Judge
 from lsm_core.errors import CommitConflict, DredgeError, PlanStale
 from lsm_core.format.file_meta import table_to_entries
 from lsm_core.format.snapshot import Snapshot
-from lsm_core.maintenance.action import PLAN_PROPERTY, Declined, MaintenancePlan, Outcome, Runner, bucket_name
+from lsm_core.maintenance.action import PLAN_PROPERTY, ApplyOutcome, Declined, MaintenancePlan, Runner, bucket_name
 from lsm_core.maintenance.actions.assign_buckets.assigning import (
     AssignItem,
     assignment_fits,
@@ -68,7 +68,7 @@ def apply_compaction(
     plan: MaintenancePlan,
     runner: Runner | None = None,
     entries_of: EntriesOf = all_of_their_buckets,
-) -> Outcome:
+) -> ApplyOutcome:
     """Apply a compaction plan.
 
     Postponed rows get their buckets first, in an own commit; the buckets to compact are then chosen again, by the
@@ -81,7 +81,7 @@ def apply_compaction(
         entries_of: source of the live entries.
 
     Returns:
-        Outcome with a CompactionReport, and one ledger line per bucket.
+        ApplyOutcome with a CompactionReport, and one ledger line per bucket.
     """
     if plan.items_of(ReclusterItem):
         return apply_recluster(store, plan)
@@ -131,7 +131,7 @@ def apply_compaction(
         for item, result in done.results
     ]
     lines += [{"event": "failed", "bucket": item.subject, "error": item.text} for item in done.failed]
-    return Outcome(report, [*(item.ledger_line() for item in assigned.items), *lines])
+    return ApplyOutcome(report, [*(item.ledger_line() for item in assigned.items), *lines])
 
 
 @dataclass(frozen=True)

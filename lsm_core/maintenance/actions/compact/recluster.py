@@ -28,7 +28,7 @@ from lsm_core.errors import PlanStale, VerificationFailed
 from lsm_core.files import SpillSpace
 from lsm_core.format.file_meta import table_to_entries
 from lsm_core.format.partition_path import partition_text
-from lsm_core.maintenance.action import PLAN_PROPERTY, Declined, MaintenancePlan, Outcome, PlannedFile, RewriteItem
+from lsm_core.maintenance.action import PLAN_PROPERTY, ApplyOutcome, Declined, MaintenancePlan, PlannedFile, RewriteItem
 from lsm_core.maintenance.actions.compact.compaction import CompactionReport, Verification
 from lsm_core.maintenance.actions.compact.sort_order import SortOrder
 from lsm_core.maintenance.actions.rescale.rescaling import (
@@ -131,7 +131,7 @@ def recluster_fits(store: TableStore, plan: MaintenancePlan) -> bool:
         return False
 
 
-def apply_recluster(store: TableStore, plan: MaintenancePlan) -> Outcome:
+def apply_recluster(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     """Sort the planned partitions, check that their rows are the same (V1), and replace them in one OVERWRITE commit.
 
     Memory is that of a read, a write buffer and a third of the merge budget. The work is done by this process. After an
@@ -142,7 +142,7 @@ def apply_recluster(store: TableStore, plan: MaintenancePlan) -> Outcome:
         plan: the plan.
 
     Returns:
-        Outcome with a CompactionReport.
+        ApplyOutcome with a CompactionReport.
 
     Raises:
         PlanStale: a partition changed since planning.
@@ -186,7 +186,7 @@ def apply_recluster(store: TableStore, plan: MaintenancePlan) -> Outcome:
         sorted_by=next((SortOrder(item.order_by, item.strategy).text() for item in items), ""),
     )
     lines = [{"event": "sorted", "partition": item.partition_text, "buckets": item.buckets} for item in items]
-    return Outcome(report, lines)
+    return ApplyOutcome(report, lines)
 
 
 def _sort_partition(

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from lsm_core.clock import utc_text
 from lsm_core.errors import InvalidOption, PlanStale, SnapshotNotFound
 from lsm_core.format.snapshot import Snapshot
-from lsm_core.maintenance.action import Applied, MaintenancePlan, Outcome, PlanEstimate, PlanItem
+from lsm_core.maintenance.action import Applied, ApplyOutcome, MaintenancePlan, PlanEstimate, PlanItem
 from lsm_core.maintenance.actions.delete_tag.tag_deletion import files_of_tag, files_of_tags, record_fields, record_of
 from lsm_core.maintenance.actions.trash.sweeping import at_once_if_direct
 from lsm_core.maintenance.deletions import DeletionReport, split_used
@@ -147,7 +147,7 @@ def _require_only_automatic(store: TableStore, tag: str, snapshot: Snapshot) -> 
                 raise InvalidOption("tag", tag, text, store.name)
 
 
-def apply_tag_creation(store: TableStore, plan: MaintenancePlan) -> Outcome:
+def apply_tag_creation(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     """Write the tag; files that a replaced tag alone kept go to the trash first, or are deleted in direct mode.
 
     Args:
@@ -155,7 +155,7 @@ def apply_tag_creation(store: TableStore, plan: MaintenancePlan) -> Outcome:
         plan: the plan.
 
     Returns:
-        Outcome with a TagCreationReport.
+        ApplyOutcome with a TagCreationReport.
 
     Raises:
         PlanStale: the snapshot is missing or another one, or the tag changed since planning.
@@ -163,7 +163,7 @@ def apply_tag_creation(store: TableStore, plan: MaintenancePlan) -> Outcome:
     (item,) = plan.items_of(TagItem)
     before = tags.try_read(store, item.name)
     if before is not None and _is_created(item, before):
-        return Outcome(TagCreationReport(plan.hash, plan.base_snapshot))
+        return ApplyOutcome(TagCreationReport(plan.hash, plan.base_snapshot))
     snapshot = snapshots.try_read(store, item.snapshot_id) or next(
         (tagged for tagged in tags.list_tags(store).values() if tagged.id == item.snapshot_id), None
     )
@@ -180,14 +180,14 @@ def apply_tag_creation(store: TableStore, plan: MaintenancePlan) -> Outcome:
     if before is None:
         if not tags.create(store, item.name, tag):
             raise PlanStale(f"another tag {item.name} was made meanwhile", store.name)
-        return Outcome(report, lines)
+        return ApplyOutcome(report, lines)
     deletions, held = split_used(store, plan.items_of(DeleteItem), without_tags={item.name})
     if deletions:
         record = record_of(store, plan, deletions, files_of_tag(store, item.name))
         report = replace(report, held=tuple(held), **record_fields(record))
     tags.replace(store, item.name, tag)
     report, swept = at_once_if_direct(store, report)
-    return Outcome(report, [*lines, *swept])
+    return ApplyOutcome(report, [*lines, *swept])
 
 
 def _is_created(item: TagItem, tag: Any) -> bool:

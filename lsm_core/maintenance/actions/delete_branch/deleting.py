@@ -10,7 +10,15 @@ from typing import Any, ClassVar, Final
 
 from lsm_core.clock import utc_text
 from lsm_core.errors import CorruptFile, InvalidOption, PlanRefused, PlanStale, RefusalRule
-from lsm_core.maintenance.action import Declined, MaintenancePlan, Outcome, PlanEstimate, PlanItem, Report, size_text
+from lsm_core.maintenance.action import (
+    ApplyOutcome,
+    Declined,
+    MaintenancePlan,
+    PlanEstimate,
+    PlanItem,
+    Report,
+    size_text,
+)
 from lsm_core.maintenance.actions.trash.sweeping import swept_at_once
 from lsm_core.maintenance.deletions import data_items, deletable_path, metadata_item, split_used
 from lsm_core.maintenance.trash import (
@@ -200,7 +208,7 @@ def _still_needed(held: Sequence[Declined]) -> Iterator[Declined]:
         yield Declined(holder, "held", text, {"files": count, "size": sizes[holder], "holder": holder})
 
 
-def apply_branch_deletion(store: TableStore, plan: MaintenancePlan) -> Outcome:
+def apply_branch_deletion(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     """Run phase one: record the whole branch, then delete its metadata, schemas last; in direct mode phase two at once.
 
     An interrupted attempt is finished.
@@ -210,7 +218,7 @@ def apply_branch_deletion(store: TableStore, plan: MaintenancePlan) -> Outcome:
         plan: the plan.
 
     Returns:
-        Outcome with a BranchDeletionReport.
+        ApplyOutcome with a BranchDeletionReport.
 
     Raises:
         PlanStale: the branch was written to since planning or during the deletion (it is then whole again).
@@ -219,7 +227,7 @@ def apply_branch_deletion(store: TableStore, plan: MaintenancePlan) -> Outcome:
     if item is None or not branches.metadata_paths(store, item.branch):
         if item is not None:
             branches.remove_folder(store, item.branch)
-        return Outcome(BranchDeletionReport(plan.hash, declined=plan.declined))
+        return ApplyOutcome(BranchDeletionReport(plan.hash, declined=plan.declined))
     record = _find_interrupted(store, item.branch) or _write_branch_record(store, plan, item)
     _delete_metadata(store, record)
     report = BranchDeletionReport(
@@ -235,7 +243,7 @@ def apply_branch_deletion(store: TableStore, plan: MaintenancePlan) -> Outcome:
     if store.options.delete_mode == "direct":
         deletion_fields, swept = swept_at_once(store)
         report = replace(report, **deletion_fields)
-    return Outcome(report, [{"event": "deleted branch", "branch": item.branch}, *swept])
+    return ApplyOutcome(report, [{"event": "deleted branch", "branch": item.branch}, *swept])
 
 
 def _write_branch_record(store: TableStore, plan: MaintenancePlan, item: BranchItem) -> TrashRecord:

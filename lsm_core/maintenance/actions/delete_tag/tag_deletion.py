@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 from lsm_core.clock import utc_text
 from lsm_core.errors import PlanStale, SnapshotNotFound
 from lsm_core.format.side_files import Tag
-from lsm_core.maintenance.action import Applied, Declined, MaintenancePlan, Outcome, PlanEstimate, PlanItem
+from lsm_core.maintenance.action import Applied, ApplyOutcome, Declined, MaintenancePlan, PlanEstimate, PlanItem
 from lsm_core.maintenance.actions.trash.sweeping import at_once_if_direct
 from lsm_core.maintenance.deletions import (
     DeletionReport,
@@ -159,7 +159,7 @@ def _files_of(store: TableStore, name: str, tag: Tag) -> Iterator[DeleteItem]:
     yield from metadata_items(store, snapshot, reason)
 
 
-def apply_tag_deletion(store: TableStore, plan: MaintenancePlan) -> Outcome:
+def apply_tag_deletion(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     """Run phase one of the delete, and phase two at once in direct mode (`dredge.delete-mode`).
 
     Args:
@@ -167,11 +167,11 @@ def apply_tag_deletion(store: TableStore, plan: MaintenancePlan) -> Outcome:
         plan: the plan.
 
     Returns:
-        Outcome with a TagDeletionReport.
+        ApplyOutcome with a TagDeletionReport.
     """
     report, swept = at_once_if_direct(store, _delete(store, plan))
     lines = [{"event": "deleted tag", "tag": name} for name in report.tags]
-    return Outcome(report, [*lines, *swept, *map(held_line, report.held[:_MOST_LINES])])
+    return ApplyOutcome(report, [*lines, *swept, *map(held_line, report.held[:_MOST_LINES])])
 
 
 def _delete(store: TableStore, plan: MaintenancePlan) -> TagDeletionReport:

@@ -14,9 +14,9 @@ from lsm_core.errors import CommitConflict, ConflictKind, InvalidOption, PlanSta
 from lsm_core.format.partition_path import partition_names
 from lsm_core.maintenance.action import (
     PLAN_PROPERTY,
+    ApplyOutcome,
     Declined,
     MaintenancePlan,
-    Outcome,
     PlanEstimate,
     PlanItem,
     Report,
@@ -160,7 +160,7 @@ def plan_dropping(
     return replace(plan, items=ordered, declined=nothing, estimate=estimate, arguments=arguments)
 
 
-def apply_dropping(store: TableStore, plan: MaintenancePlan) -> Outcome:
+def apply_dropping(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     """Drop the planned partitions whose content is unchanged, in one OVERWRITE commit.
 
     A partition that was written to or compacted since is kept and reported; no file is deleted.
@@ -170,7 +170,7 @@ def apply_dropping(store: TableStore, plan: MaintenancePlan) -> Outcome:
         plan: the plan.
 
     Returns:
-        Outcome with a PartitionDropReport.
+        ApplyOutcome with a PartitionDropReport.
 
     Raises:
         PlanStale: no planned partition is unchanged.
@@ -225,7 +225,9 @@ def apply_dropping(store: TableStore, plan: MaintenancePlan) -> Outcome:
         before=None if committed.snapshot_id is None else committed.snapshot_id - 1,
         declined=(*plan.declined, *late),
     )
-    return Outcome(report, [{"event": "dropped", "partition": item.partition_text, "rows": item.rows} for item in done])
+    return ApplyOutcome(
+        report, [{"event": "dropped", "partition": item.partition_text, "rows": item.rows} for item in done]
+    )
 
 
 def dropping_fits(store: TableStore, plan: MaintenancePlan) -> bool:

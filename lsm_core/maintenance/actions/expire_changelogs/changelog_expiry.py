@@ -14,7 +14,7 @@ from lsm_core.errors import PlanStale, SnapshotNotFound
 from lsm_core.format.manifest import ManifestFileMeta
 from lsm_core.format.side_files import decode_changelog
 from lsm_core.format.snapshot import Snapshot
-from lsm_core.maintenance.action import Declined, MaintenancePlan, Outcome, PlanEstimate, PlanItem
+from lsm_core.maintenance.action import ApplyOutcome, Declined, MaintenancePlan, PlanEstimate, PlanItem
 from lsm_core.maintenance.actions.expire_snapshots.expiry import ExpiryReport
 from lsm_core.maintenance.actions.expire_snapshots.retention import ExpiryRange, RetentionPolicy
 from lsm_core.maintenance.actions.trash.sweeping import at_once_if_direct
@@ -179,7 +179,7 @@ def _existing(store: TableStore, items: Iterator[DeleteItem]) -> Iterator[Delete
     return (item for item in items if store.file_io.exists(f"{store.root}/{item.path}"))
 
 
-def apply_changelog_expiry(store: TableStore, plan: MaintenancePlan) -> Outcome:
+def apply_changelog_expiry(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     """Run phase one of the delete, and phase two at once in direct mode (`dredge.delete-mode`).
 
     Args:
@@ -187,11 +187,11 @@ def apply_changelog_expiry(store: TableStore, plan: MaintenancePlan) -> Outcome:
         plan: the plan.
 
     Returns:
-        Outcome with a ChangelogExpiryReport.
+        ApplyOutcome with a ChangelogExpiryReport.
     """
     report, swept = at_once_if_direct(store, _expire(store, plan))
     lines = [{"event": "expired changelog", "snapshot": number} for number in report.expired]
-    return Outcome(report, [*lines, *swept, *map(held_line, report.held[:_MOST_LINES])])
+    return ApplyOutcome(report, [*lines, *swept, *map(held_line, report.held[:_MOST_LINES])])
 
 
 def changelog_expiry_fits(store: TableStore, plan: MaintenancePlan) -> bool:

@@ -22,10 +22,10 @@ from lsm_core.format.partition_path import java_texts, partition_names
 from lsm_core.format.partition_time import NoTime, PartitionTimeExtractor
 from lsm_core.maintenance.action import (
     PLAN_PROPERTY,
+    ApplyOutcome,
     Declined,
     Fact,
     MaintenancePlan,
-    Outcome,
     PlanEstimate,
     PlanItem,
     Report,
@@ -326,7 +326,7 @@ def _text(nanos: int) -> str:
     return text if text.count(":") == 2 else f"{text}:00"
 
 
-def apply_partition_expiry(store: TableStore, plan: MaintenancePlan) -> Outcome:
+def apply_partition_expiry(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     """Drop the planned partitions, in one OVERWRITE commit per batch (`partition.expiration-batch-size`).
 
     With values-time, rows written since planning are dropped too; with update-time, a partition with a newer file is
@@ -337,7 +337,7 @@ def apply_partition_expiry(store: TableStore, plan: MaintenancePlan) -> Outcome:
         plan: the plan.
 
     Returns:
-        Outcome with a PartitionExpiryReport.
+        ApplyOutcome with a PartitionExpiryReport.
 
     Raises:
         CommitConflict, CommitUnknown: a commit failed.
@@ -408,7 +408,7 @@ def apply_partition_expiry(store: TableStore, plan: MaintenancePlan) -> Outcome:
         {"event": "expired", "partition": item.partition_text, "time": item.time, "reason": item.reason}
         for item in expired
     ]
-    return Outcome(report, lines)
+    return ApplyOutcome(report, lines)
 
 
 def partition_expiry_fits(store: TableStore, plan: MaintenancePlan) -> bool:

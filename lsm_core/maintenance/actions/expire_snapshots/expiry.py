@@ -18,9 +18,9 @@ from lsm_core.format.snapshot import Snapshot
 from lsm_core.json_reader import parse_json
 from lsm_core.maintenance.action import (
     Applied,
+    ApplyOutcome,
     Declined,
     MaintenancePlan,
-    Outcome,
     PlanEstimate,
     PlanItem,
     Runner,
@@ -411,7 +411,7 @@ def _left_outside(
     return [Declined(_EXTERNAL, "outside", text, {"files": files, "size": size})] if files else []
 
 
-def apply_expiry(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> Outcome:
+def apply_expiry(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> ApplyOutcome:
     """Run phase one of the delete, and phase two at once in direct mode (`dredge.delete-mode`).
 
     Args:
@@ -420,13 +420,13 @@ def apply_expiry(store: TableStore, plan: MaintenancePlan, runner: Runner | None
         runner: with a `TaskRunner`, parts read very many snapshots and delete very many files.
 
     Returns:
-        Outcome with an ExpiryReport.
+        ApplyOutcome with an ExpiryReport.
     """
     report, swept = at_once_if_direct(store, _expire(store, plan, runner), runner)
     lines = [{"event": "expired", "snapshot": number} for number in report.expired]
     next_of = {item.consumer_id: item.next_snapshot for item in plan.items_of(ExpireConsumerItem)}
     lines += [{"event": "forgot", "consumer": name, "next_snapshot": next_of[name]} for name in report.consumers]
-    return Outcome(report, [*lines, *swept, *map(held_line, report.held[:_MOST_LINES])])
+    return ApplyOutcome(report, [*lines, *swept, *map(held_line, report.held[:_MOST_LINES])])
 
 
 def expiry_fits(store: TableStore, plan: MaintenancePlan) -> bool:

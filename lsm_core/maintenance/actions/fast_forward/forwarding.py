@@ -10,7 +10,15 @@ from typing import Any, ClassVar, Final
 from lsm_core.clock import utc_text
 from lsm_core.errors import CorruptFile, InvalidOption, PlanRefused, PlanStale, RefusalRule
 from lsm_core.format.snapshot import Snapshot
-from lsm_core.maintenance.action import Declined, MaintenancePlan, Outcome, PlanEstimate, PlanItem, Report, size_text
+from lsm_core.maintenance.action import (
+    ApplyOutcome,
+    Declined,
+    MaintenancePlan,
+    PlanEstimate,
+    PlanItem,
+    Report,
+    size_text,
+)
 from lsm_core.maintenance.actions.delete_branch.deleting import needed_files
 from lsm_core.maintenance.actions.trash.sweeping import swept_at_once
 from lsm_core.maintenance.deletions import split_used, under_lock
@@ -260,7 +268,7 @@ def _freed(store: TableStore, change: _Change) -> list[DeleteItem]:
     return free
 
 
-def apply_fast_forward(store: TableStore, plan: MaintenancePlan) -> Outcome:
+def apply_fast_forward(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     """Record the dropped files, then replace them by the branch's files.
 
     At every moment the newest snapshot has the content of the table's or of the branch's. An interrupted attempt is
@@ -271,14 +279,14 @@ def apply_fast_forward(store: TableStore, plan: MaintenancePlan) -> Outcome:
         plan: the plan.
 
     Returns:
-        Outcome with a FastForwardReport.
+        ApplyOutcome with a FastForwardReport.
 
     Raises:
         PlanStale: the table or the branch changed since planning.
     """
     item = next(iter(plan.items_of(ForwardItem)), None)
     if item is None:
-        return Outcome(FastForwardReport(plan.hash, plan.base_snapshot, declined=plan.declined))
+        return ApplyOutcome(FastForwardReport(plan.hash, plan.base_snapshot, declined=plan.declined))
     branches.require_branch(store, item.branch)
     change = _change(store, branches.open_branch(store, item.branch))
     if (change.first, change.last) != (item.first, item.last):
@@ -311,7 +319,7 @@ def apply_fast_forward(store: TableStore, plan: MaintenancePlan) -> Outcome:
             trash_id=record.trash_id,
             not_before_ms=record.not_before_ms,
         )
-    return Outcome(report, [*({"event": "dropped", "file": name} for name in report.dropped), *swept])
+    return ApplyOutcome(report, [*({"event": "dropped", "file": name} for name in report.dropped), *swept])
 
 
 def _write_record(

@@ -12,9 +12,9 @@ from lsm_core.commit import Committer
 from lsm_core.errors import DredgeError, PlanStale
 from lsm_core.maintenance.action import (
     PLAN_PROPERTY,
+    ApplyOutcome,
     Declined,
     MaintenancePlan,
-    Outcome,
     PlanEstimate,
     PlanItem,
     Report,
@@ -142,7 +142,7 @@ def plan_manifest_compaction(store: TableStore, now_ms: int | None = None) -> Ma
     return replace(plan, items=tuple(items), declined=declined, estimate=estimate)
 
 
-def apply_manifest_compaction(store: TableStore, plan: MaintenancePlan) -> Outcome:
+def apply_manifest_compaction(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     """Merge the manifests in one COMPACT snapshot, including manifests added since planning.
 
     Manifests with unknown fields are kept.
@@ -152,7 +152,7 @@ def apply_manifest_compaction(store: TableStore, plan: MaintenancePlan) -> Outco
         plan: the plan.
 
     Returns:
-        Outcome with a ManifestCompactionReport.
+        ApplyOutcome with a ManifestCompactionReport.
 
     Raises:
         PlanStale: none of the planned manifests is in use any more.
@@ -164,7 +164,7 @@ def apply_manifest_compaction(store: TableStore, plan: MaintenancePlan) -> Outco
     result = Committer(store).compact_manifests(properties={PLAN_PROPERTY: plan.hash}) if plan.items else None
     number = None if result is None else result.snapshot_id
     if number is None:
-        return Outcome(ManifestCompactionReport(None, plan.base_snapshot, plan.hash, declined=plan.declined))
+        return ApplyOutcome(ManifestCompactionReport(None, plan.base_snapshot, plan.hash, declined=plan.declined))
     try:
         sides = [_size(store, number - 1), _size(store, number)]
     except (OSError, DredgeError):  # the commit is done: an error in its report must not fail it
@@ -182,7 +182,7 @@ def apply_manifest_compaction(store: TableStore, plan: MaintenancePlan) -> Outco
         entries_out=entries_out,
         declined=plan.declined,
     )
-    return Outcome(report, [{"event": "merged", "manifests": count_in, "into": count_out}])
+    return ApplyOutcome(report, [{"event": "merged", "manifests": count_in, "into": count_out}])
 
 
 def _size(store: TableStore, snapshot_id: int) -> tuple[int, int, int]:

@@ -17,9 +17,9 @@ from lsm_core.arrays import arrow_array, arrow_scalar, numpy_array, one_array
 from lsm_core.clock import SystemClock, utc_text
 from lsm_core.errors import CorruptFile, InvalidOption, PlanRefused, RefusalRule, StorageRefused, UnsupportedFeature
 from lsm_core.maintenance.action import (
+    ApplyOutcome,
     Declined,
     MaintenancePlan,
-    Outcome,
     PlanEstimate,
     Report,
     Runner,
@@ -366,7 +366,7 @@ def _refusal(store: TableStore, rule: RefusalRule, detail: str) -> PlanRefused:
 # -- applying ----------------------------------------------------------------------------------------------------------
 
 
-def apply_orphans(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> Outcome:
+def apply_orphans(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> ApplyOutcome:
     """Run phase one of the delete: record the files that are still unreferenced; in direct mode phase two at once.
 
     Files that became referenced since planning are left out of the record. A plan that was recorded before is not
@@ -378,7 +378,7 @@ def apply_orphans(store: TableStore, plan: MaintenancePlan, runner: Runner | Non
         runner: with a `TaskRunner`, many files are deleted in parts.
 
     Returns:
-        Outcome with an OrphanReport.
+        ApplyOutcome with an OrphanReport.
     """
     items = plan.items_of(DeleteItem)
     blank = replace(foresee_orphans(plan), dry_run=False, files_recorded=0, bytes_recorded=0)
@@ -400,7 +400,7 @@ def apply_orphans(store: TableStore, plan: MaintenancePlan, runner: Runner | Non
     elif not direct:
         record = None  # recorded and reported by an earlier call
     if record is None:
-        return Outcome(replace(blank, held=tuple(held)))
+        return ApplyOutcome(replace(blank, held=tuple(held)))
     report = replace(
         blank,
         files_recorded=len(record.files),
@@ -422,7 +422,7 @@ def apply_orphans(store: TableStore, plan: MaintenancePlan, runner: Runner | Non
         )
     else:
         lines = [{"event": "orphan", "file": item.path, "reason": item.reason} for item in record.files[:_MOST_LINES]]
-    return Outcome(report, [*lines, *map(held_line, report.held[:_MOST_LINES])])
+    return ApplyOutcome(report, [*lines, *map(held_line, report.held[:_MOST_LINES])])
 
 
 def _present(store: TableStore, items: Sequence[DeleteItem]) -> tuple[DeleteItem, ...]:

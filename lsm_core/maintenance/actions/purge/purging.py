@@ -15,9 +15,9 @@ from lsm_core.commit import Committer
 from lsm_core.errors import PlanRefused, RefusalRule
 from lsm_core.maintenance.action import (
     PLAN_PROPERTY,
+    ApplyOutcome,
     Declined,
     MaintenancePlan,
-    Outcome,
     PlanEstimate,
     PlanItem,
     Report,
@@ -177,7 +177,7 @@ def _require_unheld(store: TableStore) -> None:
         raise PlanRefused(RefusalRule.STILL_HELD, table=store.name, detail=detail)
 
 
-def apply_purge(store: TableStore, plan: MaintenancePlan) -> Outcome:
+def apply_purge(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     """Empty the table by a commit, then expire all of its snapshots but that one, and all changelogs.
 
     If it is interrupted between the steps, an empty table with some history is left, and applying it again finishes.
@@ -187,7 +187,7 @@ def apply_purge(store: TableStore, plan: MaintenancePlan) -> Outcome:
         plan: the plan.
 
     Returns:
-        Outcome with a PurgeReport.
+        ApplyOutcome with a PurgeReport.
 
     Raises:
         PlanRefused: the table got a tag, a branch or a consumer since planning.
@@ -220,7 +220,7 @@ def apply_purge(store: TableStore, plan: MaintenancePlan) -> Outcome:
         declined=plan.declined,
     )
     lines = [{"event": "purged", "what": item.what, "count": item.count} for item in plan.items_of(PurgeItem)]
-    return Outcome(report, [*lines, *(line for part in parts for line in part.lines)])
+    return ApplyOutcome(report, [*lines, *(line for part in parts for line in part.lines)])
 
 
 def purge_fits(store: TableStore, plan: MaintenancePlan) -> bool:

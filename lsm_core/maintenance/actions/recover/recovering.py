@@ -21,7 +21,7 @@ from lsm_core.errors import CorruptFile, InvalidOption
 from lsm_core.format.file_meta import ENTRY_SCHEMA
 from lsm_core.format.partition_path import partition_text
 from lsm_core.format.snapshot import Snapshot
-from lsm_core.maintenance.action import Declined, MaintenancePlan, Outcome, PlanEstimate, Runner, facts_of
+from lsm_core.maintenance.action import ApplyOutcome, Declined, MaintenancePlan, PlanEstimate, Runner, facts_of
 from lsm_core.maintenance.actions.compact.compaction import CompactionReport, CompactItem
 from lsm_core.maintenance.actions.compact.execution import apply_compaction, tasks_of_plan
 from lsm_core.maintenance.actions.compact.unit_choice import (
@@ -417,7 +417,7 @@ def _levels_text(levels: Sequence[int]) -> str:
 # -- applying ----------------------------------------------------------------------------------------------------------
 
 
-def apply_recovery(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> Outcome:
+def apply_recovery(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> ApplyOutcome:
     """Merge, verify and commit the planned files, bucket by bucket, as compactions do; errors are those of compactions.
 
     Args:
@@ -426,7 +426,7 @@ def apply_recovery(store: TableStore, plan: MaintenancePlan, runner: Runner | No
         runner: executor of compaction tasks, None for this process.
 
     Returns:
-        Outcome with a RecoveryPass.
+        ApplyOutcome with a RecoveryPass.
     """
     outcome = apply_compaction(store, plan, runner, _entries_of_pass)
     report = cast("CompactionReport", outcome.report)

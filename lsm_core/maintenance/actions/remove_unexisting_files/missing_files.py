@@ -19,9 +19,9 @@ from lsm_core.format.manifest import VECTORS_INDEX
 from lsm_core.format.partition_path import partition_names
 from lsm_core.maintenance.action import (
     PLAN_PROPERTY,
+    ApplyOutcome,
     Declined,
     MaintenancePlan,
-    Outcome,
     PlanEstimate,
     PlanItem,
     Report,
@@ -218,7 +218,7 @@ def _path(store: TableStore, row: Mapping[str, Any]) -> str:
     return store.data_path(row["partition"], row["bucket"], row["file_name"], row["external_path"])
 
 
-def apply_missing_files(store: TableStore, plan: MaintenancePlan) -> Outcome:
+def apply_missing_files(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     """Remove the planned files that are still missing from the table, in one OVERWRITE commit.
 
     Files that came back are kept.
@@ -228,7 +228,7 @@ def apply_missing_files(store: TableStore, plan: MaintenancePlan) -> Outcome:
         plan: the plan.
 
     Returns:
-        Outcome with a MissingFilesReport.
+        ApplyOutcome with a MissingFilesReport.
 
     Raises:
         CommitConflict, CommitUnknown: the commit failed.
@@ -251,7 +251,7 @@ def apply_missing_files(store: TableStore, plan: MaintenancePlan) -> Outcome:
     rows = pc.sum(chosen.column("row_count")).as_py() or 0
     report = MissingFilesReport(number, plan.base_snapshot, plan.hash, chosen.num_rows, rows, (*plan.declined, *back))
     lines = [{"event": "removed", "file": name} for name in sorted(names)]
-    return Outcome(report, lines)
+    return ApplyOutcome(report, lines)
 
 
 def missing_files_fit(store: TableStore, plan: MaintenancePlan) -> bool:

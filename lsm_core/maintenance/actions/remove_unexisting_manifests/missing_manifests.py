@@ -13,7 +13,7 @@ from lsm_core.commit import Committer
 from lsm_core.errors import PlanRefused, RefusalRule
 from lsm_core.format.manifest import ManifestFileMeta
 from lsm_core.format.snapshot import Snapshot
-from lsm_core.maintenance.action import PLAN_PROPERTY, Declined, MaintenancePlan, Outcome, PlanItem, Report
+from lsm_core.maintenance.action import PLAN_PROPERTY, ApplyOutcome, Declined, MaintenancePlan, PlanItem, Report
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import whole_number
@@ -118,7 +118,7 @@ def _missing(store: TableStore, metas: Sequence[ManifestFileMeta]) -> list[Manif
     return [meta for meta in metas if not store.file_io.exists(store.manifest_path(meta.file_name))]
 
 
-def apply_missing_manifests(store: TableStore, plan: MaintenancePlan) -> Outcome:
+def apply_missing_manifests(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     """Publish a snapshot without the planned manifests that are still missing.
 
     Args:
@@ -126,7 +126,7 @@ def apply_missing_manifests(store: TableStore, plan: MaintenancePlan) -> Outcome
         plan: the plan.
 
     Returns:
-        Outcome with a MissingManifestsReport.
+        ApplyOutcome with a MissingManifestsReport.
 
     Raises:
         CommitConflict, CommitUnknown: the commit failed.
@@ -137,12 +137,12 @@ def apply_missing_manifests(store: TableStore, plan: MaintenancePlan) -> Outcome
     metas = [] if snapshot is None else manifests.data_manifests(store, snapshot)
     missing = {meta.file_name for meta in _missing(store, [meta for meta in metas if meta.file_name in planned])}
     if snapshot is None or not missing:
-        return Outcome(MissingManifestsReport(None, plan.base_snapshot, plan.hash, declined=plan.declined))
+        return ApplyOutcome(MissingManifestsReport(None, plan.base_snapshot, plan.hash, declined=plan.declined))
     lost = _rows_lost(store, snapshot, [meta for meta in metas if meta.file_name not in missing])
     properties = {PLAN_PROPERTY: plan.hash}
     number = Committer(store).leave_out_manifests(missing, lost, properties=properties).snapshot_id
     report = MissingManifestsReport(number, plan.base_snapshot, plan.hash, len(missing), lost, plan.declined)
-    return Outcome(report, [{"event": "left out", "manifest": name} for name in sorted(missing)])
+    return ApplyOutcome(report, [{"event": "left out", "manifest": name} for name in sorted(missing)])
 
 
 def _rows_lost(store: TableStore, snapshot: Snapshot, staying: Sequence[ManifestFileMeta]) -> int:

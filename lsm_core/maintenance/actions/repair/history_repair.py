@@ -27,7 +27,7 @@ from lsm_core.errors import CorruptFile
 from lsm_core.format.file_meta import DELETE
 from lsm_core.format.manifest import VECTORS_INDEX
 from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
-from lsm_core.maintenance.action import Declined, MaintenancePlan, Outcome, PlanItem, Report
+from lsm_core.maintenance.action import ApplyOutcome, Declined, MaintenancePlan, PlanItem, Report
 from lsm_core.metadata import hints, manifests, snapshots, tags
 from lsm_core.metadata.history_check import wrong_hints
 from lsm_core.metadata.paimon_version import carried_writer
@@ -229,7 +229,7 @@ def _vectors(store: TableStore, snapshot: Snapshot) -> set[str]:
     return {entry.file_name for entry in manifests.index_entries(store, snapshot) if entry.index_type == VECTORS_INDEX}
 
 
-def apply_repair(store: TableStore, plan: MaintenancePlan) -> Outcome:
+def apply_repair(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     """Set damaged snapshots aside, put the missing ones back, oldest first, then correct the hints.
 
     A snapshot that exists by now is kept. An interrupted repair leaves whole snapshots, and the remaining gap for the
@@ -240,7 +240,7 @@ def apply_repair(store: TableStore, plan: MaintenancePlan) -> Outcome:
         plan: the plan.
 
     Returns:
-        Outcome with a RepairReport.
+        ApplyOutcome with a RepairReport.
 
     Raises:
         CorruptFile: metadata cannot be read.
@@ -263,7 +263,7 @@ def apply_repair(store: TableStore, plan: MaintenancePlan) -> Outcome:
     lines = [{"event": "set aside", "snapshot": number} for number in aside]
     lines += [{"event": "bridged", "snapshot": number} for number in bridged]
     report = RepairReport(plan.hash, plan.base_snapshot, tuple(bridged), tuple(corrected), plan.declined, tuple(aside))
-    return Outcome(report, [*lines, *({"event": "hint", "file": name} for name in corrected)])
+    return ApplyOutcome(report, [*lines, *({"event": "hint", "file": name} for name in corrected)])
 
 
 def repair_fits(store: TableStore, plan: MaintenancePlan) -> bool:

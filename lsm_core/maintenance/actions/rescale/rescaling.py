@@ -29,9 +29,9 @@ from lsm_core.format.manifest import IndexFileMeta
 from lsm_core.format.partition_path import partition_text
 from lsm_core.maintenance.action import (
     PLAN_PROPERTY,
+    ApplyOutcome,
     Declined,
     MaintenancePlan,
-    Outcome,
     PlanEstimate,
     PlannedFile,
     Report,
@@ -225,7 +225,7 @@ def why_changes_wait(store: TableStore, files: Iterable[DataFileMeta]) -> str:
     return f"changes of it wait for the changelog of changelog-producer = {producer}: compact it fully first"
 
 
-def apply_rescale(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> Outcome:
+def apply_rescale(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> ApplyOutcome:
     """Rewrite the planned partitions, check that their rows are the same (V1), and replace them in one commit.
 
     The commit is an OVERWRITE. Memory is that of a read and a write buffer. After an error no new file is left.
@@ -236,7 +236,7 @@ def apply_rescale(store: TableStore, plan: MaintenancePlan, runner: Runner | Non
         runner: executor that distributes the work, None for this process.
 
     Returns:
-        Outcome with a RescaleReport.
+        ApplyOutcome with a RescaleReport.
 
     Raises:
         PlanStale: a partition changed since planning.
@@ -293,7 +293,7 @@ def apply_rescale(store: TableStore, plan: MaintenancePlan, runner: Runner | Non
         {"event": "rescaled", "partition": item.partition_text, "from": item.buckets_before, "to": item.buckets_after}
         for item in plan.items_of(RescaleItem)
     ]
-    return Outcome(report, lines)
+    return ApplyOutcome(report, lines)
 
 
 def live_buckets(store: TableStore, item: RewriteItem) -> list[Bucket]:

@@ -13,7 +13,7 @@ from lsm_core.clock import utc_text
 from lsm_core.errors import CorruptFile, DredgeError, InvalidOption, PlanRefused, RefusalRule
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance import top_of_history, trash
-from lsm_core.maintenance.action import Applied, MaintenancePlan, Outcome, PlanItem, Report
+from lsm_core.maintenance.action import Applied, ApplyOutcome, MaintenancePlan, PlanItem, Report
 from lsm_core.maintenance.actions.delete_branch.deleting import put_back, require_no_other
 from lsm_core.maintenance.actions.fast_forward.forwarding import digest_of, exchange, stands_in
 from lsm_core.maintenance.deletions import deletable_path, under_lock
@@ -150,7 +150,7 @@ def _branch_of(store: TableStore, record: TrashRecord) -> TableStore:
     return store if record.branch == store.branch else open_branch(store, record.branch)
 
 
-def apply_restore(store: TableStore, plan: MaintenancePlan) -> Outcome:
+def apply_restore(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     """Put everything back and delete the record, under the table's lock if it has one.
 
     A deleted branch comes back unchanged.
@@ -160,7 +160,7 @@ def apply_restore(store: TableStore, plan: MaintenancePlan) -> Outcome:
         plan: the plan.
 
     Returns:
-        Outcome with a RestoreReport.
+        ApplyOutcome with a RestoreReport.
 
     Raises:
         PlanRefused: a file is missing, or another snapshot or tag has taken an id or name. Errors of
@@ -175,7 +175,7 @@ def apply_restore(store: TableStore, plan: MaintenancePlan) -> Outcome:
         return _restore(store, plan, record)
 
 
-def _restore(store: TableStore, plan: MaintenancePlan, record: TrashRecord) -> Outcome:
+def _restore(store: TableStore, plan: MaintenancePlan, record: TrashRecord) -> ApplyOutcome:
     trash_id, whole_branch = record.trash_id, record.action == trash.DELETED_BRANCH
     begun = trash.claimed_for(store, trash_id) == trash.RESTORE
     if not trash.claim(store, trash_id, trash.RESTORE):
@@ -183,7 +183,7 @@ def _restore(store: TableStore, plan: MaintenancePlan, record: TrashRecord) -> O
     if record.action == trash.ORPHANS:
         kept = sum(store.file_io.exists(deletable_path(store, file.path)) for file in record.files)
         trash.forget(store, trash_id)
-        return Outcome(RestoreReport(trash_id, files_kept=kept, orphans=True))
+        return ApplyOutcome(RestoreReport(trash_id, files_kept=kept, orphans=True))
     try:
         expired, others = _read_checked(store, record, begun=begun)
     except DredgeError:
@@ -192,7 +192,7 @@ def _restore(store: TableStore, plan: MaintenancePlan, record: TrashRecord) -> O
     if whole_branch:
         put_back(store, record)
         trash.forget(store, trash_id)
-        return Outcome(RestoreReport(trash_id, files_kept=len(record.files), branch=record.branch))
+        return ApplyOutcome(RestoreReport(trash_id, files_kept=len(record.files), branch=record.branch))
     cover = None
     if record.action == trash.ROLLED_BACK:
         cover = _undo_rollback(store, record, plan.hash)
@@ -217,7 +217,7 @@ def _restore(store: TableStore, plan: MaintenancePlan, record: TrashRecord) -> O
         others=_names(record),
         snapshot_id=cover,
     )
-    return Outcome(report)
+    return ApplyOutcome(report)
 
 
 def _read_checked(

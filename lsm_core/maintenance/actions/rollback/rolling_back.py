@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 import pyarrow.compute as pc
 
 from lsm_core.clock import utc_text
-from lsm_core.commit.publish import Outcome as Published
+from lsm_core.commit.publish import PublishOutcome as Published
 from lsm_core.commit.publish import Retries, publish
 from lsm_core.errors import (
     CommitUnknown,
@@ -27,7 +27,7 @@ from lsm_core.errors import (
 from lsm_core.format.side_files import Tag
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance import trash
-from lsm_core.maintenance.action import Declined, MaintenancePlan, Outcome, PlanEstimate, PlanItem
+from lsm_core.maintenance.action import ApplyOutcome, Declined, MaintenancePlan, PlanEstimate, PlanItem
 from lsm_core.maintenance.actions.delete_tag.tag_deletion import files_of_tag, files_of_tags, record_fields
 from lsm_core.maintenance.actions.trash.sweeping import at_once_if_direct
 from lsm_core.maintenance.deletions import (
@@ -294,7 +294,7 @@ def _files_of(store: TableStore, target: Snapshot, newer: _Newer) -> Iterator[De
     yield from files_of_tags(store, alone)[0]
 
 
-def apply_rollback(store: TableStore, plan: MaintenancePlan) -> Outcome:
+def apply_rollback(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     """Go back: run phase one of the delete, and phase two at once in direct mode (`dredge.delete-mode`).
 
     Readers see the table before or after, never between (`lsm_core.maintenance.top_of_history`). If it is interrupted,
@@ -305,19 +305,19 @@ def apply_rollback(store: TableStore, plan: MaintenancePlan) -> Outcome:
         plan: the plan.
 
     Returns:
-        Outcome with a RollbackReport.
+        ApplyOutcome with a RollbackReport.
 
     Raises:
         PlanStale: a commit, a tag or an expiry changed the history since planning.
         CommitUnknown: the storage did not report whether the table went back; applying the same plan finds out.
     """
     if not plan.items:
-        return Outcome(RollbackReport(plan.hash, plan.base_snapshot, declined=plan.declined))
+        return ApplyOutcome(RollbackReport(plan.hash, plan.base_snapshot, declined=plan.declined))
     trash_id = f"{ROLLED_BACK}-{plan.arguments['to_snapshot']}-{plan.hash[:12]}"
     begun = next((record for record in trash.read_trash(store).records if record.trash_id == trash_id), None)
     target = _target(store, plan)
     if begun is None and not _Newer.than(store, target.id).items():  # it is done, or there is nothing to do
-        return Outcome(RollbackReport(plan.hash, plan.base_snapshot, declined=plan.declined))
+        return ApplyOutcome(RollbackReport(plan.hash, plan.base_snapshot, declined=plan.declined))
     record = _write_rollback_record(store, plan, target, trash_id) if begun is None else begun
     if not trash.claim(
         store, trash_id, trash.RESTORE
@@ -330,10 +330,12 @@ def apply_rollback(store: TableStore, plan: MaintenancePlan) -> Outcome:
     cover_id = max(record.snapshots, default=0) + 1
     if begun is not None and not left and not others and find_cover(store, cover_id, trash_id) is None:
         trash.release(store, trash_id)  # it was applied: files with these names are new ones
-        return Outcome(RollbackReport(plan.hash, plan.base_snapshot, declined=plan.declined))
+        return ApplyOutcome(RollbackReport(plan.hash, plan.base_snapshot, declined=plan.declined))
     if record.snapshots and not _swap_snapshots(store, plan, record, target):
         trash.forget(store, trash_id)
-        return Outcome(RollbackReport(plan.hash, plan.base_snapshot, rolled_back_to=target.id, snapshot_id=cover_id))
+        return ApplyOutcome(
+            RollbackReport(plan.hash, plan.base_snapshot, rolled_back_to=target.id, snapshot_id=cover_id)
+        )
     items = plan.items_of(TakeBackItem)
     tag_names = [item.name for item in items if item.kind == _TAG]
     changelog_ids = [item.snapshot_id for item in items if item.kind == _CHANGELOG]
@@ -358,7 +360,7 @@ def apply_rollback(store: TableStore, plan: MaintenancePlan) -> Outcome:
     lines: list[Mapping[str, Any]] = [{"event": "rolled back", "snapshot": number} for number in report.snapshots]
     lines += [{"event": "deleted tag", "tag": name} for name in report.tags]
     report, swept = at_once_if_direct(store, report)
-    return Outcome(report, [*lines, *swept, *map(held_line, report.held[:_MOST_LINES])])
+    return ApplyOutcome(report, [*lines, *swept, *map(held_line, report.held[:_MOST_LINES])])
 
 
 def _target(store: TableStore, plan: MaintenancePlan) -> Snapshot:

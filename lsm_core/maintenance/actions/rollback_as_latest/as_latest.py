@@ -30,10 +30,10 @@ from lsm_core.format.partition_path import partition_bytes
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.maintenance.action import (
     PLAN_PROPERTY,
+    ApplyOutcome,
     Declined,
     Fact,
     MaintenancePlan,
-    Outcome,
     PlanEstimate,
     Report,
     size_text,
@@ -233,7 +233,7 @@ def _changes(
     return changes
 
 
-def apply_rollback_as_latest(store: TableStore, plan: MaintenancePlan) -> Outcome:
+def apply_rollback_as_latest(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     """Copy the files that come back and commit, with kind OVERWRITE, which streams skip.
 
     After an error no copy is left.
@@ -243,7 +243,7 @@ def apply_rollback_as_latest(store: TableStore, plan: MaintenancePlan) -> Outcom
         plan: the plan.
 
     Returns:
-        Outcome with a RollbackAsLatestReport.
+        ApplyOutcome with a RollbackAsLatestReport.
 
     Raises:
         PlanStale, CommitConflict: a commit was made to the plan's partitions since.
@@ -253,7 +253,7 @@ def apply_rollback_as_latest(store: TableStore, plan: MaintenancePlan) -> Outcom
     """
     _require_able(store)
     if not plan.items:
-        return Outcome(RollbackAsLatestReport(None, plan.base_snapshot, plan.hash, declined=plan.declined))
+        return ApplyOutcome(RollbackAsLatestReport(None, plan.base_snapshot, plan.hash, declined=plan.declined))
     buckets = _as_planned(store, plan)
     verified = store.options.verification != COUNTS
     made: list[CommitMessage] = []
@@ -282,7 +282,7 @@ def apply_rollback_as_latest(store: TableStore, plan: MaintenancePlan) -> Outcom
         partitions=() if _chosen(plan) is None else tuple(dict.fromkeys(item.partition_text for item in items)),
         declined=plan.declined,
     )
-    return Outcome(report, [item.line("as latest") for item in items])
+    return ApplyOutcome(report, [item.line("as latest") for item in items])
 
 
 def _chosen(plan: MaintenancePlan) -> list[bytes] | None:

@@ -17,9 +17,9 @@ from lsm_core.clock import utc_text
 from lsm_core.json_reader import parse_json
 from lsm_core.maintenance import trash
 from lsm_core.maintenance.action import (
+    ApplyOutcome,
     Declined,
     MaintenancePlan,
-    Outcome,
     PlanEstimate,
     Report,
     Runner,
@@ -155,7 +155,7 @@ def _held(file: DeleteItem, used: Used) -> Declined:
     )
 
 
-def apply_sweep(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> Outcome:
+def apply_sweep(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> ApplyOutcome:
     """Apply a plan of :func:`plan_sweep`.
 
     Args:
@@ -164,11 +164,11 @@ def apply_sweep(store: TableStore, plan: MaintenancePlan, runner: Runner | None 
         runner: with a `TaskRunner`, many files are deleted in parts.
 
     Returns:
-        Outcome with a SweepReport.
+        ApplyOutcome with a SweepReport.
     """
     report, outcomes = sweep_files(store, plan, runner)
     lines = [{"event": "swept", "trash_id": name} for name in report.records]
-    return Outcome(report, [*lines, *outcomes, *map(held_line, report.kept[:_MOST_LINES])])
+    return ApplyOutcome(report, [*lines, *outcomes, *map(held_line, report.kept[:_MOST_LINES])])
 
 
 def sweep_fits(store: TableStore, plan: MaintenancePlan) -> bool:

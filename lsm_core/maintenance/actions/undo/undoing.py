@@ -27,10 +27,10 @@ from lsm_core.format.file_meta import SOURCE_COMPACT, DataFileMeta
 from lsm_core.format.partition_path import partition_text
 from lsm_core.maintenance.action import (
     PLAN_PROPERTY,
+    ApplyOutcome,
     Declined,
     Fact,
     MaintenancePlan,
-    Outcome,
     PlanEstimate,
     PlannedFile,
     Report,
@@ -266,7 +266,7 @@ def planned_files(files: Sequence[DataFileMeta]) -> tuple[PlannedFile, ...]:
     return tuple(PlannedFile(f.file_name, f.level, f.file_size, f.row_count, f.delete_row_count) for f in files)
 
 
-def apply_undo(store: TableStore, plan: MaintenancePlan) -> Outcome:
+def apply_undo(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     """Copy the files of every bucket, compare its rows, and put the files in place in one commit.
 
     Memory is that of one bucket's merge. After an error no copy is left.
@@ -276,7 +276,7 @@ def apply_undo(store: TableStore, plan: MaintenancePlan) -> Outcome:
         plan: the plan.
 
     Returns:
-        Outcome with an UndoReport.
+        ApplyOutcome with an UndoReport.
 
     Raises:
         PlanStale: a bucket is not as planned.
@@ -329,7 +329,7 @@ def apply_undo(store: TableStore, plan: MaintenancePlan) -> Outcome:
         differences=tuple(differences),
         declined=plan.declined,
     )
-    return Outcome(report, [item.line("undone") for item in plan.items_of(UndoItem)])
+    return ApplyOutcome(report, [item.line("undone") for item in plan.items_of(UndoItem)])
 
 
 def put_back_counts(made: Sequence[CommitMessage], buckets: Sequence[ReplacedFiles]) -> dict[str, Any]:
