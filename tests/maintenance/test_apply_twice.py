@@ -13,7 +13,7 @@ import pytest
 from lsm_core import Catalog
 from lsm_core.compact import BucketResult, BucketTask
 from lsm_core.errors import InvalidOption, PlanStale
-from lsm_core.maintenance import MaintenancePlan, Outcome, apply_plan, read_trash, record
+from lsm_core.maintenance import ApplyOutcome, MaintenancePlan, apply_plan, read_trash, record
 from lsm_core.maintenance.actions.compact.execution import local_runner
 from lsm_core.maintenance.actions.expire_snapshots import expiry
 from lsm_core.metadata.store import TableStore
@@ -35,7 +35,7 @@ def test_a_plan_of_wrong_values_that_was_read_back_leaves_a_line_in_the_ledger(
         table.write(rows([number]))
     plan = table.plan_maintenance("expire_snapshots", retain_max=1)
 
-    def fails(*_: Any, **__: Any) -> Outcome:
+    def fails(*_: Any, **__: Any) -> ApplyOutcome:
         raise ValueError("a value of the plan")
 
     monkeypatch.setattr(expiry, "apply_expiry", fails)

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 from lsm_core.errors import PlanStale
 from lsm_core.maintenance import (
     Action,
+    ApplyOutcome,
     Argument,
     ArgumentKind,
     Declined,
     MaintenancePlan,
-    Outcome,
     PlanItem,
     Report,
     Runner,
@@ -74,11 +74,11 @@ class Note(Action):
             created_ms=store.clock.now_ms(),
         )
 
-    def apply(self, store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> Outcome:
+    def apply(self, store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> ApplyOutcome:
         (item,) = plan.items_of(NoteItem)
         if not store.file_io.write_exclusive(f"{store.root}/note.txt", (item.text * item.times).encode()):
             raise PlanStale("there is a note already", store.name)
-        return Outcome(NoteReport(plan.hash, item.times), [{"event": "noted", "text": item.text}])
+        return ApplyOutcome(NoteReport(plan.hash, item.times), [{"event": "noted", "text": item.text}])
 
     def unchanged(self, plan: MaintenancePlan) -> Report:
         return NoteReport(plan.hash)
