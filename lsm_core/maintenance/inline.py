@@ -26,7 +26,7 @@ from lsm_core.errors import CommitConflict, DredgeError, PlanStale, UnsupportedF
 from lsm_core.format.file_meta import ADD
 from lsm_core.format.partition_path import partition_values
 from lsm_core.format.snapshot import CommitKind, Snapshot
-from lsm_core.maintenance.record import record_failure
+from lsm_core.maintenance.record import BY_WRITER, record_failure
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import POSTPONE_BUCKET, BucketMode, TableStore
 from lsm_core.read.compacted import compacted_only
@@ -41,8 +41,6 @@ INLINE: Final = "DREDGE_COMPACTION_INLINE"
 ChooseRunner = Callable[["MaintenancePlan"], "Runner | None"]
 """Function that returns the executor of a compaction plan's tasks, None for threads of this process."""
 _LOG: Final = logging.getLogger(__name__)
-BY_WRITER: Final = "writer"
-"""Approver in the ledger for the work of a writer after its commit."""
 _WARNED: Final[set[str]] = set()
 """Tables of whose unseen rows this process has warned: the log has it once per table, reports every time."""
 _LOGGED: Final[dict[tuple[str, str], float]] = {}

@@ -37,7 +37,7 @@ def test_hints_are_set_right_and_only_those_that_mislead_are_warned_about(tmp_pa
     hint(table, "LATEST").write_text("9")
     hint(table, "EARLIEST").unlink()
     (warning,) = history_warnings(table.store)
-    assert "LATEST says 9, and the newest snapshot is 3" in warning
+    assert "LATEST says 9, but the newest snapshot is 3" in warning
     plan = table.plan_maintenance("repair")
     assert {(item.name, item.found, item.wanted) for item in plan.items} == {("LATEST", "9", 3), ("EARLIEST", "", 1)}
     table.write(rows([7]))  # a commit moves LATEST: the plan does not move it back

@@ -119,6 +119,7 @@ def test_an_interrupt_has_a_last_line_and_its_code(tmp_path: Path) -> None:
     Catalog(tmp_path).create_database("db")
     code = (
         "import signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell ignores it in background jobs
         "from lsm_core.cli import app\n"
         "from lsm_core.table import Catalog\n"
         "Catalog.list_databases = lambda self: signal.raise_signal(signal.SIGINT)\n"
