@@ -19,7 +19,7 @@ WRITERS_SILENT_MINUTES: Final = 60
 _LOOKED_AT: Final = 20
 """Newest snapshots, and newest compactions of the ledger, that are read."""
 _TRIGGERS_BEHIND: Final = 4
-"""Writers fell behind at so many times the trigger's sorted runs, where the stop trigger is larger (or switched off)."""
+"""Multiple of the trigger's sorted runs at which writers count as behind, where the stop trigger is larger or off."""
 _WRITES: Final = (CommitKind.APPEND, CommitKind.OVERWRITE)
 
 
@@ -55,9 +55,9 @@ def watching_until(options: TableOptions, *, append_only: bool) -> str:
 def writers_compact(store: TableStore, newest: Snapshot) -> bool:
     """Return whether one of the newest compactions of a table was made by its writers.
 
-    Java's writers, and streams, commit a compaction as the user of their rows; `dredge.compaction.inline` does not switch that off.
-    Other writers of Dredge compact by a plan, which the ledger says was theirs; the ledger also knows compactions whose snapshots
-    have expired.
+    Java's writers, and streams, commit a compaction as the user of their rows; `dredge.compaction.inline` does not
+    switch that off. Other writers of Dredge compact by a plan, which the ledger says was theirs; the ledger also knows
+    compactions whose snapshots have expired.
 
     Args:
         store: the table.

@@ -47,7 +47,7 @@ def test_hints_are_set_right_and_only_those_that_mislead_are_warned_about(tmp_pa
     assert (hint(table, "LATEST").read_text(), hint(table, "EARLIEST").read_text()) == ("4", "1")
     assert table.apply(plan).applied_before is not None and history_warnings(table.store) == []
     hint(table, "EARLIEST").write_text("3")
-    assert "EARLIEST says 3, and the oldest snapshot is 1" in history_warnings(table.store)[0]
+    assert "EARLIEST says 3, but the oldest snapshot is 1" in history_warnings(table.store)[0]
     assert run(["repair", "db.t", "-w", str(tmp_path / "wh")]) == 0
     assert hint(table, "EARLIEST").read_text() == "1"
 
