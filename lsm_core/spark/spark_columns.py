@@ -1,4 +1,4 @@
-"""Column types between the table and Spark: the DDL Spark is told, and the exact Arrow types it then expects."""
+"""Column types between the table and Spark: the DDL for Spark, and the exact Arrow types that it then expects."""
 
 from __future__ import annotations
 
@@ -50,15 +50,18 @@ _FROM_SPARK: Final = {
 }
 _MAX_FRACTION: Final = 6  # Spark's timestamps count microseconds
 _FRAME_BYTES: Final = 16 << 20
-"""Rows cross between Python and the JVM, and its shuffles, in batches and values of no more: each is in memory several times on its way."""
+"""Maximum bytes of batches and values between Python and the JVM, and in its shuffles.
+
+Each is in memory several times on the way.
+"""
 SESSION_ZONE: Final = "spark.sql.session.timeZone"
 _UTC: Final = frozenset({"UTC", "Etc/UTC", "GMT", "Z", "+00:00"})
-# Longer than any that a zone ever left out; `pa.scalar` would import pandas in each of Spark's planning workers.
+# Longer than any gap in the history of a zone; `pa.scalar` would import pandas in each of Spark's planning workers.
 _HOURS_OF_GAP: Final = arrow_scalar(26 * 3600 * 1_000_000, pa.int64()).cast(pa.duration("us"))
 
 
 def fields_of(schema: TableSchema, columns: Sequence[str] | None, table: str) -> tuple[DataField, ...]:
-    """Return the chosen columns in the order asked for (all: in table order). Raises ColumnNotFound."""
+    """Return the chosen columns in the requested order (None: all, in table order). Raises ColumnNotFound."""
     if columns is None:
         return schema.fields
     for name in columns:
@@ -68,7 +71,11 @@ def fields_of(schema: TableSchema, columns: Sequence[str] | None, table: str) ->
 
 
 def names_in_table(names: Sequence[str], schema: TableSchema) -> list[str]:
-    """Return each name as the table has it: the same one, else the one column that differs in case only, as Spark finds columns; else as it is."""
+    """Return each name with the table's spelling.
+
+    An exact match has priority, then the only column that differs in case, as in Spark. Other names are returned
+    unchanged.
+    """
     own: dict[str, list[str]] = {}
     for name in schema.field_names:
         own.setdefault(name.lower(), []).append(name)
@@ -90,9 +97,13 @@ def spark_arrow_schema(fields: Sequence[DataField], table: str) -> pa.Schema:
 
 
 def require_schema(named: StructType, fields: Sequence[DataField], table: str) -> None:
-    """Refuse columns that a user named by `.schema()` or in a view, unless they are ``fields``: Spark would show other columns or types.
+    """Refuse columns that a user named by `.schema()` or in a view and that are not ``fields``.
 
-    Raises InvalidOption naming both, UnsupportedFeature as `spark_ddl` does.
+    Spark would show other columns or types.
+
+    Raises:
+        InvalidOption: The columns differ; the error names both.
+        UnsupportedFeature: As `spark_ddl`.
     """
     from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -105,7 +116,10 @@ def require_schema(named: StructType, fields: Sequence[DataField], table: str) -
 
 
 def arrow_of(schema: StructType, table: str) -> pa.Schema:
-    """Return the Arrow schema of rows that Spark hands over, NOT NULL aside. Raises UnsupportedFeature naming a column that has none."""
+    """Return the Arrow schema of rows from Spark, without NOT NULL.
+
+    Raises UnsupportedFeature naming a column without an Arrow type.
+    """
     return pa.schema([pa.field(field.name, _arrow_of(field.dataType, field.name, table)) for field in schema.fields])
 
 
@@ -125,13 +139,19 @@ def _arrow_of(kind: Any, column: str, table: str) -> pa.DataType:
 
 
 def to_spark(batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Bring the columns named by ``schema`` to its types (timestamps in ms become us; nothing is lost); large batches come `in_frames`."""
+    """Convert the columns named by ``schema`` to its types (ms timestamps become us without loss).
+
+    Large batches are divided by `in_frames`.
+    """
     columns = [one_array(batch.column(field.name)).cast(field.type) for field in schema]
     yield from in_frames(pa.RecordBatch.from_arrays(columns, schema=schema))
 
 
 def in_frames(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The rows of ``batch``, which holds no dictionaries, in order, in slices of at most `_FRAME_BYTES` but for single rows that are larger."""
+    """Yield the rows of a batch without dictionaries in slices of at most `_FRAME_BYTES`.
+
+    A larger single row is one slice.
+    """
     if batch.nbytes <= _FRAME_BYTES or batch.num_rows < 2:
         yield batch
         return
@@ -141,12 +161,21 @@ def in_frames(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def in_session_zone(rows: pa.Table, schema: TableSchema, zone: str | None, table: str) -> pa.Table:
-    """Return rows as Spark handed them over, columns named as in ``schema``, with times as Spark's own casts make them of the table's types: an
-    instant (TIMESTAMP) for a TIMESTAMP_NTZ column is what clocks show in the session's zone, and a day or TIMESTAMP_NTZ for a TIMESTAMP column an
-    instant in that zone (of an hour that clocks skip, so much later; of one that comes twice, the first).
+    """Return rows from Spark with times converted to the table's types, as Spark's casts convert them.
 
-    ``zone``: that of the session, None where it is not known; Spark names it in the types of instants, too. Raises InvalidOption for a zone
-    that Arrow does not know, UnsupportedFeature for such times inside of arrays, maps and structs.
+    An instant (TIMESTAMP) for a TIMESTAMP_NTZ column becomes the local time in the session's zone. A day or
+    TIMESTAMP_NTZ for a TIMESTAMP column becomes the instant of that local time. A local time that the zone skips is
+    moved forward by the gap; of a repeated one the first counts.
+
+    Args:
+        rows: The rows, with columns named as in ``schema``.
+        schema: Schema of the table.
+        zone: Zone of the session, or None if it is not known; Spark also names it in the types of instants.
+        table: Name of the table, for errors.
+
+    Raises:
+        InvalidOption: Arrow does not know the zone.
+        UnsupportedFeature: An array, map or struct contains a time that needs conversion.
     """
     rows_zone = next(
         (field.type.tz for field in rows.schema if pa.types.is_timestamp(field.type) and field.type.tz), zone
@@ -174,7 +203,7 @@ def in_session_zone(rows: pa.Table, schema: TableSchema, zone: str | None, table
 
 
 def _crosses(source: pa.DataType, kind: DataType) -> bool:
-    """Whether times change between instants and what clocks show."""
+    """Return whether a conversion is between instants and local times."""
     if pa.types.is_timestamp(source) or pa.types.is_date(source):
         instant = pa.types.is_timestamp(source) and source.tz is not None
         return kind.root is (TypeRoot.TIMESTAMP if instant else TypeRoot.TIMESTAMP_LTZ)
@@ -190,7 +219,7 @@ def _crosses(source: pa.DataType, kind: DataType) -> bool:
 
 
 def _instants(clock: pa.ChunkedArray, zone: str) -> pa.ChunkedArray:
-    """When clocks of the zone show these times; those that they skip are counted on from a day before."""
+    """Return the instants of local times in a zone; skipped times are counted on from the day before."""
 
     def first(times: pa.ChunkedArray) -> pa.ChunkedArray:
         return pc.assume_timezone(times, zone, ambiguous="earliest", nonexistent="latest")
@@ -202,19 +231,19 @@ def _instants(clock: pa.ChunkedArray, zone: str) -> pa.ChunkedArray:
 
 
 def quoted(name: str) -> str:
-    """Return a column name as Spark SQL reads it literally."""
+    """Return a column name as a quoted identifier of Spark SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def expressions(texts: Sequence[str]) -> list[Column]:
-    """Return texts of Spark SQL as columns."""
+    """Return Spark SQL texts as columns."""
     from pyspark.sql import functions
 
     return [functions.expr(text) for text in texts]
 
 
 def _spark_type(kind: DataType, column: str, table: str) -> tuple[str, pa.DataType]:
-    """DDL and Arrow type; fields inside are nullable, as those of Spark's own frames are."""
+    """Return DDL and Arrow type. Nested fields are nullable, as in Spark's own frames."""
     if kind.root in _SIMPLE:
         return _SIMPLE[kind.root]
     if kind.root is TypeRoot.DECIMAL:

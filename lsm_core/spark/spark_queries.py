@@ -1,4 +1,4 @@
-"""Queries answered by Spark: each table that a query names becomes a temporary view of the columns and rows that the query can need."""
+"""Queries on Spark: each table of a query becomes a temporary view of the columns and rows that the query can need."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _PLANNED: Final = 5
-"""How often the tables of a query are planned at most, for all mentions of a table to have one snapshot."""
+"""Maximum number of times that the tables of a query are planned to get one snapshot for all mentions."""
 
 
 def explain_query(query: Query) -> list[str]:
-    """Return lines for people about what is read for each mention of a table, and how (`explain_read`); needs no Spark."""
+    """Return lines for people about the read of each mentioned table (`explain_read`), without Spark."""
     lines: list[str] = []
     for read in query.reads:
         if isinstance(read.table, ReadOnlyTable):
@@ -34,7 +34,10 @@ def explain_query(query: Query) -> list[str]:
 
 @contextmanager
 def answered(spark: SparkSession, query: Query) -> Iterator[DataFrame]:
-    """The answer of ``query`` as a frame, to be collected inside; the views that it needs are gone afterwards. Raises SparkFailed and as `read_table`."""
+    """Yield the rows of ``query`` as a frame to collect inside the block; its views are dropped afterwards.
+
+    Raises SparkFailed, and as `read_table`.
+    """
     made: list[str] = []
     with translated("answering the query"), _spark_logs_silent():
         try:
@@ -45,14 +48,15 @@ def answered(spark: SparkSession, query: Query) -> Iterator[DataFrame]:
 
 
 def framed(spark: SparkSession, query: Query) -> DataFrame:
-    """Return the answer of a query as a frame that outlives this call.
+    """Return the rows of a query as a frame that outlives this call.
 
     Args:
-        spark: The session that answers. A Connect session keeps the query's views to its end: there frames name them when they are used.
+        spark: The session. A Connect session keeps the query's views to its end, because its frames resolve them when
+            they are used.
         query: The query; its tables are planned here.
 
     Returns:
-        The answer.
+        The rows.
 
     Raises:
         SparkFailed: Spark refuses the query.
@@ -71,7 +75,7 @@ def framed(spark: SparkSession, query: Query) -> DataFrame:
 
 
 def _answer(spark: SparkSession, query: Query, made: list[str]) -> DataFrame:
-    """The answer of ``query`` by temporary views, whose names are added to ``made``."""
+    """Return the rows of ``query`` by temporary views, whose names are added to ``made``."""
     prefix = f"dredge_{uuid.uuid4().hex[:12]}"
     names = [f"{prefix}_{number}" for number in range(len(query.reads))]
     for name, frame in zip(names, _frames(spark, query), strict=True):
@@ -81,10 +85,10 @@ def _answer(spark: SparkSession, query: Query, made: list[str]) -> DataFrame:
 
 
 def _frames(spark: SparkSession, query: Query) -> list[DataFrame]:
-    """The frame of each mention; all mentions of one table without a version have one snapshot.
+    """Return the frame of each mention; all mentions of one table without a version share one snapshot.
 
-    The newest version is read with the schema of today, a snapshot that is named with that of its time: so the tables are planned again
-    where another commit came meanwhile, and snapshots are named where commits come all the time.
+    The newest version is read with today's schema, a named snapshot with the schema of its time. The tables are
+    therefore planned again after another commit, and with continuous commits the snapshots are named.
     """
     newest = [read.table for read in query.reads if not read.version and not isinstance(read.table, ReadOnlyTable)]
     counts = Counter(table.name for table in newest)
@@ -109,7 +113,10 @@ def _frames(spark: SparkSession, query: Query) -> list[DataFrame]:
 
 @contextmanager
 def _spark_logs_silent() -> Iterator[None]:
-    """Spark's Python side logs a query's error with the JVM's whole stack; the error itself is raised, and says what is wrong."""
+    """Silence the log of Spark's Python side, which logs a query's error with the JVM's whole stack.
+
+    The error itself is raised and describes the problem.
+    """
     from pyspark.logger import PySparkLogger
 
     loggers = [PySparkLogger.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")]

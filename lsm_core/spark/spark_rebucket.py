@@ -1,7 +1,8 @@
-"""Rows get other buckets on Spark: postponed rows their first ones, those of rescaled partitions new ones, by two passes of tasks.
+"""Assignment of rows to other buckets on Spark, for postponed rows and for rescaled partitions, in two passes of tasks.
 
-Tasks of the first read files and send rows to their buckets, tasks of the second write a bucket each. Rows cross the shuffle with their
-place in the order in which they lay, so that every bucket is written in that order, as one process would write it.
+Tasks of the first pass read files and send rows to their buckets; tasks of the second pass write one bucket each. Rows
+cross the shuffle with their original position, so that every bucket is written in the order in which one process would
+write it.
 """
 
 from __future__ import annotations
@@ -63,13 +64,13 @@ if TYPE_CHECKING:
 _BATCH_BYTES: Final = 64 << 20
 _PLACE_SHIFT: Final = 40  # a message's place = source, then its first row in it (below 2^40 rows a source)
 _READ: Final = -1
-"""In place of a bucket: the message tells what was read of a source (V1), and holds no rows."""
+"""Bucket number of a message that has the counts of a source (V1) and no rows."""
 RebucketTask: TypeAlias = AssignTask | RescaleTask
 
 
 @dataclass(frozen=True)
 class _Job:
-    """Tasks of as many buckets each; sent to Spark's tasks. ``target``: the table as writers of so many buckets see it."""
+    """Tasks with the same number of buckets, sent to Spark; ``target`` is the table with that number of buckets."""
 
     store: TableStore
     target: TableStore
@@ -80,30 +81,34 @@ class _Job:
 
     @property
     def rescales(self) -> bool:
-        """Whether the new buckets take the place of the old ones, all of whose rows are among the sources."""
+        """Whether the new buckets replace the old ones, all of whose rows are among the sources."""
         return isinstance(self.sources[0], RescaleTask)
 
     @property
     def buckets(self) -> int:
-        """How many a partition gets."""
+        """Number of buckets that a partition gets."""
         return self.target.options.bucket
 
     def rows(self, source: RebucketTask, seen: _Seen) -> Iterator[pa.RecordBatch]:
-        """The rows of a source, in their order, all columns of the table; postponed ones with their kinds."""
+        """Yield the rows of a source in order with all columns; postponed rows with their kinds."""
         if isinstance(source, AssignTask):
             return replayed_rows(self.store, source.partition, source.files[0])
         return stored_rows(self.store, source, seen.of_file)
 
     def writer(self, family: str = "") -> StoredRows:
-        """A writer that reads no metadata."""
+        """Return a writer that reads no metadata."""
         return StoredRows(self.target.in_family(family), beside=not self.rescales, planned=self.history)
 
 
 def rebucket_on_spark(spark: SparkSession, store: TableStore, tasks: Sequence[RebucketTask]) -> Iterator[BucketResult]:
-    """Results of all buckets that get rows: one Spark job for the partitions of as many buckets.
+    """Yield the results of all buckets that get rows, with one Spark job per number of buckets.
 
-    Raises VerificationFailed where the new files do not hold the rows of the old ones, CorruptFile, SparkFailed; what tasks wrote is deleted
-    then, also what killed workers began.
+    On an error all files of the tasks are deleted, including unfinished files of killed workers.
+
+    Raises:
+        VerificationFailed: The new files do not hold the rows of the old ones.
+        CorruptFile: A file is missing or damaged.
+        SparkFailed: The Spark job failed.
     """
     for buckets, group in groupby(sorted(tasks, key=attrgetter("total_buckets")), key=attrgetter("total_buckets")):
         yield from _rebucketed(spark, store, tuple(group), buckets)
@@ -149,8 +154,10 @@ def _rebucketed(
 
 
 def _sources(spark: SparkSession, store: TableStore, tasks: Sequence[RebucketTask]) -> tuple[RebucketTask, ...]:
-    """What one task each reads: postponed files one by one, and of buckets that hold more than their share of all bytes some of their keys,
-    or, where there are no keys, some of their files. The order of the rows is the same.
+    """Return the sources of one task each: postponed files, and pieces of large buckets.
+
+    A bucket with more than its share of all bytes is divided by keys, or by files without keys. The order of the rows
+    is kept.
     """
     old = [task for task in tasks if isinstance(task, RescaleTask)]
     if not old:
@@ -175,8 +182,10 @@ def _sources(spark: SparkSession, store: TableStore, tasks: Sequence[RebucketTas
 def _require_same(
     store: TableStore, sources: Sequence[RebucketTask], written: Sequence[BucketResult], read: Sequence[BucketResult]
 ) -> None:
-    """V0 of every old bucket that was read in pieces: each row by one of them. V1 of every partition: of what its old files said and what its
-    new ones do. Raises VerificationFailed.
+    """Verify that no row was lost or read twice.
+
+    V0: each row of an old bucket that was read in pieces is in one piece. V1: old and new files of every partition have
+    the same rows. Raises VerificationFailed.
     """
     read_digests: dict[bytes, Digest] = {}
     rows: dict[bytes, int] = {}
@@ -204,7 +213,7 @@ def _require_same(
 
 
 def _read(job: _Job, slots: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The first pass: the rows of sources by bucket, as messages to the task (``slot``) that writes the bucket."""
+    """Run the first pass: send the rows of sources by bucket to the task (``slot``) that writes the bucket."""
 
     def slot(routed: RoutedRows) -> int:
         return zlib.crc32(routed.partition) % (slots // job.buckets) * job.buckets + routed.bucket
@@ -231,19 +240,22 @@ def _read(job: _Job, slots: int, batches: Iterator[pa.RecordBatch]) -> Iterator[
 
 
 class _Seen:
-    """What a source said, added up as it is read; ``rows``: of its files, unmerged."""
+    """Totals of a source, summed while it is read; ``rows`` counts the unmerged rows of its files."""
 
     content = Content()
     rows = 0
 
     def of_file(self, file: DataFileMeta, batch: pa.RecordBatch) -> None:
-        """A batch of a file, before it is merged."""
+        """Add a batch of a file before it is merged."""
         del file
         self.rows += batch.num_rows
 
 
 def _routed(job: _Job, seen: _Seen, source: RebucketTask, number: int) -> Iterator[tuple[int, RoutedRows]]:
-    """The rows of one source by bucket, each group with its place; ``number``: of the source among all, in their order."""
+    """Yield the rows of one source by bucket, each group with its place.
+
+    ``number`` is the position of the source among all.
+    """
     writer, count = job.writer(), 0
     with closing(job.rows(source, seen)) as batches:  # type: ignore[type-var]
         for piece in in_pieces(batches):
@@ -259,7 +271,7 @@ def _routed(job: _Job, seen: _Seen, source: RebucketTask, number: int) -> Iterat
 
 
 def _written(job: _Job, family: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The second: a writer for all buckets of the task. Rescaled buckets are read again."""
+    """Run the second pass: write all buckets of the task. Rescaled buckets are read again."""
 
     def write() -> list[bytes]:
         source_results: list[bytes] = []
@@ -293,10 +305,10 @@ def _written(job: _Job, family: str, batches: Iterator[pa.RecordBatch]) -> Itera
 
 
 def _row_messages(batches: Iterator[pa.RecordBatch], source_results: list[bytes]) -> Iterator[pa.RecordBatch]:
-    """The messages that hold rows; what the others tell is added to ``told``."""
+    """Yield the messages with rows; the contents of the others are added to ``source_results``."""
     for batch in batches:
         are_results = pc.equal(batch.column("bucket"), _READ)
-        source_results += batch.filter(are_results).column("rows").to_pylist()  # one a source
+        source_results += batch.filter(are_results).column("rows").to_pylist()  # one per source
         yield batch.filter(pc.invert(are_results))
 
 

@@ -1,4 +1,4 @@
-"""The writer half of the data source `dredge`: tasks write the rows they have, the driver publishes all their files as one snapshot."""
+"""Writer of the data source `dredge`: tasks write their own rows, and the driver publishes one snapshot."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ from lsm_core.write import RoutedRows
 
 @dataclass(frozen=True)
 class TaskMessage(WriterCommitMessage):
-    """Commit messages of one task, as their versioned bytes; or the ``failure`` that ended it (then its own files are gone)."""
+    """Commit messages of one task as versioned bytes, or the ``failure`` that ended it and deleted its files."""
 
     messages: tuple[bytes, ...] = ()
     staged: str = ""
-    """The file in which the task left its rows for the one writer (`WriteFolder`): where keys move, or its files would be small."""
+    """File with the rows for the single writer (`WriteFolder`), if keys move or its files would be small."""
     failure: bytes = b""
     overwrite_mode: str = ""
-    """`spark.sql.sources.partitionOverwriteMode` of the session that writes: only tasks are told."""
+    """`spark.sql.sources.partitionOverwriteMode` of the session, which only tasks can read."""
 
 
 class NoWriter(DataSourceArrowWriter):
-    """Takes the rows of a write that is to do nothing: the table is there, and the mode is `ignore`."""
+    """Writer that discards all rows, for an existing table in mode `ignore`."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Take the rows of one Spark partition, which Spark sends all the same."""
+        """Read and discard the rows of one Spark partition, which Spark sends in any case."""
         deque(iterator, maxlen=0)
         return TaskMessage()
 
@@ -53,11 +53,13 @@ class NoWriter(DataSourceArrowWriter):
 
 
 class TableWriter(OfOneRelease, DataSourceArrowWriter):
-    """Writes a DataFrame as one commit; ``overwrite`` replaces what `overwrite_scope` says.
+    """Writer of a DataFrame as one commit; with ``overwrite`` it replaces the scope of `overwrite_scope`.
 
-    Row order between tasks is the order of the DataFrame's partitions. Tasks whose files would be small leave their rows to one writer (`gathering`);
-    `write_table`, which shuffles by bucket first, makes fewer files of large frames.
-    Where keys may move between partitions tasks only check their rows, and one process writes them all when they have ended.
+    Row order between tasks is the order of the DataFrame's partitions. Tasks with small files leave their rows to one
+    writer (`gathering`). `write_table`, which shuffles by bucket first, makes fewer files of large frames.
+
+    If keys may move between partitions, tasks only check their rows, and one process writes all rows when they have
+    ended.
     """
 
     def __init__(
@@ -69,10 +71,19 @@ class TableWriter(OfOneRelease, DataSourceArrowWriter):
         kind_column: str | None = None,
         replace_where: str | None = None,
     ) -> None:
-        """``overwrite_mode``: "static" or "dynamic", in place of the session's; ``numbered``: user and number of a commit that is to happen once;
-        ``kind_column``: which one holds row kinds; ``replace_where``: the condition that chooses the partitions to replace.
+        """Plan the write.
 
-        Raises InvalidOption, UnsupportedFeature.
+        Args:
+            store: The table.
+            overwrite: Whether the commit replaces rows.
+            overwrite_mode: "static" or "dynamic", in place of the session's mode.
+            numbered: User and number of a commit that must happen once.
+            kind_column: Column of row kinds.
+            replace_where: Condition that chooses the partitions to replace.
+
+        Raises:
+            InvalidOption: An option is invalid.
+            UnsupportedFeature: The table cannot be written.
         """
         if overwrite_mode is not None and overwrite_mode.lower() not in {"static", "dynamic"}:
             raise InvalidOption("partitionOverwriteMode", overwrite_mode, "static or dynamic", store.name)
@@ -83,7 +94,11 @@ class TableWriter(OfOneRelease, DataSourceArrowWriter):
             self._job = replace(self._job, assigners=1)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write one Spark partition. An error is handed to `commit`: raised here, Spark would kill the other tasks, and their files stay."""
+        """Write one Spark partition.
+
+        An error is passed to `commit`. If it were raised here, Spark would kill the other tasks and their files would
+        remain.
+        """
         task, context = task_number(), TaskContext.get()
         # A query inside another, but for those of streams: Spark writes for a CREATE TABLE AS SELECT (`saveAsTable`).
         own, outer = (context.getLocalProperty(f"spark.sql.execution.{key}") for key in ("id", "root.id"))
@@ -108,7 +123,10 @@ class TableWriter(OfOneRelease, DataSourceArrowWriter):
 
     @raises_typed_errors
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Publish all tasks' files as one snapshot, unless it is there. Raises as `WriteJob.commit`, which also says what becomes of the files."""
+        """Publish all tasks' files as one snapshot unless it exists already.
+
+        Raises as `WriteJob.commit`, which also describes when files are deleted.
+        """
         if self._is_there:
             return
         of_session = max(
@@ -123,7 +141,10 @@ class TableWriter(OfOneRelease, DataSourceArrowWriter):
     def _moved(
         self, messages: Sequence[WriterCommitMessage | None], outcomes: Sequence[TaskOutcome]
     ) -> list[TaskOutcome]:
-        """Write what the tasks staged where its keys live. Raises the error of the first task that failed, StorageFull, CorruptFile."""
+        """Write the staged rows of all tasks to the buckets of their keys.
+
+        Raises the error of the first task that failed, StorageFull, CorruptFile.
+        """
         assert self._job.folder is not None
         try:
             raise_first(outcomes)
@@ -139,7 +160,10 @@ class TableWriter(OfOneRelease, DataSourceArrowWriter):
     def _gathered(
         self, messages: Sequence[WriterCommitMessage | None], outcomes: Sequence[TaskOutcome]
     ) -> list[TaskOutcome]:
-        """Write what tasks left, and return all outcomes. Raises the error of the first task that failed, StorageFull, CorruptFile."""
+        """Write the rows that tasks left in staged files, and return all outcomes.
+
+        Raises the error of the first task that failed, StorageFull, CorruptFile.
+        """
         task_messages = {task: message for task, message in enumerate(messages) if isinstance(message, TaskMessage)}
         left = [(task, message.staged) for task, message in task_messages.items() if message.staged]
         if not left:
@@ -157,7 +181,10 @@ class TableWriter(OfOneRelease, DataSourceArrowWriter):
             raise
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Delete what tasks wrote. Spark calls this after a failed commit too; that one has cleaned up as far as is safe."""
+        """Delete the files of all tasks.
+
+        Spark calls this after a failed commit, too, which has deleted its files as far as that is safe.
+        """
         if self._is_there or all(message is not None for message in messages):
             return
         with suppress(DredgeError, OSError):
@@ -165,7 +192,7 @@ class TableWriter(OfOneRelease, DataSourceArrowWriter):
         self._job.end(failed=True)
 
     def _outcomes(self, messages: list[WriterCommitMessage | None]) -> list[TaskOutcome]:
-        """What the tasks came to: one outcome per commit message, or per failure."""
+        """Return the outcomes of the tasks: one per commit message or failure."""
         title, outcomes = f"writing table {self._job.store.name}", []
         for task, message in enumerate(messages):
             if isinstance(message, TaskMessage):

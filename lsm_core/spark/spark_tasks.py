@@ -1,4 +1,7 @@
-"""What every Spark job of Dredge shares: coarse Python tasks, and errors that keep their type on the way back; no table data passes the driver."""
+"""Basics of every Spark job of Dredge: coarse Python tasks, and errors that keep their type on the way to the driver.
+
+No table data passes the driver.
+"""
 
 from __future__ import annotations
 
@@ -36,14 +39,14 @@ IN_CATALOG: Final = (
     "read. Use CREATE TEMPORARY VIEW name USING dredge OPTIONS (warehouse '...', table 'db.table') and save(); tables "
     "are created by lsm_core.Catalog.create_table. DROP TABLE removes an entry that is there already, and no data"
 )
-"""What is said to those who make a table of Spark's own catalog from the format."""
+"""Message of the error for a table of Spark's own catalog in this format."""
 
-# -- versions: what travels to the workers is of one release --------------------------------------------------------------
+# -- versions: driver and workers run the same release --------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Versions:
-    """What a process runs; those of the driver travel with every function of a job."""
+    """Versions that a process runs; the versions of the driver accompany every function of a job."""
 
     dredge: str
     python: str
@@ -53,14 +56,17 @@ class Versions:
     @classmethod
     @cache
     def here(cls) -> Versions:
-        """Those of this process."""
+        """Return the versions of this process."""
         pyspark = importlib.import_module("pyspark")
         return cls(__version__, f"{sys.version_info[0]}.{sys.version_info[1]}", pa.__version__, pyspark.__version__)
 
     def require_here(self) -> None:
-        """Raise SparkFailed, naming both sides' versions, unless this process runs the same Dredge and Python, and the same major PyArrow and PySpark.
+        """Check that this process runs the same Dredge and Python, and the same major PyArrow and PySpark.
 
         A client of Spark Connect may be older than its server.
+
+        Raises:
+            SparkFailed: The versions differ; the error names those of both sides.
         """
         mine = Versions.here()
         if mine == self:
@@ -83,7 +89,8 @@ _MARK: Final = re.compile(r"DREDGE-ERROR\[([A-Za-z0-9+/=]+)\]")
 _MISSING_PATH: Final = re.compile(r"PATH_NOT_FOUND\] Path does not exist: (?:file:)?(\S.*?)\. SQLSTATE")
 _UNREADABLE: Final = re.compile(r"Encountered error while reading file (?:file:/{0,2}(?=/))?(\S.*?)\.\s+SQLSTATE")
 _TELLING: Final = re.compile(
-    r"(Python worker exited[^.\n]*|Python worker failed to connect back|Connection refused|OutOfMemoryError[^\n]*|No space left on device)"
+    r"(Python worker exited[^.\n]*|Python worker failed to connect back|Connection refused|"
+    r"OutOfMemoryError[^\n]*|No space left on device)"
 )
 _OTHER_PYTHON: Final = re.compile(
     r"PYTHON_VERSION_MISMATCH\].*?different version: ([\d.]+) than that in driver: ([\d.]+)"
@@ -100,11 +107,11 @@ _GIVE_IT: Final = "give them a Python that has dredge[spark] of the driver's ver
 
 
 class WorkerError(RuntimeError):
-    """What Spark sees of a typed error: its text, and the error itself in a form the driver can rebuild."""
+    """Error that a worker raises to Spark: the text of a typed error, and a form that the driver can rebuild."""
 
 
 def encode(error: BaseException) -> bytes:
-    """Return an error as JSON: class name and constructor arguments (no pickle); unknown classes keep their text."""
+    """Return an error as JSON: class name and constructor arguments (no pickle). Unknown classes keep their text."""
     if isinstance(error, DredgeError) and hasattr(errors, type(error).__name__):
         _, (_, args, kwargs) = error.__reduce__()
         value: dict[str, Any] = {"type": type(error).__name__, "args": list(args), "kwargs": kwargs}
@@ -116,7 +123,7 @@ def encode(error: BaseException) -> bytes:
 
 
 def decode(data: bytes, title: str) -> DredgeError:
-    """Rebuild the error that ``encode`` wrote; errors that were not Dredge's own become SparkFailed(``what``)."""
+    """Rebuild the error that ``encode`` wrote; errors of other libraries become SparkFailed(``title``)."""
     value = parse_json(data)
     kind = getattr(errors, value["type"], None) if value["type"] else None
     if isinstance(kind, type) and issubclass(kind, DredgeError):
@@ -125,17 +132,21 @@ def decode(data: bytes, title: str) -> DredgeError:
 
 
 class Shipped:
-    """A function of a job (`mapInArrow`) as it travels to its tasks: by name, with what it is ``given``, so that they get no code and no path of
-    the driver's. Its typed errors survive Spark's own wrapping.
+    """Function of a job (`mapInArrow`) that is sent to tasks by name, with its arguments.
 
-    ``function(*given, batches)`` must be importable by the workers, which run it only with the versions that the driver has.
+    Tasks thus receive no code and no path of the driver. Its typed errors survive Spark's wrapping. Workers must be
+    able to import ``function``, which is called as ``function(*arguments, batches)``. They run it only with the
+    versions that the driver has.
     """
 
     def __init__(self, function: Callable[..., Iterator[pa.RecordBatch]], *arguments: Any) -> None:
         self._function, self._arguments, self._versions = function, arguments, Versions.here()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Run it in a task. Raises WorkerError for a typed error, SparkFailed among them where versions differ."""
+        """Run the function in a task.
+
+        Raises WorkerError for a typed error, including SparkFailed if versions differ.
+        """
         try:
             self._versions.require_here()
             yield from self._function(*self._arguments, batches)
@@ -144,13 +155,15 @@ class Shipped:
 
 
 def marked(error: DredgeError) -> str:
-    """Return the text a worker raises: the error's own, and its encoded form."""
+    """Return the text that a worker raises: the error's own text and its encoded form."""
     return f"{error} DREDGE-ERROR[{base64.b64encode(encode(error)).decode()}]"
 
 
 def raises_typed_errors(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method that Spark calls, whose typed errors begin with their sentence and carry a note: Spark shows them with their traces, in which
-    `typed` finds them by it.
+    """Wrap a method that Spark calls so that its typed errors can be recognized on the driver.
+
+    Such errors begin with their sentence and carry a note. Spark shows them with their traces, in which `typed_error`
+    finds the note.
     """
 
     @wraps(method)
@@ -165,14 +178,14 @@ def raises_typed_errors(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class OfOneRelease:
-    """What a data source hands to tasks: only workers with the versions of the process that made it unpack it."""
+    """Base of objects that a data source sends to tasks; only workers with the same versions unpack them."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, _VERSIONS: Versions.here()}
 
     @raises_typed_errors
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Raise SparkFailed, naming both sides, where versions differ."""
+        """Restore the state. Raises SparkFailed, naming the versions of both sides, if they differ."""
         own = dict(state)
         versions = own.pop(_VERSIONS)
         versions.require_here()
@@ -180,7 +193,7 @@ class OfOneRelease:
 
 
 def noted(error: DredgeError) -> DredgeError:
-    """Return ``error`` with the note by which `typed` finds it in a trace of Spark."""
+    """Return ``error`` with the note by which `typed_error` finds it in a trace of Spark."""
     note = marked(error).removeprefix(f"{error} ")
     if note not in getattr(error, "__notes__", ()):
         _lead(error)
@@ -189,8 +202,9 @@ def noted(error: DredgeError) -> DredgeError:
 
 
 def _lead(error: DredgeError) -> None:
-    """Have Python's trace of ``error``, which Spark shows, begin with its sentence: a trace begins with the first cause, and a cause without a
-    trace of its own is its sentence alone.
+    """Make Python's trace of ``error``, which Spark shows, begin with the error's sentence.
+
+    A trace begins with the first cause, and a cause without a trace of its own is shown as its sentence only.
     """
     first: BaseException = error
     seen = {id(first)}
@@ -212,11 +226,20 @@ def _lead(error: DredgeError) -> None:
 
 
 def await_query(query: StreamingQuery, timeout_s: float | None = None) -> bool:
-    """Wait until a streaming query ends, at most ``timeout_s`` seconds, and return whether it has.
+    """Wait until a streaming query ends.
 
-    Raises the error of Dredge that ended it: SnapshotNotFound (what comes next has expired, the table was rolled back), InvalidOption (a
-    checkpoint of another table), CommitConflict (a query id that is used twice) ...; SparkFailed with one line for any other. Spark's own error
-    with its trace is the cause.
+    Args:
+        query: The query.
+        timeout_s: Maximum seconds to wait; None for no limit.
+
+    Returns:
+        Whether the query has ended.
+
+    Raises:
+        SnapshotNotFound: The next snapshot has expired, or the table was rolled back.
+        InvalidOption: The checkpoint belongs to another table.
+        CommitConflict: Another query uses the same query id.
+        SparkFailed: Any other error, as one line. Spark's own error with its trace is the cause.
     """
     with translated(f"the query {query.name or query.id}"):
         if timeout_s is None:
@@ -227,7 +250,7 @@ def await_query(query: StreamingQuery, timeout_s: float | None = None) -> bool:
 
 @contextmanager
 def translated(title: str) -> Iterator[None]:
-    """Turn what Spark raises inside into the worker's own typed error, or into SparkFailed(``what``) with one clear line."""
+    """Convert errors that Spark raises in the block into the worker's typed error, or into SparkFailed(``title``)."""
     try:
         yield
     except DredgeError:
@@ -265,15 +288,18 @@ def typed_error(error: BaseException, title: str) -> DredgeError:
     return SparkFailed(title, telling.group(1) if telling else (lines[0] if lines else type(error).__name__))
 
 
-# -- the workers' Python -------------------------------------------------------------------------------------------------
+# -- the workers' Python --------------------------------------------------------------------------------------------
 
 
 def use_this_python(session: SparkSession) -> bool:
-    """Have the workers of a session find this `lsm_core`, those of a local one by running this Python; whether they are known to have it.
+    """Make the workers of a session import this `lsm_core`; workers of a local session run this Python.
 
-    Plain PySpark starts the `python3` of the PATH, which has no Dredge where an environment is not activated. Left alone are sessions
-    for which PYSPARK_PYTHON was set, clusters, and Connect, whose server decides. Where this `lsm_core` was imported from an archive (a wheel given
-    to `spark-submit --py-files`) workers of every classic session get that.
+    Plain PySpark starts the `python3` of the PATH, which has no Dredge unless an environment is activated. Sessions
+    with PYSPARK_PYTHON, clusters, and Connect, whose server decides, are not changed. If this `lsm_core` was imported
+    from an archive (a wheel given to `spark-submit --py-files`), workers of every classic session get that archive.
+
+    Returns:
+        Whether the workers are known to have this `lsm_core`.
     """
     python = _python_of(session)
     if python is None:
@@ -290,20 +316,23 @@ def use_this_python(session: SparkSession) -> bool:
 
 
 def _send_archive(session: SparkSession, archive: Path) -> None:
-    """Have the workers import from the archive. Spark hands on `.zip`, and takes the `.whl` of --py-files without telling the workers."""
+    """Make the workers import from the archive.
+
+    Spark passes `.zip` files on, but does not tell the workers about a `.whl` of --py-files.
+    """
     from pyspark import SparkFiles
 
     context = session.sparkContext
     name = archive.with_suffix(".zip").name
     if name in (context._python_includes or ()):
         return
-    # the driver hands it out from where it lies: in a folder that Spark removes in the end
+    # the driver serves the file from its folder, which Spark removes at the end
     folder = tempfile.mkdtemp(prefix="dredge-archive-", dir=SparkFiles.getRootDirectory())
     context.addPyFile(str(shutil.copyfile(archive, f"{folder}/{name}")))
 
 
 def _python_of(session: SparkSession) -> str | None:
-    """What the session's workers are started with; None where a server knows."""
+    """Return the Python that starts the session's workers, or None if only a server knows it."""
     try:
         return str(session.sparkContext.pythonExec)
     except AttributeError:  # as Connect's sessions raise it
@@ -311,7 +340,13 @@ def _python_of(session: SparkSession) -> str | None:
 
 
 def require_workers(session: SparkSession) -> None:
-    """Run one task that imports the data source. Raises SparkFailed naming the workers' Python and what it lacks, or whose versions differ."""
+    """Run one task that imports the data source.
+
+    Raises:
+        SparkFailed: The workers cannot import it, or their versions differ. The error names their Python and the
+            missing package.
+    """
+
     try:
         session.range(0, 1, 1, 1).mapInArrow(Shipped(_import_source), "id BIGINT").collect()
     except Exception as error:
@@ -321,7 +356,10 @@ def require_workers(session: SparkSession) -> None:
         lines = re.findall(r"^\s*(?:\[?\w+(?:Error|Exception|MISMATCH)\b.*)$", str(error), re.MULTILINE)
         cause = lines[-1].strip() if lines else "it did not start"
         python = _python_of(session) or "the server's"
-        advice = f"set PYSPARK_PYTHON to a Python that has dredge[spark] (such as {sys.executable}) before the session is made"
+        advice = (
+            f"set PYSPARK_PYTHON to a Python that has dredge[spark] (such as {sys.executable}) "
+            "before the session is made"
+        )
         reason = f"the Python of Spark's workers ({python}) cannot use it: {cause}; {advice}"
         raise SparkFailed("registering the data source dredge", reason) from error
 
@@ -333,10 +371,11 @@ def _import_source(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
 
 @cache
 def this_executor() -> str:
-    """Who runs this task, for the ledger: "executor 2 on host-7", "the driver on host-7" where a local session has no executors.
+    """Return the executor that runs this task, for the ledger.
 
-    Spark tells its Python workers nothing of it. On Kubernetes the pod's environment does; elsewhere the command line of the JVM that
-    started this worker (Linux); without either it is "an executor on host-7".
+    For example "executor 2 on host-7", or "the driver on host-7" if a local session has no executors. Spark does not
+    pass this to its Python workers. On Kubernetes it comes from the pod's environment, elsewhere from the command line
+    of the JVM that started this worker (Linux). Without either it is "an executor on host-7".
     """
     host = socket.gethostname()
     number = os.environ.get("SPARK_EXECUTOR_ID", "")
@@ -351,7 +390,7 @@ def this_executor() -> str:
 
 
 def _parents() -> Iterator[list[str]]:
-    """Command lines of the processes above this one, the nearest first; none where there is no /proc."""
+    """Yield the command lines of the processes above this one, the nearest first; none without /proc."""
     process = os.getppid()
     while process > 1:
         try:
@@ -374,7 +413,7 @@ PAYLOADS: Final = pa.schema([("task", pa.int32()), ("payload", pa.binary())])
 
 @dataclass(frozen=True)
 class TaskOutcome:
-    """What one task (numbered like its payload) came to: ``answer``, or the ``error`` that ended it."""
+    """Outcome of one task (numbered like its payload): its ``answer``, or the ``error`` that ended it."""
 
     task: int
     answer: bytes = b""
@@ -384,7 +423,8 @@ class TaskOutcome:
 def store_of(table: Any, spark: SparkSession | None = None) -> TableStore:
     """Return the store of a `Table`, of a table by its name (`table_of`), or the store itself.
 
-    Raises UnsupportedFeature for a system table, whose store is that of the table it tells about, and for anything else.
+    Raises:
+        UnsupportedFeature: ``table`` is a system table, whose store is that of its base table, or no table at all.
     """
     if isinstance(table, TableStore):
         return table
@@ -400,11 +440,14 @@ def store_of(table: Any, spark: SparkSession | None = None) -> TableStore:
 
 
 DEFAULT_SLOTS: Final = 8
-"""Tasks that run at once where nobody tells."""
+"""Default number of tasks that run at once."""
 
 
 def slots_of(spark: SparkSession) -> int:
-    """Return how many tasks run at once; a session of Spark Connect does not tell, its shuffles are made for about as many."""
+    """Return how many tasks run at once.
+
+    A session of Spark Connect does not expose this; its number of shuffle partitions is about as large.
+    """
     try:
         return int(spark.sparkContext.defaultParallelism)
     except AttributeError:  # as Connect's sessions raise it
@@ -413,14 +456,17 @@ def slots_of(spark: SparkSession) -> int:
 
 @contextmanager
 def batches_of(spark: SparkSession, size: int) -> Iterator[None]:
-    """Arrow batches between Spark and Python of ``size`` bytes at most; the session's own setting comes back."""
+    """Limit Arrow batches between Spark and Python to ``size`` bytes in the block.
+
+    The session's own setting is restored afterwards.
+    """
     with setting(spark, _BATCH_CONF, str(size)):
         yield
 
 
 @contextmanager
 def setting(spark: SparkSession, key: str, value: str) -> Iterator[None]:
-    """The session with ``key`` set; what it had comes back."""
+    """Set ``key`` of the session in the block, then restore its previous value."""
     before = spark.conf.get(key, None)
     spark.conf.set(key, value)
     try:
@@ -435,10 +481,18 @@ def setting(spark: SparkSession, key: str, value: str) -> Iterator[None]:
 def run_tasks(
     spark: SparkSession, title: str, payloads: Sequence[bytes], work: Callable[[bytes], bytes]
 ) -> list[TaskOutcome]:
-    """Run ``work`` on every payload, one Spark task each, and return the outcomes in payload order.
+    """Run ``work`` on every payload in one Spark task each, and return the outcomes in payload order.
 
-    A task that raises is an outcome like another: the caller learns what the others did and can clean up after them. A worker that
-    dies, or a Spark that does, raises SparkFailed(``what``). ``work`` must be importable by the workers.
+    A task that raises has an outcome with an error, so that the caller can clean up after the other tasks.
+
+    Args:
+        spark: The session.
+        title: Description of the work, for errors.
+        payloads: Input of each task.
+        work: Function of a task; workers must be able to import it.
+
+    Raises:
+        SparkFailed: A worker or Spark itself ended unexpectedly.
     """
     if not payloads:
         return []
@@ -463,7 +517,7 @@ def _each(work: Callable[[bytes], bytes], batches: Iterator[pa.RecordBatch]) -> 
 
 
 def collect(answers: DataFrame, title: str) -> list[TaskOutcome]:
-    """Fetch a job's answers (`ANSWER_DDL`) and return them in task order; this is all that comes to the driver."""
+    """Fetch a job's answers (`ANSWER_DDL`) and return them in task order; the driver receives nothing else."""
     with translated(title):
         rows = answers.toArrow().sort_by("task")
     tasks, done, failed = (rows.column(name).to_numpy(zero_copy_only=False) for name in ANSWER_SCHEMA.names)

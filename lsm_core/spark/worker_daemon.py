@@ -1,12 +1,16 @@
-"""The parent of Spark's Python workers (`spark.python.daemon.module`): it imports what they need once, before it forks them.
+"""Parent of Spark's Python workers (`spark.python.daemon.module`), which preloads their modules.
 
-Spark starts one parent for each kind of worker: for tasks, and for each question to a data source (its schema, the plan of a read, of a write,
-its commit). (Of a stream, what there is to read is answered by one process that lives as long as the query, and has no such parent.) A worker that Spark's own parent forks has nothing but Python, imports PySpark, Arrow and Dredge by itself, and is ended
-when it was idle for a minute: about a second of processor time for each. What this parent has imported, its workers have.
+It imports the modules once, before it forks the workers. Spark starts one parent for each kind of worker: for tasks,
+and for each call to a data source (its schema, the plan of a read or of a write, its commit). Reads of a stream are an
+exception: they are planned by one process that lives as long as the query and has no such parent.
 
-`spark_session` and `start_server` name it where the workers run this Python on this machine. Sessions that others made, and clusters, keep
-Spark's, unless they name it; it does what Spark's does, and functions of users run in its workers as in any. Spark uses it for tasks alone:
-of its own parents, which answer the questions, `worker_start` asks the same.
+A worker that Spark's own parent forks has only Python, imports PySpark, Arrow and Dredge by itself, and ends after a
+minute without work. This costs about a second of processor time for each. Workers of this parent share its imports.
+
+`spark_session` and `start_server` set this module if the workers run this Python on this machine. Sessions of other
+origin, and clusters, keep Spark's module unless they set it. It does what Spark's does, and functions of users run in
+its workers as in any. Spark uses it for tasks only; `worker_start` requests the same imports in Spark's own parents,
+for calls to data sources.
 """
 
 from __future__ import annotations
@@ -34,14 +38,17 @@ KINDS: Final = {
     "pyspark.sql.worker.commit_data_source_write": _WRITING,
     "pyspark.sql.worker.python_streaming_sink_runner": ("lsm_core.spark.spark_stream_write",),
 }
-"""What workers of each kind import sooner or later; of other kinds nothing is known."""
+"""Modules that workers of each known kind import."""
 
-# Of a process with several threads a fork has one, and whatever locks the others held.
+# A fork of a process with several threads has one thread, and keeps all locks that the others held.
 _SINGLE_THREADED: Final = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 
 
 def preload(kind: str) -> None:
-    """Import what a worker of this ``kind`` (the module that it runs) needs. What cannot be imported is left to the worker, which says why."""
+    """Import the modules of a worker of this ``kind`` (the module that it runs).
+
+    A failed import is left to the worker, which reports the reason.
+    """
     for name, text in _SINGLE_THREADED.items():
         os.environ.setdefault(name, text)
     for name in (kind, *KINDS.get(kind, ())):
@@ -49,11 +56,11 @@ def preload(kind: str) -> None:
             importlib.import_module(name)
     os.register_at_fork(after_in_child=_own_chance)
     gc.collect()
-    gc.freeze()  # the collector of no worker looks at it, so the pages stay shared
+    gc.freeze()  # workers' garbage collectors skip these objects, so the pages stay shared
 
 
 def _own_chance() -> None:
-    """Each worker draws random numbers of its own, as if it had imported NumPy by itself; `random` sees to that alone."""
+    """Seed NumPy's random numbers in each worker, as its own import would; `random` does this by itself."""
     numbers = sys.modules.get("numpy.random")
     if numbers is not None:
         numbers.seed()

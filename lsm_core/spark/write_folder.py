@@ -1,7 +1,8 @@
-"""What the tasks of one write leave for each other and for the driver, in files below the table that are gone after it.
+"""Notes and staged rows of the tasks of one write, in files below the table that are deleted after it.
 
-These are notes of who began to write, by which the driver finds what Spark killed; and rows on their way to the one writer that must see
-them all: a data source cannot ask Spark for a shuffle, and where keys move between partitions no task can tell by itself where a row goes.
+Notes record which tasks began to write, so that the driver finds the files of tasks that Spark killed. Staged rows are
+for a writer that must see all rows. A data source cannot ask Spark for a shuffle, and if keys move between partitions
+no single task can route a row.
 """
 
 from __future__ import annotations
@@ -32,19 +33,19 @@ _BEGUN: Final = ".begun"
 _DONE: Final = ".done"
 _KEPT_MS: Final = 7 * 24 * 3_600_000
 _KILL_SECONDS: Final = 6.0
-"""Spark kills the worker of a task that does not end by itself within about this time (`spark.python.task.killTimeout`)."""
+"""Seconds after which Spark kills the worker of a task that does not end (`spark.python.task.killTimeout`)."""
 
 
 def new_family() -> str:
-    """How the UUIDs in the names of all files begin that the tasks of one job make (`TableStore.in_family`)."""
+    """Return a new prefix for the UUIDs in the names of all files of one job (`TableStore.in_family`)."""
     return str(uuid.uuid4())[:18]
 
 
 @dataclass(frozen=True)
 class WriteFolder:
-    """The folder of one write, `<table>/dredge/staged/<id>`; sent to the tasks.
+    """Folder of one write, `<table>/dredge/staged/<id>`; sent to the tasks.
 
-    It holds the file `open` as long as the write goes on: Spark ends a write that failed while tasks of it still run.
+    It has the file `open` while the write lasts, because tasks of a failed write may still run.
     """
 
     store: TableStore
@@ -52,7 +53,7 @@ class WriteFolder:
 
     @classmethod
     def plan(cls, store: TableStore) -> WriteFolder:
-        """Make a folder that nobody else has. Those of writes whose driver died more than a week ago are removed.
+        """Create a folder for a new write, and remove folders of writes whose driver ended more than a week ago.
 
         Raises StorageFull, OSError.
         """
@@ -72,38 +73,48 @@ class WriteFolder:
     # -- who writes --------------------------------------------------------------------------------------------------
 
     def begin(self, attempt: str) -> None:
-        """Note that a task is about to make files whose names hold the UUID ``attempt``.
+        """Note that a task is about to make files whose names contain the UUID ``attempt``.
 
-        Raises SparkFailed when the write has ended, StorageFull, OSError.
+        Raises SparkFailed if the write has ended, StorageFull, OSError.
         """
         self.require_open()
         self.store.file_io.overwrite(f"{self.folder}/{attempt}{_BEGUN}", b"", durable=False)
 
     def finish(self, attempt: str) -> None:
-        """Note that the attempt makes no more files. Raises SparkFailed when the write has ended: nobody takes those that it made."""
+        """Note that the attempt makes no more files.
+
+        Raises SparkFailed if the write has ended, because its files can no longer be committed.
+        """
         self.require_open()
         self.store.file_io.overwrite(f"{self.folder}/{attempt}{_DONE}", b"", durable=False)
 
     def note(self, name: str) -> None:
-        """Leave a note of this name, for whoever watches the job; one that cannot be left is not missed. Raises SparkFailed when the job has ended."""
+        """Write a note of this name for the observer of the job; a failure to write it is ignored.
+
+        Raises SparkFailed if the job has ended.
+        """
         self.require_open()
         with suppress(OSError, DredgeError):
             self.store.file_io.overwrite(f"{self.folder}/{name}", b"", durable=False)
 
     def forget(self, attempt: str) -> None:
-        """No file of the attempt is left."""
+        """Remove the note of an attempt, all of whose files are deleted."""
         with suppress(OSError, DredgeError):
             self.store.delete(f"{self.folder}/{attempt}{_BEGUN}")
 
     def require_open(self) -> None:
-        """Raise SparkFailed when the write has ended."""
+        """Raise SparkFailed if the write has ended."""
         if not self.store.file_io.exists(f"{self.folder}/{_OPEN}"):
             raise SparkFailed(f"writing table {self.store.name}", "the write was ended while this task ran")
 
     def close(self, known: Collection[str] = (), *, failed: bool = False) -> set[str]:
-        """End the write for all tasks that still run; the attempts that may have left files, but for the ``known`` ones.
+        """End the write for all tasks that still run.
 
-        After a write that ``failed`` several may still be at work, one of them dead: they are given the time that Spark gives them.
+        After a write that ``failed`` several tasks may still run, among them killed ones: this waits as long as Spark
+        does.
+
+        Returns:
+            The attempts that may have left files, except the ``known`` ones.
         """
         with suppress(OSError, DredgeError):
             self.store.delete(f"{self.folder}/{_OPEN}")
@@ -124,11 +135,16 @@ class WriteFolder:
         *,
         failed: bool = False,
     ) -> None:
-        """End the job for all tasks that still run, and delete the files that nobody answers for: of tasks that were killed, or whose answer
-        never came because Spark ran them again (a lost executor, speculation), or gave up the job.
+        """End the job for all tasks that still run, and delete the files without a commit message.
 
-        ``family``: how the UUIDs in the names of all files begin that its tasks make. ``messages``: those of tasks that answered, whose files
-        stay. ``places``: the folders where the files lie (None: looked for in the whole table). What cannot be found is left to orphan cleaning.
+        These belong to tasks that were killed, or whose answer never arrived because Spark ran them again (a lost
+        executor, speculation) or gave up the job. Files that cannot be found are left to orphan removal.
+
+        Args:
+            family: Prefix of the UUIDs in the names of all files of the job.
+            messages: Commit messages of the tasks that answered; their files are kept.
+            places: Folders with the files; None to search the whole table.
+            failed: Whether the job failed.
         """
         named = {file.file_name for message in messages for file in message.written()}
         answered = {name[at : at + _UUID_LENGTH] for name in named if (at := name.rfind(family)) >= 0}
@@ -157,7 +173,7 @@ class WriteFolder:
             )
 
     def _noted(self) -> tuple[set[str], set[str]]:
-        """The attempts that began, and those that are done."""
+        """Return the attempts that began, and those that finished."""
         names: list[str] = []
         with suppress(OSError, DredgeError):
             names = [file.name for file in self.store.file_io.list_dir(self.folder)]
@@ -170,9 +186,9 @@ class WriteFolder:
     # -- rows for one writer -----------------------------------------------------------------------------------------
 
     def put(self, pieces: Iterable[tuple[pa.Table, pa.Array | None]]) -> str:
-        """Write rows (the table's columns) and their kinds (int8; None: all inserts) and return the file's name.
+        """Write rows (the table's columns) and their kinds (int8; None: all inserts), and return the file's name.
 
-        Nothing is left of a file that fails. Raises StorageFull, SparkFailed when the write has ended, and what ``pieces`` raises.
+        A failed file is deleted. Raises StorageFull, SparkFailed if the write has ended, and the errors of ``pieces``.
         """
         self.require_open()
         name = f"{uuid.uuid4()}.arrow"
@@ -193,7 +209,10 @@ class WriteFolder:
         return name
 
     def rows(self, names: Iterable[str]) -> Iterator[tuple[pa.Table, pa.Array | None]]:
-        """What :meth:`put` wrote, file by file, a batch in memory at a time. Raises CorruptFile."""
+        """Yield the rows that :meth:`put` wrote, file by file, with one batch in memory at a time.
+
+        Raises CorruptFile.
+        """
         for name in names:
             path = f"{self.folder}/{name}"
             try:
@@ -206,7 +225,7 @@ class WriteFolder:
                 raise CorruptFile(path, f"staged rows of this write: {error}") from error
 
     def remove(self) -> None:
-        """Delete the folder and all it holds, as far as possible."""
+        """Delete the folder and its files as far as possible."""
         with suppress(OSError, DredgeError):
             self.store.delete_dir(self.folder)
 

@@ -1,7 +1,8 @@
-"""What `df.write` is asked for and Spark does not hand on to a format of Python: the modes `errorifexists` and `ignore`, and `partitionBy`.
+"""Settings of `df.write` that Spark does not pass to a Python format.
 
-Spark refuses them before the format learns of the write. `register` therefore has `DataFrameWriter.save` send them as options of the format
-(`save-mode`, `partition-by`), which may also be given by themselves. Writers of other formats are left as they are.
+These are the modes `errorifexists` and `ignore`, and `partitionBy`. Spark refuses them before it calls the format.
+`register` therefore makes `DataFrameWriter.save` send them as options of the format (`save-mode`, `partition-by`),
+which may also be set directly. Writers of other formats are not changed.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ SAVE_MODE: Final = "save-mode"
 PARTITION_BY: Final = "partition-by"
 _ORIGINAL_CALLS: Final = "_dredge_asked"
 _CREATED: Final = ("primary-key",)
-"""Options of a table that is created, beside those that every table has."""
+"""Options of a created table, in addition to those of every table."""
 
 
 class SaveMode(StrEnum):
-    """What a write does about the table: Spark's modes. The first two are what `mode(...)` of Spark says, and leave it to that."""
+    """Spark's save modes. The first two are Spark's own `mode(...)`, which handles them."""
 
     APPEND = "append"
     OVERWRITE = "overwrite"
@@ -47,7 +48,7 @@ _NAMES: Final = {**{mode.value: mode for mode in SaveMode}, "error": SaveMode.ER
 
 
 def save_mode(options: Mapping[str, str]) -> SaveMode | None:
-    """Return the mode that the option `save-mode` names; None where Spark's own says it.
+    """Return the mode of the option `save-mode`, or None if Spark's own mode applies.
 
     Args:
         options: The options of a write, keys in lower case.
@@ -68,7 +69,10 @@ def save_mode(options: Mapping[str, str]) -> SaveMode | None:
 
 
 def partition_columns(options: Mapping[str, str]) -> list[str] | None:
-    """Return the columns that the option `partition-by` names ("a,b", or a JSON list); None without it. Raises InvalidOption."""
+    """Return the columns of the option `partition-by` ("a,b", or a JSON list), or None without it.
+
+    Raises InvalidOption.
+    """
     text = options.get(PARTITION_BY)
     if text is None:
         return None
@@ -86,10 +90,10 @@ def require_partitions(store: TableStore, columns: Sequence[str] | None) -> None
 
     Args:
         store: The table.
-        columns: The columns that the write named; None where it named none.
+        columns: The columns that the write named; None if it named none.
 
     Raises:
-        InvalidOption: They are others; the error names the table's.
+        InvalidOption: The columns differ; the error names the table's.
     """
     keys = list(store.schema.partition_keys)
     if columns is not None and names_in_table(columns, store.schema) != keys:
@@ -98,20 +102,21 @@ def require_partitions(store: TableStore, columns: Sequence[str] | None) -> None
 
 
 def created(catalog: Catalog, name: str, columns: StructType, options: Mapping[str, str], mode: SaveMode) -> bool:
-    """Create the table of a write with the mode `errorifexists` or `ignore`, unless it is there.
+    """Create the table of a write with the mode `errorifexists` or `ignore` unless it exists.
 
     Args:
         catalog: The catalog of the table.
         name: The table's name.
         columns: The columns of the rows.
-        options: The write's options: `primary-key` ("a,b"), `partition-by`, and options of the table (`bucket`, `merge-engine` ...).
+        options: The write's options: `primary-key` ("a,b"), `partition-by`, and options of the table (`bucket`,
+            `merge-engine` ...).
         mode: The mode.
 
     Returns:
-        Whether the table was created; False where it is there and the mode is `ignore`.
+        Whether the table was created; False if it exists and the mode is `ignore`.
 
     Raises:
-        TableExists: The table is there, and the mode is `errorifexists`.
+        TableExists: The table exists, and the mode is `errorifexists`.
         DredgeError: As `Catalog.create_table`.
     """
     with suppress(TableNotFound):
@@ -140,7 +145,9 @@ def is_table_option(key: str) -> bool:
 
 
 def hand_on_modes(spark: SparkSession, name: str) -> None:
-    """Have `df.write` of the session's kind (classic, Connect) send its mode and `partitionBy` as options, where its format is ``name``.
+    """Make `df.write` send its mode and `partitionBy` as options if its format is ``name``.
+
+    This changes the writers of the session's kind (classic, Connect).
 
     Args:
         spark: The session.
@@ -153,7 +160,7 @@ def hand_on_modes(spark: SparkSession, name: str) -> None:
     by_mode, by_format, by_columns, save = kind.mode, kind.format, kind.partitionBy, kind.save
 
     def noting(method: Callable[..., Any], key: str) -> Callable[..., Any]:
-        """The method, which also keeps its arguments with the writer."""
+        """Return the method, which also stores its arguments in the writer."""
 
         @wraps(method)
         def call(self: Any, *arguments: Any, **named: Any) -> Any:
