@@ -346,7 +346,6 @@ def require_workers(session: SparkSession) -> None:
         SparkFailed: The workers cannot import it, or their versions differ. The error names their Python and the
             missing package.
     """
-
     try:
         session.range(0, 1, 1, 1).mapInArrow(Shipped(_import_source), "id BIGINT").collect()
     except Exception as error:
