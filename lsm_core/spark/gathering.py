@@ -1,7 +1,8 @@
-"""Few files from many small tasks: a task with few rows for each bucket leaves them to one writer beside the driver.
+"""Few files from many small tasks: a task with few rows per bucket leaves them to one writer beside the driver.
 
-The data source cannot ask Spark for a shuffle, so each task would make a file in every bucket it has rows for. Tasks whose files would be small put their
-rows into the folder of the write instead; when all tasks have ended, one writer makes the files of all of them.
+The data source cannot ask Spark for a shuffle, so each task would make a file in every bucket of its rows. Tasks whose
+files would be small put their rows into the folder of the write instead. When all tasks have ended, one writer makes
+the files for all of them.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def write_gathered(job: WriteJob, left: Sequence[tuple[int, str]], wrote: Sequen
         An outcome per commit message.
 
     Raises:
-        DredgeError: As `WriteJob.write`, and CorruptFile for a file of rows that is gone; the files made here are deleted then.
+        DredgeError: As `WriteJob.write`, and CorruptFile if a file of rows is missing. New files are then deleted.
     """
     outcomes: list[TaskOutcome] = []
     # Rows between those of two tasks that wrote files count between them, too.

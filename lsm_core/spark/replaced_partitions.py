@@ -1,4 +1,4 @@
-"""Overwrites of the partitions that a condition chooses (`replaceWhere`): which partitions these are, and that new rows lie inside."""
+"""Overwrites of the partitions that a condition selects (`replaceWhere`), and the check that new rows are in them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def replaced_partitions(store: TableStore, where: str, written: Iterable[bytes])
         written: The serialised partitions that get rows.
 
     Returns:
-        The partitions of the table and of the new rows for which the condition is true, as `Committer.overwrite` takes them.
+        The partitions of the table and of the new rows for which the condition is true, for `Committer.overwrite`.
 
     Raises:
         InvalidData: New rows lie outside the condition.
@@ -77,7 +77,7 @@ def replaced_partitions(store: TableStore, where: str, written: Iterable[bytes])
 
 
 def _matching(store: TableStore, predicate: Predicate, partitions: Sequence[bytes]) -> list[bytes]:
-    """Those of serialised partitions for whose values the condition is true."""
+    """Return the serialized partitions for whose values the condition is true."""
     values = decode_rows(pa.array(partitions, pa.binary()), list(store.schema.partition_types))
     places = pa.array(range(len(partitions)), pa.int64())
     batch = pa.RecordBatch.from_arrays([*values, places], names=[*store.schema.partition_keys, _PLACE])

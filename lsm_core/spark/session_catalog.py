@@ -1,4 +1,4 @@
-"""The catalog that names of tables are looked up in, where a call has no catalog of its own."""
+"""Catalog for table names in calls that have no catalog of their own."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def catalog_of_session(spark: SparkSession | None, catalog: Catalog | str | None
 
     Args:
         spark: The session, or None without one.
-        catalog: A catalog, or the warehouse's path; None for the session's setting `spark.dredge.warehouse`, else the environment's DREDGE_WAREHOUSE
-            (with DREDGE_CATALOG_OPTIONS).
+        catalog: A catalog, or the warehouse's path; None for the session's setting `spark.dredge.warehouse`, else the
+            environment's DREDGE_WAREHOUSE (with DREDGE_CATALOG_OPTIONS).
 
     Returns:
         The catalog.
@@ -45,7 +45,9 @@ def catalog_of_session(spark: SparkSession | None, catalog: Catalog | str | None
 
 
 def table_of(spark: SparkSession | None, table: Any) -> Any:
-    """Return a table or system table by its name ("db.t", "db.t$branch_dev", "db.t$files"); anything but a text is returned as it is.
+    """Return a table or system table by its name ("db.t", "db.t$branch_dev", "db.t$files").
+
+    An argument that is not text is returned unchanged.
 
     Raises:
         InvalidOption: A table is named, and no warehouse is.

@@ -1,7 +1,7 @@
-"""Sort compaction on Spark: tasks read files and send rows to the ranges they belong to, a task per range sorts and writes them.
+"""Sort compaction on Spark: tasks read files and send rows to their ranges, and a task per range sorts and writes them.
 
-A small partition is one task without a shuffle (`compact`). Of a large one a first task samples the keys that cut it; rows cross the
-shuffle as Arrow streams, so that every type arrives as it left.
+A small partition is one task without a shuffle (`compact`). For a large one, a first task samples the keys at which it
+is cut. Rows cross the shuffle as Arrow streams, so that every type is preserved.
 """
 
 from __future__ import annotations
@@ -62,16 +62,17 @@ _BATCH_BYTES: Final = 32 * 1024 * 1024
 
 
 def shares_of(store: TableStore, task: SortTask) -> int:
-    """How many Spark tasks write the sorted rows: one for each file of the target size."""
+    """Return the number of Spark tasks that write the sorted rows: one for each file of the target size."""
     target = store.options.target_file_size(has_primary_key=False)
     return max(1, -(-sum(file.file_size for file in task.files_to_sort) // max(1, target)))
 
 
 def sort_on_spark(spark: SparkSession, store: TableStore, task: SortTask) -> BucketResult:
-    """Sort one large partition and return its commit message and numbers; nothing is published.
+    """Sort one large partition and return its commit message and counts, without a commit.
 
-    V0 and V1 hold from the rows as they were read to the rows as they are read back. Raises what `run_bucket_task` raises, and
-    SparkFailed; what tasks wrote is deleted then, also what killed workers began.
+    V0 and V1 compare the rows that were read with the rows of the new files, read back. Raises the errors of
+    `run_bucket_task`, and SparkFailed. All files of the tasks are then deleted, including unfinished files of killed
+    workers.
     """
     started = time.perf_counter()
     title = f"sorting table {store.name}"
@@ -104,7 +105,7 @@ def sort_on_spark(spark: SparkSession, store: TableStore, task: SortTask) -> Buc
 
 
 def _layout(store_text: str, payload: bytes) -> bytes:
-    """One Spark task: sample the partition and cut it, finer than into shares where a share would not fit into memory."""
+    """Sample the partition in one Spark task and cut it, more finely if a share would not fit into memory."""
     store, (count, _, task_bytes) = TableStore.from_json(store_text), payload.partition(b"\n")
     task, shares = SortTask.from_bytes(task_bytes), int(count)
     ranges, _ = ranges_wanted(store, task, task.files_to_sort)
@@ -113,7 +114,7 @@ def _layout(store_text: str, payload: bytes) -> bytes:
 
 
 def _groups(files: Sequence[DataFileMeta], most: int) -> list[list[DataFileMeta]]:
-    """Files in at most ``most`` groups of about as many bytes."""
+    """Return the files in at most ``most`` groups of about equal size in bytes."""
     groups: list[list[DataFileMeta]] = [[] for _ in range(min(most, len(files)))]
     sizes = [0] * len(groups)
     for file in sorted(files, key=lambda f: -f.file_size):
@@ -128,7 +129,7 @@ def _opened(store_text: str, family: str = "") -> TableStore:
     return with_row_ids(store) if tracks_rows(store) else store
 
 
-# -- the reading tasks ---------------------------------------------------------------------------------------------------
+# -- the reading tasks -----------------------------------------------------------------------------------------------
 
 
 def _reader(
@@ -144,7 +145,7 @@ def _reader(
 
 
 def _routed(store: TableStore, task: SortTask, layout: Layout, outer: Cuts) -> Iterator[pa.RecordBatch]:
-    """Messages with all rows of the task's files, and the proof that they hold what was read."""
+    """Yield messages with all rows of the task's files, and the counts that prove that no row was lost."""
     budget, schema = range_bytes(store), append_arrow_schema(store.schema)
     _, row_bytes = ranges_wanted(store, task, task.files)
     seen, sent, held = Content(), Content(), _Held(outer.ranges, schema)
@@ -171,7 +172,7 @@ def _routed(store: TableStore, task: SortTask, layout: Layout, outer: Cuts) -> I
 
 
 class _Held:
-    """Rows of every share on their way to a message; ``size`` in decoded bytes."""
+    """Buffered rows of every share before they are sent; ``size`` in decoded bytes."""
 
     def __init__(self, shares: int, schema: pa.Schema) -> None:
         self._parts: list[list[pa.RecordBatch]] = [[] for _ in range(shares)]
@@ -179,12 +180,12 @@ class _Held:
         self.size = 0
 
     def add(self, share: int, batch: pa.RecordBatch) -> None:
-        """Keep a batch."""
+        """Buffer a batch."""
         self._parts[share].append(batch)
         self.size += batch.nbytes
 
     def emptied(self) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """All rows, in batches of about 4 MiB of one share each."""
+        """Yield all buffered rows in batches of about 4 MiB of one share each."""
         for share, parts in enumerate(self._parts):
             table = pa.Table.from_batches(parts, self._schema).combine_chunks()
             parts.clear()
@@ -202,7 +203,7 @@ def _message(share: int, batch: pa.RecordBatch, content: Content) -> pa.RecordBa
     return pa.RecordBatch.from_arrays(columns, schema=_MESSAGES)
 
 
-# -- the sorting tasks ---------------------------------------------------------------------------------------------------
+# -- the sorting tasks -----------------------------------------------------------------------------------------------
 
 
 def _sorter(
@@ -249,7 +250,7 @@ def _sort_share(
     sequence: int,
     messages: Iterator[tuple[pa.RecordBatch, Content]],
 ) -> BucketResult:
-    """Sort and write one share; its files hold what the messages say, read back."""
+    """Sort and write one share, and verify that its files, read back, have the rows of the messages."""
     received, after = _ReceivedContent(), tuple[DataFileMeta, ...]()
     notes.begin(store.own_uuid)
     try:
@@ -269,7 +270,7 @@ def _sort_share(
 
 
 class _ReceivedContent:
-    """What came through the shuffle, added up as it comes: rows and digest."""
+    """Rows and digest of the received messages, summed as they arrive."""
 
     content = Content()
 
@@ -288,7 +289,7 @@ def _sorted(
 
 
 def _join_shares(store: TableStore, task: SortTask, outcomes: Sequence[TaskOutcome], started: float) -> BucketResult:
-    """One message of all shares, if none failed and none lost a row."""
+    """Return one result of all shares if none failed and none lost a row."""
     results = [BucketResult.from_bytes(outcome.answer) for outcome in outcomes if outcome.error is None]
     before, rows_out = task.files_to_sort, sum(result.report.rows_out for result in results)
     marks = TaskVectors(store, task)

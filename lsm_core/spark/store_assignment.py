@@ -1,9 +1,11 @@
-"""Casts of a write's rows to the table's types as Spark's own INSERT makes them (its ANSI store assignment), so that `save()` and SQL agree.
+"""Casts of written rows to the table's types as Spark's INSERT makes them (its ANSI store assignment).
 
-What INSERT makes null or infinite without a word (NaN as DECIMAL, 1e300 as FLOAT) is refused.
+`save()` and SQL thus agree. Values that INSERT silently makes null or infinite (NaN as DECIMAL, 1e300 as FLOAT) are
+refused.
 
-Spark casts the rows of INSERT before the format sees them. Rows of `save()`, `write_table` and streams come in their own types: which of these are taken,
-and what becomes of their values, is decided here. Values inside arrays, maps and structs are cast as `Table.write` does.
+Spark casts the rows of INSERT before the format receives them. Rows of `save()`, `write_table` and streams arrive in
+their own types. This module decides which types are accepted and how their values are converted. Values inside arrays,
+maps and structs are cast as `Table.write` does.
 """
 
 from __future__ import annotations
@@ -68,7 +70,9 @@ def _is_assignable(source: pa.DataType, kind: DataType) -> bool:
 
 
 def assigned(rows: pa.Table, schema: TableSchema, zone: str | None, table: str, numbering: RowNumbering) -> pa.Table:
-    """Return rows with values as Spark's INSERT casts them to the table's types, as far as `Table.write` would cast them in another way.
+    """Return rows with values cast to the table's types as by Spark's INSERT.
+
+    Only casts that differ from those of `Table.write` are made here.
 
     Args:
         rows: The rows as Spark hands them over, columns named as in the table.
@@ -101,7 +105,10 @@ def assigned(rows: pa.Table, schema: TableSchema, zone: str | None, table: str, 
 
 
 def _cast(column: pa.Array, kind: DataType, zone: str | None) -> pa.Array:
-    """The column in another type, null where a value does not fit; the same array where `Table.write` casts it alike."""
+    """Return the column in another type, null where a value does not fit.
+
+    The same array is returned if `Table.write` casts it in the same way.
+    """
     source = column.type
     is_number = pa.types.is_floating(source) or pa.types.is_decimal(source)
     if kind.root in _WHOLE and is_number:
@@ -141,7 +148,7 @@ def _as_text(column: pa.Array, zone: str | None) -> pa.Array:
 
 
 def _shown(column: pa.Array, zone: str | None) -> pa.Array:
-    """What clocks show: instants in the session's zone."""
+    """Return local times: instants are converted to the session's zone."""
     if column.type.tz is None:
         return column
     return pc.local_timestamp(column.cast(pa.timestamp(column.type.unit, zone or column.type.tz)))

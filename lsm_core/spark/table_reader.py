@@ -1,4 +1,4 @@
-"""The reader half of the data source `dredge`: the driver plans what each task reads, tasks read splits, changes or the rows of a system table."""
+"""Reader of the data source `dredge`: the driver plans partitions, and tasks read splits, changes or system tables."""
 
 from __future__ import annotations
 
@@ -24,21 +24,24 @@ if TYPE_CHECKING:
 
 
 class SplitPartition(InputPartition):
-    """Splits of the scan that one task reads, as bytes (none for an empty table), and the snapshot that they are of."""
+    """Splits of the scan that one task reads, as bytes (none for an empty table), and their snapshot."""
 
     def __init__(self, splits: tuple[bytes, ...] = (), snapshot_id: int | None = None) -> None:
         super().__init__((splits, snapshot_id))
 
 
 class SpanPartition(InputPartition):
-    """A share of the changes that the options ask for: after one snapshot, up to and with another."""
+    """Share of the changes that the options request: after one snapshot, up to and including another."""
 
     def __init__(self, start: int, end: int) -> None:
         super().__init__((start, end))
 
 
 class TableReader(OfOneRelease, DataSourceReader):
-    """Reads one snapshot: a Spark partition for some splits (`packed`), Arrow batches out; with a limit one partition that stops there."""
+    """Reader of one snapshot as Arrow batches, with several splits per Spark partition (`packed`).
+
+    With a limit there is one partition, which stops at the limit.
+    """
 
     def __init__(
         self,
@@ -58,7 +61,7 @@ class TableReader(OfOneRelease, DataSourceReader):
 
     @raises_typed_errors
     def partitions(self) -> Sequence[InputPartition]:
-        """Plan the read: one partition per split, or per snapshot where changes are read."""
+        """Plan the read: partitions of splits, or one per snapshot if changes are read."""
         store = TableStore.from_json(self._store_text)
         span = span_of_options(store) if self._snapshot_id is None else None
         if span is not None:
@@ -77,7 +80,9 @@ class TableReader(OfOneRelease, DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one partition in the Arrow types of `TableSource.schema`, filters applied.
 
-        Raises SnapshotNotFound where the snapshot that the frame was planned on has expired, CorruptFile.
+        Raises:
+            SnapshotNotFound: The snapshot on which the frame was planned has expired.
+            CorruptFile: A file is missing or damaged.
         """
         try:
             yield from self._read(partition)
@@ -111,7 +116,7 @@ class TableReader(OfOneRelease, DataSourceReader):
 
 
 class SystemTableReader(OfOneRelease, DataSourceReader):
-    """Reads a system table ("db.t$files", "sys.tables"): one Spark partition, as its rows are made of metadata."""
+    """Reader of a system table ("db.t$files", "sys.tables") as one Spark partition, computed from metadata."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""Views and queries over tables that are planned again on request: a frame of Spark keeps the snapshot that it was planned on.
+"""Views and queries over tables that can be planned again, because a Spark frame keeps the snapshot of its plan.
 
-Spark plans a data source of Python once for each frame, and a view is a frame with a name. So a view of `create_view` remembers how it is
-read, and `refresh` plans it again; `query_tables` plans a query's tables at each call.
+Spark plans a Python data source once per frame, and a view is a frame with a name. A view of `create_view` therefore
+remembers its arguments, and `refresh` plans it again. `query_tables` plans the tables of a query at each call.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _VIEWS: Final[WeakKeyDictionary[Any, dict[str, tuple[Any, dict[str, Any]]]]] = W
 def create_view(spark: SparkSession, name: str, table: Any, **how: Any) -> None:
     """Make a temporary view of a table, which `refresh` plans again.
 
-    Until then the view has the rows of the snapshot that is the newest at this call, or of the version that ``how`` asks for.
+    Until then the view has the rows of the newest snapshot at this call, or of the version that ``how`` names.
 
     Args:
         spark: The session that the view belongs to.
@@ -49,7 +49,8 @@ def create_view(spark: SparkSession, name: str, table: Any, **how: Any) -> None:
 def refresh(spark: SparkSession, name: str | None = None) -> None:
     """Plan the views of `create_view` again, with the newest snapshot and schema of their tables.
 
-    Frames that were made before, also from the view, stay as they are. `REFRESH TABLE` of Spark does not plan a table again.
+    Existing frames, including those made from the view, do not change. Spark's `REFRESH TABLE` does not plan a table
+    again.
 
     Args:
         spark: The session that the views belong to.
