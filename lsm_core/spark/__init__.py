@@ -1,7 +1,7 @@
 """Dredge on Spark: sessions, the data source `dredge`, and jobs that write, read, compact, expire and verify tables.
 
-Nothing here imports pyspark until it is called, so that looking for a Java or naming an error needs no Spark. Every call takes a
-`lsm_core.Table` (or its `TableStore`), and works on classic and on Connect sessions alike.
+No function imports pyspark before it is called, so that the search for a Java or the name of an error needs no Spark.
+Every call takes a `lsm_core.Table` (or its `TableStore`), and works on classic and on Connect sessions.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def leave_note(session: SparkSession) -> None:
         folder = context._temp_dir
     except AttributeError:  # as Connect's sessions raise it
         return
-    except Exception:  # noqa: BLE001  (Connect's own class of errors; without a note the process beside the driver compacts)
+    except Exception:  # noqa: BLE001  (Connect's errors; without a note the process compacts by itself)
         return
     if NOTE in context.environment or not gateway.auth_token:
         return

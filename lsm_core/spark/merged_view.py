@@ -1,7 +1,8 @@
-"""What a table says, in Spark SQL over its raw files: verification's second path, written from the specification of the engines.
+"""Merged rows of a table in Spark SQL over its raw files, the second path of verification.
 
-It shares no code with Dredge's merge: deduplicate and first-row rank the versions of a key with a window, engines that build rows
-fold them with `aggregate`, one version after another. What Spark SQL cannot say exactly is refused by name.
+It is written from the specification of the merge engines and shares no code with Dredge's merge. Deduplicate and
+first-row rank the versions of a key with a window. Engines that build rows fold them with `aggregate`, one version
+after another. A feature that Spark SQL cannot express exactly is refused by name.
 """
 
 from __future__ import annotations
@@ -27,28 +28,34 @@ from lsm_core.types import DataType, TypeRoot
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# -- values: told apart, ordered and written bit for bit, in the order of the format -----------------------------------
+# -- values: told apart, ordered and written bit for bit, in the order of the format ---------------------------------
 
 
 FLOATS: Final = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 
 
 def exact(value: str, kind: DataType) -> str:
-    """An expression whose equality is that of the value's bits: Spark holds -0.0 equal to 0.0, their texts differ."""
+    """Return an expression whose equality is that of the value's bits.
+
+    Spark treats -0.0 as equal to 0.0, but their texts differ.
+    """
     return f"CAST({value} AS STRING)" if kind.root in FLOATS else value
 
 
 def ordered(value: str, kind: DataType) -> str:
-    """An expression that sorts as the format sorts the values: nulls first, -0.0 below 0.0, NaN greatest."""
+    """Return an expression that sorts as the format sorts the values: nulls first, -0.0 below 0.0, NaN greatest."""
     if kind.root not in FLOATS:
         return value
     return f"struct({value} AS v, CAST({value} AS STRING) <> '-0.0' AS s)"
 
 
 def exact_parts(field: DataField, unordered: bool, table: str) -> list[str]:
-    """Expressions that are all equal exactly where the column's values are the same; ``unordered``: arrays count as bags.
+    """Return expressions that are all equal exactly if the column's values are the same.
 
-    Raises UnsupportedFeature for nested types other than arrays of plain values: Spark neither hashes nor compares maps.
+    ``unordered``: arrays are compared as bags.
+
+    Raises UnsupportedFeature for nested types other than arrays of plain values, because Spark neither hashes nor
+    compares maps.
     """
     name, kind = quoted(field.name), field.type
     if not kind.is_nested:
@@ -63,11 +70,11 @@ def exact_parts(field: DataField, unordered: bool, table: str) -> list[str]:
 
 
 def literal(text: str) -> str:
-    """A text as Spark SQL reads it literally, whatever characters it holds."""
+    """Return a text as a Spark SQL literal that is safe for all characters."""
     return f"CAST(X'{text.encode().hex()}' AS STRING)"
 
 
-# -- aggregate functions: expressions over an accumulator and an input -------------------------------------------------
+# -- aggregate functions: expressions over an accumulator and an input -----------------------------------------------
 
 
 Pair = Callable[[str, str], str]
@@ -78,15 +85,19 @@ _INTEGERS: Final = {
     TypeRoot.BIGINT: "BIGINT",
 }
 # Java's Character.isWhitespace
-_BLANKS: Final = " \t\n\x0b\x0c\r\x1c\x1d\x1e\x1f\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2008\u2009\u200a\u2028\u2029\u205f\u3000"
+_BLANKS: Final = (
+    " \t\n\x0b\x0c\r\x1c\x1d\x1e\x1f\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006"
+    "\u2008\u2009\u200a\u2028\u2029\u205f\u3000"
+)
 _MOST_DIGITS: Final = 38
 
 
 @dataclass(frozen=True)
 class Function:
-    """One column's function. ``a`` and ``x`` are expressions of the accumulator and the input, ``y`` whether it was asked before.
+    """Aggregate function of one column.
 
-    ``counts_inputs``: its answer depends on that; "valid": only inputs that are not null count as asking.
+    ``a`` and ``x`` are expressions of the accumulator and the input; ``y`` is whether the function was called before.
+    ``counts_inputs``: the result depends on ``y``; "valid": only inputs that are not null count as calls.
     """
 
     plain: Pair
@@ -246,7 +257,8 @@ def _collect(field: DataField, raw: Mapping[str, str]) -> Function | None:
     def add(a: str, x: str) -> str:
         if not distinct:
             return _unless_null(lambda left, right: f"concat({left}, {right})")(a, x)
-        return f"IF({a} IS NULL AND {x} IS NULL, {a}, array_distinct(concat(coalesce({a}, array()), coalesce({x}, array()))))"
+        joined = f"concat(coalesce({a}, array()), coalesce({x}, array()))"
+        return f"IF({a} IS NULL AND {x} IS NULL, {a}, array_distinct({joined}))"
 
     def take_back(a: str, x: str) -> str:
         at = "array_position(transform(t, u -> u <=> e), true)"
@@ -281,7 +293,7 @@ _FUNCTIONS: Final[dict[str, Callable[[DataField, Mapping[str, str]], Function | 
 }
 
 
-# -- partial-update and aggregation: a struct of all columns, changed by one version after another ---------------------
+# -- partial-update and aggregation: a struct of all columns, changed by one version after another -------------------
 
 
 _GROUP: Final = re.compile(r"fields\.(.+)\.sequence-group")
@@ -292,11 +304,12 @@ _DELETES: Final = "x.k = 3"
 
 @dataclass(frozen=True)
 class Fold:
-    """How the versions of a key become a row: ``columns`` maps their names to those in the structs of versions.
+    """Rule by which the versions of a key become a row.
 
-    Of the accumulator ``a`` the members are the columns, ``y`` + column (the function was asked before), ``met`` (an insert
-    was met) and ``gone`` (the row is deleted). ``begins``: a retract that comes first lends its values to the accumulator.
-    ``verdicts``: what holds of a version, for ``steps`` to ask as ``g`` + name.
+    ``columns`` maps column names to those in the structs of versions. The members of the accumulator ``a`` are the
+    columns, ``y`` + column (the function was called before), ``met`` (an insert was met) and ``gone`` (the row is
+    deleted). ``begins``: a retract that comes first passes its values to the accumulator. ``verdicts``: conditions on a
+    version, to which ``steps`` refer as ``g`` + name.
     """
 
     columns: Mapping[str, str]
@@ -352,7 +365,7 @@ def _flag(store: TableStore, name: str) -> bool:
     return bool(store.options.get(name))
 
 
-# -- aggregation ---------------------------------------------------------------------------------------------------------
+# -- aggregation -----------------------------------------------------------------------------------------------------
 
 
 def _aggregation(store: TableStore, short: Mapping[str, str]) -> dict[str, str]:
@@ -376,7 +389,7 @@ def _aggregation(store: TableStore, short: Mapping[str, str]) -> dict[str, str]:
     return steps
 
 
-# -- partial-update ------------------------------------------------------------------------------------------------------
+# -- partial-update --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -487,7 +500,7 @@ def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-# -- record-level lifetime ---------------------------------------------------------------------------------------------
+# -- record-level lifetime -------------------------------------------------------------------------------------------
 
 
 NEVER: Final = "false"
@@ -496,9 +509,10 @@ _EPOCH: Final = "TIMESTAMP_NTZ'1970-01-01 00:00:00'"
 
 
 def over_at(store: TableStore, now_ms: int | None) -> str:
-    """A condition that is true for rows which are over at epoch ms ``now_ms`` and never null; `NEVER` without a clock or a lifetime.
+    """Return a condition that is true for rows whose lifetime is over at epoch ms ``now_ms``, and never null.
 
-    Raises UnsupportedFeature for a time column whose values Spark cuts.
+    It is `NEVER` without a clock or a lifetime. Raises UnsupportedFeature for a time column whose values Spark
+    truncates.
     """
     lifetime = store.options.get("record-level.expire-time")
     if lifetime is None or now_ms is None:
@@ -518,7 +532,7 @@ def over_at(store: TableStore, now_ms: int | None) -> str:
     return f"coalesce({seconds} + {int(lifetime) // 1000} < {now_ms // 1000}, false)"
 
 
-# -- rows of files, and which of them (or what made of them) is the answer ---------------------------------------------
+# -- rows of files, and which of them (or what made of them) is the answer -------------------------------------------
 
 
 VERSIONS: Final = "__dredge_versions"
@@ -536,12 +550,21 @@ _ADDS: Final = f"{quoted(VALUE_KIND)} IN (0, 2)"
 def merged_view(
     spark: SparkSession, store: TableStore, files: Sequence[tuple[int, ManifestEntry]], now_ms: int | None = None
 ) -> DataFrame:
-    """What ``files`` say, each given with the number of its bucket, oldest first within a bucket.
+    """Return the merged rows of files.
 
-    Columns: those of the table, `__dredge_bucket`, `__dredge_row` (whether the row is part of the answer) and
-    `__dredge_versions` (how many stored rows stand behind it). Of a first-row table level 0 counts too: the view is what
-    readers see once it is compacted. ``now_ms``: rows whose record-level lifetime is over then stand behind no answer (None:
-    none is over, as for readers). Raises UnsupportedFeature for what Spark SQL cannot say.
+    The columns are those of the table, `__dredge_bucket`, `__dredge_row` (whether the row is part of the merged rows)
+    and `__dredge_versions` (how many stored rows it was merged from). In a first-row table level 0 counts, too: the
+    view has the rows that readers see after compaction.
+
+    Args:
+        spark: The session.
+        store: The table.
+        files: Files with the number of their bucket, oldest first within a bucket.
+        now_ms: Rows whose record-level lifetime is over at this epoch time (ms) are not part of the merged rows; None
+            keeps all, as for readers.
+
+    Raises:
+        UnsupportedFeature: Spark SQL cannot express a feature of the table exactly.
     """
     raw = _raw_rows(spark, store, files)
     if not store.schema.primary_keys:
@@ -583,10 +606,10 @@ def _raw_rows(spark: SparkSession, store: TableStore, files: Sequence[tuple[int,
 
 
 def _folded(raw: DataFrame, store: TableStore, fold: Fold, over: str, counts: str) -> DataFrame:
-    """One row a key: its versions in merge order, folded; a lone version is the row itself, a delete too.
+    """Return one row per key: its versions in merge order, folded.
 
-    Versions that are ``over`` stand together in a row that is no part of the answer; those that ``counts`` leaves out stand behind their key's
-    row, and are not folded.
+    A lone version is the row itself, also for a delete. Versions that are ``over`` are joined in a row that is not part
+    of the merged rows. Versions excluded by ``counts`` count towards their key's row, and are not folded.
     """
     key, order = _key(store), _order(store, newest_first=False)
     nth = f"row_number() OVER (PARTITION BY {key}, {over} ORDER BY {order}) AS n"

@@ -37,7 +37,10 @@ def deep_read(spark: SparkSession, limit: int | None = None) -> DeepRead:
 
 
 def _read_on_spark(spark: SparkSession, store: TableStore, files: pa.Table) -> list[PageProblem]:
-    """Read the files of one round, the largest ones dealt to the tasks first. Raises SparkFailed and what a task raises."""
+    """Read the files of one round, with the largest files assigned to tasks first.
+
+    Raises SparkFailed and the errors of tasks.
+    """
     count = min(files.num_rows, _TASKS_PER_SLOT * slots_of(spark))
     ordered = files.sort_by([("file_size", "descending")])
     payloads = [_packed(ordered.take(arrow_array(np.arange(task, files.num_rows, count)))) for task in range(count)]

@@ -186,7 +186,10 @@ def in_session_zone(rows: pa.Table, schema: TableSchema, zone: str | None, table
         if not schema.has_field(field.name) or not _crosses(field.type, schema.field(field.name).type):
             continue
         if pa.types.is_nested(field.type):
-            feature = f"times of session zone '{rows_zone}' that change between TIMESTAMP and TIMESTAMP_NTZ inside of column '{field.name}': cast them in the query"
+            feature = (
+                f"times of session zone '{rows_zone}' that change between TIMESTAMP and TIMESTAMP_NTZ "
+                f"inside of column '{field.name}': cast them in the query"
+            )
             raise UnsupportedFeature(feature, table)
         try:
             column = rows.column(place)
@@ -196,7 +199,10 @@ def in_session_zone(rows: pa.Table, schema: TableSchema, zone: str | None, table
                 else _instants(column, rows_zone)
             )
         except pa.ArrowInvalid as error:
-            accepted = f"a name of the time zone database, where column '{field.name}' changes between TIMESTAMP and TIMESTAMP_NTZ"
+            accepted = (
+                f"a name of the time zone database, where column '{field.name}' changes "
+                "between TIMESTAMP and TIMESTAMP_NTZ"
+            )
             raise InvalidOption(SESSION_ZONE, rows_zone, accepted, table) from error
         rows = rows.set_column(place, field.name, converted)
     return rows

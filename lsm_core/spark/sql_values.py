@@ -1,6 +1,6 @@
-"""New values of columns as Spark's users write them: SQL text over the old row ("v + 1") and Columns, as expressions that Arrow evaluates.
+"""New values of columns from Spark's users: SQL text over the old row ("v + 1") and Columns, as Arrow expressions.
 
-Only what means the same in Arrow as in Spark SQL is translated; everything else is refused by name.
+Only expressions with the same meaning in Arrow and in Spark SQL are translated; all others are refused by name.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def new_values(spark: SparkSession, store: TableStore, values: Mapping[str, Any]
     Args:
         spark: The session that knows what a Column means.
         store: The table.
-        values: For each column a literal, an Arrow expression, a Column, or, of a column that holds no text, SQL text over the old row. A text that
-            the column's type can hold is that literal.
+        values: For each column a literal, an Arrow expression, a Column, or SQL text over the old row if the column
+            holds no text. A text that the column's type can hold is that literal.
 
     Returns:
         For each column a literal or an Arrow expression.
@@ -100,14 +100,20 @@ def _is_value(text: str, kind: DataType) -> bool:
 
 
 def _text_of(spark: SparkSession, store: TableStore, name: str, column: Any) -> str:
-    """A Column over the table as SQL text, with the casts that Spark adds. Raises InvalidData for one that Spark refuses."""
+    """Return a Column over the table as SQL text, with the casts that Spark adds.
+
+    Raises InvalidData for a Column that Spark refuses.
+    """
     from pyspark.errors import PySparkException
 
     try:
         plan = spark.createDataFrame([], spark_ddl(store.schema.fields, store.name)).select(column)
         frame = getattr(plan, "_jdf", None)
         if frame is None:
-            feature = f"a Column as the new value of '{name}' on Spark Connect: write it as SQL text, or for a column of texts as an Arrow expression"
+            feature = (
+                f"a Column as the new value of '{name}' on Spark Connect: "
+                "write it as SQL text, or for a column of texts as an Arrow expression"
+            )
             raise UnsupportedFeature(feature, store.name)
         return str(frame.queryExecution().analyzed().projectList().apply(0).sql())
     except PySparkException as error:
@@ -168,7 +174,8 @@ def _known(tree: exp.Expr, store: TableStore, name: str) -> exp.Expr:
         (column,) = names_in_table([tree.name], store.schema)
         if not store.schema.has_field(column):
             kind = to_sql(store.schema.field(name).type)
-            reason = f"{tree.name!r} does not fit {kind}, and is no column; the table has {', '.join(store.schema.field_names)}"
+            names = ", ".join(store.schema.field_names)
+            reason = f"{tree.name!r} does not fit {kind}, and is no column; the table has {names}"
             raise InvalidData(store.name, name, reason)
     return tree
 

@@ -201,7 +201,7 @@ def hand_on_modes(spark: SparkSession, name: str) -> None:
     in_catalog = kind.saveAsTable
 
     @wraps(in_catalog)
-    def as_table(self: Any, table: str, format: str | None = None, *arguments: Any, **named: Any) -> None:  # noqa: A002  (Spark's name)
+    def as_table(self: Any, table: str, format: str | None = None, *arguments: Any, **named: Any) -> None:  # noqa: A002
         source = format if format is not None else self.__dict__.get("_dredge", {}).get("format", (None,))[0]
         if str(source).lower() == name:
             raise UnsupportedFeature(IN_CATALOG, table)

@@ -1,1 +1,1 @@
-"""A folder for PYTHONPATH: what it holds is run by every Python that starts below a Spark session or server of Dredge's."""
+"""Folder for PYTHONPATH, whose code runs in every Python that a Spark session or server of Dredge starts."""

@@ -1,8 +1,8 @@
-"""Python runs this when it starts, where this folder is in PYTHONPATH: of Spark sessions and servers that Dredge starts on this machine.
+"""Start-up code of each Python whose PYTHONPATH has this folder: in Spark sessions and servers that Dredge starts here.
 
-Tasks are forked by `lsm_core.spark.worker_daemon`. For questions to a data source Spark takes its own parent, whatever
-`spark.python.daemon.module` says, so that one is told here to import what its workers need. In any other process this does nothing but to let
-the `sitecustomize` run that it hides, if there is one.
+Tasks are forked by `lsm_core.spark.worker_daemon`. For calls to a data source Spark uses its own parent, whatever
+`spark.python.daemon.module` is, so this code preloads the modules of that parent's workers. In any other process it
+only runs the `sitecustomize` that it hides, if there is one.
 """
 
 import os
