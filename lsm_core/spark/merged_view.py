@@ -257,8 +257,8 @@ def _collect(field: DataField, raw: Mapping[str, str]) -> Function | None:
     def add(a: str, x: str) -> str:
         if not distinct:
             return _unless_null(lambda left, right: f"concat({left}, {right})")(a, x)
-        joined = f"concat(coalesce({a}, array()), coalesce({x}, array()))"
-        return f"IF({a} IS NULL AND {x} IS NULL, {a}, array_distinct({joined}))"
+        elements = f"concat(coalesce({a}, array()), coalesce({x}, array()))"
+        return f"IF({a} IS NULL AND {x} IS NULL, {a}, array_distinct({elements}))"
 
     def take_back(a: str, x: str) -> str:
         at = "array_position(transform(t, u -> u <=> e), true)"
