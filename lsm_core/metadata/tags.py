@@ -24,6 +24,9 @@ from lsm_core.storage import check_name
 PREFIX: Final = "tag-"
 _SUCCESS: Final = "_SUCCESS"
 _MAX_NAME_BYTES: Final = 200
+_MOST_RETAINED_DAYS: Final = 100_000_000
+_MOST_RETAINED_MS: Final = _MOST_RETAINED_DAYS * 24 * 3_600_000
+"""Longest retention of a tag: a file with a longer one cannot be read back."""
 
 
 def tag_dir(store: TableStore) -> str:
@@ -138,6 +141,12 @@ def check_new_name(store: TableStore, name: str) -> str:
     return check_name(name, store.name, "tag name")
 
 
+def require_retention(time_retained_ms: int | None, table: str) -> None:
+    """Raise InvalidOption for a retention (ms) that readers of a tag's file would refuse."""
+    if time_retained_ms is not None and time_retained_ms > _MOST_RETAINED_MS:
+        raise InvalidOption("time_retained", f"{time_retained_ms} ms", f"at most {_MOST_RETAINED_DAYS} d", table)
+
+
 def made_now(store: TableStore, snapshot: Snapshot, time_retained_ms: int | None) -> Tag:
     """Return a new tag of ``snapshot``.
 
@@ -150,9 +159,13 @@ def made_now(store: TableStore, snapshot: Snapshot, time_retained_ms: int | None
 
     Returns:
         The tag, not yet written.
+
+    Raises:
+        InvalidOption: the retention is longer than a tag's file can hold.
     """
     if time_retained_ms is None:
         return Tag(snapshot)
+    require_retention(time_retained_ms, store.name)
     now = store.clock.now_ms()
     return Tag(snapshot, now + local_offset_ms(now), time_retained_ms)
 

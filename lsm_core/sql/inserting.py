@@ -312,7 +312,9 @@ def _column(values: list[Any], table: Table, name: str) -> pa.Array:
     values = [_name_fields(value, kind, table.name, name) for value in values]
     values = _unify_numbers(values, pa.types.is_floating(kind))
     try:
-        return pa.array(values, kind)
+        # Arrow would cut the fraction of a Decimal without an error.
+        if not pa.types.is_integer(kind) or not any(isinstance(value, Decimal) for value in values):
+            return pa.array(values, kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         pass  # the values do not have the type, but may be cast to it
     try:

@@ -264,6 +264,7 @@ class TableDataset(pads.Dataset):
         table = read.table
         chosen = read.snapshot_id if isinstance(table, ReadOnlyTable) else None if read.version else snapshot_id
         self._scan = table.scan(columns=list(read.columns), filter=list(read.tests) or None, snapshot_id=chosen)
+        self._counts_rows = not isinstance(table, ReadOnlyTable)
         self.failure: DredgeError | None = None
         self.own_schema: pa.Schema = self._scan.schema
         names = [name.lower() for name in self.own_schema.names]
@@ -298,10 +299,12 @@ class TableDataset(pads.Dataset):
         del schema
         names = self._schema.names if columns is None else list(columns)
         result = pa.schema([self._schema.field(name) for name in names])
+        # Rows of system tables exist only by their columns, so count(*) reads one of them.
+        read = names or ([] if self._counts_rows else self._schema.names[:1])
 
         def batches() -> Iterator[pa.RecordBatch]:
             try:
-                for batch in self._scan.to_reader([self._own_names[name] for name in names], filter):
+                for batch in self._scan.to_reader([self._own_names[name] for name in read], filter):
                     # Without columns, as for count(*), only `select` preserves the number of rows.
                     yield pa.RecordBatch.from_arrays(batch.columns, schema=result) if names else batch.select([])
             except DredgeError as error:

@@ -12,7 +12,7 @@ from lsm_core.read.sql_text import Literal, SqlReader, Token, tokens, unquote
 CATALOGS: Final = frozenset({"paimon", "dredge"})
 """Accepted catalogs in names of three parts; all mean the current catalog."""
 _NAMES_AND_TEXTS: Final = re.compile(
-    r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/"""
+    r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/"""
     r"""|(?<![\w$])(?P<name>[^\W\d]\w*(?:\$\w+)+)""",
     re.DOTALL,
 )
@@ -191,9 +191,28 @@ class StatementReader(SqlReader):
 def with_quoted_names(text: str) -> str:
     """Return a statement with names like `t$files` in back-quotes; sqlglot would parse them as `t` with an alias.
 
-    Quoted texts, back-quoted names and comments are unchanged.
+    A doubled quote inside a text becomes an escaped one, as Spark 4 reads it; sqlglot would drop it. Raw texts,
+    back-quoted names and comments are unchanged.
     """
-    return _NAMES_AND_TEXTS.sub(lambda match: match[0] if match["name"] is None else f"`{match['name']}`", text)
+    return _NAMES_AND_TEXTS.sub(lambda match: _normalize(match, text), text)
+
+
+def _normalize(match: re.Match[str], text: str) -> str:
+    """Return a name in back-quotes, or a text without doubled quotes."""
+    part = match[0]
+    if match["name"] is not None:
+        return f"`{part}`"
+    quote = part[0]
+    is_raw = match.start() > 0 and text[match.start() - 1] in "rR"
+    if quote not in "'\"" or is_raw or quote * 2 not in part[1:-1]:
+        return part
+    body = re.sub(
+        rf"\\.|{quote}{quote}",
+        lambda sign: sign[0] if sign[0][0] == "\\" else f"\\{quote}",
+        part[1:-1],
+        flags=re.DOTALL,
+    )
+    return quote + body + quote
 
 
 def all_rows_of(source: str) -> str:

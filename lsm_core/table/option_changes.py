@@ -37,7 +37,8 @@ _INDEX_COLUMNS: Final = re.compile(r"file-index\.[^.]+\.columns")
 _INDEX_OPTION: Final = re.compile(r"(file-index\.[^.]+\.)(.+)(\.[^.]+)")
 _COLUMN_OPTION: Final = re.compile(
     r"((?:dredge\.)?fields\.)(.+?)(\.(?:aggregate-function|count-inputs|ignore-retract|distinct|list-agg-delimiter|"
-    r"nested-key|count-limit|stats-mode|sequence-group|nested-key-null-strategy|nested-sequence-field|ts-field|map\.storage-layout|default-value))"
+    r"nested-key|count-limit|stats-mode|sequence-group|nested-key-null-strategy|nested-sequence-field|ts-field|"
+    r"map\.storage-layout|default-value))"
 )
 # Texts of one word, in which spaces mean nothing.
 _WORDS: Final = ("file.format", "compression", "stats-mode")

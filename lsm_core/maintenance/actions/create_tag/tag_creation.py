@@ -108,6 +108,7 @@ def plan_tag_creation(
         text = f"a name that is free: it names snapshot {before.snapshot.id} (replace moves it)"
         raise InvalidOption("tag", tag, text, store.name)
     _require_only_automatic(store, tag, snapshot)
+    tags.require_retention(retained, store.name)
     arguments = {"tag": tag, "snapshot_id": snapshot_id, "time_retained": retained, "replace": bool(replace)}
     plan = MaintenancePlan.begun("create_tag", store, snapshots.latest_id(store), arguments, now_ms)
     item = TagItem(tag, snapshot.id, snapshot.time_millis, retained, None if before is None else before.snapshot.id)
