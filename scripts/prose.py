@@ -49,6 +49,17 @@ _WORD = re.compile(r"[A-Za-z][A-Za-z'-]*")
 _CODE = re.compile(r"```.*?```|``[^`]*``|`[^`]*`", re.DOTALL)
 
 
+# Counts whose places `--list` prints, with the field that holds them.
+LISTS: Final = {
+    "vague names": "names",
+    "'what' per 1,000 words": "whats",
+    "riddle words per 1,000": "riddles",
+    "lines over 120": "long_lines",
+    "sentences over 25 words %": "long_sentences",
+    "sections %": "without_sections",
+}
+
+
 @dataclass
 class Counts:
     """Counts over the Python files of some folders.
@@ -62,6 +73,7 @@ class Counts:
         whats: places of docstrings with the word "what", one entry per occurrence.
         riddles: places of all riddle words, in the same form.
         sentences: words of each sentence of the docstrings.
+        long_sentences: places of those over the limit, with their words.
         public: public functions and methods with parameters.
         with_sections: those of them whose docstring has sections.
         without_sections: places of the others.
@@ -76,6 +88,7 @@ class Counts:
     whats: list[str] = field(default_factory=list)
     riddles: list[str] = field(default_factory=list)
     sentences: list[int] = field(default_factory=list)
+    long_sentences: list[str] = field(default_factory=list)
     public: int = 0
     with_sections: int = 0
     without_sections: list[str] = field(default_factory=list)
@@ -84,7 +97,6 @@ class Counts:
     def figures(self) -> dict[str, float]:
         """Return the figures of the table by name."""
         thousand = max(1, self.words) / 1000
-        long = sum(length > SENTENCE_LIMIT for length in self.sentences)
         return {
             "files": self.files,
             "lines": self.lines,
@@ -92,7 +104,7 @@ class Counts:
             "'what' per 1,000 words": round(len(self.whats) / thousand, 1),
             "riddle words per 1,000": round(len(self.riddles) / thousand, 1),
             "lines over 120": len(self.long_lines),
-            "sentences over 25 words %": round(100 * long / max(1, len(self.sentences)), 1),
+            "sentences over 25 words %": round(100 * len(self.long_sentences) / max(1, len(self.sentences)), 1),
             "words per sentence": round(sum(self.sentences) / max(1, len(self.sentences)), 1),
             "public functions": self.public,
             "sections %": round(100 * self.with_sections / max(1, self.public), 1),
@@ -145,6 +157,8 @@ def _count_words(docstring: str, place: str, counts: Counts) -> None:
             length = len(_WORD.findall(sentence))
             if length:
                 counts.sentences.append(length)
+            if length > SENTENCE_LIMIT:
+                counts.long_sentences.append(f"{place} {sentence}")
 
 
 def _documented(tree: ast.Module) -> Iterator[tuple[ast.AST, bool]]:
@@ -197,7 +211,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folders", nargs="*", type=Path, help="folders that are counted beside this project")
     parser.add_argument("--check", action="store_true", help="fail where a count is beyond its limit")
-    parser.add_argument("--list", metavar="NAME", help="print the places of one count")
+    parser.add_argument("--list", metavar="NAME", choices=list(LISTS), help="print the places of one count")
     parser.add_argument("--draw", type=int, metavar="N", help="print N random docstrings")
     parser.add_argument("--rooms", action="store_true", help="count each folder of the packages separately")
     choices = parser.parse_args()
@@ -207,11 +221,7 @@ def main() -> int:
         print("\n".join(problems), file=sys.stderr)
         return 1 if problems else 0
     if choices.list:
-        places = {
-            "vague names": own.names, "'what' per 1,000 words": own.whats, "riddle words per 1,000": own.riddles,
-            "lines over 120": own.long_lines, "sections %": own.without_sections,
-        }  # fmt: skip
-        print("\n".join(places[choices.list]))
+        print("\n".join(getattr(own, LISTS[choices.list])))
         return 0
     if choices.draw:
         for place, docstring in random.Random(SEED).sample(own.docstrings, choices.draw):
