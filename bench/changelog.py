@@ -112,6 +112,3 @@ def _encode(table: Table) -> float:
             writer.write(batch)
         writer.close()
     return time.process_time() - started
-
-
-__all__ = ["run"]

@@ -193,6 +193,3 @@ def _movable(folder: Path, *, create: bool = False) -> Table:
 def _movable_rows(keys: np.ndarray, number: int) -> pa.Table:
     partitions = ((keys * 7 + number) % _CROSS_PARTITIONS).astype(np.int32)
     return pa.table([pa.array(partitions), pa.array(keys), pa.array(np.full(len(keys), number))], schema=_CROSS)
-
-
-__all__ = ["loaded", "move", "run", "run_cross"]

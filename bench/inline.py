@@ -187,6 +187,3 @@ def java_tables(folder: Path) -> Iterator[Any]:
     except module.PeerMissing as error:
         print(f"bench: inline: PEER MISSING: {error}", file=sys.stderr)
         yield None
-
-
-__all__ = ["run"]

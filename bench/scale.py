@@ -162,6 +162,3 @@ def _costs(name: str, answer: dict[str, object], note: str) -> list[Result]:
 
 def _result(name: str, value: float, unit: str, note: str) -> Result:
     return Result("scale", name, value, unit, None, note=note)
-
-
-__all__ = ["run"]

@@ -176,6 +176,3 @@ def memory(wanted: int | None, _rounds: int) -> list[Result]:
         *results,
         Result("write-memory", "peak of five times the rows", grown, "x", LIMIT_GROWTH).judged(),
     ]
-
-
-__all__ = ["child", "java_writer", "memory", "run", "run_shuffled"]

@@ -11,7 +11,7 @@ from typing import Final
 import dagster as dg
 
 from checks.definition import evaluation_of, is_off, under_policy
-from checks.tree_invariants import inspect_tree
+from lsm_core.maintenance.checks.tree_validity import inspect_tree
 from lsm_core.maintenance.ranking import need_of
 from orchestration import names
 from orchestration.health import TableHealth, table_health
@@ -107,6 +107,3 @@ def _add_partitions(context: dg.OpExecutionContext, card: TableCard, health: Tab
     keys = usable_keys(sorted({*health.waiting, *(state.text for state in health.partitions)}))[0]
     context.instance.add_dynamic_partitions(names.partitions_name(card.name), keys)
     return [*keys]
-
-
-__all__ = ["adopt_op"]

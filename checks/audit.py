@@ -190,6 +190,3 @@ def _compare_snapshots(warehouse: WarehouseResource, spark: SparkResource, confi
         except UnsupportedFeature:
             pass  # Spark SQL cannot read this table: compare digests
     return verify_snapshots(warehouse.store(config.table), config.snapshot_a, config.snapshot_b)
-
-
-__all__ = ["Audit", "TwoSnapshots", "audit_op", "longest_ago_first", "verify_op"]

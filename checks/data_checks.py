@@ -158,6 +158,3 @@ def _deep_read(spark: SparkResource, limit: int | None) -> DeepRead:
     from lsm_core.spark import deep_read
 
     return deep_read(spark.session(), limit)
-
-
-__all__ = ["DeepCheck", "data_checks", "data_result", "deep_check_op", "rules_op"]

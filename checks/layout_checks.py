@@ -223,6 +223,3 @@ def changed_conditions(
 def condition_checks(card: TableCard, policy: Policy) -> Sequence[str]:
     """Return the checks of a layout that its health can answer."""
     return [declaration.name for declaration in declarations_of(card, policy) if declaration.name in JUDGES]
-
-
-__all__ = ["TIMED", "changed_conditions", "condition_checks", "condition_result", "declarations_of", "layout_checks"]

@@ -369,17 +369,3 @@ def difference_lines(difference: Mapping[str, Any]) -> list[list[str]]:
         [key, difference["reason"], name, observed.get(name, "no row"), expected.get(name, "no row")]
         for name in columns
     ]
-
-
-__all__ = [
-    "SNAPSHOT_ATTRIBUTE",
-    "ExpectChangelogToReplayToRows",
-    "ExpectCompactionToKeepRows",
-    "ExpectPrimaryKeysToBeUnique",
-    "ExpectRowsToFollowMergeEngine",
-    "MergeExpectation",
-    "difference_lines",
-    "frame_of",
-    "merge_expectations",
-    "read_rows",
-]

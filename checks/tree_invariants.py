@@ -23,6 +23,3 @@ def tree_result(store: TableStore, partition: str | None) -> dg.AssetCheckResult
         description=f"{files} files in {buckets} buckets form a valid tree",
         metadata={"files": files, "buckets": buckets},
     )
-
-
-__all__ = ["inspect_tree", "tree_result"]

@@ -139,9 +139,6 @@ def local_offset_ms(now_ms: int) -> int:
     return time.localtime(now_ms // 1000).tm_gmtoff * 1000
 
 
-__all__ = ["Clock", "FileClock", "FixedClock", "SystemClock", "clock_from", "local_offset_ms", "to_spec", "why_silent"]
-
-
 def written_span(span_ms: int) -> str:
     """Return a time span as in options, in the largest unit that divides it: "7d", "36h", "90s", "1500ms"."""
     for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000)):

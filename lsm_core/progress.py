@@ -93,6 +93,3 @@ def advance(amount: int = 1) -> None:
 def reached(amount: int) -> None:
     """Raise the finished units of the innermost stage to at least ``amount``."""
     _listeners[-1].reached(amount)
-
-
-__all__ = ["Listener", "advance", "reached", "report_progress_to", "stage"]

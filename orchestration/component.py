@@ -103,6 +103,3 @@ class PaimonWarehouse(dg.Component, dg.Model, dg.Resolvable):
 def _as_texts(values: Mapping[str, str | int | float | bool]) -> dict[str, str]:
     """Convert numbers and truth values of YAML back to the texts of environment variables."""
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()}
-
-
-__all__ = ["PaimonWarehouse"]

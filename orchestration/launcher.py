@@ -150,6 +150,3 @@ def _live_pid(run: DagsterRun) -> int | None:
     """Return the id of the run's process, or None if it has ended."""
     pid, _, started = run.tags[PROCESS_TAG].partition(":")
     return int(pid) if start_tick(int(pid)) == int(started) else None
-
-
-__all__ = ["PRELOADED", "PROCESS_TAG", "WarmRunLauncher"]

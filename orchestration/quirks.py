@@ -29,6 +29,17 @@ from dagster._core.storage.event_log.schema import AssetCheckExecutionsTable
 from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
 from dagster._utils.schedules import is_valid_cron_schedule
 
+__all__ = [  # private names of Dagster that other modules import from here
+    "COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES",
+    "DATA_VERSION_TAG",
+    "AssetCheckExecutionRecord",
+    "AssetCheckExecutionRecordStatus",
+    "PartitionKeyFilter",
+    "UnresolvedAssetJobDefinition",
+    "extract_data_version_from_entry",
+    "is_valid_cron_schedule",
+]
+
 ASSET_JOB: Final = IMPLICIT_ASSET_JOB_NAME
 """Dagster's implicit job over all assets, started by "Materialize" and by run requests without a job."""
 WHOLE_LOCATION: Final = SINGLETON_REPOSITORY_NAME
@@ -154,24 +165,3 @@ def partitions_ever_failed(
     return sorted(
         (checks_by_key[key, name], partition) for key, name, partition in rows if (key, name) in checks_by_key
     )
-
-
-__all__ = [
-    "ASSET_JOB",
-    "COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES",
-    "DATA_VERSION_TAG",
-    "WHOLE_LOCATION",
-    "AssetCheckExecutionRecord",
-    "AssetCheckExecutionRecordStatus",
-    "PartitionKeyFilter",
-    "TableAssets",
-    "TableChecks",
-    "UnresolvedAssetJobDefinition",
-    "early_features",
-    "extract_data_version_from_entry",
-    "is_valid_cron_schedule",
-    "named_graph",
-    "named_op",
-    "partitions_ever_failed",
-    "resolve_annotations",
-]

@@ -78,6 +78,3 @@ def _names(warehouse: str, options: list[str], incomplete: str) -> Iterator[tupl
     for name in catalog.list_databases():
         if name == database if dot else name.startswith(database):
             yield from ((name, table) for table in catalog.list_tables(name))
-
-
-__all__ = ["VARIABLE", "table_names", "verb_typed"]

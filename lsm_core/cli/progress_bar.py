@@ -91,6 +91,3 @@ class _Bars:
         """Remove the newest line."""
         with self._lock:
             self._bar.remove_task(self._lines.pop().number)
-
-
-__all__ = ["progress_bar"]

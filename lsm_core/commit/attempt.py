@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.commit.base_entries import BaseEntries
-from lsm_core.commit.changes import NO_ENTRIES, partitions_of, rows_of
+from lsm_core.commit.changes import partitions_of, rows_of
 from lsm_core.commit.conflicts import Rescan, StrictMode, check
 from lsm_core.commit.drafts import RecordingFileIO, mark_unknown, remove
 from lsm_core.commit.history import AddedFiles
@@ -33,6 +33,7 @@ from lsm_core.format.json_text import parse_object
 from lsm_core.format.manifest import ManifestFileMeta
 from lsm_core.format.snapshot import MAX_SEQUENCE, CommitKind, Snapshot
 from lsm_core.metadata import manifests, schemas, snapshots
+from lsm_core.metadata.manifests import NO_ENTRIES
 from lsm_core.metadata.row_tracking import assign, tracks_rows
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import Purpose, require_supported
@@ -352,6 +353,3 @@ def _inherited_statistics(store: TableStore, latest: Snapshot | None, schema_id:
         )
         return latest.statistics if stays else None
     return latest.statistics if statistics.get("schemaId") == schema_id else None
-
-
-__all__ = ["CommitHooks", "CommitRun", "Hook", "Phase", "Request"]

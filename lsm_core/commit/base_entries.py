@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.commit.changes import NO_ENTRIES, partitions_of
+from lsm_core.commit.changes import partitions_of
 from lsm_core.commit.conflicts import NEEDED_COLUMNS, adds_above_level0
 from lsm_core.commit.index_changes import IndexChange
 from lsm_core.errors import CorruptFile, SnapshotNotFound
@@ -18,6 +18,7 @@ from lsm_core.format.manifest import ManifestFileMeta, merge_entries
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.live_files import Search, find_live
+from lsm_core.metadata.manifests import NO_ENTRIES
 from lsm_core.metadata.store import TableStore
 
 _MOST_DELTAS: Final = 256
@@ -171,6 +172,3 @@ def _search_of(store: TableStore, entries: pa.Table, index: IndexChange, *, are_
         anywhere=marked,
         tree=tree,
     )
-
-
-__all__ = ["BaseEntries"]

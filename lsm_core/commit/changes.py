@@ -116,16 +116,3 @@ def identities(entries: pa.Table) -> list[tuple[object, ...]]:
     columns = [entries.column(name).to_pylist() for name in IDENTITY]
     columns[4] = [tuple(extra or ()) for extra in columns[4]]
     return list(zip(*columns, strict=True))
-
-
-__all__ = [
-    "IDENTITY",
-    "NO_ENTRIES",
-    "Parts",
-    "deletions_of",
-    "has_deletes",
-    "identities",
-    "partitions_of",
-    "rows_of",
-    "split",
-]

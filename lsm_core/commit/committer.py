@@ -547,6 +547,3 @@ class Committer:
         except CommitUnknown:
             self._named = True  # from now on this user's commits are looked up first
             raise
-
-
-__all__ = ["BATCH", "CommitResult", "Committer"]

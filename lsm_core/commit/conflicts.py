@@ -13,12 +13,13 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.commit.changes import IDENTITY, NO_ENTRIES, identities, partitions_of
+from lsm_core.commit.changes import IDENTITY, identities, partitions_of
 from lsm_core.errors import CommitConflict, ConflictKind, CorruptFile, SnapshotNotFound
 from lsm_core.format.file_meta import ADD, DELETE
 from lsm_core.format.manifest import IndexManifestEntry
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.manifests import NO_ENTRIES
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.tree_files import bucket_groups, tree_files
 from lsm_core.options.paimon_version import PaimonVersion
@@ -274,6 +275,3 @@ def replacing_all_of(store: TableStore, entries: pa.Table, partitions: list[byte
         raise CommitConflict(ConflictKind.PARTITION_CHANGED, appeared or removed, user, number, reason)
 
     return source
-
-
-__all__ = ["NEEDED_COLUMNS", "Rescan", "adds_above_level0", "blame", "check", "replacing_all_of", "unchanged_since"]

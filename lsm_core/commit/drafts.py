@@ -249,16 +249,3 @@ def _lies_here(store: TableStore, message: CommitMessage) -> bool:
         return bool(own) and missing_file(store, [(message, own)]) is None
     except DredgeError:  # a partition of other columns
         return False
-
-
-__all__ = [
-    "RecordingFileIO",
-    "abort",
-    "discard_on_failure",
-    "messages_of",
-    "missing_file",
-    "origin_at",
-    "origin_of",
-    "remove",
-    "without_changelog",
-]

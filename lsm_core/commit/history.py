@@ -320,6 +320,3 @@ def _signature(entries: pa.Table, kind: CommitKind) -> frozenset[tuple[object, .
         kinds = entries.column("kind").to_pylist()
         return frozenset((k, *which) for k, which in zip(kinds, identities(entries), strict=True))
     return frozenset((ADD, *which) for which in identities(added))
-
-
-__all__ = ["AddedFiles", "LastOfUser", "Lookup", "Signatures", "find_applied", "latest_of_user", "snapshots_since"]

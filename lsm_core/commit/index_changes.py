@@ -285,6 +285,3 @@ def _places_of(entries: pa.Table) -> Mapping[tuple[bytes, int, str], None]:
 def _conflict(store: TableStore, latest: Snapshot | None, cause: str, files: Sequence[str]) -> CommitConflict:
     at = None if latest is None else latest.id
     return CommitConflict(ConflictKind.INDEX_CHANGED, files, None, at, f"table {store.name}: {cause}")
-
-
-__all__ = ["NO_CHANGE", "IndexChange", "next_index_manifest"]

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.commit.changes import IDENTITY, NO_ENTRIES, partitions_of
+from lsm_core.commit.changes import IDENTITY, partitions_of
 from lsm_core.errors import DredgeError
 from lsm_core.format.file_meta import DELETE
 from lsm_core.format.manifest import Cancelling, HashesMeet, ManifestFileMeta, has_unknown, merge_entries
 from lsm_core.metadata import manifests
-from lsm_core.metadata.manifests import prune
+from lsm_core.metadata.manifests import NO_ENTRIES, prune
 from lsm_core.metadata.store import TableStore
 
 _NEEDED = ("kind", *IDENTITY)
@@ -168,6 +168,3 @@ def _merge_group(
 
 def _of_kind(entries: pa.Table, kind: int) -> pa.Table:
     return entries.filter(pc.equal(entries.column("kind"), kind))
-
-
-__all__ = ["NothingToMerge", "compacted", "full_merge", "merge_manifests", "minor_merge"]

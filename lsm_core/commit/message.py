@@ -240,6 +240,3 @@ def _member(name: str, item: Any) -> Any:
     if isinstance(item, dict):
         return base64.b64decode(item["b"], validate=True)
     return tuple(item) if isinstance(item, list) else item
-
-
-__all__ = ["CommitMessage", "Origin", "WrittenFile", "index_state_of"]

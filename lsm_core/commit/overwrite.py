@@ -10,12 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.commit.changes import NO_ENTRIES, deletions_of, partitions_of
+from lsm_core.commit.changes import deletions_of, partitions_of
 from lsm_core.errors import ColumnNotFound, InvalidData, InvalidOption
 from lsm_core.format.file_meta import ENTRY_SCHEMA
 from lsm_core.format.partition_path import partition_specs, partition_values
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import manifests
+from lsm_core.metadata.manifests import NO_ENTRIES
 from lsm_core.metadata.store import POSTPONE_BUCKET, BucketMode, TableStore
 from lsm_core.metadata.tree_files import bucket_groups, tree_files
 from lsm_core.tree import DataFile
@@ -241,19 +242,3 @@ def entries_source(
 ) -> Callable[[Snapshot | None], tuple[pa.Table, pa.Table]]:
     """Return the overwrite's change as a function of the latest snapshot, which is called at every attempt."""
     return lambda latest: overwrite_entries(store, latest, added, scope)
-
-
-__all__: Sequence[str] = [
-    "Scope",
-    "asked_scope",
-    "can_be_raised",
-    "entries_source",
-    "loses_partitions",
-    "moves_hidden_keys",
-    "overwrite_entries",
-    "partition_matcher",
-    "replaced_text",
-    "scope_of",
-    "scope_of_drop",
-    "upgraded",
-]

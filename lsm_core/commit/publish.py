@@ -208,6 +208,3 @@ def _follows(store: TableStore, successor: Snapshot, snapshot: Snapshot) -> bool
     near = set(identities(base.filter(pc.is_in(base.column("file_name"), pc.unique(delta.column("file_name"))))))
     kinds = delta.column("kind").to_pylist()
     return all((which in near) == (kind == ADD) for which, kind in zip(identities(delta), kinds, strict=True))
-
-
-__all__ = ["PublishOutcome", "Retries", "publish"]

@@ -205,6 +205,3 @@ def changelog_rules(
     if rules.against is Against.TOP_LEVEL:
         return rules if task.output_level == max_level else None
     return rules if any(file.level == 0 for file in files) else None
-
-
-__all__ = ["ChangelogProducer", "ProducedChangelog", "changelog_rules"]

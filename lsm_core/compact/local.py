@@ -87,6 +87,3 @@ def run_tasks_locally(
             for i, future in running:
                 if future.exception() is None:  # waits for a running one
                     discard_result(store, tasks[i], future.result())
-
-
-__all__ = ["run_tasks_locally"]

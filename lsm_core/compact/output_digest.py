@@ -131,6 +131,3 @@ class OutputDigest:
         for batch in batches:
             content = content.plus(content_of(batch, self._schema))
         return RowGroupDigest(rows, content=content)
-
-
-__all__ = ["OutputDigest", "RowGroupDigest"]

@@ -341,6 +341,3 @@ def _report(
         changes_told=sum(report.changes_told for report in reports),
         written_by={name: executor for report in reports for name, executor in report.written_by.items()},
     )
-
-
-__all__ = ["cut_task", "join", "pieces_wanted", "rewritten_bytes"]

@@ -115,6 +115,3 @@ def keeps_every_bit(kind: pa.DataType) -> bool:
         or pa.types.is_float32(kind)
         or pa.types.is_float64(kind)
     )
-
-
-__all__ = ["Streams", "keeps_every_bit"]

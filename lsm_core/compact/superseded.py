@@ -101,6 +101,3 @@ def joined_vectors(*vectors_by_file: Mapping[str, DeletionVector]) -> dict[str, 
         )
         for name in names
     }
-
-
-__all__ = ["joined_vectors", "superseded_rows"]

@@ -62,6 +62,3 @@ class TaskVectors:
             old = self.vector(by_name[name])
             changed[name] = vector if old is None else DeletionVector.union([old, vector])
         return change_vectors(self._store, task.partition, task.bucket, task.index_files, changed, present)
-
-
-__all__ = ["TaskVectors"]

@@ -169,6 +169,3 @@ def _rows_without_columns(
         rows = min(remaining, batch_rows)
         yield pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), rows, [None]))
         remaining -= rows
-
-
-__all__ = ["BATCH_ROWS", "RowGroups", "open_append", "open_source", "read_rows", "value_columns"]

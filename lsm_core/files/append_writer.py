@@ -124,6 +124,3 @@ class _Describer:
         )
         self._start = self._next
         return meta
-
-
-__all__ = ["AppendFileWriter"]

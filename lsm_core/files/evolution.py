@@ -238,6 +238,3 @@ class _ColumnFinder:
         if KEY_PREFIX + name in self.present:
             return KEY_PREFIX + name
         raise CorruptFile(self.path, f"has no column '{name}'")
-
-
-__all__ = ["Evolution"]

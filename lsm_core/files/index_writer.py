@@ -306,6 +306,3 @@ class IndexWriter:
         with self._store.file_io.open_output(path + SUFFIX) as sink:
             sink.write(data)
         return replace(meta, extra_files=(*meta.extra_files, meta.file_name + SUFFIX))
-
-
-__all__ = ["KINDS", "SUFFIX", "IndexWriter", "IndexedColumn", "indexed_columns"]

@@ -74,6 +74,3 @@ def open_kv(
     """
     target = kv_read_schema(store, columns, need_sequence=need_sequence, need_kind=need_kind, dictionaries=dictionaries)
     return read_rows(store, partition, bucket, meta, target, batch_rows, row_groups, deleted)
-
-
-__all__ = ["kv_read_schema", "open_kv"]

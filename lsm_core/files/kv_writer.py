@@ -184,6 +184,3 @@ class _Describer:
         )
         self._reset()
         return meta
-
-
-__all__ = ["KeyValueFileWriter", "changelog_files_of"]

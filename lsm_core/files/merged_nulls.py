@@ -36,6 +36,3 @@ def with_merged_nulls(store: TableStore, layout: pa.Schema) -> pa.Schema:
         return layout
     always = {*store.schema.primary_keys, *key_names(store.schema), SEQUENCE_NUMBER, VALUE_KIND}
     return pa.schema([f if f.name in always else f.with_nullable(nullable=True) for f in layout])
-
-
-__all__ = ["merging_leaves_nulls", "with_merged_nulls"]

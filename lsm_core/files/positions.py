@@ -89,6 +89,3 @@ def places_of(ranges: Sequence[tuple[int, int]]) -> npt.NDArray[np.int64]:
     """Return the positions of the rows in ``ranges``."""
     parts = [np.arange(first, first + rows, dtype=np.int64) for first, rows in ranges]
     return np.concatenate(parts) if parts else np.zeros(0, np.int64)
-
-
-__all__ = ["Deleted", "RowPositions", "Unwanted", "deleted_mask", "places_of"]

@@ -210,6 +210,3 @@ def fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         column = batch.column(field.name)
         columns.append(column if is_dictionary_of(column.type, field.type) else refit(column, field.type))
     return batch_of(columns, schema)
-
-
-__all__ = ["FileDescriber", "RollingWriter", "fit"]

@@ -155,6 +155,3 @@ class SpillSpace:
                 raise
         self._count += 1
         return os.path.join(self._folder.path, f"run-{self._count - 1}.arrow")
-
-
-__all__ = ["SpillSpace", "SpilledRun"]

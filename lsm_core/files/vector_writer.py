@@ -124,6 +124,3 @@ def _write(
     file = IndexFileMeta(VECTORS_INDEX, store.new_file_name("index-"), len(data), len(places), places)
     write_index_file(store, partition, bucket, file, data)
     return file
-
-
-__all__ = ["VectorChange", "change_vectors", "discard_index_files"]

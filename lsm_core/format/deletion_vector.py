@@ -179,6 +179,3 @@ def _decode_parts(body: memoryview, path: str) -> tuple[tuple[int, BitMap], ...]
 
 def _frame(body: bytes) -> bytes:
     return len(body).to_bytes(_WORD, "big") + body + zlib.crc32(body).to_bytes(_WORD, "big")
-
-
-__all__ = ["INDEX_FILE_VERSION", "DeletionVector", "index_file"]

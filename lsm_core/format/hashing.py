@@ -248,5 +248,3 @@ _FUNCTIONS: dict[str, Callable[[Sequence[Any], Sequence[DataType], int], I32]] =
     "mod": _mod_bucket,
     "hive": _hive_bucket,
 }
-
-__all__ = ["EMPTY_HASH", "bucket_of", "hash_rows", "hash_words"]

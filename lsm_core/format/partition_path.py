@@ -304,18 +304,3 @@ def _parse_text(text: str, kind: DataType, arrow: pa.DataType) -> Any:
         local = arrow_array([text]).cast(pa.timestamp(arrow.unit))[0]
         return np.datetime64(local.value, arrow.unit)
     return arrow_array([text]).cast(arrow)[0].as_py()
-
-
-__all__ = [
-    "escape",
-    "java_texts",
-    "newer_partition_dir",
-    "partition_bytes",
-    "partition_dir",
-    "partition_dirs",
-    "partition_names",
-    "partition_specs",
-    "partition_text",
-    "partition_value",
-    "partition_values",
-]

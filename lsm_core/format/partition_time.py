@@ -313,6 +313,3 @@ def _time_of_day(values: dict[str, int]) -> int:
     if hour == 24 and not (is_complete and nanos == NANOS_PER_DAY):
         raise NoTime("there is no such hour")
     return nanos if is_complete else 0
-
-
-__all__ = ["FORMATTER", "NANOS_PER_DAY", "NoTime", "PartitionTimeExtractor", "epoch_day", "strict_times"]

@@ -239,6 +239,3 @@ def _take(view: memoryview, at: int, length: int, path: str) -> memoryview:
     if at + length > len(view):
         raise CorruptFile(path, f"roaring bitmap ends after {len(view)} bytes, {at + length} are needed")
     return view[at : at + length]
-
-
-__all__ = ["decode", "encode", "encode_all", "measure"]

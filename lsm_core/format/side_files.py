@@ -280,16 +280,3 @@ def _column(reader: ObjectReader) -> ColumnStatistics:
 
 def _without_none(value: Mapping[str, Any]) -> dict[str, Any]:
     return {key: item for key, item in value.items() if item is not None}
-
-
-__all__ = [
-    "ColumnStatistics",
-    "Statistics",
-    "Tag",
-    "decode_changelog",
-    "decode_consumer",
-    "decode_hash_index",
-    "encode_changelog",
-    "encode_consumer",
-    "encode_hash_index",
-]

@@ -85,6 +85,3 @@ class TagPeriods:
     def previous(self, moment: int) -> int:
         """Return the start of the last period that was complete at ``moment``."""
         return moment // self.length * self.length - self.length
-
-
-__all__ = ["DAY", "HOUR", "TagPeriods"]

@@ -112,6 +112,3 @@ def _round(lane: U64, words: U64) -> U64:
 def _rotate(values: U64, bits: int) -> U64:
     rotated: U64 = (values << np.uint64(bits)) | (values >> np.uint64(64 - bits))
     return rotated
-
-
-__all__ = ["xxhash64"]

@@ -173,6 +173,3 @@ def _offset(store: TableStore, moment: int) -> int:
     except (KeyError, OSError, ValueError, OverflowError) as error:
         raise InvalidOption(key, name, "a time zone such as UTC, +08:00 or Asia/Shanghai", store.name) from error
     return 0 if ahead is None else int(ahead.total_seconds()) * 1000
-
-
-__all__ = ["make_automatic_tags", "make_tags_after_compaction"]

@@ -447,19 +447,3 @@ def _apply_item(
     report_lines = report.lines(item.table)
     outcome = "done" if report.changed else "nothing"
     return line(outcome, report_lines[0] if report_lines else "", snapshot_id=report.published, run_id=report.run_id)
-
-
-__all__ = [
-    "MODES",
-    "ROUTINE",
-    "CombinedItem",
-    "CombinedLine",
-    "CombinedPlan",
-    "CombinedReport",
-    "Limits",
-    "Opening",
-    "Request",
-    "Rules",
-    "apply_combined",
-    "plan_combined",
-]

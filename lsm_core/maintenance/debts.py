@@ -138,6 +138,3 @@ def _overdue(store: TableStore, ids: list[int], next_consumed: int | None, now_m
         return judged is None or judged.time_millis >= policy.older_than_ms
 
     return bisect_left(range(len(candidates)), x=True, lo=begin, key=stays)
-
-
-__all__ = ["GRACE_MS", "HistoryDebt", "history_debt"]

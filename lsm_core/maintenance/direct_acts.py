@@ -148,6 +148,3 @@ def _run_and_record(
     if is_recorded:
         enter(DONE, None)
     return answer
-
-
-__all__ = ["create_branch", "forget_consumer", "rename_branch", "rename_tag", "reset_consumer"]

@@ -521,6 +521,3 @@ def _live_of(store: TableStore, snapshot: Snapshot, wanted: pa.Array) -> pa.Tabl
         return entries.filter(arrow_array(rows))
 
     return manifests.live_entries(store, snapshot, columns=["file_name", "extra_files"], keep=keep)
-
-
-__all__ = ["Held", "History", "Holder", "HolderKind", "find_holders", "history_of"]

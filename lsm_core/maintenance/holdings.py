@@ -205,6 +205,3 @@ def _files(entries: pa.Table) -> pa.Table:
 def _table(rows: list[tuple[str, int]]) -> pa.Table:
     names, sizes = [name for name, _ in rows], [size for _, size in rows]
     return pa.table([arrow_array(names, pa.string()), arrow_array(sizes, pa.int64())], schema=_FILES)
-
-
-__all__ = ["HOLDS", "holds"]

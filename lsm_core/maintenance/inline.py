@@ -459,15 +459,3 @@ def _background() -> ThreadPoolExecutor:
 def _background_of(_process: int) -> ThreadPoolExecutor:
     """Return the thread of a process: a forked one needs its own, because the parent's thread does not run in it."""
     return ThreadPoolExecutor(1, thread_name_prefix="dredge-expire")
-
-
-__all__ = [
-    "BY_WRITER",
-    "INLINE",
-    "ChooseRunner",
-    "WriteReport",
-    "after_commit",
-    "maintains_itself",
-    "places_batches",
-    "plan_of_touched",
-]

@@ -170,6 +170,3 @@ def _escape_label(value: str) -> str:
     """Escape a label value: names of tables, and of actions in ledgers that anyone can write, can hold any text."""
     plain = value.encode("utf-8", "backslashreplace").decode()
     return plain.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-
-
-__all__ = ["METRICS", "Sample", "exposition", "table_samples"]

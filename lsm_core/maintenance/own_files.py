@@ -197,6 +197,3 @@ class OwnFiles:
             if fits and (len(values) == len(keys) if in_bucket else len(values) <= len(keys)):
                 return (Place.BUCKET if in_bucket else Place.PARTITION), ""
         return None, "it is no folder of the table's partitions and buckets"
-
-
-__all__ = ["OwnFiles", "allowed_external_places", "is_absolute"]

@@ -185,6 +185,3 @@ def _of_places(entries: pa.Table, places: Collection[Place]) -> pa.Table:
         inside = pc.and_(pc.equal(entries.column("partition"), partition), pc.is_in(entries.column("bucket"), buckets))
         chosen |= inside.to_numpy()
     return entries.filter(arrow_array(chosen))
-
-
-__all__ = ["Proof", "entries_to_compare", "proof_of"]

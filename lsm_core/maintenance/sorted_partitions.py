@@ -30,6 +30,3 @@ def sorted_times(store: TableStore) -> dict[str, int]:
             partition = str(bucket).rpartition(_BUCKET)[0].removesuffix("/")
             ended[partition] = entry.time_ms + round(1000 * (entry.seconds or 0.0))
     return ended
-
-
-__all__ = ["sorted_times"]

@@ -147,15 +147,3 @@ def put_back(store: TableStore, texts: Mapping[int, str]) -> None:
         if not store.file_io.write_exclusive(path, data) and store.file_io.read_bytes(path) != data:
             detail = f"another {PurePosixPath(path).name} is there now"
             raise PlanRefused(RefusalRule.HISTORY_CHANGED, table=store.name, detail=detail)
-
-
-__all__ = [
-    "COVER_PROPERTY",
-    "built_upon",
-    "cover_of",
-    "find_cover",
-    "is_there",
-    "put_back",
-    "take_away",
-    "uncover",
-]

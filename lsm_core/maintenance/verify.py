@@ -893,6 +893,3 @@ def _merged(store: TableStore, place: _Bucket, living: Living | None) -> Iterato
         )
     split = Split(place.partition, place.bucket, place.files, raw=True, deletions=place.deletions)
     return read_raw(store, split, columns=store.schema.field_names)
-
-
-__all__ = ["ReferenceJudge", "bucket_content", "files_by_age", "verify_snapshots"]

@@ -57,6 +57,3 @@ def record_stalls(store: TableStore, stalls: Sequence[WriteStall], commit_user: 
         lines=lines,
     )
     write_or_warn(store, entry)
-
-
-__all__ = ["record_stalls"]

@@ -94,13 +94,3 @@ def writers_compact(store: TableStore, newest: Snapshot) -> bool:
         and (entry.plan_hash in plans or oldest < (entry.snapshot_id or 0) <= newest.id)
         for entry in iterate_ledger(store, _LOOKED_AT, heads=True, action="compact")
     )
-
-
-__all__ = [
-    "WATCHING",
-    "WRITERS_SILENT_MINUTES",
-    "runs_behind",
-    "upkeep_text",
-    "watching_until",
-    "writers_compact",
-]

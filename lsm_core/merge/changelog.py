@@ -334,6 +334,3 @@ def _concat_pieces(pieces: Sequence[Piece]) -> Rows:
 def _merged_piece(batch: pa.RecordBatch) -> Piece:
     """Return merged rows as a piece; their keys are not used."""
     return Piece(batch, IntKeys(np.broadcast_to(np.int64(0), batch.num_rows)), 0, 0)
-
-
-__all__ = ["Against", "ChangelogMerger", "ChangelogRules", "LookUp", "WriteChanges"]

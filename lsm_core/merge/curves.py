@@ -305,17 +305,3 @@ def _spread(count: int, place: int) -> Bytes:
     table = np.packbits(bits, axis=1)
     table.flags.writeable = False
     return table
-
-
-__all__ = [
-    "HILBERT",
-    "ORDER",
-    "STRATEGIES",
-    "ZORDER",
-    "Curve",
-    "Scale",
-    "hilbert_transposed",
-    "interleaved",
-    "ordered_bytes",
-    "sortable",
-]

@@ -288,21 +288,3 @@ def remove_folder(store: TableStore, branch: str) -> bool:
     if store.file_io.exists(folder):
         store.file_io.delete_dir(inside_really(store.root, folder))
     return True
-
-
-__all__ = [
-    "MAIN",
-    "NAME_PREFIX",
-    "all_stores",
-    "branch_dir",
-    "branch_name",
-    "change_times",
-    "create_branch",
-    "list_branches",
-    "metadata_paths",
-    "open_branch",
-    "other_stores",
-    "remove_folder",
-    "rename_branch",
-    "require_branch",
-]

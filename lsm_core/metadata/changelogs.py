@@ -182,21 +182,3 @@ def is_written(entries: pa.Table) -> pa.ChunkedArray:
     """
     source = pc.fill_null(entries.column("file_source"), arrow_scalar(SOURCE_APPEND, pa.int8()))
     return pc.equal(source, arrow_scalar(SOURCE_APPEND, pa.int8()))
-
-
-__all__ = [
-    "changelog_dir",
-    "changelog_path",
-    "delete_changelogs",
-    "earliest_id",
-    "exists",
-    "is_written",
-    "keeps_deltas",
-    "kept_entries",
-    "kept_lists",
-    "latest_id",
-    "list_changelogs",
-    "point_hints",
-    "read_changelog",
-    "write_changelog",
-]

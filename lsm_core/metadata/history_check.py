@@ -81,6 +81,3 @@ def _misleads(store: TableStore, hint: WrongHint) -> bool:
     exists = snapshots.exists if hint.folder == "snapshot" else changelogs.exists
     number = int(hint.found)
     return exists(store, number) if hint.name == hints.EARLIEST else not exists(store, number + 1)
-
-
-__all__ = ["WrongHint", "history_warnings", "wrong_hints"]

@@ -367,20 +367,3 @@ def file_index(store: TableStore, partition: bytes, bucket: int, file: DataFileM
     if length > len(head):
         head = read_part(store, path, 0, length)
     return FileIndex(read_head(head, size, path), partial(read_part, store, path), path)
-
-
-__all__ = [
-    "DeletionFile",
-    "deleted_rows",
-    "deletion_files",
-    "deletion_vectors",
-    "discard_index_file",
-    "file_index",
-    "hash_index",
-    "index_file_path",
-    "index_path",
-    "read_vector",
-    "require_in_place",
-    "vector_files",
-    "write_index_file",
-]

@@ -200,6 +200,3 @@ def _from_both_ends(metas: Sequence[ManifestFileMeta]) -> Iterator[ManifestFileM
     half = len(metas) // 2
     for newer, older in zip_longest(reversed(metas[half:]), metas[:half]):
         yield from (meta for meta in (newer, older) if meta is not None)
-
-
-__all__ = ["NameOnLevel", "Search", "find_live", "live_parts"]

@@ -98,6 +98,3 @@ def _read_creation_time(store: TableStore, path: str) -> int | None:
         return ObjectReader(parse_object(store.file_io.read_bytes(path), path), path).optional_integer("creationTime")
     except (FileNotFoundError, CorruptFile):
         return None
-
-
-__all__ = ["check_end_of_input", "mark_end_of_input", "mark_partitions_done"]

@@ -133,14 +133,3 @@ def assign(entries: pa.Table, snapshot_id: int, next_row_id: int) -> tuple[pa.Ta
         position = entries.schema.get_field_index(name)
         entries = entries.set_column(position, entries.schema.field(position), values)
     return entries, int(ends[-1]) if len(ends) else next_row_id
-
-
-__all__ = [
-    "COLUMNS",
-    "assign",
-    "fill_tracking",
-    "stores_row_ids",
-    "tracked_schema",
-    "tracks_rows",
-    "with_row_ids",
-]

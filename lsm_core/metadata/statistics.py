@@ -32,6 +32,3 @@ def read_statistics(store: TableStore, snapshot: Snapshot) -> Statistics | None:
         return Statistics.from_json(store.file_io.read_bytes(path), path)
     except FileNotFoundError as error:
         raise CorruptFile(path, "the file is missing") from error
-
-
-__all__ = ["PREFIX", "read_statistics"]

@@ -83,6 +83,3 @@ def _aggregate(part: pa.Table, keys: Sequence[str]) -> pa.Table:
     sums = part.group_by(list(keys)).aggregate([*((name, "sum") for name in _SUMS), (NEWEST, "max")])
     names = {**{f"{name}_sum": name for name in _SUMS}, f"{NEWEST}_max": NEWEST}
     return sums.rename_columns([names.get(name, name) for name in sums.column_names]).select([*keys, *_SUMS, NEWEST])
-
-
-__all__ = ["NEWEST", "totals"]

@@ -72,6 +72,3 @@ def _canonical_folder(address: str) -> str:
     if not place:
         plain = os.path.abspath(plain)
     return head + posixpath.normpath("/" + plain[len(head) :].lstrip("/"))
-
-
-__all__ = ["ALLOWED_PLACES", "MASK", "is_allowed_place", "is_secret", "mask_secrets"]

@@ -134,6 +134,3 @@ def _changed_rows(choice: Choice, span: Span, limit: int | None, dictionaries: b
 def _schema_without_kinds(choice: Choice, dictionaries: bool) -> pa.Schema:
     schema = pa.schema(list(choice.schema)[1:])
     return as_dictionaries(schema, schema.names) if dictionaries else schema
-
-
-__all__ = ["answer_stream", "answer_table", "fixed_answers"]

@@ -171,6 +171,3 @@ def _pack_items(weights: Sequence[int], groups: Sequence[Any], target: int) -> I
         total += weight
     if weights:
         yield first, len(weights)
-
-
-__all__ = ["Deletions", "cut"]

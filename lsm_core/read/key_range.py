@@ -161,6 +161,3 @@ class KeyBounds:
                     yield batch if stop - start == batch.num_rows else batch.slice(start, stop - start)
                 if stop < batch.num_rows:  # the range ends in this batch
                     return
-
-
-__all__ = ["KeyBounds", "KeyRange"]

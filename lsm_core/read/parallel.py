@@ -153,6 +153,3 @@ class _Reading:
             self._held += batch.nbytes
             self._changed.notify_all()
             return True
-
-
-__all__ = ["in_order", "usable_cores"]

@@ -92,6 +92,3 @@ def _convert_test(store: TableStore, test: tuple[str, str, Any]) -> tuple[str, s
         for operand in (value if several else [value])
     ]
     return name, operator, values if several else values[0]
-
-
-__all__ = ["chosen_partitions", "idle_partitions", "without_null_name"]

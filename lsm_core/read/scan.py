@@ -428,17 +428,3 @@ def _exact_partitions(schema: TableSchema, predicate: Predicate | None) -> list[
         return None
     rows = pa.table(columns, names=list(schema.partition_keys)).to_pylist()
     return [partition_bytes(schema, row) for row in rows]
-
-
-__all__ = [
-    "Scan",
-    "as_schema",
-    "chosen_columns",
-    "compacted_only",
-    "plan_scan",
-    "plan_version",
-    "read_split",
-    "to_arrow",
-    "to_batches",
-    "visible",
-]

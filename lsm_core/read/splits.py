@@ -172,6 +172,3 @@ class Split:
 
     def __repr__(self) -> str:
         return f"Split(bucket={self.bucket}, raw={self.raw}, files={self.file_count}, size={self.size})"
-
-
-__all__ = ["Split", "SplitFiles"]

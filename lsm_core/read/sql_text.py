@@ -401,21 +401,3 @@ class SqlReader:
 def _parse_number(text: str) -> int | Decimal:
     plain = text.upper().removesuffix("BD").rstrip("LSYDF")
     return int(plain) if plain.lstrip("+-").isdigit() else Decimal(plain)
-
-
-__all__ = [
-    "EXACT_TYPES",
-    "MOST_TESTS",
-    "OPPOSITES",
-    "CompoundCondition",
-    "Condition",
-    "Group",
-    "Literal",
-    "SqlReader",
-    "Token",
-    "condition_groups",
-    "groups_of",
-    "parse_condition",
-    "tokens",
-    "unquote",
-]

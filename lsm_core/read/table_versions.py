@@ -471,23 +471,3 @@ def newest_compacted(store: TableStore) -> Snapshot | None:
         if not periodic or identifier == BATCH_COMMIT_IDENTIFIER or identifier % (every or 1) == 0:
             return snapshot
     return None
-
-
-__all__ = [
-    "BETWEEN",
-    "TIMES",
-    "Mode",
-    "Startup",
-    "Version",
-    "check_reading",
-    "millis",
-    "moment_ms",
-    "newest_compacted",
-    "newest_of_watermark",
-    "pair_of",
-    "resolve",
-    "startup",
-    "startup_of",
-    "times_of",
-    "with_schema",
-]

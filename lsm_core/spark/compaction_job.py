@@ -481,16 +481,3 @@ def named_job(spark: SparkSession, text: str) -> Iterator[None]:
         yield
     finally:
         context.setLocalProperty("spark.job.description", before)
-
-
-__all__ = [
-    "JobProgress",
-    "Memory",
-    "Meter",
-    "compact_in_tasks",
-    "cut_by_keys",
-    "meter_of",
-    "named_job",
-    "packed",
-    "size_of",
-]

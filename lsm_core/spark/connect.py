@@ -247,6 +247,3 @@ def _answers(port: int) -> bool:
             return True
     except OSError:
         return False
-
-
-__all__ = ["SERVER_MASTER", "ConnectServer", "running_server", "start_server", "stop_server"]

@@ -545,6 +545,3 @@ def _snapshot_id(options: Mapping[str, str]) -> int | None:
         return int(text)
     except ValueError as error:
         raise InvalidOption("snapshot-id", text, "a snapshot's number") from error
-
-
-__all__ = ["FORMAT", "READ_OPTIONS", "WRITE_OPTIONS", "TableSource", "register", "table_to_read", "table_to_write"]

@@ -140,6 +140,3 @@ def _import_as_pyspark_does(jvm: Any) -> None:
         "scala.Tuple2",
     ):
         java_import(jvm, name)
-
-
-__all__ = ["NOTE", "leave_note", "session_of_driver"]

@@ -139,6 +139,3 @@ def _pieces(rows: Iterable[tuple[pa.Table, pa.Array | None]]) -> Iterator[tuple[
             held, size = [], 0
     if held:
         yield joined_groups(held)
-
-
-__all__ = ["SEQUENCES_PER_TASK", "write_gathered", "write_or_leave"]

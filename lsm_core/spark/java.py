@@ -152,6 +152,3 @@ def _cache_folder(environ: Mapping[str, str]) -> Path:
 @functools.cache
 def _private_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="dredge-java-"))
-
-
-__all__ = ["MINIMUM_JAVA", "Java", "find_java", "java_executable"]

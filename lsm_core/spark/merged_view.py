@@ -644,6 +644,3 @@ def _order(store: TableStore, newest_first: bool) -> str:
         terms += [f"({quoted(name)} IS NOT NULL) {newer}", f"{ordered(quoted(name), field.type)} {greatest}"]
     terms += [f"{quoted(SEQUENCE_NUMBER)} {newer}", f"({_ADDS}) {newer}"]
     return ", ".join([*terms, f"__dredge_level {older}", f"__dredge_age {newer}"])
-
-
-__all__ = ["VERSIONS", "exact_parts", "merged_view"]

@@ -82,6 +82,3 @@ def _matching(store: TableStore, predicate: Predicate, partitions: Sequence[byte
     places = pa.array(range(len(partitions)), pa.int64())
     batch = pa.RecordBatch.from_arrays([*values, places], names=[*store.schema.partition_keys, _PLACE])
     return [partitions[place] for place in np.asarray(predicate.apply(batch).column(_PLACE))]
-
-
-__all__ = ["REPLACE_WHERE", "replace_condition", "replaced_partitions"]

@@ -224,17 +224,3 @@ def first_line(error: BaseException) -> str:
     """Return the first line of an error's text that is not blank."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
-
-
-__all__ = [
-    "LOCAL_MASTER",
-    "REMOTE_VARIABLE",
-    "SESSION_CONF",
-    "TOKEN_VARIABLE",
-    "first_line",
-    "launch_environment",
-    "launch_variables",
-    "spark_session",
-    "start_conf",
-    "stop_session",
-]

@@ -63,6 +63,3 @@ def table_of(spark: SparkSession | None, table: Any) -> Any:
         )
         raise InvalidOption("table", table, accepted) from error
     return catalog.table(table)
-
-
-__all__ = ["WAREHOUSE_SETTING", "catalog_of_session", "table_of"]

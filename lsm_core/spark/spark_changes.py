@@ -351,6 +351,3 @@ def _changed_files(change: AppendChange, family: str, folder: WriteFolder, paylo
         abort(store, messages)
         folder.forget(store.own_uuid)
         raise
-
-
-__all__ = ["SkippedKeys", "change_runs", "delete_keys", "delete_where", "update_where", "upsert"]

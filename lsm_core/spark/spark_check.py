@@ -63,6 +63,3 @@ def _unpacked(data: bytes) -> pa.Table:
 def _read_task(store_text: str, payload: bytes) -> bytes:
     problems = read_pages(TableStore.from_json(store_text), _unpacked(payload))
     return _packed(pa.Table.from_pylist([asdict(problem) for problem in problems], schema=_PROBLEMS))
-
-
-__all__ = ["deep_read"]

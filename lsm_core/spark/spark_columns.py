@@ -270,19 +270,3 @@ def _spark_type(kind: DataType, column: str, table: str) -> tuple[str, pa.DataTy
         (key, key_type), (value, value_type) = (_spark_type(side, column, table) for side in (kind.key, kind.value))
         return f"MAP<{key}, {value}>", pa.map_(key_type, value_type)
     raise UnsupportedFeature(f"columns of type {to_sql(kind)} on Spark (column '{column}')", table)
-
-
-__all__ = [
-    "SESSION_ZONE",
-    "arrow_of",
-    "expressions",
-    "fields_of",
-    "in_frames",
-    "in_session_zone",
-    "names_in_table",
-    "quoted",
-    "require_schema",
-    "spark_arrow_schema",
-    "spark_ddl",
-    "to_spark",
-]

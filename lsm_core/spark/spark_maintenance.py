@@ -284,13 +284,3 @@ def expire_snapshots(
     done = apply_plan(store, plan, runner)
     assert isinstance(done, ExpiryReport)
     return done
-
-
-__all__ = [
-    "apply_compaction",
-    "compact_table",
-    "expire_snapshots",
-    "remove_orphan_files",
-    "rescale_table",
-    "spark_runner",
-]

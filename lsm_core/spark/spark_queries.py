@@ -128,6 +128,3 @@ def _spark_logs_silent() -> Iterator[None]:
     finally:
         for logger, disabled in zip(loggers, before, strict=True):
             logger.disabled = disabled
-
-
-__all__ = ["answered", "explain_query", "framed"]

@@ -658,15 +658,3 @@ def _merged_rows(
                 left = None if left is None else left - rows.num_rows
                 if left is not None and left <= 0:
                     return
-
-
-__all__ = [
-    "ReadPlan",
-    "condition_of",
-    "explain_read",
-    "packed",
-    "parquet",
-    "read_table",
-    "require_kept",
-    "stored_rows",
-]

@@ -310,6 +310,3 @@ def _row_messages(batches: Iterator[pa.RecordBatch], source_results: list[bytes]
         are_results = pc.equal(batch.column("bucket"), _READ)
         source_results += batch.filter(are_results).column("rows").to_pylist()  # one per source
         yield batch.filter(pc.invert(are_results))
-
-
-__all__ = ["RebucketTask", "rebucket_on_spark"]

@@ -58,6 +58,3 @@ class SparkRows:
         own = self._store.schema.arrow_schema
         fields = [own.field(name) if name in own.names else rows.schema.field(name) for name in rows.column_names]
         return rows.cast(pa.schema([field.with_nullable(nullable=True) for field in fields]))
-
-
-__all__ = ["SparkRows"]

@@ -199,6 +199,3 @@ class TableWriter(OfOneRelease, DataSourceArrowWriter):
                 outcomes += [TaskOutcome(task, data) for data in message.messages]
                 outcomes += [TaskOutcome(task, error=decode(message.failure, title))] if message.failure else []
         return outcomes
-
-
-__all__ = ["NoWriter", "TableWriter", "TaskMessage"]

@@ -329,6 +329,3 @@ def _join_shares(store: TableStore, task: SortTask, outcomes: Sequence[TaskOutco
         compact_deleted_index_files=vectors.deleted,
     )
     return BucketResult(message, report)
-
-
-__all__ = ["shares_of", "sort_on_spark"]

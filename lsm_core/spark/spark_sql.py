@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lsm_core.spark.session_catalog import WAREHOUSE_SETTING, catalog_of_session
+from lsm_core.spark.session_catalog import catalog_of_session
 from lsm_core.spark.spark_changes import change_runs
 from lsm_core.spark.spark_queries import answered, framed
 from lsm_core.spark.spark_write import OVERWRITE_MODE, write_table
@@ -116,6 +116,3 @@ def call(
 
     prepared = prepare_call(catalog_of_session(spark, catalog), statement)
     return prepared.apply(spark_runner(spark), approved_by)
-
-
-__all__ = ["WAREHOUSE_SETTING", "SparkEngine", "call", "sql"]

@@ -585,6 +585,3 @@ def _limit(key: str, text: str | None, table: str) -> int | None:
         accepted = "a size from 1 byte on, such as '64 mb'" if key == MAX_BYTES else "a whole number from 1 on"
         raise InvalidOption(key, text, accepted, table)
     return limit
-
-
-__all__ = ["OPTIONS", "ROW_KIND", "StreamChoice", "StreamOffset", "StreamReader"]

@@ -271,6 +271,3 @@ class StreamWriter(OfOneRelease, DataSourceStreamArrowWriter):
             apply_plan(self._store, plan, runner_beside_driver(plan))
         except (CommitConflict, PlanStale) as error:
             _LOG.warning("table %s: it is compacted after another epoch: %s", self._store.name, error)
-
-
-__all__ = ["OF_SPARK", "OPTIONS", "StreamWriter"]

@@ -543,36 +543,3 @@ def failure(task: int, error: Exception) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(
         {"task": [task], "answer": [None], "failure": [encode(error)]}, schema=ANSWER_SCHEMA
     )
-
-
-__all__ = [
-    "ANSWER_DDL",
-    "DEFAULT_SLOTS",
-    "IN_CATALOG",
-    "PAYLOADS",
-    "OfOneRelease",
-    "Shipped",
-    "TaskOutcome",
-    "Versions",
-    "WorkerError",
-    "answer",
-    "await_query",
-    "batches_of",
-    "collect",
-    "decode",
-    "encode",
-    "failure",
-    "marked",
-    "noted",
-    "raise_first",
-    "raises_typed_errors",
-    "require_workers",
-    "run_tasks",
-    "setting",
-    "slots_of",
-    "store_of",
-    "this_executor",
-    "translated",
-    "typed_error",
-    "use_this_python",
-]

@@ -310,6 +310,3 @@ def _examples(
         only = here if other_side is None else here.exceptAll(other_side)
         examples += [f"only in snapshot {side.snapshot_id}: {row}" for row in only.limit(_EXAMPLES).collect()]
     return tuple(examples)
-
-
-__all__ = ["SparkVerifyReport", "verify_table"]

@@ -997,27 +997,3 @@ def task_number() -> int:
     context = TaskContext.get()
     assert context is not None
     return int(context.partitionId())
-
-
-__all__ = [
-    "MESSAGES",
-    "MESSAGES_DDL",
-    "OVERWRITE_MODE",
-    "ROW_KIND",
-    "WriteJob",
-    "answers",
-    "estimated_bytes",
-    "in_pieces",
-    "kind_column_of",
-    "numbered_commit",
-    "overwrite_scope",
-    "prepared",
-    "received",
-    "runner_beside_driver",
-    "runner_of",
-    "sent",
-    "task_number",
-    "tasks_of",
-    "write_frame",
-    "write_table",
-]

@@ -409,6 +409,3 @@ class _Translation:
         except (pa.ArrowException, KeyError, TypeError) as error:
             reason = f"its new value cannot be computed: {str(error).splitlines()[0]}"
             raise InvalidData(self._store.name, self._column, reason) from error
-
-
-__all__ = ["arrow_expression", "new_values"]

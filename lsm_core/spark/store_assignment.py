@@ -152,6 +152,3 @@ def _shown(column: pa.Array, zone: str | None) -> pa.Array:
     if column.type.tz is None:
         return column
     return pc.local_timestamp(column.cast(pa.timestamp(column.type.unit, zone or column.type.tz)))
-
-
-__all__ = ["assigned", "require_assignable"]

@@ -141,6 +141,3 @@ class SystemTableReader(OfOneRelease, DataSourceReader):
         target = spark_arrow_schema(fields_of(table.schema_at(snapshot_id), self._columns, table.name), table.name)
         for batch in table.to_batches(self._columns, self._filter, snapshot_id=snapshot_id):
             yield from to_spark(batch, target)
-
-
-__all__ = ["SystemTableReader", "TableReader"]

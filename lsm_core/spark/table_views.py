@@ -92,6 +92,3 @@ def query_tables(spark: SparkSession, catalog: Catalog, text: str) -> DataFrame:
     from lsm_core.sql.queries import planned_query
 
     return framed(spark, planned_query(catalog, text))
-
-
-__all__ = ["create_view", "query_tables", "refresh"]

@@ -71,5 +71,3 @@ if __name__ == "__main__":
     from pyspark.daemon import manager
 
     manager()
-
-__all__ = ["KINDS", "preload"]

@@ -228,6 +228,3 @@ class WriteFolder:
         """Delete the folder and its files as far as possible."""
         with suppress(OSError, DredgeError):
             self.store.delete_dir(self.folder)
-
-
-__all__ = ["WriteFolder", "new_family"]

@@ -210,16 +210,3 @@ def hand_on_modes(spark: SparkSession, name: str) -> None:
     kind.saveAsTable = as_table
     kind.mode, kind.format = noting(by_mode, "mode"), noting(by_format, "format")
     kind.partitionBy, kind.save = noting(by_columns, "columns"), saved
-
-
-__all__ = [
-    "PARTITION_BY",
-    "SAVE_MODE",
-    "SaveMode",
-    "created",
-    "hand_on_modes",
-    "is_table_option",
-    "partition_columns",
-    "require_partitions",
-    "save_mode",
-]

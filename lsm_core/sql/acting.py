@@ -315,16 +315,3 @@ def _(statement: Show, session: Session) -> StatementResult:
 @act.register
 def _(statement: Describe, session: Session) -> StatementResult:
     return StatementResult(rows=described(session.catalog, statement))
-
-
-__all__ = [
-    "Session",
-    "StatementResult",
-    "act",
-    "committed_result",
-    "definition_of",
-    "like_definition",
-    "same_name",
-    "spec_of",
-    "table_to_change",
-]

@@ -65,6 +65,3 @@ def parse_call(text: str) -> CallStatement:
     reader.accept(";")
     reader.end()
     return CallStatement(parts[-1].lower(), tuple(positional), named)
-
-
-__all__ = ["FORM", "CallStatement", "is_call", "parse_call"]

@@ -260,6 +260,3 @@ def default_of(table: Table, name: str, value: exp.Expr) -> exp.Expr:
         return exp.null()
     kind = exp.DataType.build(type_text(field.type), dialect="spark")
     return exp.cast(exp.Literal.string(field.default), kind)
-
-
-__all__ = ["NewValues", "Truth", "assignments_of", "default_of", "delete", "require_known", "runs_of", "update"]

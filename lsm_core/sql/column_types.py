@@ -152,6 +152,3 @@ def quoted_text(text: str) -> str:
 def quoted_name(name: str) -> str:
     """Return a name in back-quotes."""
     return "`" + name.replace("`", "``") + "`"
-
-
-__all__ = ["quoted_name", "quoted_text", "read_type", "type_text"]

@@ -638,5 +638,3 @@ _ACTIONS: Final[dict[str, Callable[[StatementReader, str], Statement]]] = {
     "CREATE": _create_in,
     "DELETE": _delete_in,
 }
-
-__all__ = ["default_text", "read_alter", "read_create", "read_drop", "read_truncate"]

@@ -236,6 +236,3 @@ def create_text(name: str, schema: TableSchema) -> str:
 def _extras(field: DataField) -> str:
     default = "" if field.default is None else f" DEFAULT {quoted_text(field.default)}"
     return default + ("" if field.description is None else f" COMMENT {quoted_text(field.description)}")
-
-
-__all__ = ["create_text", "described", "shown"]

@@ -324,16 +324,3 @@ class _SeveralMatches:
             f"MERGE INTO: {count} rows are matched by more than one row of the source each; "
             "make the source's rows unique by the columns of ON (GROUP BY, or row_number() = 1)",
         )
-
-
-__all__ = [
-    "ROW",
-    "SOURCE",
-    "RowEvaluator",
-    "Target",
-    "pushed_tests",
-    "register_rows",
-    "row_evaluator",
-    "several_matches",
-    "source_query",
-]

@@ -489,15 +489,3 @@ def _columns_of(statement: CreateTable, incoming: pa.Schema) -> pa.Schema:
             kind = pa.timestamp("us", kind.tz)
         columns.append(pa.field(column_field.name, kind))
     return pa.schema(columns)
-
-
-__all__ = [
-    "Insert",
-    "InsertPlan",
-    "QueryEngine",
-    "create_as",
-    "insert",
-    "plan_insert",
-    "read_insert",
-    "write_stream",
-]

@@ -304,6 +304,3 @@ def _beside_floats(literal: exp.Literal, columns: Columns) -> bool:
     ):
         expression = expression.parent
     return "e" in literal.name.lower() or any(map(pa.types.is_floating, columns.types_in(expression)))
-
-
-__all__ = ["USE_SPARK", "Columns", "local_text", "output_names", "parsed", "reason_of"]

@@ -312,6 +312,3 @@ class TableDataset(pads.Dataset):
                 raise
 
         return pads.Scanner.from_batches(batches(), schema=result)
-
-
-__all__ = ["LocalEngine", "TableDataset", "answered", "first_rows", "new_context", "register", "run_query"]

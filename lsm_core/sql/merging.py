@@ -350,6 +350,3 @@ def _read_insert(then: exp.Insert, table: Table, alias: str, source: pa.Table) -
         expected = f"{len(columns)} values ({', '.join(columns)}), each column once"
         raise InvalidOption("INSERT", f"{len(values)} values", expected, table.name)
     return {name: default_of(table, name, value) for name, value in zip(columns, values, strict=True)}
-
-
-__all__ = ["Clause", "merge"]

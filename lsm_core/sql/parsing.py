@@ -206,5 +206,3 @@ _READERS: Final[dict[str, Callable[[StatementReader], Statement]]] = {
     "ANALYZE": _analyze,
     "COMMENT": _comment,
 }
-
-__all__ = ["parse_statement"]

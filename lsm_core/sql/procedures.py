@@ -856,17 +856,3 @@ PROCEDURES: Final[Mapping[str, Procedure]] = {
     )
 }
 """Every procedure that can be called, in the order in which people read them."""
-
-
-__all__ = [
-    "PROCEDURES",
-    "CallResult",
-    "DirectStep",
-    "Parameter",
-    "ParameterKind",
-    "PlannedStep",
-    "PreparedCall",
-    "Procedure",
-    "StepResult",
-    "prepare_call",
-]

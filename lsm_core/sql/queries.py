@@ -387,6 +387,3 @@ def _value(literal: exp.Expr, kind: TypeRoot) -> int | str | dt.date | None:
     if literal.is_string or not literal.name.isdigit():
         return None
     return -int(literal.name) if negative else int(literal.name)
-
-
-__all__ = ["Query", "TableRead", "planned_query"]

@@ -227,6 +227,3 @@ def require_unique(token: Token, names: Sequence[str]) -> None:
         if name.lower() in known:
             raise InvalidOption("SQL", name, f"a column once (character {token.at + 1})")
         known.add(name.lower())
-
-
-__all__ = ["CATALOGS", "StatementReader", "all_rows_of", "require_unique", "with_quoted_names"]

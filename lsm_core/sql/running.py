@@ -51,6 +51,3 @@ class StatementRunner:
             return insert(self.session, read_insert(statement.text), self.engine)
         change = {"DELETE": delete, "UPDATE": update, "MERGE": merge}[statement.verb]
         return change(self.session, statement.text, self.engine)
-
-
-__all__ = ["StatementRunner"]

@@ -199,21 +199,3 @@ Statement: TypeAlias = (
     | RowStatement
 )
 """Any statement."""
-
-__all__ = [
-    "AlterTable",
-    "CreateDatabase",
-    "CreateTable",
-    "Describe",
-    "DropDatabase",
-    "DropPartitions",
-    "DropTable",
-    "PartitionSpec",
-    "Procedure",
-    "Query",
-    "RenameTable",
-    "RowStatement",
-    "Show",
-    "Statement",
-    "TruncateTable",
-]

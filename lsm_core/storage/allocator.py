@@ -36,6 +36,3 @@ def keep_small_arrays() -> None:
         return
     mallopt(_MMAP_THRESHOLD, _OWN_PAGES)
     mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
-
-
-__all__ = ["keep_small_arrays"]

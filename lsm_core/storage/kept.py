@@ -53,6 +53,3 @@ class Kept:
             while self.size > self._limit:
                 _, (_, weight_freed) = self._entries.popitem(last=False)
                 self.size -= weight_freed
-
-
-__all__ = ["KEPT_BYTES", "Kept"]

@@ -575,6 +575,3 @@ def _writer_of(store: Any, key: str) -> str | None:
         FileNotFoundError: the object does not exist.
     """
     return dict(obstore.get(store, key, options={"head": True}).attributes).get(_WRITER)
-
-
-__all__ = ["PART_BYTES", "ObjectOutputFile", "ObjectStoreFileIO"]

@@ -302,6 +302,3 @@ class _Group:
             if first < stop and start < last:
                 parts.append(memoryview(answer.result())[max(start - first, 0) : min(stop, last) - first])
         return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
-
-
-__all__ = ["END_BYTES", "RemoteFile", "ahead", "done_in_turn"]

@@ -64,6 +64,3 @@ def _subject(owner: Any, method: Callable[..., Any]) -> str:
     except AttributeError:  # the constructor failed before it was known
         return called
     return f"{called} of {name}"
-
-
-__all__ = ["with_typed_errors"]

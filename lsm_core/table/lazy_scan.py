@@ -230,6 +230,3 @@ def _pushed(schema: pa.Schema, predicate: pl.Expr) -> pc.Expression | None:
     except pa.ArrowException:  # Polars writes `&` of whole numbers as that of conditions
         return None
     return pushed
-
-
-__all__ = ["TableScan"]

@@ -28,5 +28,3 @@ class Question(NamedTuple):
 
 Answer = Callable[[Question], tuple[pa.Schema, Iterator[pa.RecordBatch]]]
 """A function that returns the Arrow schema and the batches of a read."""
-
-__all__ = ["Answer", "Question"]

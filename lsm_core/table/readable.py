@@ -195,6 +195,3 @@ class Readable(ABC):
         predicate = parse_filter(filter, table, self.name)
         offered = answer(Question(columns, None, 0, {}))[0]
         return TableScan(self.name, answer, offered, None if predicate is None else predicate.expression)
-
-
-__all__ = ["Readable"]

@@ -81,6 +81,3 @@ def _takes(source: DataType, target: DataType) -> bool:
         return False
     measures = ((source.length, target.length), (source.precision, target.precision))
     return not any(mine is not None and theirs is not None and mine > theirs for mine, theirs in measures)
-
-
-__all__ = ["merging_changes"]

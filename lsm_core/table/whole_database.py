@@ -200,6 +200,3 @@ def maintain_divided(
 
 def _path(catalog: Tables, plan_hash: str) -> str:
     return f"{catalog.root}/dredge/plans/{check_name(plan_hash)}.json"
-
-
-__all__ = ["limits_of", "load_combined", "maintain_divided", "maintain_tables", "plan_tables", "tables_matching"]

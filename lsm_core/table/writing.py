@@ -558,15 +558,3 @@ def _known_type(kind: pa.DataType) -> pa.DataType | None:
     if pa.types.is_nested(kind):
         return None if _known_type(kind.value_type) is None else kind
     return kind
-
-
-__all__ = [
-    "BatchCommit",
-    "BatchWrite",
-    "StreamCommit",
-    "StreamWrite",
-    "after_commit",
-    "committed",
-    "show_moved_keys",
-    "write_once",
-]

@@ -43,6 +43,3 @@ def newest_is_all(options: TableOptions) -> bool:
         True for merge engine `deduplicate` without a sequence field.
     """
     return options.merge_engine == "deduplicate" and not options.sequence_field
-
-
-__all__ = ["newest_is_all", "upgrade_of"]

@@ -177,6 +177,3 @@ def _find_in_atoms(array: pa.Array, kind: DataType) -> Misfit | None:
         return Misfit(row, "", value, kind, f"more than {kind.precision} digits after the seconds")
     unit_name = "characters" if kind.root in _TEXTS else "bytes"
     return Misfit(row, "", array[row].as_py(), kind, f"{int(numbers[row])} {unit_name}")
-
-
-__all__ = ["Misfit", "find_misfit", "one_nan"]

@@ -246,24 +246,3 @@ def distinct(column: pa.DictionaryArray) -> pa.DictionaryArray:
         new_codes = pa.array(np.cumsum(is_used, dtype=np.int32) - np.int32(1))
         codes, dictionary = pc.take(new_codes, codes, boundscheck=False), dictionary.filter(pa.array(is_used))
     return pa.DictionaryArray.from_arrays(codes, dictionary, safe=False)
-
-
-__all__ = [
-    "SharedDictionaries",
-    "as_dictionaries",
-    "batch_of",
-    "coded_table",
-    "concat_columns",
-    "decoded_bytes",
-    "distinct",
-    "is_dictionary_of",
-    "longest_value",
-    "plain",
-    "plain_batch",
-    "plain_schema",
-    "plain_table",
-    "rows_bytes",
-    "table_of",
-    "take_rows",
-    "unified",
-]

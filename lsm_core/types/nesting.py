@@ -214,17 +214,3 @@ def map_of(array: pa.Array, keys: pa.Array, items: pa.Array, kind: pa.DataType) 
     pair = pa.struct([kind.key_field, kind.item_field])
     entries = struct_of(keys, [keys, items], pair, rows_only=True)
     return list_of(array, entries, kind)
-
-
-__all__ = [
-    "Leaf",
-    "compact",
-    "list_of",
-    "map_of",
-    "refit",
-    "refit_table",
-    "reshape",
-    "same_values",
-    "struct_of",
-    "without_hidden_nulls",
-]

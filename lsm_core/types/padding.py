@@ -46,6 +46,3 @@ def unpadded(array: pa.Array, kind: DataType) -> pa.Array:
     if pa.types.is_list(array.type) and kind.element is not None:
         return list_of(array, unpadded(array.values, kind.element), array.type)
     return array
-
-
-__all__ = ["holds_char", "unpadded"]

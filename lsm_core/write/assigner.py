@@ -342,16 +342,3 @@ def _merge_sorted(left: I64, right: I64) -> I64:
     merged = np.concatenate((left, right))
     merged.sort(kind="stable")
     return merged
-
-
-__all__ = [
-    "LARGEST_BUCKET",
-    "AssignerRules",
-    "Buckets",
-    "Hashes",
-    "Keep",
-    "Mask",
-    "PartitionIndex",
-    "assigner_of",
-    "number_of_assigners",
-]

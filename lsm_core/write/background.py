@@ -335,16 +335,3 @@ def waits_at_commit(runs: int, stop_trigger: int) -> bool:
     The limit is one run higher than at a flush, for jobs that fail repeatedly before they compact.
     """
     return runs > stop_trigger + 1
-
-
-__all__ = [
-    "Bucket",
-    "BucketCompaction",
-    "Chooser",
-    "Compactor",
-    "VectorFiles",
-    "WriteStall",
-    "sorted_runs",
-    "waits_at_commit",
-    "waits_at_flush",
-]

@@ -225,6 +225,3 @@ class SortBuffer:
             raise DredgeError(
                 f"table {self._table}: this writer lost rows when it failed before; abort it and write them again"
             )
-
-
-__all__ = ["BufferPool", "SortBuffer"]

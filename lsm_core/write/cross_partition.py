@@ -328,6 +328,3 @@ def _moves(part: I64, first: npt.NDArray[np.bool_], home: I64) -> tuple[npt.NDAr
 def _starts(number: I64) -> npt.NDArray[np.bool_]:
     """Return a mask of the first row of every key."""
     return np.concatenate((np.ones(min(1, len(number)), np.bool_), number[1:] != number[:-1]))
-
-
-__all__ = ["KeyMoves", "Known", "Moved"]

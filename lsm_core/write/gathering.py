@@ -111,6 +111,3 @@ def _delete(store: TableStore, place: Place, files: Sequence[DataFileMeta]) -> N
     for path in [path for file in files for path in store.data_paths(place[0], place[1], file)]:
         with suppress(OSError, DredgeError):
             store.delete(path)
-
-
-__all__ = ["Flush", "may_gather", "merge_flushes", "most_flushes"]

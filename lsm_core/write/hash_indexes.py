@@ -293,6 +293,3 @@ def write_hash_index(store: TableStore, partition: bytes, bucket: int, hashes: H
     file = IndexFileMeta(HASH_INDEX, store.new_file_name("index-"), len(data), len(hashes))
     write_index_file(store, partition, bucket, file, data)
     return file
-
-
-__all__ = ["HashIndexes", "join_index_files", "owner_of"]

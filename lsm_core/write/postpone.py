@@ -105,6 +105,3 @@ def in_order(files: list[DataFileMeta]) -> list[DataFileMeta]:
         return file.creation_time_ms or 0, user, int(writer[1]), int(count[1]) if count else 0
 
     return sorted(files, key=place)
-
-
-__all__ = ["PostponeBucket", "in_order", "postponing"]

@@ -303,6 +303,3 @@ class StreamTableWrite(TableWrite):
     def _compaction(self, place: Place) -> BucketCompaction | None:
         writer = self._buckets.get(place)
         return writer.compaction if isinstance(writer, KeyValueBucket) else None
-
-
-__all__ = ["StreamTableWrite"]

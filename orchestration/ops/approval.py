@@ -64,6 +64,3 @@ def waiting_metadata(run: dg.DagsterRun, table: str, plan_hash: str, why: str) -
         "waits for approval": dg.MetadataValue.md(f"plan `{plan_hash}`: [approve and apply it]({link})"),
         "why": dg.MetadataValue.text(why),
     }
-
-
-__all__ = ["APPLY_PLAN", "approval_reason", "wait_for_approval", "waiting_metadata", "waiting_text"]

@@ -43,6 +43,3 @@ def each_table(context: dg.OpExecutionContext, tables: Mapping[str, T], process:
     if failed:
         more = f" (and {count_text(len(failed) - _MOST_NAMED, 'more table')})" if len(failed) > _MOST_NAMED else ""
         raise dg.Failure("; ".join(failed[:_MOST_NAMED]) + more)
-
-
-__all__ = ["TableFailed", "each_table"]

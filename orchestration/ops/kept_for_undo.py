@@ -86,6 +86,3 @@ def keep_for_undo(store: TableStore, published: int) -> KeptFiles:
     if tagged:
         metadata[names.KEPT_TAG] = dg.MetadataValue.text(tag)
     return KeptFiles(text, metadata)
-
-
-__all__ = ["KeptFiles", "keep_for_undo"]

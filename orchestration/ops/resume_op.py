@@ -47,6 +47,3 @@ def resume_op(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> N
         context.log.info(f"{table}: {f'resumed (it was {ended.text()})' if ended else 'was not suspended'}: {reason}")
     marks = {names.resumed_tag(table): "yes" for table in tables}
     context.instance.add_run_tags(context.run_id, {**marks, names.TAG_REASON: reason[:200]})
-
-
-__all__ = ["ResumedTables", "resume_op"]

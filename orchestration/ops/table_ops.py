@@ -384,19 +384,3 @@ def _record(
             dg.AssetMaterialization(layout, description=description, metadata=partition_metadata, partition=partition)
         )
     return rewritten
-
-
-__all__ = [
-    "PLAN_ONLY",
-    "ApprovedPlan",
-    "PlanOnly",
-    "ReportChecks",
-    "TableAction",
-    "apply_plan_op",
-    "arguments_of",
-    "begin",
-    "carry_out",
-    "config_of",
-    "fail_in_one_line",
-    "table_op",
-]

@@ -296,6 +296,3 @@ def _open(context: dg.OpExecutionContext, warehouse: WarehouseResource, table: s
         context.log.info(f"{table}: left alone: {refusal}")
         return None
     return store
-
-
-__all__ = ["Maintenance", "budget_left", "maintain_op", "orphan_plans_op", "round_of"]

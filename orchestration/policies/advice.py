@@ -202,6 +202,3 @@ def _refusal(facts: TableFacts, key: str, value: str) -> str:
     except InvalidOption as error:
         return error.accepted or str(error)
     return ""
-
-
-__all__ = ["Advice", "OptionChange", "TableFacts", "advise"]

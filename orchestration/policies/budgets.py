@@ -63,6 +63,3 @@ class Budget:
     def keeping_for(self, subject: str) -> Budget:
         """Return a budget that reserves its bytes for a subject; an earlier reservation stays."""
         return self if self.kept_for else replace(self, kept_for=subject)
-
-
-__all__ = ["Budget"]

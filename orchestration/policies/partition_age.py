@@ -65,6 +65,3 @@ def _parse_time_ms(values: Mapping[str, Any], options: TableOptions) -> int | No
         return PartitionTimeExtractor(tuple(values), pattern, formatter, options.table).extract(texts) // _NANOS_PER_MS
     except (NoTime, InvalidOption):  # Java refuses this pattern too, so no partition of the table has a time
         return None
-
-
-__all__ = ["expires_ms", "partition_age_ms"]

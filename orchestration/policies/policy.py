@@ -884,17 +884,3 @@ def _midnight_ms(day: datetime.date) -> int:
 def _suggest(name: str, known: Collection[str]) -> str:
     similar = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
     return f" (did you mean {similar[0]!r}?)" if similar else ""
-
-
-__all__ = [
-    "AgeRule",
-    "Budget",
-    "Expectation",
-    "Origin",
-    "Policies",
-    "Policy",
-    "PolicyEntry",
-    "PolicyFile",
-    "SortRule",
-    "leaves",
-]

@@ -250,6 +250,3 @@ def load_policies(environment: Mapping[str, str] | None = None) -> Policies:
 def policies_path(environment: Mapping[str, str] | None = None) -> str:
     """Return the value of ``DREDGE_POLICIES``, or "" if it is not set."""
     return (os.environ if environment is None else environment).get(POLICIES_VARIABLE, "").strip()
-
-
-__all__ = ["PolicySource", "load_policies", "parse_policies", "policies_path", "policy_source", "read_policies"]

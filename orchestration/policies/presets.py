@@ -133,5 +133,3 @@ PRESETS: Final[Mapping[PresetName, Preset]] = MappingProxyType(
         ),
     }
 )
-
-__all__ = ["PRESETS", "Preset", "PresetName", "PresetValue"]

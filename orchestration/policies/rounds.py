@@ -328,6 +328,3 @@ def _list_declined(table: str, declined: Sequence[Decision]) -> list[Declined]:
 
 def _as_declined(decision: Decision, action: str) -> Declined:
     return Declined(decision.subject, decision.reason.value, f"{action}: {decision.text}", {"action": action})
-
-
-__all__ = ["COMPACT", "RECOVER", "Round", "due_action", "facts_of", "policy_for", "values_of"]

@@ -225,17 +225,3 @@ def find_late_data(table: str, states: Sequence[PartitionHealth], policy: Policy
 
 def _days(span_ms: int) -> str:
     return f"{span_ms // DAY_MS} d" if span_ms >= DAY_MS else f"{max(span_ms, 0) // HOUR_MS} h"
-
-
-__all__ = [
-    "Finding",
-    "Severity",
-    "Trouble",
-    "find_backlog",
-    "find_history",
-    "find_late_data",
-    "find_pause",
-    "find_small_files",
-    "find_stall",
-    "overdue",
-]

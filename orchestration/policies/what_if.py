@@ -55,6 +55,3 @@ def as_simulated(policy: Policy, name: str) -> SimulatedPolicy:
         idle_min_files=policy.idle_min_files,
         next_open=None if off_peak is None else lru_cache(maxsize=None)(off_peak.next_open),
     )
-
-
-__all__ = ["as_simulated", "simulated_policy"]

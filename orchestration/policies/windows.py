@@ -158,6 +158,3 @@ def _clock_changes(zone: ZoneInfo, now_ms: int) -> list[int]:
             old, new = (old, middle) if offset(middle) == offset(after) else (middle, new)
         changes.append(new * MINUTE_MS)
     return changes
-
-
-__all__ = ["DAYS", "OffPeak", "Window"]

@@ -144,6 +144,3 @@ def _write(file: Path, listed: Mapping[str, _Listed]) -> None:
         draft.replace(file)  # atomic: other processes read the file at the same time
     except OSError as error:
         _LOG.warning("the listing of the warehouse cannot be written to %s: %s", file, error)
-
-
-__all__ = ["describe_with_listing", "forget", "listing_file"]

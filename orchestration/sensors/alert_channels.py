@@ -242,6 +242,3 @@ def _send(send: Callable[[Alert], None], alert: Alert, put: Callable[[Any], None
         put(" ".join(f"{type(error).__name__}: {error}".split())[:300])
     else:
         put(None)
-
-
-__all__ = ["Alert", "Channel", "Mail", "Webhook", "channels_from", "deliver"]

@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 from checks.backlog import LEVEL0_FILES, SMALL_FILES, THRESHOLD
 from checks.definition import evaluation_of, is_off
 from checks.layout_checks import condition_checks, condition_result
-from checks.tree_invariants import inspect_tree
 from lsm_core.clock import SystemClock
 from lsm_core.format.partition_path import partition_names
+from lsm_core.maintenance.checks.tree_validity import inspect_tree
 from lsm_core.maintenance.writers_compact import WATCHING
 from lsm_core.metadata import manifests, snapshots
 from orchestration import names
@@ -315,6 +315,3 @@ def alert_lines(table: OpenTable) -> list[str]:
         return []
     evaluation = evaluate_backlog(table, dg.AssetKey(table.name))
     return [] if evaluation.passed else [f"{table.name}: {check}: {evaluation.description}"]
-
-
-__all__ = ["HEALTHY", "HealthReporter", "LastReports", "alert_lines", "needs_nothing", "touched_since"]

@@ -356,6 +356,3 @@ def watch_sensor(
         return watch.tick(context, warehouse)
 
     return look_for_trouble
-
-
-__all__ = ["Watch", "watch_sensor"]

@@ -83,6 +83,3 @@ def _create_folder(docs: Path) -> str:
     except OSError as error:
         raise InvalidOption("--docs", str(docs), f"a folder that can be written ({error.strerror})") from error
     return str(folder)
-
-
-__all__ = ["expectations"]

@@ -229,6 +229,3 @@ def retention(*, unattended: bool, approved: bool) -> Round:
     policies = read_policies(Path(path)) if path else Policies()
     budget = Budget(policies.bytes_an_hour if unattended else None, in_turn=True)
     return Round(policies, unattended, approved, budget)
-
-
-__all__ = ["advise", "explain_values", "notices", "policy", "retention", "schema_text"]

@@ -108,6 +108,3 @@ def _span(text: str | None) -> tuple[int | None, int | None] | None:
     if not sign or not all(part.strip().isdecimal() or not part.strip() for part in (first, last)):
         raise InvalidOption("--history", text, "two snapshot ids as A:B; either may be omitted")
     return (int(first) if first.strip() else None, int(last) if last.strip() else None)
-
-
-__all__ = ["simulate", "sparkline"]

@@ -135,6 +135,3 @@ def _list_consumers(opened: Table, as_json: bool) -> None:
 def _known(act: str, acts: tuple[str, ...], opened: Table) -> None:
     if act not in acts:
         raise InvalidOption("act", act, ", ".join(acts), opened.name)
-
-
-__all__ = ["branch", "consumers"]

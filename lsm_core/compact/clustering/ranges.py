@@ -192,6 +192,3 @@ def _samples(
             rows = whole.take(pa.array(np.arange(step // 2, whole.num_rows, step)))
             if rows.num_rows:
                 yield _Part(rows, total / probes * int(count), file.file_size / file.row_count)
-
-
-__all__ = ["Cuts", "Layout", "plan_layout", "range_count"]

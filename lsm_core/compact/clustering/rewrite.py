@@ -130,6 +130,3 @@ def _read_rows(
             for batch in batches:
                 read.content = read.content.plus(content_of(batch, store.schema))
                 yield batch
-
-
-__all__ = ["first_sequence", "range_bytes", "ranges_wanted", "sort_files", "write_sorted"]

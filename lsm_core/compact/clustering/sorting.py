@@ -125,6 +125,3 @@ def _merge_sorted_runs(runs: Sequence[SpilledRun], curve: Curve, schema: pa.Sche
         order, _ = keys.order()
         rows = pa.Table.from_batches([batch for batch, _ in parts], schema).combine_chunks()
         yield from rows.take(pa.array(order)).combine_chunks().to_batches(max_chunksize=_MOST_ROWS)
-
-
-__all__ = ["sorted_batches"]

@@ -96,6 +96,3 @@ class Spread:
         rows.spilled.append(self._space.spill(table.combine_chunks().to_batches(max_chunksize=most), self._schema))
         self._held -= rows.kept_bytes
         rows.kept_bytes = 0
-
-
-__all__ = ["RangeRows", "Spread", "batch_rows"]

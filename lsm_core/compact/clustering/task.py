@@ -65,6 +65,3 @@ def task_from_bytes(data: bytes) -> BucketTask:
         CorruptFile: the bytes are no task.
     """
     return SortTask.from_bytes(data) if data.startswith(b"{") else BucketTask.from_bytes(data)
-
-
-__all__ = ["SortTask", "task_from_bytes"]

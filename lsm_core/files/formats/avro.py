@@ -215,5 +215,3 @@ class AvroSource(WholeFileSource):
 
 
 FORMAT: Final = FileFormat("avro", AvroSource, open_sink, codec_of)
-
-__all__ = ["FORMAT", "AvroSink", "AvroSource", "codec_of", "open_sink"]

@@ -76,6 +76,3 @@ def _has_order(kind: pa.DataType) -> bool:
         or pa.types.is_large_binary(kind)
         or pa.types.is_fixed_size_binary(kind)
     )
-
-
-__all__ = ["ValueGatherer", "bounds"]

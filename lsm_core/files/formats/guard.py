@@ -229,14 +229,3 @@ def check_rows(path: str, actual: int, expected: int | None) -> None:
     """
     if expected is not None and actual != expected:
         raise CorruptFile(path, f"holds {actual} rows, its manifest entry says {expected}")
-
-
-__all__ = [
-    "TailOutput",
-    "check_rows",
-    "check_size",
-    "check_values",
-    "decoding_errors",
-    "disk_full_errors",
-    "quietly_close",
-]

@@ -47,6 +47,3 @@ def leaf_arrays(array: pa.Array) -> Iterator[pa.Array]:
         yield from leaf_arrays(pc.list_flatten(array))
     else:
         yield array
-
-
-__all__ = ["FieldRule", "leaf_arrays", "leaf_types", "map_field"]

@@ -327,5 +327,3 @@ class _orc_decoding_errors(decoding_errors):  # noqa: N801 - reads as a statemen
 
 
 FORMAT: Final = FileFormat("orc", OrcSource, open_sink, codec_of, sizes=SIZES, unwritable=unwritable)
-
-__all__ = ["FORMAT", "OrcSink", "OrcSource", "open_sink", "unwritable"]

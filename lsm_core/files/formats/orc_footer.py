@@ -253,6 +253,3 @@ def _varint(data: bytes, at: int, path: str) -> tuple[int, int]:
         if byte < 0x80:
             return value, at + index + 1
     raise CorruptFile(path, "its ORC footer is cut")
-
-
-__all__ = ["BATCH_BYTES", "decoded_sizes"]

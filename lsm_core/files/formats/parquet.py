@@ -524,16 +524,3 @@ def _same_time(nanos: pa.Array, stored: pa.Array) -> bool:
 
 
 FORMAT: Final = FileFormat("parquet", ParquetSource, open_sink, codec_of, sizes=SIZES)
-
-__all__ = [
-    "BUFFER_SIZE",
-    "CODECS",
-    "EXTENSION",
-    "FORMAT",
-    "ROW_GROUP_ROWS",
-    "ParquetSink",
-    "ParquetSource",
-    "codec_of",
-    "open_sink",
-    "repeating_columns",
-]

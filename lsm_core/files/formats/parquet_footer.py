@@ -577,25 +577,3 @@ def _logical(raw: Any, stored: pa.DataType) -> pa.Array:
         return arrow_array([bool(raw)], stored)
     integer = arrow_array([raw], pa.int64() if stored.bit_width == 64 else pa.int32())
     return integer.view(stored) if stored.bit_width in (32, 64) else integer.cast(stored)
-
-
-__all__ = [
-    "BYTE_ARRAY",
-    "CODED",
-    "DELTA_BYTE_ARRAY",
-    "INT32",
-    "PLAIN",
-    "TAIL_BYTES",
-    "WIDTHS",
-    "Chunk",
-    "Footer",
-    "Group",
-    "Leaf",
-    "dictionary_texts",
-    "footer_values",
-    "group_bounds",
-    "int96_columns",
-    "parse_footer",
-    "plain_sizes",
-    "stored_footer",
-]

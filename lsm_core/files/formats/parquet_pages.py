@@ -447,6 +447,3 @@ def _read_page_as_column(
     footer = thrift.encode({1: (i32, 2), 2: (thrift.LIST, schema), 3: (i64, count), 4: (thrift.LIST, [group])})
     data = b"PAR1" + page + footer + len(footer).to_bytes(4, "little") + b"PAR1"
     return iter_batches(open_reader(pa.BufferReader(data)), 1 << 16)
-
-
-__all__ = ["BATCH_BYTES", "LARGEST_VALUE", "require_possible_pages", "rows_at_once", "split_to_fit"]

@@ -63,6 +63,3 @@ def iter_batches(
         rows, row_groups=chosen, column_indices=None if leaves is None else list(leaves), use_threads=False
     )
     return batches
-
-
-__all__ = ["FileMetaData", "iter_batches", "open_reader"]

@@ -11,9 +11,10 @@ from __future__ import annotations
 from typing import Final
 
 import pyarrow as pa
+from pyarrow._parquet import FileMetaData
 
 from lsm_core.files.formats import thrift
-from lsm_core.files.formats.parquet_reader import FileMetaData, open_reader
+from lsm_core.files.formats.parquet_reader import open_reader
 from lsm_core.files.formats.thrift import Struct
 
 MESSAGE_NAME: Final = b"paimon_schema"
@@ -129,6 +130,3 @@ def _annotate(element: Struct, logical: int, converted: int, unit: int, *, utc: 
         _UNIT: (thrift.STRUCT, {unit: (thrift.STRUCT, {})}),
     }
     element[_LOGICAL] = (thrift.STRUCT, {logical: (thrift.STRUCT, inner)})
-
-
-__all__ = ["MESSAGE_NAME", "as_java", "int96_as_bytes", "schema_elements"]

@@ -249,6 +249,3 @@ def _page_pattern() -> re.Pattern[bytes]:
     terms = rb"\x15(%b)\x15(%b)%b?\x00\x00" % (short, small, _BOOL)
     first = rb"\x15\x00%b(?:\x2c|\x15%b\x1c)%b" % (sizes, _CHECKSUM, data)
     return re.compile(rb"%b|\x15\x04%b(?:\x4c|\x15%b\x3c)%b" % (first, sizes, _CHECKSUM, terms), re.DOTALL)
-
-
-__all__ = ["ChunkFields", "Page", "RowGroupFields", "page_header", "row_groups"]

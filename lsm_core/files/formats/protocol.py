@@ -150,6 +150,3 @@ class FileFormat(NamedTuple):
     codec_of: Callable[[str, str], str]
     sizes: tuple[str, ...] = ()
     unwritable: Callable[[pa.Table], object] = lambda _: None
-
-
-__all__ = ["FileFormat", "FileSink", "FileSource", "WholeFileSource"]

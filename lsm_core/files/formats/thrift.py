@@ -224,23 +224,3 @@ def _encode_value(kind: int, value: Any) -> bytes:
         )
         return list_head(len(value), inner) + b"".join(_encode_value(inner, item) for item in value)
     raise ValueError(f"Thrift type {kind} is not written here")
-
-
-__all__ = [
-    "BINARY",
-    "BYTE",
-    "DOUBLE",
-    "FALSE",
-    "I16",
-    "I32",
-    "I64",
-    "LIST",
-    "STOP",
-    "STRUCT",
-    "TRUE",
-    "Reader",
-    "Struct",
-    "encode",
-    "list_head",
-    "varint",
-]

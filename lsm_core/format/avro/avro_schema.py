@@ -249,6 +249,3 @@ def _type_schema(field: pa.Field, name: str, table: str) -> Any:
         del entry["fields"][0]["default"]
         return {"type": "array", "logicalType": "map", "items": entry}
     raise UnsupportedFeature(f"column '{field.name}' of Arrow type {kind} in Avro files", table)
-
-
-__all__ = ["AvroField", "avro_schema", "fields_of", "record_of"]

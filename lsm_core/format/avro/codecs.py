@@ -84,6 +84,3 @@ def compress(data: bytes, codec: str, level: int) -> bytes:
     if codec == "bzip2":
         return bz2.compress(data)
     return lzma.compress(data) if codec == "xz" else data
-
-
-__all__ = ["CODECS", "compress", "decompress"]

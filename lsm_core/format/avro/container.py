@@ -153,6 +153,3 @@ def blocks(records: Piece, codec: str, level: int, sync: bytes, block_bytes: int
         packed = compress(records.data[start:end].tobytes(), codec, level)
         yield varint(last - first) + varint(len(packed)) + packed + sync
         first, start = last, end
-
-
-__all__ = ["MAGIC", "SYNC_BYTES", "Block", "Container", "blocks", "header", "varint"]

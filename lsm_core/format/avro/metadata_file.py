@@ -176,15 +176,3 @@ def with_record_root(data: bytes, path: str) -> tuple[bytes, bool]:
         return data, False
     start = header(in_record(container.schema), container.codec, container.sync)
     return start + data[container.header_bytes :], True
-
-
-__all__ = [
-    "Record",
-    "arrow_schema",
-    "read_records",
-    "read_table",
-    "records_piece",
-    "with_record_root",
-    "write_pieces",
-    "write_records",
-]

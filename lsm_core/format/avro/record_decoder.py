@@ -143,6 +143,3 @@ def _decimals(array: pa.Array, target: pa.DataType, path: str) -> pa.Array:
     decimals = pa.Array.from_buffers(target, count, [validity, pa.py_buffer(little)])
     decimals.validate(full=True)
     return decimals
-
-
-__all__ = ["RecordDecoder", "in_record"]

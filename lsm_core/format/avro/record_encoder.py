@@ -163,6 +163,3 @@ def long_values(values: I64) -> Piece:
     groups = (zigzag[:, None] >> (7 * group_index).astype(np.uint64)).astype(np.uint8) & np.uint8(0x7F)
     groups |= np.where(group_index < lengths[:, None] - 1, np.uint8(0x80), np.uint8(0))
     return Piece(lengths, groups[group_index < lengths[:, None]])
-
-
-__all__ = ["Piece", "encode_columns", "encode_rows"]

@@ -335,6 +335,3 @@ def _struct(columns: list[pa.Array], nulls: Bools | None, count: int, arrow: pa.
     row_index = arrow_array(np.maximum(index, 0), mask=nulls)
     expanded = [column.take(row_index) for column in columns]
     return build(arrow, nulls, len(nulls), [], expanded)
-
-
-__all__ = ["decode_rows"]

@@ -152,6 +152,3 @@ class BitmapIndex:
         if -1 - offset >= self.rows:
             raise CorruptFile(self._path, f"file index: row {-1 - offset} of {self.rows}")
         return BitMap([-1 - offset])
-
-
-__all__ = ["DEFAULT_BLOCK", "BitmapIndex", "encode_bitmap"]

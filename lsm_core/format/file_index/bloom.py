@@ -149,6 +149,3 @@ class BloomFilter:
         combined ^= combined >> np.int32(31)
         at: U32 = combined.view(np.uint32) % np.uint32(8 * len(self._bits))
         return at
-
-
-__all__ = ["DEFAULT_FPP", "DEFAULT_ITEMS", "BloomFilter", "hashable", "hashes_of"]

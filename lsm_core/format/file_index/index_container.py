@@ -138,6 +138,3 @@ def _read_utf(view: memoryview, at: int, path: str) -> tuple[str, int]:
     except UnicodeDecodeError as error:
         raise CorruptFile(path, f"file index: a name that is not text: {error}") from error
     return text, at + _HALF + length
-
-
-__all__ = ["EMPTY", "Places", "encode", "head_length", "read_head"]

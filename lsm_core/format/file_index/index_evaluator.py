@@ -251,6 +251,3 @@ def _convert_literals(values: pa.Array | pa.Scalar | None, data_type: DataType) 
 def map_key(column: str, key: str) -> str:
     """Return the name of the index of a map column's value."""
     return f"{column}##{key}"
-
-
-__all__ = ["BLOOM", "FileIndex", "evaluate", "map_key"]

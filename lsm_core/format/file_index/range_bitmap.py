@@ -192,6 +192,3 @@ def _head(view: memoryview, at: int, path: str) -> tuple[int, int]:
     if length < 1 + 2 * _WORD or head[0] != _VERSION:
         raise CorruptFile(path, f"range index: a head of {length} bytes, or of a version other than {_VERSION}")
     return at + _WORD + 1, at + _WORD + length
-
-
-__all__ = ["RangeIndex", "default_chunk", "encode_range"]

@@ -172,6 +172,3 @@ def _read_slices(view: memoryview, at: int, rows: int, path: str) -> tuple[int, 
         digit, at = read_bitmap(view, at, rows, path)
         digits.append(digit)
     return least, Slices(filled, digits), at
-
-
-__all__ = ["SliceIndex", "Slices", "encode_digits", "encode_slices", "read_bitmap"]

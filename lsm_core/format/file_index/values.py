@@ -304,20 +304,3 @@ def take(view: memoryview, at: int, length: int, path: str) -> memoryview:
     if at < 0 or length < 0 or at + length > len(view):
         raise CorruptFile(path, f"file index: bytes {at} to {at + length} of {len(view)}")
     return view[at : at + length]
-
-
-__all__ = [
-    "Distinct",
-    "Key",
-    "ValueEncoding",
-    "ValueRows",
-    "entries_until",
-    "keys_of",
-    "kind_of",
-    "literals",
-    "number",
-    "numbers_of",
-    "read_keys",
-    "take",
-    "write_keys",
-]

@@ -139,6 +139,3 @@ class Cancelling:
         keep[candidates[order]] = rank >= np.repeat(self._left[ids], counts)
         self._left[ids] = np.maximum(self._left[ids] - counts, 0)
         return added.filter(arrow_array(keep))
-
-
-__all__ = ["Cancelling", "HashesMeet", "identity_codes", "identity_rows", "merge_entries"]

@@ -170,6 +170,3 @@ def _one_range(question: Question, files: Sequence[DataFileMeta]) -> KeyBounds |
     at = question.seed // 2 % len(shapes)
     high = shapes[at + 1][1].min_key if at + 1 < len(shapes) else None
     return KeyBounds(question.store, KeyRange(shapes[at][1].min_key, high))
-
-
-__all__ = ["BucketSample", "SampledBucket", "draw_buckets", "draw_units", "open_bucket", "sample_of"]

@@ -237,14 +237,3 @@ def _differences(replayed: State, current: State) -> list[str]:
         elif same(replayed[key][1]) != same(current[key][1]):
             wrong.append(f"key {name} has another value than its last change in the changelog")
     return sorted(wrong)
-
-
-__all__ = [
-    "changelog_files",
-    "changelog_replays",
-    "chosen_rows_of",
-    "compared_columns",
-    "logged_rows",
-    "replay_changes",
-    "snapshots_to_replay",
-]

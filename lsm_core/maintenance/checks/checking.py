@@ -265,6 +265,3 @@ def run_check(store: TableStore, check: Check | str, limits: CheckLimits | None 
     except DredgeError as error:
         text = f"not evaluated: {type(error).__name__}: {error}"
         return replace(CheckReport(definition.name, store.name, None, passed=False, text=text), warn=True)
-
-
-__all__ = ["CHECKS", "PAGES_CHECK", "Check", "check_table", "checks_of", "run_check"]

@@ -353,6 +353,3 @@ def _keys_of(place: Place, file: DataFileMeta, keys: Sample) -> list[Values]:
     for batch in _batches(place, file, []):
         sampled += _tuples(place.keys(plain_batch(batch.take(arrow_array(keys.chosen(place.ranks(batch)))))))
     return sampled
-
-
-__all__ = ["ExpectedRow", "ExpectedRows", "merged_by_rules", "replayed_changelog", "rows_before"]

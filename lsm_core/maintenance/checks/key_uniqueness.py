@@ -217,6 +217,3 @@ def _versions(
 
 def _key_text(row: dict[str, object], keys: Sequence[str]) -> str:
     return ", ".join(repr(row[name]) for name in keys)
-
-
-__all__ = ["equal_sequence_numbers", "unique_keys"]

@@ -204,6 +204,3 @@ def _numbered_again(tables: Sequence[pa.Table]) -> bool:
             return True
         highest = max(highest, pc.max(table.column("max_sequence_number")).as_py())
     return False
-
-
-__all__ = ["History", "history_of", "merge_engine_rules", "written_files"]

@@ -202,6 +202,3 @@ class Question:
 
 def _spell_names(numbers: Mapping[str, float | str]) -> dict[str, float | str]:
     return {name.replace("_", " "): value for name, value in numbers.items()}
-
-
-__all__ = ["HOUR_MS", "CheckLimits", "CheckReport", "DeepRead", "PageProblem", "PageReader", "Question"]

@@ -298,16 +298,3 @@ def require_columns(store: TableStore, present: Collection[str], wanted: Sequenc
     for name in wanted:
         if name not in present:
             raise InvalidData(store.name, name, "the rows to compare lack this column: read all columns of the table")
-
-
-__all__ = [
-    "COUNT_COLUMN",
-    "SHOWN_ROWS",
-    "ArrowRows",
-    "ReadRows",
-    "RowComparison",
-    "RowDifference",
-    "compare_keys",
-    "compare_rows",
-    "require_columns",
-]

@@ -86,6 +86,3 @@ def read_sampled_rows(question: Question) -> tuple[pa.Table, int]:
 def _sampled(bucket: SampledBucket, batch: pa.RecordBatch, keys: int) -> pa.RecordBatch:
     """Return the rows of the bucket's sample of ``keys`` keys."""
     return chosen_rows(batch, pa.array(bucket.sample(keys).chosen(bucket.place.ranks(batch))))
-
-
-__all__ = ["question_at", "read_sampled_rows"]

@@ -127,6 +127,3 @@ def _added_entries(store: TableStore, snapshot: Snapshot) -> pa.Table:
     ]
     keys = pc.binary_join_element_wise(new.column("file_name"), pc.cast(new.column("level"), pa.string()), " ")
     return new.filter(pc.invert(pc.is_in(keys, pa.array(moved, pa.string()))))
-
-
-__all__ = ["snapshot_chain"]

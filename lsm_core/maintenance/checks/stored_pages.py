@@ -325,6 +325,3 @@ def _forget(store: TableStore, path: str) -> str:
     except (DredgeError, OSError) as error:
         return f"; its position cannot be removed: {error}"
     return ""
-
-
-__all__ = ["FILES_TO_READ", "pages_readable", "progress_path", "read_pages"]

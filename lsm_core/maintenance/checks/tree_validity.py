@@ -71,6 +71,3 @@ def inspect_tree(store: TableStore, partition: str | None = None) -> tuple[int, 
             violations = find_violations(tree_files(store, entries))
             broken += [BrokenInvariant(text, f"{where}: {violation.message}") for violation in violations]
     return buckets, files, broken
-
-
-__all__ = ["BrokenInvariant", "inspect_tree", "tree_is_valid"]

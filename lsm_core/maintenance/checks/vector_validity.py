@@ -62,6 +62,3 @@ def deletion_vectors_valid(question: Question) -> CheckReport:
         return question.fails(f"{len(problems)} of {len(chosen)} vectors are wrong: {problems[0]}", problems, **numbers)
     text = f"{len(chosen)} of {len(places)} deletion vectors mark {marked:,} rows, all of live files"
     return question.passes(text, **numbers)
-
-
-__all__ = ["deletion_vectors_valid"]

@@ -108,6 +108,3 @@ def _between(before: Row | None, after: Row | None, comparison: Comparison) -> l
     if compared is not None and all(same(was.values[i]) == same(after.values[i]) for i in compared):
         return []
     return [was._replace(kind=UPDATE_BEFORE), after._replace(kind=UPDATE_AFTER)]
-
-
-__all__ = ["LOOKED_UP", "Comparison", "merge_with_changes"]

@@ -416,6 +416,3 @@ def _open_state(result: ResultColumns, row: pa.RecordBatch) -> OpenState:
     keys = place.keys.slice(newest - offset, newest - offset + 1)
     piece = Piece(own, keys, place.level, place.age, float(own.nbytes))
     return OpenState(piece, versions, result.flags if versions > 1 else {})
-
-
-__all__ = ["DELETE", "INSERT", "NO_ROW", "FoldInput", "FoldOutput", "GroupRows", "OpenState", "ResultColumns", "finish"]

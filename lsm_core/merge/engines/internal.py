@@ -80,6 +80,3 @@ class Differences:
             batch = place.batch.slice(at, 1).take(arrow_array(np.zeros(1, np.int64)))
             state = OpenState(Piece(batch, self.key_spec.keys(batch), place.level, place.age), 1)
         return FoldOutput(emit(rows, groups.newest[differs]), state)
-
-
-__all__ = ["AllVersions", "Differences"]

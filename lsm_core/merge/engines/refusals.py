@@ -170,6 +170,3 @@ def _retract_rules(function: MergeFunction) -> Iterator[RefusedRetracts]:
 def _has_value(rows: pa.Table, names: Sequence[str]) -> Mask:
     valid = [numpy_array(pc.is_valid(rows.column(name))) for name in names]
     return np.asarray(np.logical_or.reduce(valid), np.bool_)
-
-
-__all__ = ["Refusals", "RefusedRetracts"]

@@ -187,6 +187,3 @@ def apply_removals(
 def _take_or_null(whole: pa.Array, rows: Ints) -> pa.Array:
     is_missing = rows == NO_ROW
     return pc.take(whole, pa.array(rows, mask=is_missing if is_missing.any() else None), boundscheck=False)
-
-
-__all__ = ["Segment", "SequenceGroup", "accept_rows", "apply_removals", "last_place", "newest_of_inserts"]

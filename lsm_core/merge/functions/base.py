@@ -307,21 +307,3 @@ class AggregateFunction(ABC):
         offsets = np.arange(len(value) + 1, dtype=np.int64)
         ops = np.full(len(value), op, np.int8)
         return self.fold_ops(value, offsets, ops, Accumulators(accumulator, seen)).values
-
-
-__all__ = [
-    "AGG",
-    "INVALID",
-    "LATE",
-    "OVERFLOW",
-    "RETRACT",
-    "RETRACT_REFUSED",
-    "SKIP",
-    "Accumulators",
-    "AggregateFunction",
-    "FieldOptions",
-    "Folding",
-    "GroupError",
-    "Operations",
-    "steps",
-]

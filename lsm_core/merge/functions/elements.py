@@ -282,6 +282,3 @@ def _rounds(folding: Folding, late_is_input: bool, late_one_by_one: bool) -> Ite
             chosen = np.flatnonzero((number == turn) & (ops[starts] == op))
             if len(chosen):
                 yield owner[chosen], starts[chosen], ends[chosen], op
-
-
-__all__ = ["Chains", "Flat", "ListFold", "codes", "dense", "flatten_lists", "list_parts", "rebuild_lists"]

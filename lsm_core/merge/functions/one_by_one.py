@@ -94,6 +94,3 @@ class OneByOne(AggregateFunction):
     @abstractmethod
     def _write(self, total: Any) -> bytes:
         """Return a value in Java's layout."""
-
-
-__all__ = ["OneByOne"]

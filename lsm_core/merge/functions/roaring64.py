@@ -254,6 +254,3 @@ def _tied_containers(portable: bytes) -> Iterator[int]:
         if size == 2 * runs:
             yield key
         position += 2 + 4 * runs
-
-
-__all__ = ["Bitmap64", "canonical_bytes", "decode", "encode", "of", "union", "values"]

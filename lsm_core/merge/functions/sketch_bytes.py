@@ -187,6 +187,3 @@ def _take(data: bytes, start: int, length: int, sketch: str) -> bytes:
     if start + length > len(data):
         raise CorruptFile(sketch, f"ends after {len(data)} bytes, {start + length} are needed")
     return data[start : start + length]
-
-
-__all__ = ["check_hll", "check_theta", "java_theta"]

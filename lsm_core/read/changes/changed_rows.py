@@ -347,16 +347,3 @@ def plain_rows(
 def _unless_empty(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     if batch.num_rows:
         yield batch
-
-
-__all__ = [
-    "ROW_KIND",
-    "Choice",
-    "Rows",
-    "bucket_files",
-    "file_rows",
-    "merged_rows",
-    "plain_rows",
-    "removed_rows",
-    "split_rows",
-]

@@ -236,6 +236,3 @@ def _replace_column(
 ) -> pa.RecordBatch:
     place = batch.schema.get_field_index(name)
     return batch.set_column(place, batch.schema.field(place), arrow_array(values))
-
-
-__all__ = ["differences"]

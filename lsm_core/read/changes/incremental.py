@@ -147,14 +147,3 @@ def _without_kinds(rows: Batches, span: Span, left: int | None) -> Batches:
             left = None if left is None else left - kept.num_rows
             if kept.num_rows:
                 yield kept.select(kept.schema.names[1:])
-
-
-__all__ = [
-    "added_files",
-    "changelog_files",
-    "incremental",
-    "incremental_table",
-    "removed_files",
-    "span_parts",
-    "span_values",
-]

@@ -276,18 +276,3 @@ def _parse_mode(store: TableStore, text: object) -> ScanMode:
         return ScanMode(str(text).lower())
     except ValueError as error:
         raise InvalidOption(_MODE, text, ", ".join(ScanMode), store.name) from error
-
-
-__all__ = [
-    "ScanMode",
-    "Span",
-    "Version",
-    "earliest_kept",
-    "expiry_named",
-    "first_since",
-    "is_expired",
-    "next_snapshot",
-    "read_kept",
-    "span_between",
-    "span_of_options",
-]

@@ -519,14 +519,3 @@ def _portions(rows: Rows, schema: pa.Schema) -> Generator[tuple[pa.Table, bool],
             yield pa.Table.from_batches(held, schema), True
     finally:
         rows.close()
-
-
-__all__ = [
-    "Beginning",
-    "ChangeBatch",
-    "Follower",
-    "Start",
-    "StreamScan",
-    "ends_stream",
-    "is_too_young",
-]

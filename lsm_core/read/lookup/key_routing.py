@@ -414,14 +414,3 @@ class _Routing:
                     wanted = encode_rows([value], [kind])[0]
                     inside &= numpy_array(pc.equal(encode_rows([self._keys.columns[name]], [kind]), wanted))
         return np.flatnonzero(inside)
-
-
-__all__ = [
-    "BucketKeys",
-    "LookupKeys",
-    "SortedKeys",
-    "buckets_of",
-    "lower_bound",
-    "places_of",
-    "upper_bound",
-]

@@ -303,6 +303,3 @@ class _Cursor:
             if stream is not None and hasattr(stream, "close"):
                 stream.close()
         self._source.close()
-
-
-__all__ = ["Hits", "RowsAbove"]

@@ -353,12 +353,3 @@ def _merge_bucket(
             for batch in merged:
                 key_rows, _ = places_of(bucket.keys.keys, spec.keys(batch))
                 yield batch, bucket.rows[key_rows]
-
-
-__all__ = [
-    "group_key_bounds",
-    "lookup",
-    "not_ruled_out",
-    "open_hits",
-    "places_of_keys",
-]

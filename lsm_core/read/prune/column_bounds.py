@@ -226,12 +226,3 @@ def prunable(schema: TableSchema, predicate: Predicate, names: Iterable[str]) ->
         return not pa.types.is_nested(kind)
 
     return [name for name in predicate.columns if name in wanted and is_comparable(name)]
-
-
-__all__ = [
-    "Bounds",
-    "Mask",
-    "conjoin",
-    "possible",
-    "prunable",
-]

@@ -80,6 +80,3 @@ def living_at(store: TableStore, now_ms: int | None) -> Living | None:
 def expired_among(store: TableStore, files: Sequence[DataFileMeta], now_ms: int) -> ExpiredFiles:
     """Return :func:`expired_files` of files of one bucket."""
     return expired_files(store, entries_to_table([ManifestEntry(0, b"", 0, 0, file) for file in files]), now_ms)
-
-
-__all__ = ["ExpiredFiles", "expired_among", "expired_files", "expiry_of", "living_at"]

@@ -294,14 +294,3 @@ def _for_whole_buckets(store: TableStore, entries: pa.Table, mask: Mask) -> Mask
     stays = candidates > 0 if store.options.merge_engine in _WHOLE_ROWS else np.ones(count, dtype=bool)
     kept: Mask = np.where(alone[bucket], mask, stays[bucket])
     return kept
-
-
-__all__ = [
-    "column_bounds",
-    "embedded_mask",
-    "keeps_order",
-    "passing_rows",
-    "place_bounds",
-    "prune_files",
-    "value_bounds",
-]

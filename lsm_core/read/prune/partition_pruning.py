@@ -184,13 +184,3 @@ def _choices(group: Sequence[Conjunct], name: str, kind: pa.DataType) -> list[An
         allowed = values if allowed is None else [value for value in allowed if value in values]
     # Contradictions are left to the row filter, as in Java's BucketSelector: planning for them saves nothing.
     return allowed or None
-
-
-__all__ = [
-    "combinations",
-    "decoded_rows",
-    "manifest_chooser",
-    "partition_bounds",
-    "prune_buckets",
-    "prune_partitions",
-]

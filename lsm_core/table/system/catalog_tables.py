@@ -145,5 +145,3 @@ GLOBAL_TABLES: Final[dict[str, tuple[TableSchema, Callable[[Warehouse], Iterator
     "catalog_options": (CATALOG_OPTIONS, catalog_options),
     "partitions": (PARTITIONS, partitions),
 }
-
-__all__ = ["GLOBAL_TABLES", "Warehouse"]

@@ -320,16 +320,3 @@ def _scattered(parts: Sequence[tuple[np.ndarray[Any, Any], pa.Array]], count: in
     back = np.empty(count, np.int64)
     back[where] = np.arange(count)
     return pa.concat_arrays([one_array(values) for _, values in parts]).take(pa.array(back))
-
-
-__all__ = [
-    "cast_text",
-    "internal_text",
-    "key_texts",
-    "listed",
-    "mapped",
-    "partition_texts",
-    "paths",
-    "row_texts",
-    "stats_texts",
-]

@@ -318,6 +318,3 @@ def _specs(store: TableStore, partitions: pa.Array) -> pa.Array:
 def _with_update_time(rows: pa.Table) -> pa.Table:
     place = rows.column_names.index(NEWEST)
     return rows.set_column(place, NEWEST, pc.cast(rows.column(NEWEST), pa.timestamp("ms")))
-
-
-__all__ = ["FILES", "KEY_RANGES", "Buckets", "Files", "Manifests", "Partitions", "TableIndexes"]

@@ -96,6 +96,3 @@ def _verification(entry: LedgerEntry) -> str | None:
 
 def _json(value: Mapping[str, Any]) -> str | None:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False) if value else None
-
-
-__all__ = ["LEDGER", "Ledger"]

@@ -254,16 +254,3 @@ class Statistics(View):
             },
             store.statistics_path(str(snapshot.statistics)),
         )
-
-
-__all__ = [
-    "AggregationFields",
-    "Branches",
-    "Consumers",
-    "Options",
-    "Schemas",
-    "Snapshots",
-    "Statistics",
-    "Tags",
-    "duration_text",
-]

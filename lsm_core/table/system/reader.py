@@ -126,6 +126,3 @@ def _limited(
             yield kept
         if left == 0:
             return
-
-
-__all__ = ["Parts", "ReadOnlyTable"]

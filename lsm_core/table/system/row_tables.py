@@ -191,6 +191,3 @@ def _pruning(wanted: Wanted) -> object:
     )
     kept = [[test for test in group if test[0] != ROW_KIND] for group in groups]
     return kept if all(kept) else None
-
-
-__all__ = ["AuditLog", "Binlog", "ReadOptimized", "RowTracking"]

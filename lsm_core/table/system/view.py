@@ -129,6 +129,3 @@ def of_columns(schema: TableSchema, columns: Mapping[str, Iterable[Any]], path: 
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         raise CorruptFile(path, f"a value that is out of bounds: {error}") from error
     return pa.Table.from_arrays(arrays, schema=arrow)
-
-
-__all__ = ["Version", "View", "Wanted", "of_columns", "shaped", "table_schema"]

@@ -48,6 +48,3 @@ def shown(value: Any, most: int = _MAX_TEXT) -> str:
     """Return the Python representation of ``value`` for a message, with at most ``most`` characters."""
     text = repr(value)
     return text if len(text) <= most else text[: most - 3] + "..."
-
-
-__all__ = ["CastError", "refuse", "shown"]

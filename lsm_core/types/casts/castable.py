@@ -71,6 +71,3 @@ def castable(source: DataType, target: DataType, *, explicit: bool) -> bool:
         return False
     is_string = target.root is TypeRoot.VARCHAR and target.length == MAX_LENGTH
     return source.root not in _ONLY_STRING or target.root not in TEXTS or is_string
-
-
-__all__ = ["BINARIES", "INSTANTS", "INTEGERS", "NUMBERS", "TEXTS", "castable"]

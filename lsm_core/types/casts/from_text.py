@@ -223,6 +223,3 @@ def _epoch_days(year: I64, month: I64, day: I64) -> I64:
 def _month_days(year: I64, month: I64) -> I64:
     first = _months(year, month)
     return (first + 1).astype("datetime64[D]").astype(np.int64) - first.astype("datetime64[D]").astype(np.int64)
-
-
-__all__ = ["to_boolean", "to_date", "to_decimal", "to_floating", "to_integer", "to_time", "to_timestamp"]

@@ -273,6 +273,3 @@ def _scientific(text: pa.Array) -> pa.Array:
         "",
     )
     return pc.binary_join_element_wise(mantissa, exponent.cast(pa.string()), "E")
-
-
-__all__ = ["float_column", "text_before_jdk19", "text_since_jdk19"]

@@ -165,16 +165,3 @@ def from_decimal(array: pa.Array, _source: DataType, target: DataType) -> pa.Arr
         return array.cast(pa.string()).cast(to_arrow(target))
     whole = pc.trunc(array).cast(pa.decimal128(_MAX_PRECISION, 0)).fill_null(0)
     return with_nulls_of(decimal_limbs(whole)[1].astype(_DTYPES[target.root]), array, to_arrow(target))
-
-
-__all__ = [
-    "between_primitives",
-    "decimal_of_text",
-    "filled_values",
-    "from_boolean",
-    "from_decimal",
-    "rescaled",
-    "to_boolean",
-    "to_decimal",
-    "with_nulls_of",
-]

@@ -138,17 +138,3 @@ def from_time(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
     """Convert to that time on 1970-01-01, in milliseconds for every precision."""
     millis = filled_values(array.cast(pa.int32())).astype(np.int64)
     return uncut(array, millis, np.zeros_like(millis), target)
-
-
-__all__ = [
-    "DAY_MILLIS",
-    "between_timestamps",
-    "from_date",
-    "from_seconds",
-    "from_time",
-    "instants",
-    "to_date",
-    "to_seconds",
-    "to_time",
-    "uncut",
-]

@@ -138,6 +138,3 @@ def to_binary(array: pa.Array, _source: DataType, target: DataType) -> pa.Array:
         return values
     zeros = pa.scalar(bytes(length), pa.binary())
     return pc.binary_slice(pc.binary_join_element_wise(values, zeros, pa.scalar(b"")), 0, length)
-
-
-__all__ = ["cast", "printed", "to_binary"]

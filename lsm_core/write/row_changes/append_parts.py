@@ -127,6 +127,3 @@ AppendRun: TypeAlias = Callable[[AppendChange, Scan], Iterable[PartOfChange]]
 def here(change: AppendChange, scan: Scan) -> Iterable[PartOfChange]:
     """Handle all splits as one part in this process; memory is that of a read and a write buffer."""
     yield change.carried_out(scan.splits)
-
-
-__all__ = ["Additions", "AppendChange", "AppendRun", "PartOfChange", "Place", "added_rows", "here"]

@@ -152,6 +152,3 @@ class Assignments:
             return pa.scalar(value)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise InvalidData(self._store.name, name, f"{value!r} is no value of this column: {error}") from error
-
-
-__all__ = ["Assignments", "ComputedValues", "Mask", "deleted_rows", "evaluate", "matches", "matching_rows"]

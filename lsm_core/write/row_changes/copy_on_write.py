@@ -149,6 +149,3 @@ def _write_again(
     except BaseException:
         writer.abort()
         raise
-
-
-__all__ = ["Rewriting", "change"]

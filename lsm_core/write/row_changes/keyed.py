@@ -175,6 +175,3 @@ class _Effect:
 
 def _batch(table: pa.Table) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([one_array(column) for column in table.columns], schema=table.schema)
-
-
-__all__ = ["DeletingWrite", "KeyedChange", "run"]

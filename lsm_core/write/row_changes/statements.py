@@ -319,17 +319,3 @@ def _scan_of_newest(store: TableStore, predicate: Predicate) -> Scan:
             "scan.mode", str(store.options.get("scan.mode")), "the newest version to change rows", store.name
         )
     return scan
-
-
-__all__ = [
-    "KeyedMerge",
-    "KeyedRun",
-    "delete_rows",
-    "drop_partitions",
-    "merge_rows",
-    "require_delete",
-    "require_upsert",
-    "truncate",
-    "update_rows",
-    "upsert_rows",
-]

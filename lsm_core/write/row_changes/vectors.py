@@ -258,6 +258,3 @@ class _RowIdWriter:
         messages = list(self._messages)
         self._messages.clear()
         return messages
-
-
-__all__ = ["Marking", "change"]

@@ -179,6 +179,3 @@ class DistinctValues:
         if not self._more:
             return len(self._least)
         return round((_KEPT_HASHES - 1) * _HASHES / (float(self._least[-1]) + 1))
-
-
-__all__ = ["ColumnValues", "DistinctValues", "can_be_analyzed"]

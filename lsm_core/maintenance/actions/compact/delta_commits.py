@@ -106,6 +106,3 @@ class FullCompactionsByCommits:
         places = full.select(["partition", "bucket"]).group_by(["partition", "bucket"]).aggregate([])
         for place in places.to_pylist():  # one a bucket
             self._commits.setdefault((place["partition"], place["bucket"]), self._whole)
-
-
-__all__ = ["FullCompactionsByCommits", "commits_between_full"]

@@ -257,6 +257,3 @@ def _replaced(store: TableStore, item: ReclusterItem, buckets: Sequence[Bucket])
         for bucket, entry in hashes.items()
     ]
     return messages
-
-
-__all__ = ["ReclusterItem", "apply_recluster", "recluster_fits", "recluster_items"]

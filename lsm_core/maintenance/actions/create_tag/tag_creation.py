@@ -222,13 +222,3 @@ def trace_of_creation(store: TableStore, plan: MaintenancePlan) -> Applied | Non
     listed = store.file_io.list_dir(tags.tag_dir(store))
     created_ms = next((file.mtime_ms for file in listed if file.name == tags.PREFIX + item.name), store.clock.now_ms())
     return Applied(None, created_ms, f"tag {item.name} names snapshot {item.snapshot_id}")
-
-
-__all__ = [
-    "TagCreationReport",
-    "TagItem",
-    "apply_tag_creation",
-    "plan_tag_creation",
-    "tag_creation_fits",
-    "trace_of_creation",
-]

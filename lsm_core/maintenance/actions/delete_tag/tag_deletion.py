@@ -320,19 +320,3 @@ def trace_of_record(store: TableStore, plan: MaintenancePlan) -> Applied | None:
         if record.plan_hash == plan.hash:
             return Applied(None, record.created_ms, f"deletion record {record.trash_id}")
     return None
-
-
-__all__ = [
-    "DropTagItem",
-    "TagDeletionReport",
-    "apply_tag_deletion",
-    "files_of_tag",
-    "files_of_tags",
-    "foresee_tag_deletion",
-    "plan_tag_deletion",
-    "record_fields",
-    "record_of",
-    "tag_deletion_fits",
-    "trace_of_record",
-    "with_tags",
-]

@@ -249,6 +249,3 @@ def dropping_fits(store: TableStore, plan: MaintenancePlan) -> bool:
     return any(
         planned[key] == count for key, count in zip(by_partition.column("partition").to_pylist(), counts, strict=True)
     )
-
-
-__all__ = ["DropPartitionItem", "PartitionDropReport", "apply_dropping", "dropping_fits", "plan_dropping"]

@@ -296,13 +296,3 @@ def _read_planned(
             raise PlanStale(f"changelog {number} was written again after a rollback", store.name)
         texts[number] = data.decode()
     return texts
-
-
-__all__ = [
-    "ChangelogExpiryReport",
-    "ExpireChangelogItem",
-    "apply_changelog_expiry",
-    "changelog_expiry_fits",
-    "foresee_changelog_expiry",
-    "plan_changelog_expiry",
-]

@@ -463,14 +463,3 @@ class ExpiryAtCommit:
         if plan.items:
             apply(plan)
         self._checked_ms = now
-
-
-__all__ = [
-    "ExpirePartitionItem",
-    "ExpiryAtCommit",
-    "PartitionExpiryReport",
-    "apply_partition_expiry",
-    "expired_of",
-    "partition_expiry_fits",
-    "plan_partition_expiry",
-]

@@ -84,6 +84,3 @@ def _expire_by_number(store: TableStore, details: Mapping[str, Tag], going: Mapp
     counted.sort(key=lambda name: (details[name].snapshot.id, name))
     why = f"more than tag.num-retained-max = {most} {'tags' if periods is None else 'automatic tags'}"
     return dict.fromkeys(counted[: max(0, len(counted) - max(0, most))], why)
-
-
-__all__ = ["plan_tag_expiry"]

@@ -202,12 +202,3 @@ def manifest_compaction_fits(store: TableStore, plan: MaintenancePlan) -> bool:
     snapshot = snapshots.latest(store)
     names = {item.name for item in plan.items_of(MergeManifestItem)}
     return snapshot is not None and any(meta.file_name in names for meta in manifests.data_manifests(store, snapshot))
-
-
-__all__ = [
-    "ManifestCompactionReport",
-    "MergeManifestItem",
-    "apply_manifest_compaction",
-    "manifest_compaction_fits",
-    "plan_manifest_compaction",
-]

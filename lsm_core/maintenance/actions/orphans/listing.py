@@ -296,6 +296,3 @@ def _tables_below(store: TableStore, warehouse: str) -> Iterator[str]:
 def _overlap(left: str, right: str) -> bool:
     pair = sorted((left.rstrip("/") + "/", right.rstrip("/") + "/"), key=len)
     return any(longer.startswith(shorter) for shorter, longer in pairwise(pair))
-
-
-__all__ = ["FILES", "Folder", "Listing", "OwnFiles", "list_folders", "list_in_parts", "list_table"]

@@ -481,6 +481,3 @@ def foresee_orphans(plan: MaintenancePlan) -> OrphanReport:
         declined=tuple(item for item in plan.declined if item.reason != "held"),
         dry_run=True,
     )
-
-
-__all__ = ["FLOOR_MS", "OrphanReport", "apply_orphans", "foresee_orphans", "orphans_fit", "plan_orphans"]

@@ -313,6 +313,3 @@ def _survey_part(store: TableStore, known: OwnFiles, limit: int, now: int, paylo
         for path, keys, place, expected in parse_json(payload)
     ]
     return survey_of(store, list_folders(store, known, folders), limit, now)[0].to_bytes()
-
-
-__all__ = ["EXAMPLES", "MOST_NAMED", "ORPHANS", "HeldFiles", "Survey", "is_kind", "survey_in_parts", "survey_of"]

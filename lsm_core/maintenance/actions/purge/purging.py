@@ -233,6 +233,3 @@ def purge_fits(store: TableStore, plan: MaintenancePlan) -> bool:
     del plan
     latest = snapshots.latest(store)
     return latest is not None and (latest.total_record_count > 0 or len(snapshots.list_ids(store)) > 1)
-
-
-__all__ = ["PurgeItem", "PurgeReport", "apply_purge", "plan_purge", "purge_fits"]

@@ -465,14 +465,3 @@ def _entries_of_pass(store: TableStore, snapshot: Snapshot, items: Sequence[Comp
         tree=True,
     )
     return find_live(store, snapshot, search)
-
-
-__all__ = [
-    "RecoveryPass",
-    "RecoveryReport",
-    "apply_recovery",
-    "describe_remaining",
-    "plan_recovery",
-    "recover",
-    "recovery_fits",
-]

@@ -281,13 +281,3 @@ def _still_missing(store: TableStore, plan: MaintenancePlan) -> pa.Table:
         for row in wanted.select(_COLUMNS).to_pylist()  # one object a missing file
     ]
     return wanted.filter(arrow_array(keep, pa.bool_()))
-
-
-__all__ = [
-    "MissingFileItem",
-    "MissingFilesReport",
-    "apply_missing_files",
-    "missing_entries",
-    "missing_files_fit",
-    "plan_missing_files",
-]

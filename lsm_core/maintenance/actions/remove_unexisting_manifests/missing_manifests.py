@@ -165,12 +165,3 @@ def missing_manifests_fit(store: TableStore, plan: MaintenancePlan) -> bool:
     planned = {item.name for item in plan.items_of(MissingManifestItem)}
     metas = [] if snapshot is None else manifests.data_manifests(store, snapshot)
     return bool(_missing(store, [meta for meta in metas if meta.file_name in planned]))
-
-
-__all__ = [
-    "MissingManifestItem",
-    "MissingManifestsReport",
-    "apply_missing_manifests",
-    "missing_manifests_fit",
-    "plan_missing_manifests",
-]

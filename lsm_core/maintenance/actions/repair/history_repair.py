@@ -345,14 +345,3 @@ def _bridge(store: TableStore, before: Snapshot, after: Snapshot, item: BridgeIt
         others=after.others,
         writer_version=carried_writer(after),
     )
-
-
-__all__ = [
-    "BridgeItem",
-    "HintItem",
-    "RepairReport",
-    "SetAsideItem",
-    "apply_repair",
-    "plan_repair",
-    "repair_fits",
-]

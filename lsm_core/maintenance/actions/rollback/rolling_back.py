@@ -478,6 +478,3 @@ def rollback_fits(store: TableStore, plan: MaintenancePlan) -> bool:
     return bool(plan.items) and set(plan.items_of(TakeBackItem)) == set(
         _Newer.than(store, int(plan.arguments["to_snapshot"] or 0)).items()
     )
-
-
-__all__ = ["RollbackReport", "TakeBackItem", "apply_rollback", "find_target", "plan_rollback", "rollback_fits"]

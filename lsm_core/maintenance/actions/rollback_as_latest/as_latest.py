@@ -354,13 +354,3 @@ def rollback_as_latest_fits(store: TableStore, plan: MaintenancePlan) -> bool:
     with suppress(DredgeError):
         return bool(_as_planned(store, plan))
     return False
-
-
-__all__ = [
-    "AS_LATEST_PROPERTY",
-    "AsLatestItem",
-    "RollbackAsLatestReport",
-    "apply_rollback_as_latest",
-    "plan_rollback_as_latest",
-    "rollback_as_latest_fits",
-]

@@ -559,19 +559,3 @@ def vectors_of(bucket: ReplacedFiles, store: TableStore) -> dict[str, DeletionFi
         CorruptFile: an index file cannot be read.
     """
     return deletion_files(store, *bucket.place, bucket.index_files)
-
-
-__all__ = [
-    "UNDO_PROPERTY",
-    "Compaction",
-    "ReplacedFiles",
-    "UndoneCompaction",
-    "Unfit",
-    "find_compaction",
-    "not_on_top",
-    "numbers_taken",
-    "place_text",
-    "still_on_top",
-    "undone_by",
-    "vectors_of",
-]
