@@ -3,16 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from lsm_core.lazy_names import lazy_names
-
-if TYPE_CHECKING:
-    from lsm_core import errors as errors
-    from lsm_core.table import Catalog as Catalog
-    from lsm_core.table import Schema as Schema
-    from lsm_core.table import SchemaChange as SchemaChange
-    from lsm_core.table import Table as Table
 
 __version__ = "0.1.0"
 
@@ -21,12 +13,4 @@ __version__ = "0.1.0"
 # quarter of its memory. Arrow reads this variable when it is loaded; if that is already done, see `storage.allocator`.
 os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "table.catalog": ("Catalog",),
-        "table.definition": ("Schema",),
-        "table.schema_change": ("SchemaChange",),
-        "table.table": ("Table",),
-    },
-)
+__getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import ast
+import sys
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 
-def lazy_names(
-    package: str, names_of: Mapping[str, Sequence[str]]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` for a package with names that are imported on first use.
+def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return `__getattr__`, `__dir__` and `__all__` of a package, for the names that its stub `__init__.pyi` imports.
 
-    Type checkers do not see these names, so the package repeats them below `if TYPE_CHECKING`, and a test compares the
-    two.
-
-    Args:
-        package: name of the package.
-        names_of: public names by module.
-
-    Returns:
-        The two functions.
+    The stub is the only list of the names: type checkers read it too. The package's loader reads it, because
+    `lsm_core` may be imported from an archive (a wheel that Spark sends to its workers).
     """
-    modules = {name: module for module, names in names_of.items() for name in names}
+    module = sys.modules[package]
+    loader: Any = module.__loader__
+    stub = ast.parse(loader.get_data(f"{module.__file__}i"))
+    modules = {
+        alias.name: str(node.module) for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
 
     def fetch(name: str) -> Any:
         if name in modules:
-            return getattr(import_module(f"{package}.{modules[name]}"), name)
+            return getattr(import_module(modules[name]), name)
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
-    return fetch, lambda: sorted(modules)
+    return fetch, lambda: sorted(modules), sorted(modules)

@@ -35,11 +35,16 @@ def imports_of(tree: ast.AST, known: Mapping[str, object]) -> set[str]:
     return imported & known.keys()
 
 
+def parse_with_stub(path: Path) -> ast.Module:
+    """Return the statements of a module, and of its stub if a package lists its lazy names there."""
+    stub = path.with_suffix(".pyi")
+    return ast.parse(path.read_text() + (stub.read_text() if stub.exists() else ""))
+
+
 @cache
 def _imports_in(path: Path) -> tuple[ast.ImportFrom, ...]:
     """Return every `from ... import` of a file, including late and type-checking ones."""
-    tree = ast.parse(path.read_text())
-    return tuple(node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
+    return tuple(node for node in ast.walk(parse_with_stub(path)) if isinstance(node, ast.ImportFrom))
 
 
 def sources_of(path: Path, known: Mapping[str, Path]) -> set[str]:
@@ -67,7 +72,7 @@ def _defining(module: str, name: str, known: Mapping[str, Path]) -> str:
 def graph() -> dict[str, set[str]]:
     """Return the imported modules of every module."""
     known = modules()
-    return {name: imports_of(ast.parse(path.read_text()), known) - {name} for name, path in known.items()}
+    return {name: imports_of(parse_with_stub(path), known) - {name} for name, path in known.items()}
 
 
 def circles(imports: Mapping[str, set[str]]) -> list[list[str]]:

@@ -2,48 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from lsm_core.lazy_names import lazy_names
 
-if TYPE_CHECKING:
-    from lsm_core.commit.attempt import CommitHooks as CommitHooks
-    from lsm_core.commit.attempt import Phase as Phase
-    from lsm_core.commit.committer import BATCH as BATCH
-    from lsm_core.commit.committer import CommitResult as CommitResult
-    from lsm_core.commit.committer import Committer as Committer
-    from lsm_core.commit.drafts import abort as abort
-    from lsm_core.commit.drafts import discard_on_failure as discard_on_failure
-    from lsm_core.commit.drafts import messages_of as messages_of
-    from lsm_core.commit.drafts import origin_at as origin_at
-    from lsm_core.commit.drafts import origin_of as origin_of
-    from lsm_core.commit.message import CommitMessage as CommitMessage
-    from lsm_core.commit.message import Origin as Origin
-    from lsm_core.commit.message import index_state_of as index_state_of
-
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "attempt": (
-            "CommitHooks",
-            "Phase",
-        ),
-        "committer": (
-            "BATCH",
-            "CommitResult",
-            "Committer",
-        ),
-        "drafts": (
-            "abort",
-            "discard_on_failure",
-            "messages_of",
-            "origin_at",
-            "origin_of",
-        ),
-        "message": (
-            "CommitMessage",
-            "Origin",
-            "index_state_of",
-        ),
-    },
-)
+__getattr__, __dir__, __all__ = lazy_names(__name__)
