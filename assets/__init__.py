@@ -3,5 +3,3 @@
 from __future__ import annotations
 
 from assets.table_assets import data_asset, layout_asset
-
-__all__ = ["data_asset", "layout_asset"]

@@ -8,5 +8,3 @@ from __future__ import annotations
 from lsm_core.compact.local import run_tasks_locally
 from lsm_core.compact.task import BucketReport, BucketResult, BucketTask, Judge
 from lsm_core.compact.unit import run_bucket_task
-
-__all__ = ["BucketReport", "BucketResult", "BucketTask", "Judge", "run_bucket_task", "run_tasks_locally"]

@@ -18,25 +18,3 @@ from lsm_core.format.file_meta import (
 from lsm_core.format.hashing import bucket_of, hash_rows
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.format.snapshot import CommitKind, Snapshot
-
-__all__ = [
-    "EMPTY_ROW",
-    "EMPTY_STATS",
-    "ENTRY_SCHEMA",
-    "CommitKind",
-    "DataField",
-    "DataFileMeta",
-    "ManifestEntry",
-    "SimpleStats",
-    "Snapshot",
-    "TableSchema",
-    "binary_row",
-    "bucket_of",
-    "decode_row",
-    "decode_rows",
-    "encode_row",
-    "encode_rows",
-    "entries_to_table",
-    "hash_rows",
-    "table_to_entries",
-]

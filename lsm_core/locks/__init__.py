@@ -7,16 +7,3 @@ from __future__ import annotations
 
 from lsm_core.locks.lease import Busy, Grant, Lease, Lock, LockSettings, held
 from lsm_core.locks.table_lock import guarantee_text, lock_given_way, lock_settings, table_lock
-
-__all__ = [
-    "Busy",
-    "Grant",
-    "Lease",
-    "Lock",
-    "LockSettings",
-    "guarantee_text",
-    "held",
-    "lock_given_way",
-    "lock_settings",
-    "table_lock",
-]

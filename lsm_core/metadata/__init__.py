@@ -26,26 +26,3 @@ from lsm_core.metadata.support import (
     unsupported,
 )
 from lsm_core.metadata.tree_files import bucket_groups, tree_files
-
-__all__ = [
-    "POSTPONE_BUCKET",
-    "BucketMode",
-    "Purpose",
-    "TableStore",
-    "branches",
-    "bucket_groups",
-    "changelogs",
-    "consumers",
-    "hints",
-    "manifests",
-    "require_compactable",
-    "require_readable",
-    "require_writable",
-    "schemas",
-    "snapshots",
-    "statistics",
-    "support",
-    "tags",
-    "tree_files",
-    "unsupported",
-]

@@ -9,27 +9,3 @@ from lsm_core.storage.local_file_io import LocalFileIO, LocalOutputFile
 from lsm_core.storage.remote_input import ahead, done_in_turn
 from lsm_core.storage.safe_paths import PathBelow, check_name, inside, inside_really, is_link, place_of, same_place
 from lsm_core.storage.urls import file_io_for, storage_options
-
-__all__ = [
-    "FaultyFileIO",
-    "FileIO",
-    "FileStatus",
-    "Guarantee",
-    "InjectedFault",
-    "Kept",
-    "LocalFileIO",
-    "LocalOutputFile",
-    "OutputFile",
-    "PathBelow",
-    "ahead",
-    "check_name",
-    "delete_files",
-    "done_in_turn",
-    "file_io_for",
-    "inside",
-    "inside_really",
-    "is_link",
-    "place_of",
-    "same_place",
-    "storage_options",
-]

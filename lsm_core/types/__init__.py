@@ -6,21 +6,3 @@ from lsm_core.types.arrow import from_arrow, to_arrow
 from lsm_core.types.data_type import MAX_LENGTH, NESTED, DataType, RowField, TypeRoot, to_sql
 from lsm_core.types.parser import parse, parse_stored, to_json
 from lsm_core.types.row_kind import RowKind, is_retract, kinds_from_text, kinds_to_text
-
-__all__ = [
-    "MAX_LENGTH",
-    "NESTED",
-    "DataType",
-    "RowField",
-    "RowKind",
-    "TypeRoot",
-    "from_arrow",
-    "is_retract",
-    "kinds_from_text",
-    "kinds_to_text",
-    "parse",
-    "parse_stored",
-    "to_arrow",
-    "to_json",
-    "to_sql",
-]

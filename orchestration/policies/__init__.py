@@ -17,22 +17,3 @@ from orchestration.policies.decisions import (
 )
 from orchestration.policies.policy import Policies, Policy
 from orchestration.policies.policy_files import PolicySource, load_policies, policy_source
-
-__all__ = [
-    "Decision",
-    "DecisionOutcome",
-    "DecisionScope",
-    "History",
-    "Now",
-    "Policies",
-    "Policy",
-    "PolicySource",
-    "Reason",
-    "Subject",
-    "TableFacts",
-    "decide",
-    "decide_all",
-    "load_policies",
-    "policy_source",
-    "subjects",
-]

@@ -4,5 +4,3 @@ from __future__ import annotations
 
 from orchestration.resources.spark_resource import SparkResource
 from orchestration.resources.warehouse import LedgerResource, WarehouseResource, describe_warehouse, warehouse_path
-
-__all__ = ["LedgerResource", "SparkResource", "WarehouseResource", "describe_warehouse", "warehouse_path"]

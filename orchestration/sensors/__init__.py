@@ -6,5 +6,3 @@ from orchestration.sensors.catalog_sensor import catalog_sensor
 from orchestration.sensors.failure_sensor import failure_sensor
 from orchestration.sensors.table_sensors import idle_sensor, sorted_run_sensor
 from orchestration.sensors.watch_sensor import watch_sensor
-
-__all__ = ["catalog_sensor", "failure_sensor", "idle_sensor", "sorted_run_sensor", "watch_sensor"]

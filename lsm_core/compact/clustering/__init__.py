@@ -10,5 +10,3 @@ from __future__ import annotations
 
 from lsm_core.compact.clustering.rewrite import sort_files
 from lsm_core.compact.clustering.task import SortTask, task_from_bytes
-
-__all__ = ["SortTask", "sort_files", "task_from_bytes"]

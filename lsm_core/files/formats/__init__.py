@@ -199,18 +199,3 @@ def extension_of(options: TableOptions, name: str) -> str:
         return name
     codec = options.file_compression
     return f"{_SHORT_NAMES.get(codec, codec)}.{name}"
-
-
-__all__ = [
-    "ColumnValues",
-    "FileSink",
-    "FileSource",
-    "compression_of",
-    "extension_of",
-    "format_for",
-    "format_of",
-    "open_sink",
-    "open_source",
-    "require_usable",
-    "settings",
-]

@@ -71,15 +71,3 @@ def binary_row(schema: TableSchema, batch: pa.RecordBatch | pa.Table) -> pa.Bina
     if not types:
         return arrow_array([EMPTY_ROW] * batch.num_rows, pa.binary())
     return encode_rows(batch.columns, types)
-
-
-__all__ = [
-    "EMPTY_ROW",
-    "binary_row",
-    "decode_row",
-    "decode_rows",
-    "encode_row",
-    "encode_rows",
-    "header_bytes",
-    "one_value",
-]

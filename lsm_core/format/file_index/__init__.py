@@ -9,25 +9,3 @@ from lsm_core.format.file_index.index_evaluator import BLOOM, FileIndex, map_key
 from lsm_core.format.file_index.range_bitmap import default_chunk, encode_range
 from lsm_core.format.file_index.slices import encode_slices
 from lsm_core.format.file_index.values import ValueRows, kind_of, numbers_of
-
-__all__ = [
-    "BLOOM",
-    "DEFAULT_BLOCK",
-    "DEFAULT_FPP",
-    "DEFAULT_ITEMS",
-    "BloomFilter",
-    "FileIndex",
-    "ValueRows",
-    "default_chunk",
-    "encode",
-    "encode_bitmap",
-    "encode_range",
-    "encode_slices",
-    "hashable",
-    "hashes_of",
-    "head_length",
-    "kind_of",
-    "map_key",
-    "numbers_of",
-    "read_head",
-]

@@ -22,29 +22,3 @@ from lsm_core.format.manifest.manifest_lists import (
 )
 from lsm_core.format.manifest.manifest_schemas import MANIFEST_ENTRY, MANIFEST_LIST
 from lsm_core.format.manifest.merge_entries import Cancelling, HashesMeet, identity_codes, merge_entries
-
-__all__ = [
-    "HASH_INDEX",
-    "MANIFEST_ENTRY",
-    "MANIFEST_LIST",
-    "VECTORS_INDEX",
-    "Cancelling",
-    "DeletionVectorRange",
-    "HashesMeet",
-    "IndexFileMeta",
-    "IndexManifestEntry",
-    "ManifestFileMeta",
-    "change_index_manifest",
-    "decode_index_manifest",
-    "decode_manifest",
-    "decode_manifest_list",
-    "encode_index_manifest",
-    "encode_manifest",
-    "encode_manifest_list",
-    "from_avro_table",
-    "has_unknown",
-    "identity_codes",
-    "manifest_meta",
-    "merge_entries",
-    "partition_stats",
-]

@@ -7,5 +7,3 @@ from __future__ import annotations
 
 from lsm_core.maintenance.reference.merging import builds_rows, merge_by_key, merge_rows, merge_versions
 from lsm_core.maintenance.reference.versions import Row, compare_keys, key_order
-
-__all__ = ["Row", "builds_rows", "compare_keys", "key_order", "merge_by_key", "merge_rows", "merge_versions"]

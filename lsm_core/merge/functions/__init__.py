@@ -92,24 +92,3 @@ def aggregate_function(
     if make is None:
         raise InvalidOption(own.key("aggregate-function"), name, "one of " + ", ".join(function_names()), table)
     return make(kind, own)
-
-
-__all__ = [
-    "AGG",
-    "BUILT_IN",
-    "ENTRY_POINTS",
-    "KEEP",
-    "LATE",
-    "NULL",
-    "RETRACT",
-    "SKIP",
-    "Accumulators",
-    "AggregateFunction",
-    "FieldOptions",
-    "Folding",
-    "GroupError",
-    "PickAggregate",
-    "aggregate_function",
-    "function_names",
-    "takes_newest",
-]

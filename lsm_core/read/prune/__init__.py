@@ -9,16 +9,3 @@ from __future__ import annotations
 from lsm_core.read.prune.expired_files import ExpiredFiles, expired_among, expired_files, expiry_of, living_at
 from lsm_core.read.prune.file_pruning import prune_files
 from lsm_core.read.prune.partition_pruning import combinations, manifest_chooser, prune_buckets, prune_partitions
-
-__all__ = [
-    "ExpiredFiles",
-    "combinations",
-    "expired_among",
-    "expired_files",
-    "expiry_of",
-    "living_at",
-    "manifest_chooser",
-    "prune_buckets",
-    "prune_files",
-    "prune_partitions",
-]

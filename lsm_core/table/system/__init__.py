@@ -107,6 +107,3 @@ class GlobalTable(ReadOnlyTable):
                 raise InvalidOption(key, value, "nothing: this system table has no versions", self.name)
         schema, rows = GLOBAL_TABLES[self.system]
         return schema, lambda _: rows(self._warehouse)
-
-
-__all__ = ["GLOBAL_TABLES", "SYSTEM_TABLES", "GlobalTable", "SystemTable", "Warehouse"]

@@ -111,5 +111,3 @@ _RULES: Final[tuple[tuple[frozenset[TypeRoot], frozenset[TypeRoot], Cast], ...]]
     (frozenset({TypeRoot.DATE}), INSTANTS, times.from_date),
     (frozenset({TypeRoot.TIME}), INSTANTS, times.from_time),
 )
-
-__all__ = ["CastError", "cast_back", "cast_values", "castable"]

@@ -15,19 +15,3 @@ from lsm_core.write.row_changes.statements import (
     update_rows,
     upsert_rows,
 )
-
-__all__ = [
-    "AppendChange",
-    "ComputedValues",
-    "DeletingWrite",
-    "KeyedChange",
-    "PartOfChange",
-    "delete_rows",
-    "drop_partitions",
-    "merge_rows",
-    "require_delete",
-    "require_upsert",
-    "truncate",
-    "update_rows",
-    "upsert_rows",
-]

@@ -39,6 +39,3 @@ def function_of(name: str, column: str, kind: DataType, options: Mapping[str, st
     field = Field(column, kind, options)
     function = function_class(field)
     return IgnoringRetracts(function) if field.flag("ignore-retract") else function
-
-
-__all__ = ["Function", "function_of"]
