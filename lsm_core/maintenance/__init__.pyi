@@ -1,5 +1,6 @@
 # Public names of the package: `__init__.py` imports each on first use, type checkers read them here.
 from lsm_core.maintenance.action import Action as Action
+from lsm_core.maintenance.action import ActionWork as ActionWork
 from lsm_core.maintenance.action import Applied as Applied
 from lsm_core.maintenance.action import ApplyOutcome as ApplyOutcome
 from lsm_core.maintenance.action import Argument as Argument
@@ -16,71 +17,71 @@ from lsm_core.maintenance.action import all_actions as all_actions
 from lsm_core.maintenance.action import find_action as find_action
 from lsm_core.maintenance.action import plan_maintenance as plan_maintenance
 from lsm_core.maintenance.action import register as register
-from lsm_core.maintenance.actions.analyze.analyzing import AnalyzeReport as AnalyzeReport
-from lsm_core.maintenance.actions.assign_buckets.assigning import AssignItem as AssignItem
-from lsm_core.maintenance.actions.assign_buckets.assigning import newest_compaction as newest_compaction
-from lsm_core.maintenance.actions.assign_buckets.assigning import rows_given_buckets as rows_given_buckets
-from lsm_core.maintenance.actions.assign_buckets.assigning import waiting_items as waiting_items
+from lsm_core.maintenance.actions.analyze import AnalyzeReport as AnalyzeReport
+from lsm_core.maintenance.actions.assign_buckets import AssignItem as AssignItem
+from lsm_core.maintenance.actions.assign_buckets import newest_compaction as newest_compaction
+from lsm_core.maintenance.actions.assign_buckets import rows_given_buckets as rows_given_buckets
+from lsm_core.maintenance.actions.assign_buckets import waiting_items as waiting_items
 from lsm_core.maintenance.actions.compact.compaction import CompactionReport as CompactionReport
 from lsm_core.maintenance.actions.compact.compaction import CompactItem as CompactItem
 from lsm_core.maintenance.actions.compact.compaction import Verification as Verification
 from lsm_core.maintenance.actions.compact.planning import plan_compaction as plan_compaction
-from lsm_core.maintenance.actions.create_tag.tag_creation import TagCreationReport as TagCreationReport
-from lsm_core.maintenance.actions.delete_branch.deleting import BranchDeletionReport as BranchDeletionReport
-from lsm_core.maintenance.actions.delete_branch.deleting import plan_branch_deletion as plan_branch_deletion
-from lsm_core.maintenance.actions.delete_tag.tag_deletion import TagDeletionReport as TagDeletionReport
-from lsm_core.maintenance.actions.drop_partitions.dropping import PartitionDropReport as PartitionDropReport
-from lsm_core.maintenance.actions.expire_changelogs.changelog_expiry import (
-    ChangelogExpiryReport as ChangelogExpiryReport,
-)
-from lsm_core.maintenance.actions.expire_changelogs.changelog_expiry import (
-    ExpireChangelogItem as ExpireChangelogItem,
-)
-from lsm_core.maintenance.actions.expire_changelogs.changelog_expiry import (
-    plan_changelog_expiry as plan_changelog_expiry,
-)
-from lsm_core.maintenance.actions.expire_partitions.partition_expiry import (
-    ExpirePartitionItem as ExpirePartitionItem,
-)
-from lsm_core.maintenance.actions.expire_partitions.partition_expiry import (
-    PartitionExpiryReport as PartitionExpiryReport,
-)
-from lsm_core.maintenance.actions.expire_partitions.partition_expiry import (
-    plan_partition_expiry as plan_partition_expiry,
-)
-from lsm_core.maintenance.actions.expire_snapshots.expiry import ExpireItem as ExpireItem
-from lsm_core.maintenance.actions.expire_snapshots.expiry import ExpiryReport as ExpiryReport
-from lsm_core.maintenance.actions.expire_snapshots.expiry import plan_expiry as plan_expiry
-from lsm_core.maintenance.actions.fast_forward.forwarding import FastForwardReport as FastForwardReport
-from lsm_core.maintenance.actions.fast_forward.forwarding import plan_fast_forward as plan_fast_forward
-from lsm_core.maintenance.actions.manifests.manifest_compaction import (
+from lsm_core.maintenance.actions.compact_manifests import (
     ManifestCompactionReport as ManifestCompactionReport,
 )
+from lsm_core.maintenance.actions.create_tag import TagCreationReport as TagCreationReport
+from lsm_core.maintenance.actions.delete_branch import BranchDeletionReport as BranchDeletionReport
+from lsm_core.maintenance.actions.delete_branch import plan_branch_deletion as plan_branch_deletion
+from lsm_core.maintenance.actions.delete_tag import TagDeletionReport as TagDeletionReport
+from lsm_core.maintenance.actions.drop_partitions import PartitionDropReport as PartitionDropReport
+from lsm_core.maintenance.actions.expire_changelogs import (
+    ChangelogExpiryReport as ChangelogExpiryReport,
+)
+from lsm_core.maintenance.actions.expire_changelogs import (
+    ExpireChangelogItem as ExpireChangelogItem,
+)
+from lsm_core.maintenance.actions.expire_changelogs import (
+    plan_changelog_expiry as plan_changelog_expiry,
+)
+from lsm_core.maintenance.actions.expire_partitions import (
+    ExpirePartitionItem as ExpirePartitionItem,
+)
+from lsm_core.maintenance.actions.expire_partitions import (
+    PartitionExpiryReport as PartitionExpiryReport,
+)
+from lsm_core.maintenance.actions.expire_partitions import (
+    plan_partition_expiry as plan_partition_expiry,
+)
+from lsm_core.maintenance.actions.expire_snapshots import ExpireItem as ExpireItem
+from lsm_core.maintenance.actions.expire_snapshots import ExpiryReport as ExpiryReport
+from lsm_core.maintenance.actions.expire_snapshots import plan_expiry as plan_expiry
+from lsm_core.maintenance.actions.fast_forward import FastForwardReport as FastForwardReport
+from lsm_core.maintenance.actions.fast_forward import plan_fast_forward as plan_fast_forward
 from lsm_core.maintenance.actions.orphans.orphan_removal import OrphanReport as OrphanReport
 from lsm_core.maintenance.actions.orphans.orphan_removal import plan_orphans as plan_orphans
-from lsm_core.maintenance.actions.purge.purging import PurgeReport as PurgeReport
+from lsm_core.maintenance.actions.purge import PurgeReport as PurgeReport
 from lsm_core.maintenance.actions.recover.recovering import RecoveryPass as RecoveryPass
 from lsm_core.maintenance.actions.recover.recovering import RecoveryReport as RecoveryReport
 from lsm_core.maintenance.actions.recover.recovering import plan_recovery as plan_recovery
 from lsm_core.maintenance.actions.recover.recovering import recover as recover
-from lsm_core.maintenance.actions.remove_unexisting_files.missing_files import (
+from lsm_core.maintenance.actions.remove_unexisting_files import (
     MissingFilesReport as MissingFilesReport,
 )
-from lsm_core.maintenance.actions.remove_unexisting_manifests.missing_manifests import (
+from lsm_core.maintenance.actions.remove_unexisting_manifests import (
     MissingManifestsReport as MissingManifestsReport,
 )
-from lsm_core.maintenance.actions.repair.history_repair import RepairReport as RepairReport
-from lsm_core.maintenance.actions.rescale.rescaling import RescaleItem as RescaleItem
-from lsm_core.maintenance.actions.rescale.rescaling import RescaleReport as RescaleReport
-from lsm_core.maintenance.actions.rescale.rescaling import plan_rescale as plan_rescale
-from lsm_core.maintenance.actions.restore.restoring import RestoreReport as RestoreReport
-from lsm_core.maintenance.actions.restore.restoring import plan_restore as plan_restore
-from lsm_core.maintenance.actions.rollback.rolling_back import RollbackReport as RollbackReport
-from lsm_core.maintenance.actions.rollback_as_latest.as_latest import (
+from lsm_core.maintenance.actions.repair import RepairReport as RepairReport
+from lsm_core.maintenance.actions.rescale import RescaleItem as RescaleItem
+from lsm_core.maintenance.actions.rescale import RescaleReport as RescaleReport
+from lsm_core.maintenance.actions.rescale import plan_rescale as plan_rescale
+from lsm_core.maintenance.actions.restore import RestoreReport as RestoreReport
+from lsm_core.maintenance.actions.restore import plan_restore as plan_restore
+from lsm_core.maintenance.actions.rollback import RollbackReport as RollbackReport
+from lsm_core.maintenance.actions.rollback_as_latest import (
     RollbackAsLatestReport as RollbackAsLatestReport,
 )
-from lsm_core.maintenance.actions.trash.sweeping import SweepReport as SweepReport
-from lsm_core.maintenance.actions.trash.sweeping import plan_sweep as plan_sweep
+from lsm_core.maintenance.actions.sweep_trash import SweepReport as SweepReport
+from lsm_core.maintenance.actions.sweep_trash import plan_sweep as plan_sweep
 from lsm_core.maintenance.actions.undo.replaced_files import UndoneCompaction as UndoneCompaction
 from lsm_core.maintenance.actions.undo.replaced_files import undone_by as undone_by
 from lsm_core.maintenance.actions.undo.undoing import UndoItem as UndoItem

@@ -9,7 +9,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import KW_ONLY, asdict, dataclass, field, fields
 from enum import StrEnum
 from functools import cached_property
 from importlib import import_module
@@ -21,35 +21,6 @@ from lsm_core.json_reader import parse_json, time_of
 if TYPE_CHECKING:
     from lsm_core.compact import BucketResult, BucketTask
     from lsm_core.metadata.store import TableStore
-
-BUILT_IN: Final = (
-    "compact",
-    "expire_snapshots",
-    "expire_changelogs",
-    "orphans",
-    "expire_partitions",
-    "manifests",
-    "trash",
-    "restore",
-    "rescale",
-    "assign_buckets",
-    "undo",
-    "repair",
-    "remove_unexisting_files",
-    "remove_unexisting_manifests",
-    "purge",
-    "analyze",
-    "delete_branch",
-    "fast_forward",
-    "create_tag",
-    "delete_tag",
-    "expire_tags",
-    "rollback",
-    "recover",
-    "rollback_as_latest",
-    "drop_partitions",
-)
-"""Names of the built-in actions; each is a folder of `lsm_core/maintenance/actions` whose ``ACTION`` is the action."""
 
 PLAN_VERSION: Final = 1
 CODE_VERSION: Final = "dredge-0.1.0/plan-3"
@@ -471,6 +442,10 @@ class ApplyOutcome:
     lines: Sequence[Mapping[str, Any]] = ()
 
 
+PartOutcomes: TypeAlias = "Sequence[tuple[MaintenancePlan, Report | DredgeError]]"
+"""Report or error of each part of a plan that is applied in parts."""
+
+
 class Runner(Protocol):
     """Executor of a plan's compaction tasks, here or elsewhere (Spark), that yields results as they arrive."""
 
@@ -518,34 +493,82 @@ class TaskRunner(Runner, Protocol):
         ...
 
 
-class Action(ABC):
+@dataclass(frozen=True)
+class ActionWork:
+    """Functions and types that do the work of an action; its module has one as ``WORK``.
+
+    Attributes:
+        plan: `Action.plan`; it takes the argument ``runner`` too if the action ``plans_with_tasks``.
+        apply: `Action.apply`; it takes a runner as third argument if the action ``runs_tasks``.
+        report: type of the report.
+        items: types of items in plans, in display order.
+        commits: whether applying makes a snapshot.
+        fits: `Action.fits`, None if only applying can show it.
+        trace: `Action.trace`, None if an application leaves no other trace.
+        remarks: lines for people below the items of a plan that has items.
+        dry_run: report that applying a plan would give, None if it is known only afterwards.
+        parts: `Action.parts`, None if a plan is applied as a whole.
+        report_of_parts: `Action.report_of_parts`, for an action with ``parts``.
+    """
+
+    plan: Callable[..., MaintenancePlan]
+    apply: Callable[..., ApplyOutcome]
+    report: type[Report]
+    items: tuple[type[PlanItem], ...]
+    _: KW_ONLY
+    commits: bool = False
+    fits: Callable[[TableStore, MaintenancePlan], bool] | None = None
+    trace: Callable[[TableStore, MaintenancePlan], Applied | None] | None = None
+    remarks: Callable[[MaintenancePlan], list[str]] | None = None
+    dry_run: Callable[[MaintenancePlan], Report] | None = None
+    parts: Callable[[MaintenancePlan], tuple[MaintenancePlan, ...]] | None = None
+    report_of_parts: Callable[[MaintenancePlan, PartOutcomes], Report] | None = None
+
+
+@dataclass(frozen=True)
+class Action:
     """One kind of maintenance.
+
+    Its working module is imported on first use, so that listing actions and their flags is cheap.
 
     Attributes:
         name: name of the action.
-        verb: its own verb on the command line, "" for none.
         help: help text.
         arguments: arguments of :meth:`plan`.
-        commits: whether applying it makes a snapshot.
+        verb: its own verb on the command line, "" for none; by default its name with hyphens.
+        module: module with the action's ``WORK``; by default the one of its name in `lsm_core.maintenance.actions`.
         runs_tasks: whether tasks can do its work, so that :meth:`apply` uses a runner.
         plans_with_tasks: whether tasks can do the work of :meth:`plan`, which then takes the argument ``runner``.
         one_of: names of arguments of which exactly one must be given.
     """
 
-    name: ClassVar[str]
-    verb: ClassVar[str] = ""
-    help: ClassVar[str]
-    arguments: ClassVar[tuple[Argument, ...]] = ()
-    commits: ClassVar[bool] = False
-    runs_tasks: ClassVar[bool] = False
-    plans_with_tasks: ClassVar[bool] = False
-    one_of: ClassVar[tuple[str, ...]] = ()
+    name: str
+    help: str
+    arguments: tuple[Argument, ...] = ()
+    _: KW_ONLY
+    verb: str | None = None
+    module: str = ""
+    runs_tasks: bool = False
+    plans_with_tasks: bool = False
+    one_of: tuple[str, ...] = ()
 
-    @abstractmethod
+    def __post_init__(self) -> None:
+        """Fill in the names that follow from the action's own."""
+        if self.verb is None:
+            object.__setattr__(self, "verb", self.name.replace("_", "-"))
+        if not self.module:
+            object.__setattr__(self, "module", f"lsm_core.maintenance.actions.{self.name}")
+
+    @property
+    def work(self) -> ActionWork:
+        """The functions and types of the action."""
+        work: ActionWork = import_module(self.module).WORK
+        return work
+
     def item_types(self) -> tuple[type[PlanItem], ...]:
         """Return the types of items in its plans, in display order."""
+        return self.work.items
 
-    @abstractmethod
     def plan(self, store: TableStore, **arguments: Any) -> MaintenancePlan:
         """Plan from metadata only; nothing is changed.
 
@@ -556,8 +579,8 @@ class Action(ABC):
         Raises:
             InvalidOption: an argument is invalid. Further errors depend on the action.
         """
+        return self.work.plan(store, **arguments)
 
-    @abstractmethod
     def apply(self, store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> ApplyOutcome:
         """Carry out a plan.
 
@@ -569,6 +592,7 @@ class Action(ABC):
         Raises:
             PlanStale: the plan no longer fits. Further errors depend on the action.
         """
+        return self.work.apply(store, plan, *((runner,) if self.runs_tasks else ()))
 
     def plan_again(self, store: TableStore, plan: MaintenancePlan) -> MaintenancePlan:
         """Plan with the arguments and at the time of an earlier plan, but never at a future time.
@@ -591,29 +615,38 @@ class Action(ABC):
         Args:
             plan: the plan.
         """
-        return (plan,)
+        return self.work.parts(plan) if self.work.parts else (plan,)
 
-    def report_of_parts(
-        self, plan: MaintenancePlan, outcomes: Sequence[tuple[MaintenancePlan, Report | DredgeError]]
-    ) -> Report:
+    def report_of_parts(self, plan: MaintenancePlan, outcomes: PartOutcomes) -> Report:
         """Return one report for all :meth:`parts` of a plan, of which at least one was carried out.
 
         Args:
             plan: the plan.
             outcomes: report or error of each part.
         """
+        if self.work.report_of_parts:
+            return self.work.report_of_parts(plan, outcomes)
         ((_, report),) = outcomes
         if isinstance(report, DredgeError):
             raise report
         return report
 
-    @abstractmethod
     def unchanged(self, plan: MaintenancePlan) -> Report:
-        """Return the report for a plan that turned out to be applied already.
+        """Return the report for a plan that turned out to be applied already: no work, with the plan's own values.
 
         Args:
             plan: the plan.
         """
+        values: dict[str, Any] = {
+            "plan_hash": plan.hash,
+            "base_snapshot": plan.base_snapshot,
+            "snapshot_id": None,
+            "declined": plan.declined,
+        }
+        if "trash_id" in plan.arguments:
+            values["trash_id"] = str(plan.arguments["trash_id"])
+        kind = self.work.report
+        return kind(**{field.name: values[field.name] for field in fields(kind) if field.name in values})
 
     def remarks(self, plan: MaintenancePlan) -> list[str]:
         """Return lines for people below the items of a plan.
@@ -621,7 +654,7 @@ class Action(ABC):
         Args:
             plan: the plan.
         """
-        return []
+        return self.work.remarks(plan) if self.work.remarks and plan.items else []
 
     def dry_run(self, plan: MaintenancePlan) -> Report:
         """Return the report that applying a plan would give; nothing is read or changed.
@@ -632,9 +665,10 @@ class Action(ABC):
         Raises:
             UnsupportedFeature: the report is known only after applying.
         """
-        raise UnsupportedFeature(
-            f"a report of {self.name} before it is applied; its plan says what it would do", plan.table
-        )
+        if self.work.dry_run is None:
+            what = f"a report of {self.name} before it is applied; its plan says what it would do"
+            raise UnsupportedFeature(what, plan.table)
+        return self.work.dry_run(plan)
 
     def fits(self, store: TableStore, plan: MaintenancePlan) -> bool:
         """Return whether applying a plan could still change anything; old saved plans are kept while it could.
@@ -646,7 +680,7 @@ class Action(ABC):
         Returns:
             True where only applying can show it.
         """
-        return True
+        return self.work.fits is None or self.work.fits(store, plan)
 
     def trace(self, store: TableStore, plan: MaintenancePlan) -> Applied | None:
         """Return an application of a plan by traces in the table besides snapshots and ledger, or None.
@@ -655,7 +689,7 @@ class Action(ABC):
             store: the table.
             plan: the plan.
         """
-        return None
+        return self.work.trace(store, plan) if self.work.trace else None
 
 
 _REGISTERED: Final[dict[str, Action]] = {}
@@ -677,7 +711,7 @@ def register(action: Action) -> None:
 
 def action_names() -> tuple[str, ...]:
     """Return the names of all actions."""
-    return (*BUILT_IN, *(name for name in _REGISTERED if name not in BUILT_IN))
+    return tuple(_actions())
 
 
 def find_action(name: str, table: str = "") -> Action:
@@ -690,17 +724,21 @@ def find_action(name: str, table: str = "") -> Action:
     Raises:
         InvalidOption: the action does not exist; it lists those that do.
     """
-    if name in BUILT_IN:
-        action: Action = import_module(f"lsm_core.maintenance.actions.{name}").ACTION
-        return action
-    if name not in _REGISTERED:
-        raise InvalidOption("action", name, ", ".join(action_names()), table)
-    return _REGISTERED[name]
+    actions = _actions()
+    if name not in actions:
+        raise InvalidOption("action", name, ", ".join(actions), table)
+    return actions[name]
 
 
 def all_actions() -> tuple[Action, ...]:
     """Return all actions."""
-    return tuple(find_action(name) for name in action_names())
+    return tuple(_actions().values())
+
+
+def _actions() -> Mapping[str, Action]:
+    # Imported here, since declarations import this module.
+    built_in: Mapping[str, Action] = import_module("lsm_core.maintenance.actions.built_in").BUILT_IN
+    return {**built_in, **_REGISTERED}
 
 
 def plan_maintenance(

@@ -107,7 +107,7 @@ def apply_plan(
     if plan.items and report.worth_telling:
         report = replace(report, run_id=run_id)
         _record(store, plan, run_id, approved_by, ApplyOutcome(report, outcome.lines), None, report.seconds)
-    if action.commits and report.published is not None and store.options.tag_creation != "none":
+    if action.work.commits and report.published is not None and store.options.tag_creation != "none":
         # As Java's compaction jobs do, also for tables whose writers do nothing but write.
         from lsm_core.maintenance.automatic_tags import make_tags_after_compaction
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from lsm_core.clock import local_offset_ms
 from lsm_core.format.snapshot import Snapshot
-from lsm_core.maintenance.actions.expire_snapshots.retention import RetentionPolicy
+from lsm_core.maintenance.retention import RetentionPolicy
 from lsm_core.maintenance.saved_plans import waiting_to_free
 from lsm_core.metadata import changelogs, consumers, manifests, snapshots, tags
 from lsm_core.metadata.store import TableStore

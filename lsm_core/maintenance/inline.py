@@ -34,7 +34,7 @@ from lsm_core.read.compacted import compacted_only
 if TYPE_CHECKING:
     from lsm_core.maintenance.action import MaintenancePlan, Report, Runner
     from lsm_core.maintenance.actions.compact.compaction import CompactionReport
-    from lsm_core.maintenance.actions.expire_partitions.partition_expiry import ExpiryAtCommit
+    from lsm_core.maintenance.actions.expire_partitions import ExpiryAtCommit
 
 INLINE: Final = "DREDGE_COMPACTION_INLINE"
 """Environment variable: `never` is `dredge.compaction.inline` = never for tables that do not set the option."""
@@ -202,7 +202,7 @@ class _Steps:
 
     def expire_partitions(self, identifier: int, partitions: ExpiryAtCommit | None) -> None:
         """Drop the partitions that are older than the table keeps them, if a check is due."""
-        from lsm_core.maintenance.actions.expire_partitions.partition_expiry import ExpiryAtCommit
+        from lsm_core.maintenance.actions.expire_partitions import ExpiryAtCommit
 
         partitions = partitions or ExpiryAtCommit(self.store)
         if partitions.is_due(identifier):
@@ -224,7 +224,7 @@ class _Steps:
 
     def place(self, snapshot_ids: Sequence[int], runner: ChooseRunner | None) -> None:
         """Assign buckets to the postponed rows of the commits' partitions, oldest rows first, in an own commit."""
-        from lsm_core.maintenance.actions.assign_buckets.assigning import plan_assignment
+        from lsm_core.maintenance.actions.assign_buckets import plan_assignment
 
         store = self.store
         entries = pa.concat_tables(manifests.delta_entries(store, snapshots.read(store, n)) for n in snapshot_ids)
@@ -282,7 +282,7 @@ class _Steps:
         self.attempt("trash", "the trash is not swept", lambda: self._sweep(now))
 
     def _expire_snapshots(self) -> None:
-        from lsm_core.maintenance.actions.expire_snapshots.expiry import (
+        from lsm_core.maintenance.actions.expire_snapshots import (
             UNREADABLE,
             ExpiryReport,
             expiry_is_due,
@@ -300,12 +300,12 @@ class _Steps:
                 self.warn(item.text)
 
     def _expire_changelogs(self) -> None:
-        from lsm_core.maintenance.actions.expire_changelogs.changelog_expiry import plan_changelog_expiry
+        from lsm_core.maintenance.actions.expire_changelogs import plan_changelog_expiry
 
         self._apply_if_needed(plan_changelog_expiry(self.store))
 
     def _expire_tags(self) -> None:
-        from lsm_core.maintenance.actions.expire_tags.tag_expiry import plan_tag_expiry
+        from lsm_core.maintenance.actions.expire_tags import plan_tag_expiry
         from lsm_core.metadata import tags
 
         if self.store.options.get("tag.time-expire-enabled") and self.store.file_io.list_dir(tags.tag_dir(self.store)):
@@ -317,7 +317,7 @@ class _Steps:
         A sweep needs all records of the trash, so it is due when the oldest record is, plus a share of the time that
         records wait.
         """
-        from lsm_core.maintenance.actions.trash.sweeping import SweepReport, plan_sweep
+        from lsm_core.maintenance.actions.sweep_trash import SweepReport, plan_sweep
         from lsm_core.maintenance.trash import oldest_record
 
         oldest = oldest_record(self.store)

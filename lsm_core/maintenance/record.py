@@ -289,7 +289,7 @@ def applied_before(store: TableStore, plan: MaintenancePlan) -> Applied | None:
         newest = []
     for entry in reversed(newest):
         is_application = entry.plan_hash == plan.hash and entry.outcome == DONE
-        if is_application and (entry.snapshot_id is not None or not action.commits):
+        if is_application and (entry.snapshot_id is not None or not action.work.commits):
             return Applied(entry.snapshot_id, entry.time_ms, f"run {entry.run_id}")
     return action.trace(store, plan)
 

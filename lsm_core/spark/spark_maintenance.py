@@ -14,12 +14,12 @@ from lsm_core.compact import BucketResult, BucketTask
 from lsm_core.compact.clustering import SortTask
 from lsm_core.errors import UnsupportedFeature
 from lsm_core.maintenance.action import MaintenancePlan, TaskRunner
-from lsm_core.maintenance.actions.assign_buckets.assigning import AssignTask
+from lsm_core.maintenance.actions.assign_buckets import AssignTask
 from lsm_core.maintenance.actions.compact.compaction import CompactionReport, CompactItem
 from lsm_core.maintenance.actions.compact.planning import plan_compaction
-from lsm_core.maintenance.actions.expire_snapshots.expiry import ExpiryReport, plan_expiry
+from lsm_core.maintenance.actions.expire_snapshots import ExpiryReport, plan_expiry
 from lsm_core.maintenance.actions.orphans.orphan_removal import OrphanReport, plan_orphans
-from lsm_core.maintenance.actions.rescale.rescaling import RescaleReport, RescaleTask, plan_rescale
+from lsm_core.maintenance.actions.rescale import RescaleReport, RescaleTask, plan_rescale
 from lsm_core.maintenance.apply import apply_plan
 from lsm_core.maintenance.apply import dry_run as report_only
 from lsm_core.metadata.store import TableStore

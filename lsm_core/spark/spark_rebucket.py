@@ -29,8 +29,8 @@ from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.format.kv_layout import VALUE_KIND
 from lsm_core.format.partition_path import partition_text
 from lsm_core.maintenance.action import size_text
-from lsm_core.maintenance.actions.assign_buckets.assigning import AssignTask, replayed_rows
-from lsm_core.maintenance.actions.rescale.rescaling import (
+from lsm_core.maintenance.actions.assign_buckets import AssignTask, replayed_rows
+from lsm_core.maintenance.actions.rescale import (
     RescaleTask,
     in_order,
     read_again,

@@ -16,7 +16,7 @@ from lsm_core.errors import InvalidOption, InvalidSchema, UnsupportedFeature
 from lsm_core.format.json_text import require_whole
 from lsm_core.format.partition_path import partition_bytes, partition_values
 from lsm_core.format.snapshot import MAX_SEQUENCE
-from lsm_core.maintenance.actions.expire_partitions.partition_expiry import ExpiryAtCommit
+from lsm_core.maintenance.actions.expire_partitions import ExpiryAtCommit
 from lsm_core.metadata.mark_done import check_end_of_input, mark_end_of_input
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import whole_number

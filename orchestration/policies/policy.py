@@ -20,7 +20,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from lsm_core.errors import DredgeError
 from lsm_core.maintenance import CHECKS as TABLE_CHECKS
-from lsm_core.maintenance.action import BUILT_IN as ACTIONS
+from lsm_core.maintenance.actions.built_in import BUILT_IN as ACTIONS
 from lsm_core.options import duration, memory_size
 from orchestration.policies.presets import PRESETS, PresetName
 from orchestration.policies.windows import OffPeak

@@ -10,23 +10,22 @@ import pytest
 
 from lsm_core.cli.app import run
 from lsm_core.errors import CorruptFile, InvalidOption, PlanStale, UnsupportedFeature
-from lsm_core.maintenance import MaintenancePlan, action_names, all_actions, dry_run, find_action, register
+from lsm_core.maintenance import Action, MaintenancePlan, action_names, all_actions, dry_run, find_action, register
 from lsm_core.maintenance import action as registry
 from lsm_core.maintenance.action import ArgumentKind
 from lsm_core.metadata import manifests
 from tests.maintenance.tables import keyed, rows
-from tests.maintenance.toy_action import Note
+from tests.maintenance.toy_action import NOTE
 
 
 @pytest.fixture
-def note(monkeypatch: pytest.MonkeyPatch) -> Note:
+def note(monkeypatch: pytest.MonkeyPatch) -> Action:
     monkeypatch.setattr(registry, "_REGISTERED", {})
-    made = Note()
-    register(made)
-    return made
+    register(NOTE)
+    return NOTE
 
 
-def test_a_registered_action_has_facade_json_and_ledger(tmp_path: Path, note: Note) -> None:
+def test_a_registered_action_has_facade_json_and_ledger(tmp_path: Path, note: Action) -> None:
     table = keyed(tmp_path)
     assert action_names()[-1] == "note" and find_action("note") is note
     plan = table.plan_maintenance("note", text="hello ", times=2)
@@ -54,7 +53,7 @@ def test_a_registered_action_has_facade_json_and_ledger(tmp_path: Path, note: No
 
 
 def test_a_registered_action_has_its_flags_and_its_verb(
-    tmp_path: Path, note: Note, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, note: Action, capsys: pytest.CaptureFixture[str]
 ) -> None:
     keyed(tmp_path)
     keyed(tmp_path, name="db.u")
@@ -80,7 +79,7 @@ def test_a_registered_action_has_its_flags_and_its_verb(
 
 
 def test_plans_of_what_is_not_known_here_are_stale_by_name(
-    tmp_path: Path, note: Note, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, note: Action, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = keyed(tmp_path).plan_maintenance("note", text="x").to_json()
     value = json.loads(text)

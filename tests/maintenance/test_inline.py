@@ -295,8 +295,8 @@ def test_another_error_than_the_engines_own_does_not_fail_the_write(
 
 BROKEN_STEPS = {
     "compact": "lsm_core.maintenance.actions.compact.planning.plan_compaction",
-    "expire_snapshots": "lsm_core.maintenance.actions.expire_snapshots.expiry.expiry_is_due",
-    "expire_partitions": "lsm_core.maintenance.actions.expire_partitions.partition_expiry.plan_partition_expiry",
+    "expire_snapshots": "lsm_core.maintenance.actions.expire_snapshots.expiry_is_due",
+    "expire_partitions": "lsm_core.maintenance.actions.expire_partitions.plan_partition_expiry",
     "create_tag": "lsm_core.maintenance.automatic_tags.make_automatic_tags",
     "trash": "lsm_core.maintenance.trash.oldest_record",
 }

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsm_core.errors import InvalidOption
-from lsm_core.maintenance.actions.expire_snapshots.retention import RetentionPolicy
+from lsm_core.maintenance.retention import RetentionPolicy
 from lsm_core.options import TableOptions
 
 

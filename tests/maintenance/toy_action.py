@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from lsm_core.errors import PlanStale
 from lsm_core.maintenance import (
     Action,
+    ActionWork,
     ApplyOutcome,
     Argument,
     ArgumentKind,
@@ -15,7 +16,6 @@ from lsm_core.maintenance import (
     MaintenancePlan,
     PlanItem,
     Report,
-    Runner,
 )
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
@@ -48,37 +48,35 @@ class NoteReport(Report):
         return [f"noted {self.noted} times in {table}"]
 
 
-class Note(Action):
-    name = "note"
-    verb = "note"
-    help = "Write a note."
-    arguments = (
+def plan_note(store: TableStore, **arguments: Any) -> MaintenancePlan:
+    text = arguments["text"].upper() if arguments.get("loud") else arguments["text"]
+    times = arguments.get("times") or 1
+    return MaintenancePlan(
+        NOTE.name,
+        store.name,
+        snapshots.latest_id(store),
+        items=(NoteItem(text, times),),
+        options=dict(store.options.raw),
+        arguments={"text": text, "times": times},
+        created_ms=store.clock.now_ms(),
+    )
+
+
+def write_note(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
+    (item,) = plan.items_of(NoteItem)
+    if not store.file_io.write_exclusive(f"{store.root}/note.txt", (item.text * item.times).encode()):
+        raise PlanStale("there is a note already", store.name)
+    return ApplyOutcome(NoteReport(plan.hash, item.times), [{"event": "noted", "text": item.text}])
+
+
+NOTE = Action(
+    "note",
+    "Write a note.",
+    (
         Argument("text", ArgumentKind.TEXT, "What to note.", required=True),
         Argument("times", ArgumentKind.NUMBER, "How often."),
         Argument("loud", ArgumentKind.FLAG, "In capitals."),
-    )
-
-    def item_types(self) -> tuple[type[PlanItem], ...]:
-        return (NoteItem,)
-
-    def plan(self, store: TableStore, **arguments: Any) -> MaintenancePlan:
-        text = arguments["text"].upper() if arguments.get("loud") else arguments["text"]
-        times = arguments.get("times") or 1
-        return MaintenancePlan(
-            self.name,
-            store.name,
-            snapshots.latest_id(store),
-            items=(NoteItem(text, times),),
-            options=dict(store.options.raw),
-            arguments={"text": text, "times": times},
-            created_ms=store.clock.now_ms(),
-        )
-
-    def apply(self, store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> ApplyOutcome:
-        (item,) = plan.items_of(NoteItem)
-        if not store.file_io.write_exclusive(f"{store.root}/note.txt", (item.text * item.times).encode()):
-            raise PlanStale("there is a note already", store.name)
-        return ApplyOutcome(NoteReport(plan.hash, item.times), [{"event": "noted", "text": item.text}])
-
-    def unchanged(self, plan: MaintenancePlan) -> Report:
-        return NoteReport(plan.hash)
+    ),
+    module=__name__,
+)
+WORK = ActionWork(plan_note, write_note, NoteReport, (NoteItem,))

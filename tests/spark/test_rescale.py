@@ -16,7 +16,7 @@ from lsm_core.commit import CommitMessage
 from lsm_core.compact import BucketReport, BucketResult
 from lsm_core.compact.content import Content
 from lsm_core.errors import CorruptFile, SparkFailed, VerificationFailed
-from lsm_core.maintenance.actions.rescale.rescaling import RescaleTask
+from lsm_core.maintenance.actions.rescale import RescaleTask
 from lsm_core.merge import Digest
 from lsm_core.metadata.indexes import vector_files
 from lsm_core.read.key_range import KeyRange

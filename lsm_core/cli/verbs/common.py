@@ -17,7 +17,7 @@ from lsm_core.cli.completion import table_names
 from lsm_core.cli.render import visible_lines
 from lsm_core.clock import Clock, clock_from, why_silent
 from lsm_core.errors import DatabaseNotFound, InvalidOption, UnsupportedFeature, typed_failure
-from lsm_core.maintenance.actions import PARTITIONS
+from lsm_core.maintenance.actions.built_in import PARTITIONS
 
 if TYPE_CHECKING:  # `dredge --help` starts in a third of a second: the engine is imported by the verb that runs
     from lsm_core.maintenance.action import MaintenancePlan, Runner

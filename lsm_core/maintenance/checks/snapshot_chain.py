@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from lsm_core.errors import CorruptFile, DredgeError, SnapshotNotFound
 from lsm_core.format.snapshot import Snapshot
-from lsm_core.maintenance.actions.remove_unexisting_files.missing_files import missing_entries
+from lsm_core.maintenance.actions.remove_unexisting_files import missing_entries
 from lsm_core.maintenance.checks.outcome import CheckReport, Question
 from lsm_core.maintenance.used_files import added
 from lsm_core.metadata import manifests, snapshots, tags

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 
@@ -14,8 +14,16 @@ from lsm_core.compact import BucketResult, BucketTask, Judge
 from lsm_core.errors import CommitConflict, DredgeError, PlanStale
 from lsm_core.format.file_meta import table_to_entries
 from lsm_core.format.snapshot import Snapshot
-from lsm_core.maintenance.action import PLAN_PROPERTY, ApplyOutcome, Declined, MaintenancePlan, Runner, bucket_name
-from lsm_core.maintenance.actions.assign_buckets.assigning import (
+from lsm_core.maintenance.action import (
+    PLAN_PROPERTY,
+    ActionWork,
+    ApplyOutcome,
+    Declined,
+    MaintenancePlan,
+    Runner,
+    bucket_name,
+)
+from lsm_core.maintenance.actions.assign_buckets import (
     AssignItem,
     assignment_fits,
     live_files,
@@ -30,8 +38,10 @@ from lsm_core.maintenance.actions.compact.compaction import (
     CompactItem,
     UnitOutcome,
     Verification,
+    parts_of,
+    report_of_parts,
 )
-from lsm_core.maintenance.actions.compact.planning import plan_units
+from lsm_core.maintenance.actions.compact.planning import plan_compaction, plan_units
 from lsm_core.maintenance.actions.compact.recluster import ReclusterItem, apply_recluster, recluster_fits
 from lsm_core.maintenance.actions.compact.sort_order import SortOrder, sort_task
 from lsm_core.maintenance.actions.compact.unit_choice import why_tree_is_stale
@@ -471,3 +481,23 @@ def _report(
         executors=tuple(sorted({who for r in reports for who in r.written_by.values()})),
         sorted_by=next((SortOrder(item.order_by, item.strategy).text() for item in items if item.order_by), ""),
     )
+
+
+def _remarks(plan: MaintenancePlan) -> list[str]:
+    lines = [f"verification before publishing: {plan.options.get('dredge.verification', 'full')}"]
+    if plan.items_of(AssignItem):
+        lines.append("the buckets to compact are chosen again once the rows have their buckets")
+    return lines
+
+
+WORK: Final = ActionWork(
+    plan_compaction,
+    apply_compaction,
+    CompactionReport,
+    (AssignItem, CompactItem, ReclusterItem),
+    commits=True,
+    fits=compaction_fits,
+    remarks=_remarks,
+    parts=parts_of,
+    report_of_parts=report_of_parts,
+)

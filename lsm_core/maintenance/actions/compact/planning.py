@@ -17,7 +17,7 @@ from lsm_core.format.file_meta import ENTRY_SCHEMA
 from lsm_core.format.partition_path import partition_bytes, partition_text
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.action import Declined, MaintenancePlan, PlanEstimate, bucket_name
-from lsm_core.maintenance.actions.assign_buckets.assigning import AssignItem, seconds_of, waiting_items
+from lsm_core.maintenance.actions.assign_buckets import AssignItem, seconds_of, waiting_items
 from lsm_core.maintenance.actions.compact.compaction import CompactItem
 from lsm_core.maintenance.actions.compact.delta_commits import FullCompactionsByCommits
 from lsm_core.maintenance.actions.compact.recluster import ReclusterItem, recluster_items
@@ -233,7 +233,7 @@ def _split_expired(
     """Return buckets to plan, and a line for those in expiring partitions (`compaction.skip-expired-partitions`)."""
     if not store.options.get("compaction.skip-expired-partitions"):
         return groups, []
-    from lsm_core.maintenance.actions.expire_partitions.partition_expiry import expired_of
+    from lsm_core.maintenance.actions.expire_partitions import expired_of
 
     newest: dict[bytes, int] = {}
     for partition, _, _, entries in groups:

@@ -31,7 +31,7 @@ from lsm_core.format.partition_path import partition_text
 from lsm_core.maintenance.action import PLAN_PROPERTY, ApplyOutcome, Declined, MaintenancePlan, PlannedFile, RewriteItem
 from lsm_core.maintenance.actions.compact.compaction import CompactionReport, Verification
 from lsm_core.maintenance.actions.compact.sort_order import SortOrder
-from lsm_core.maintenance.actions.rescale.rescaling import (
+from lsm_core.maintenance.actions.rescale import (
     Bucket,
     RescaleTask,
     live_buckets,

@@ -17,6 +17,7 @@ from lsm_core.arrays import arrow_array, arrow_scalar, numpy_array, one_array
 from lsm_core.clock import SystemClock, utc_text
 from lsm_core.errors import CorruptFile, InvalidOption, PlanRefused, RefusalRule, StorageRefused, UnsupportedFeature
 from lsm_core.maintenance.action import (
+    ActionWork,
     ApplyOutcome,
     Declined,
     MaintenancePlan,
@@ -26,9 +27,10 @@ from lsm_core.maintenance.action import (
     TaskRunner,
     size_text,
 )
+from lsm_core.maintenance.actions.expire_snapshots import trace_of_expiry
 from lsm_core.maintenance.actions.orphans.listing import list_in_parts, list_table
 from lsm_core.maintenance.actions.orphans.survey import MOST_NAMED, Survey, survey_in_parts, survey_of
-from lsm_core.maintenance.actions.trash.sweeping import plan_sweep, sweep_files
+from lsm_core.maintenance.actions.sweep_trash import plan_sweep, sweep_files
 from lsm_core.maintenance.deletions import deletable_path
 from lsm_core.maintenance.file_kinds import KINDS
 from lsm_core.maintenance.holders import Held, History, HolderKind, find_holders, history_of
@@ -481,3 +483,14 @@ def foresee_orphans(plan: MaintenancePlan) -> OrphanReport:
         declined=tuple(item for item in plan.declined if item.reason != "held"),
         dry_run=True,
     )
+
+
+WORK: Final = ActionWork(
+    plan_orphans,
+    apply_orphans,
+    OrphanReport,
+    (DeleteItem,),
+    fits=orphans_fit,
+    trace=trace_of_expiry,
+    dry_run=foresee_orphans,
+)

@@ -21,7 +21,15 @@ from lsm_core.errors import CorruptFile, InvalidOption
 from lsm_core.format.file_meta import ENTRY_SCHEMA
 from lsm_core.format.partition_path import partition_text
 from lsm_core.format.snapshot import Snapshot
-from lsm_core.maintenance.action import ApplyOutcome, Declined, MaintenancePlan, PlanEstimate, Runner, facts_of
+from lsm_core.maintenance.action import (
+    ActionWork,
+    ApplyOutcome,
+    Declined,
+    MaintenancePlan,
+    PlanEstimate,
+    Runner,
+    facts_of,
+)
 from lsm_core.maintenance.actions.compact.compaction import CompactionReport, CompactItem
 from lsm_core.maintenance.actions.compact.execution import apply_compaction, tasks_of_plan
 from lsm_core.maintenance.actions.compact.unit_choice import (
@@ -465,3 +473,17 @@ def _entries_of_pass(store: TableStore, snapshot: Snapshot, items: Sequence[Comp
         tree=True,
     )
     return find_live(store, snapshot, search)
+
+
+WORK: Final = ActionWork(
+    plan_recovery,
+    apply_recovery,
+    RecoveryPass,
+    (CompactItem,),
+    commits=True,
+    fits=recovery_fits,
+    remarks=lambda plan: [
+        describe_remaining(plan),
+        f"verification before publishing: {plan.options.get('dredge.verification', 'full')}",
+    ],
+)

@@ -27,6 +27,7 @@ from lsm_core.format.file_meta import SOURCE_COMPACT, DataFileMeta
 from lsm_core.format.partition_path import partition_text
 from lsm_core.maintenance.action import (
     PLAN_PROPERTY,
+    ActionWork,
     ApplyOutcome,
     Declined,
     Fact,
@@ -494,3 +495,6 @@ def _copy(store: TableStore, source: str, target: str, size: int | None, verifie
             written_digest.update(part)
     if written_digest.digest() != digest.digest():
         raise VerificationFailed("V1", [f"{target} is not what was copied from {source}"])
+
+
+WORK: Final = ActionWork(plan_undo, apply_undo, UndoReport, (UndoItem,), commits=True, fits=undo_fits)

@@ -1,0 +1,444 @@
+"""Assignment of postponed rows to buckets: files are replayed in order and written as by any writer of these buckets.
+
+Semantics of Paimon's compaction of postpone tables (Flink `PostponeBucketCompactSplitSource`): a partition with buckets
+keeps their number, another gets `postpone.default-bucket-num`; the postponed files are removed and the new ones added
+in one COMPACT snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, ClassVar, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.commit import CommitMessage, Committer, discard_on_failure
+from lsm_core.commit.overwrite import partition_matcher
+from lsm_core.compact.task import BucketReport, BucketResult, BucketTask
+from lsm_core.errors import PlanStale, UnsupportedFeature, VerificationFailed
+from lsm_core.files import open_kv
+from lsm_core.format.file_meta import DELETE, DataFileMeta, table_to_entries
+from lsm_core.format.kv_layout import VALUE_KIND
+from lsm_core.format.partition_path import partition_text
+from lsm_core.format.snapshot import CommitKind
+from lsm_core.maintenance.action import (
+    PLAN_PROPERTY,
+    ActionWork,
+    ApplyOutcome,
+    Declined,
+    MaintenancePlan,
+    PlanEstimate,
+    PlannedFile,
+    Report,
+    RewriteItem,
+    Runner,
+)
+from lsm_core.maintenance.actions.compact.unit_choice import bucket_task
+from lsm_core.maintenance.actions.undo.replaced_files import undone_by
+from lsm_core.maintenance.verify import ReferenceJudge
+from lsm_core.metadata import manifests, snapshots, support
+from lsm_core.metadata.store import POSTPONE_BUCKET, BucketMode, TableStore
+from lsm_core.metadata.support import require_compactable
+from lsm_core.metadata.tree_files import bucket_groups
+from lsm_core.write.background import Compactor
+from lsm_core.write.postpone import in_order
+from lsm_core.write.table_write import StoredRows
+
+_BYTES_PER_SECOND: Final = 12_000_000
+"""File bytes that one core reads, routes, sorts and writes per second; only for forecasts."""
+_NEWEST: Final = 100
+"""Number of newest snapshots among which the last compaction is searched."""
+
+
+@dataclass(frozen=True)
+class AssignItem(RewriteItem):
+    """Postponed files of one partition.
+
+    Attributes:
+        inputs: the files, in the order of their replay.
+        buckets: number of buckets of the partition.
+        reason: origin of that number.
+    """
+
+    item_kind: ClassVar[str] = "assign_buckets"
+    title: ClassVar[str] = "would assign buckets"
+    columns: ClassVar[tuple[str, ...]] = ("partition", "buckets", "files", "rows", "bytes", "why")
+
+    buckets: int
+    reason: str
+
+    @property
+    def bytes_in(self) -> int:
+        """Bytes of the postponed files."""
+        return sum(file.size for file in self.inputs)
+
+    @property
+    def rows_in(self) -> int:
+        """Number of postponed rows."""
+        return sum(file.rows for file in self.inputs)
+
+    def cells(self) -> tuple[Any, ...]:
+        """Return buckets, files and rows."""
+        place = (self.partition_text or "-", self.buckets)
+        return (*place, len(self.inputs), self.rows_in, self.bytes_in, self.reason)
+
+    def ledger_line(self) -> dict[str, Any]:
+        """Return the ledger line of the applied item."""
+        return {"event": "assigned", "partition": self.partition_text, "buckets": self.buckets}
+
+
+@dataclass(frozen=True)
+class AssignReport(Report):
+    """Report of an assignment. Bytes are file sizes.
+
+    Attributes:
+        snapshot_id: the commit, None if nothing was postponed.
+        base_snapshot: newest snapshot at planning.
+        plan_hash: hash of the plan.
+        partitions: paths of the partitions.
+        files_in: postponed files.
+        files_out: new files.
+        rows_in: replayed rows.
+        rows_out: rows of the new files.
+        bytes_in: bytes of the postponed files.
+        bytes_out: bytes of the new files.
+        declined: partitions left unchanged.
+    """
+
+    snapshot_id: int | None
+    base_snapshot: int | None
+    plan_hash: str
+    partitions: tuple[str, ...] = ()
+    files_in: int = 0
+    files_out: int = 0
+    rows_in: int = 0
+    rows_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    declined: tuple[Declined, ...] = ()
+
+    def lines(self, table: str) -> list[str]:
+        """Return lines with partitions, files and rows."""
+        if self.snapshot_id is None:
+            return ["no rows were postponed"]
+        files = f"{len(self.partitions)} partitions, {self.files_in} files in, {self.files_out} out"
+        return [f"snapshot {self.snapshot_id}: {files}", f"{self.rows_in:,} postponed rows, {self.rows_out:,} written"]
+
+
+def plan_assignment(
+    store: TableStore, partitions: Sequence[Mapping[str, Any]] | None = None, now_ms: int | None = None
+) -> MaintenancePlan:
+    """Plan buckets for the postponed rows of every chosen partition. Only metadata is read.
+
+    Args:
+        store: the table.
+        partitions: partitions to choose (typed values, columns may be missing), None for all.
+        now_ms: time of planning (epoch ms), None for the table's clock.
+
+    Raises:
+        UnsupportedFeature: the table has no postponed buckets.
+        InvalidOption, ColumnNotFound, InvalidData: a partition does not fit the table.
+        CorruptFile: metadata cannot be read.
+    """
+    require_compactable(store)
+    if store.bucket_mode is not BucketMode.POSTPONE:
+        raise UnsupportedFeature("assigning buckets in a table without postponed ones ('bucket' = -2)", store.name)
+    matches = None if partitions is None else partition_matcher(store, partitions)
+    snapshot = snapshots.latest(store)
+    arguments = {"partitions": None if partitions is None else str(list(partitions))}
+    plan = MaintenancePlan.begun("assign_buckets", store, None if snapshot is None else snapshot.id, arguments, now_ms)
+    if snapshot is None:
+        return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))
+    entries = manifests.live_entries(store, snapshot)
+    items = [item for item in waiting_items(store, entries) if matches is None or matches(item.partition)]
+    known = {item.partition for item in items}
+    others = [p for p in pc.unique(entries.column("partition")).to_pylist() if matches is None or matches(p)]
+    declined = []
+    for text in sorted(partition_text(store.schema, p, store.options) for p in others if p not in known):
+        declined.append(Declined(text or "table", "none-postponed", "no rows wait for a bucket", {}, text))
+    size = sum(item.bytes_in for item in items)
+    estimate = PlanEstimate(
+        bytes_in=size,
+        bytes_out=size,
+        rows_in=sum(item.rows_in for item in items),
+        files_in=sum(len(item.inputs) for item in items),
+        tasks=len(items),
+        seconds=seconds_of(items),
+    )
+    return replace(plan, items=tuple(items), declined=tuple(declined), estimate=estimate)
+
+
+def waiting_items(store: TableStore, entries: pa.Table) -> list[AssignItem]:
+    """Return an item for every partition with postponed rows, ordered by partition bytes.
+
+    Args:
+        store: the table.
+        entries: live entries (`ENTRY_SCHEMA`).
+    """
+    default = max(1, int(store.options.get("postpone.default-bucket-num")))
+    items = []
+    for partition, buckets in groupby(bucket_groups(entries), key=itemgetter(0)):
+        placed = list(buckets)
+        waiting = [entry.file for _, b, _, group in placed if b == POSTPONE_BUCKET for entry in table_to_entries(group)]
+        if not waiting:
+            continue
+        known = {total for _, b, total, _ in placed if b >= 0}
+        count = max(known, default=default)
+        reason = f"it has {count} buckets" if known else f"postpone.default-bucket-num is {default}"
+        inputs = tuple(
+            PlannedFile(f.file_name, f.level, f.file_size, f.row_count, f.delete_row_count) for f in in_order(waiting)
+        )
+        text = partition_text(store.schema, partition, store.options)
+        items.append(AssignItem(partition, text, inputs, count, reason))
+    return items
+
+
+def seconds_of(items: Sequence[AssignItem]) -> float:
+    """Return the forecast time of items on one core in seconds.
+
+    Args:
+        items: the items.
+    """
+    return round(sum(item.bytes_in for item in items) / _BYTES_PER_SECOND, 2)
+
+
+def apply_assignment(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> ApplyOutcome:
+    """Write the planned rows into their buckets and remove the postponed files, in one COMPACT commit.
+
+    Memory is that of a write buffer. After an error no new file is left.
+
+    Args:
+        store: the table.
+        plan: the plan.
+        runner: executor that distributes the work, None for this process.
+
+    Returns:
+        ApplyOutcome with an AssignReport.
+
+    Raises:
+        PlanStale: a planned file is missing.
+        CommitConflict: a planned file was removed meanwhile.
+        VerificationFailed: not all rows were read.
+        CorruptFile: a file cannot be read.
+    """
+    items = plan.items_of(AssignItem)
+    snapshot_id, new = place_rows(store, [(item, live_files(store, item)) for item in items], plan.hash, runner)
+    report = AssignReport(
+        snapshot_id=snapshot_id,
+        base_snapshot=plan.base_snapshot,
+        plan_hash=plan.hash,
+        partitions=tuple(item.partition_text for item in items),
+        files_in=plan.estimate.files_in,
+        files_out=len(new),
+        rows_in=plan.estimate.rows_in,
+        rows_out=sum(file.row_count for file in new),
+        bytes_in=plan.estimate.bytes_in,
+        bytes_out=sum(file.file_size for file in new),
+        declined=plan.declined,
+    )
+    return ApplyOutcome(report, [item.ledger_line() for item in items])
+
+
+def live_files(store: TableStore, item: AssignItem) -> tuple[DataFileMeta, ...]:
+    """Return the planned files as they are now, in order.
+
+    Args:
+        store: the table.
+        item: the planned partition.
+
+    Raises:
+        PlanStale: a file is missing, or the number of buckets changed.
+    """
+    snapshot = snapshots.latest(store)
+    where = item.partition_text or f"table {store.name}"
+    if snapshot is None:
+        raise PlanStale(f"{where} is empty now", store.name)
+    entries = manifests.live_entries(store, snapshot, partitions=[item.partition])
+    support.require_current(store, entries, "assigning buckets")
+    counts = pc.unique(
+        entries.filter(pc.greater_equal(entries.column("bucket"), 0)).column("total_buckets")
+    ).to_pylist()
+    if counts and counts != [item.buckets]:
+        raise PlanStale(f"{where} has {counts[0]} buckets now, {item.buckets} were planned", store.name)
+    postponed = {
+        entry.file.file_name: entry.file for entry in table_to_entries(entries) if entry.bucket == POSTPONE_BUCKET
+    }
+    for file in item.inputs:
+        if file.name not in postponed:
+            raise PlanStale(f"{where}: the postponed file {file.name} is no longer in the table", store.name)
+    return tuple(postponed[file.name] for file in item.inputs)
+
+
+def assignment_fits(store: TableStore, plan: MaintenancePlan) -> bool:
+    """Return whether all files of the plan are still postponed.
+
+    Args:
+        store: the table.
+        plan: the plan.
+
+    Raises:
+        WriterStale: the schema changed.
+        CorruptFile: metadata cannot be read.
+    """
+    try:
+        return all(live_files(store, item) for item in plan.items_of(AssignItem))
+    except PlanStale:
+        return False
+
+
+@dataclass(frozen=True)
+class AssignTask(BucketTask):
+    """Task for a runner: the postponed ``files`` of a partition, in replay order, for ``total_buckets`` buckets.
+
+    It has a result for every bucket that gets rows, whose ``new_files`` hold them.
+    """
+
+    def target(self, store: TableStore) -> TableStore:
+        """Return the table as writers of the partition's buckets see it."""
+        return store.with_buckets(self.total_buckets)
+
+
+def place_rows(
+    store: TableStore,
+    files_by_item: Sequence[tuple[AssignItem, Sequence[DataFileMeta]]],
+    plan_hash: str,
+    runner: Runner | None = None,
+) -> tuple[int | None, list[DataFileMeta]]:
+    """Carry out items in one commit.
+
+    Errors are those of :func:`apply_assignment` except PlanStale.
+
+    Args:
+        store: the table.
+        files_by_item: each item with its files.
+        plan_hash: hash of the plan.
+        runner: executor that distributes the work, None for this process.
+
+    Returns:
+        The snapshot (None if there was nothing to do), and the new files.
+    """
+    tasks = [AssignTask(item.partition, POSTPONE_BUCKET, item.buckets, tuple(files)) for item, files in files_by_item]
+    if not tasks:
+        return None, []
+    require_compactable(store)
+    done: list[CommitMessage] = []
+    with discard_on_failure(store, done):
+        for result in (runner or _assign_in_process)(store, tasks):
+            # The new files become visible together with the removal of the postponed ones: one compaction.
+            done.append(_as_compaction(store, result.message))
+        new = [file for message in done for file in message.compact_after]
+        for task in tasks:
+            done.append(CommitMessage(task.partition, POSTPONE_BUCKET, POSTPONE_BUCKET, compact_before=task.files))
+        return Committer(store).commit(done, properties={PLAN_PROPERTY: plan_hash}).snapshot_id, new
+
+
+def _assign_in_process(store: TableStore, tasks: Sequence[BucketTask]) -> Iterator[BucketResult]:
+    """Write every row of the tasks into its bucket, in this process."""
+    for task in tasks:
+        assert isinstance(task, AssignTask)
+        target = task.target(store)
+        # Where readers see only compacted rows, these are compacted at once, like by Java's writer.
+        hidden = target.options.batch_scan_skips_level0
+        compactor = Compactor(target, bucket_task, ReferenceJudge(), automatic=True) if hidden else None
+        with StoredRows(target, beside=True, compactor=compactor) as writer:
+            for file in task.files:
+                for rows in replayed_rows(store, task.partition, file):
+                    writer.write(pa.Table.from_batches([rows.drop_columns([VALUE_KIND])]), rows.column(VALUE_KIND))
+            messages = writer.prepare_commit(wait_compaction=True)
+        yield from [BucketResult(message, BucketReport()) for message in messages]
+
+
+def _as_compaction(store: TableStore, message: CommitMessage) -> CommitMessage:
+    """Return ``message`` as one compaction; files written and compacted again before the commit are deleted."""
+    written = {file.file_name for file in message.new_files}
+    replaced = {file.file_name for file in message.compact_before}
+    after = [*(file for file in message.new_files if file.file_name not in replaced), *message.compact_after]
+    kept = {file.file_name for file in after}
+    for file in message.new_files:
+        if file.file_name not in kept:
+            for path in store.data_paths(message.partition, message.bucket, file):
+                store.delete(path)
+    before = tuple(file for file in message.compact_before if file.file_name not in written)
+    return replace(message, new_files=(), compact_before=before, compact_after=tuple(after))
+
+
+def replayed_rows(store: TableStore, partition: bytes, file: DataFileMeta) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a postponed file in order: the table's columns, and their kinds as `_VALUE_KIND`.
+
+    Args:
+        store: the table.
+        partition: partition in Paimon's binary form.
+        file: the postponed file.
+
+    Raises:
+        CorruptFile: the file cannot be read.
+        VerificationFailed: the file does not hold the number of rows in its metadata ("V0").
+    """
+    rows, names = 0, [*store.schema.field_names, VALUE_KIND]
+    with closing(open_kv(store, partition, POSTPONE_BUCKET, file)) as batches:  # type: ignore[type-var]
+        for batch in batches:
+            rows += batch.num_rows
+            yield batch.select(names)
+    if rows != file.row_count:
+        raise VerificationFailed("V0", [f"{rows} rows read of {file.file_name}, metadata count {file.row_count}"])
+
+
+def newest_compaction(store: TableStore) -> int | None:
+    """Return the newest compaction whose content must equal that of the snapshot before it.
+
+    It assigned no buckets and was not undone since.
+
+    Args:
+        store: the table.
+
+    Returns:
+        Number of the snapshot; None if the newest 100 have none, or its predecessor has expired.
+
+    Raises:
+        CorruptFile: a snapshot cannot be read.
+    """
+    ids = snapshots.list_ids(store)
+    undone: set[int | None] = set()
+    for snapshot in list(snapshots.iterate(store, ids[-_NEWEST:]))[::-1]:
+        undone_compaction = undone_by(store, snapshot)
+        if undone_compaction is not None:
+            undone.add(undone_compaction.snapshot_id)
+        elif (
+            snapshot.commit_kind is CommitKind.COMPACT
+            and snapshot.id not in undone
+            and snapshot.id - 1 in ids
+            and not rows_given_buckets(store, snapshot.id)
+        ):
+            return snapshot.id
+    return None
+
+
+def rows_given_buckets(store: TableStore, snapshot_id: int) -> int:
+    """Return the number of postponed rows that a snapshot assigned to buckets; readers then see more rows than before.
+
+    Args:
+        store: the table.
+        snapshot_id: number of the snapshot.
+
+    Raises:
+        SnapshotNotFound: the snapshot does not exist.
+        CorruptFile: metadata cannot be read.
+    """
+    if store.bucket_mode is not BucketMode.POSTPONE:
+        return 0
+    snapshot = snapshots.read(store, snapshot_id)
+    if snapshot.commit_kind is not CommitKind.COMPACT:
+        return 0
+    entries = manifests.delta_entries(store, snapshot)
+    is_assigned = pc.and_(pc.equal(entries.column("kind"), DELETE), pc.equal(entries.column("bucket"), POSTPONE_BUCKET))
+    return int(pc.sum(entries.filter(is_assigned).column("row_count")).as_py() or 0)
+
+
+WORK: Final = ActionWork(
+    plan_assignment, apply_assignment, AssignReport, (AssignItem,), commits=True, fits=assignment_fits
+)

@@ -1,0 +1,215 @@
+"""Choice of manifests to merge, the COMPACT commit that merges them, and the report.
+
+Source: Java `FileStoreCommitImpl.compactManifest`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final
+
+from lsm_core.commit import Committer
+from lsm_core.errors import DredgeError, PlanStale
+from lsm_core.maintenance.action import (
+    PLAN_PROPERTY,
+    ActionWork,
+    ApplyOutcome,
+    Declined,
+    MaintenancePlan,
+    PlanEstimate,
+    PlanItem,
+    Report,
+    size_text,
+)
+from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.support import require_writable
+
+_BYTES_PER_SECOND: Final = 4_000_000
+"""Manifest bytes that one core reads, merges and writes per second; only for forecasts."""
+
+
+@dataclass(frozen=True)
+class MergeManifestItem(PlanItem):
+    """Manifest that is merged with others.
+
+    Attributes:
+        name: name of the file.
+        size: bytes.
+        added: number of its ADD entries.
+        deleted: number of its DELETE entries.
+        reason: reason of the merge.
+    """
+
+    item_kind: ClassVar[str] = "merge-manifest"
+    title: ClassVar[str] = "would merge"
+    columns: ClassVar[tuple[str, ...]] = ("manifest", "bytes", "additions", "deletions", "why")
+
+    name: str
+    size: int
+    added: int
+    deleted: int
+    reason: str
+
+    def cells(self) -> tuple[Any, ...]:
+        """Return the manifest and the reason."""
+        return (self.name, self.size, self.added, self.deleted, self.reason)
+
+
+@dataclass(frozen=True)
+class ManifestCompactionReport(Report):
+    """Report of a manifest compaction. Live files are unchanged.
+
+    Attributes:
+        snapshot_id: the commit, None if nothing was merged.
+        base_snapshot: newest snapshot at planning.
+        plan_hash: hash of the plan.
+        manifests_in: manifests before.
+        manifests_out: manifests after.
+        bytes_in: their bytes before.
+        bytes_out: their bytes after.
+        entries_in: their entries before.
+        entries_out: their entries after.
+        declined: manifests left unchanged.
+    """
+
+    snapshot_id: int | None
+    base_snapshot: int | None
+    plan_hash: str
+    manifests_in: int = 0
+    manifests_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    entries_in: int = 0
+    entries_out: int = 0
+    declined: tuple[Declined, ...] = ()
+
+    def lines(self, table: str) -> list[str]:
+        """Return one line for people."""
+        if self.snapshot_id is None:
+            return ["no manifest was merged"]
+        counts = (
+            f"{self.manifests_in} manifests ({size_text(self.bytes_in)}) "
+            f"became {self.manifests_out} ({size_text(self.bytes_out)})"
+        )
+        entries = f"{self.entries_in:,} entries became {self.entries_out:,}"
+        return [f"snapshot {self.snapshot_id}: {counts}; {entries}; the old ones go when their snapshots expire"]
+
+
+def plan_manifest_compaction(store: TableStore, now_ms: int | None = None) -> MaintenancePlan:
+    """Plan to merge manifests that are smaller than `manifest.target-file-size` or hold deletions.
+
+    Manifests with additions that these deletions cancel are rewritten too. Only manifest lists are read.
+
+    Args:
+        store: the table.
+        now_ms: time of planning (epoch ms), None for the table's clock.
+
+    Raises:
+        UnsupportedFeature: the table cannot be written.
+        CorruptFile: a manifest list cannot be read.
+    """
+    require_writable(store)
+    snapshot = snapshots.latest(store)
+    plan = MaintenancePlan.begun("manifests", store, None if snapshot is None else snapshot.id, {}, now_ms)
+    if snapshot is None:
+        return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))
+    metas = manifests.data_manifests(store, snapshot)
+    target = store.options.manifest_target_size
+    items = [
+        MergeManifestItem(
+            meta.file_name,
+            meta.file_size,
+            meta.num_added_files,
+            meta.num_deleted_files,
+            f"holds {meta.num_deleted_files:,} deletions"
+            if meta.num_deleted_files
+            else f"smaller than {size_text(target)}",
+        )
+        for meta in metas
+        if meta.num_deleted_files or meta.file_size < target
+    ]
+    large = len(metas) - len(items)
+    facts = {"manifests": len(metas), "target": target}
+    if len(items) < 2 and not (large and any(item.deleted for item in items)):
+        text = f"{len(metas)} manifests: fewer than two are small or hold deletions"
+        return replace(plan, declined=(Declined("manifests", "nothing-to-merge", text, facts),))
+    text = f"{large} manifests of at least {size_text(target)} stay, unless a deletion cancels one of their additions"
+    size = sum(item.size for item in items)
+    estimate = PlanEstimate(
+        bytes_in=size, bytes_out=size, files_in=len(items), tasks=1, seconds=round(size / _BYTES_PER_SECOND, 2)
+    )
+    declined = (Declined("manifests", "large", text, facts),) if large else ()
+    return replace(plan, items=tuple(items), declined=declined, estimate=estimate)
+
+
+def apply_manifest_compaction(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
+    """Merge the manifests in one COMPACT snapshot, including manifests added since planning.
+
+    Manifests with unknown fields are kept.
+
+    Args:
+        store: the table.
+        plan: the plan.
+
+    Returns:
+        ApplyOutcome with a ManifestCompactionReport.
+
+    Raises:
+        PlanStale: none of the planned manifests is in use any more.
+        CommitConflict, CommitUnknown: the commit failed.
+        CorruptFile: a manifest cannot be read.
+    """
+    if plan.items and not manifest_compaction_fits(store, plan):
+        raise PlanStale("another process merged its manifests meanwhile", store.name)
+    result = Committer(store).compact_manifests(properties={PLAN_PROPERTY: plan.hash}) if plan.items else None
+    number = None if result is None else result.snapshot_id
+    if number is None:
+        return ApplyOutcome(ManifestCompactionReport(None, plan.base_snapshot, plan.hash, declined=plan.declined))
+    try:
+        sides = [_size(store, number - 1), _size(store, number)]
+    except (OSError, DredgeError):  # the commit is done: an error in its report must not fail it
+        sides = [(len(plan.items), plan.estimate.bytes_in, 0), (0, 0, 0)]
+    (count_in, bytes_in, entries_in), (count_out, bytes_out, entries_out) = sides
+    report = ManifestCompactionReport(
+        snapshot_id=number,
+        base_snapshot=plan.base_snapshot,
+        plan_hash=plan.hash,
+        manifests_in=count_in,
+        manifests_out=count_out,
+        bytes_in=bytes_in,
+        bytes_out=bytes_out,
+        entries_in=entries_in,
+        entries_out=entries_out,
+        declined=plan.declined,
+    )
+    return ApplyOutcome(report, [{"event": "merged", "manifests": count_in, "into": count_out}])
+
+
+def _size(store: TableStore, snapshot_id: int) -> tuple[int, int, int]:
+    """Return the number of manifests of a snapshot, their bytes and their entries."""
+    metas = manifests.data_manifests(store, snapshots.read(store, snapshot_id))
+    entries = sum(meta.num_added_files + meta.num_deleted_files for meta in metas)
+    return len(metas), sum(meta.file_size for meta in metas), entries
+
+
+def manifest_compaction_fits(store: TableStore, plan: MaintenancePlan) -> bool:
+    """Return whether the table still has a manifest of the plan.
+
+    Args:
+        store: the table.
+        plan: the plan.
+    """
+    snapshot = snapshots.latest(store)
+    names = {item.name for item in plan.items_of(MergeManifestItem)}
+    return snapshot is not None and any(meta.file_name in names for meta in manifests.data_manifests(store, snapshot))
+
+
+WORK: Final = ActionWork(
+    plan_manifest_compaction,
+    apply_manifest_compaction,
+    ManifestCompactionReport,
+    (MergeManifestItem,),
+    commits=True,
+    fits=manifest_compaction_fits,
+)

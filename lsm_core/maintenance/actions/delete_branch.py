@@ -1,0 +1,357 @@
+"""Deletion of a branch: its freed files, phase one of the two-phase delete, the report, and its restore."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final
+
+from lsm_core.clock import utc_text
+from lsm_core.errors import CorruptFile, InvalidOption, PlanRefused, PlanStale, RefusalRule
+from lsm_core.maintenance.action import (
+    ActionWork,
+    ApplyOutcome,
+    Declined,
+    MaintenancePlan,
+    PlanEstimate,
+    PlanItem,
+    Report,
+    size_text,
+)
+from lsm_core.maintenance.actions.sweep_trash import swept_at_once
+from lsm_core.maintenance.deletions import data_items, deletable_path, metadata_item, split_used
+from lsm_core.maintenance.trash import (
+    DELETED_BRANCH,
+    DeleteItem,
+    TrashRecord,
+    claimed_for,
+    forget,
+    read_trash,
+    write_record,
+)
+from lsm_core.maintenance.used_files import Lineage, added, branch_lineages, changelog_files, metadata_files
+from lsm_core.metadata import branches, changelogs, manifests, snapshots
+from lsm_core.metadata.indexes import index_file_path
+from lsm_core.metadata.store import TableStore
+
+
+@dataclass(frozen=True)
+class BranchItem(PlanItem):
+    """Branch to delete.
+
+    Attributes:
+        branch: name of the branch.
+        snapshots: number of its snapshots.
+        newest: its newest snapshot, 0 for none.
+        tags: number of its tags.
+        metadata_files: number of its metadata files.
+        continues: deletion record of an interrupted attempt to finish, "" for none.
+    """
+
+    item_kind: ClassVar[str] = "branch"
+    title: ClassVar[str] = "would delete"
+    columns: ClassVar[tuple[str, ...]] = ("branch", "snapshots", "newest", "tags", "files of metadata")
+
+    branch: str
+    snapshots: int
+    newest: int
+    tags: int
+    metadata_files: int
+    continues: str = ""
+
+    def cells(self) -> tuple[Any, ...]:
+        """Return name and counts."""
+        return (self.branch, self.snapshots, self.newest or None, self.tags, self.metadata_files)
+
+
+@dataclass(frozen=True)
+class BranchDeletionReport(Report):
+    """Report of the deletion of a branch.
+
+    Attributes:
+        plan_hash: hash of the plan.
+        branch: name of the branch, "" if nothing was done.
+        files_recorded: files in the deletion record.
+        bytes_recorded: their bytes.
+        files_deleted: files deleted at once (direct mode).
+        bytes_freed: their bytes.
+        files_missing: see `DeletionReport`.
+        trash_id: id of the deletion record, None in direct mode.
+        not_before_ms: time from which a sweep may delete the files (epoch ms).
+        failed: see `DeletionReport`.
+        declined: files that are still needed.
+    """
+
+    left_alone: ClassVar[Mapping[str, str]] = {"declined": "left alone", "failed": "not deleted"}
+
+    plan_hash: str
+    branch: str = ""
+    files_recorded: int = 0
+    bytes_recorded: int = 0
+    files_deleted: int = 0
+    bytes_freed: int = 0
+    files_missing: int = 0
+    trash_id: str | None = None
+    not_before_ms: int | None = None
+    failed: tuple[Declined, ...] = ()
+    declined: tuple[Declined, ...] = ()
+
+    @property
+    def changed(self) -> bool:
+        """Whether a branch was deleted."""
+        return bool(self.branch)
+
+    def lines(self, table: str) -> list[str]:
+        """Return lines on the branch, its files, and how to undo it."""
+        if not self.branch:
+            return ["no branch was deleted"]
+        first = f"branch {self.branch} is deleted"
+        if self.trash_id is None:
+            return [first, f"{self.files_deleted} files ({size_text(self.bytes_freed)}) deleted at once"]
+        size = f"{self.files_recorded} files ({size_text(self.bytes_recorded)})"
+        wait = f"{size} that only it needed wait in the trash until {utc_text(self.not_before_ms)} UTC"
+        return [first, wait, f"undo with: dredge restore {table} {self.trash_id}"]
+
+
+def plan_branch_deletion(store: TableStore, branch: str) -> MaintenancePlan:
+    """Plan to delete a branch and the files that only it needs. Only metadata is read.
+
+    Java's `FileSystemBranchManager.dropBranch` leaves these files behind.
+
+    Args:
+        store: the table.
+        branch: name of the branch.
+
+    Raises:
+        TableNotFound: the branch does not exist.
+        InvalidOption: the branch is main or the open one.
+        InvalidData: the name is no valid branch name.
+        CorruptFile: metadata that may need its files cannot be read.
+    """
+    if branch == store.branch:
+        raise InvalidOption("branch", branch, "another branch than the one that is open", store.name)
+    branches.require_branch(store, branch)
+    plan = MaintenancePlan.begun("delete_branch", store, snapshots.latest_id(store), {"branch": branch})
+    begun = _find_interrupted(store, branch)
+    if begun is not None:
+        item = BranchItem(branch, 0, 0, 0, len(begun.metadata), begun.trash_id)
+        cost = PlanEstimate(bytes_freed=begun.size, files_in=len(begun.files), tasks=1)
+        return replace(plan, items=(item, *(replace(file, trash_id="") for file in begun.files)), estimate=cost)
+    view = branches.open_branch(store, branch)
+    ids, paths = snapshots.list_ids(view), branches.metadata_paths(store, branch)
+    tagged = sum("/tag/tag-" in path and path.count("/") == 3 for path in paths)
+    item = BranchItem(branch, len(ids), max(ids, default=0), tagged, len(paths))
+    candidates = {file.path: file for file in needed_files(view, branch_lineages(view), f"belonged to branch {branch}")}
+    free, held = split_used(store, list(candidates.values()), without_branch=branch)
+    return replace(
+        plan,
+        items=(item, *free),
+        declined=tuple(_still_needed(held)),
+        estimate=PlanEstimate(bytes_freed=sum(file.size for file in free), files_in=len(free), tasks=1),
+    )
+
+
+def _find_interrupted(store: TableStore, branch: str) -> TrashRecord | None:
+    """Return the record of an interrupted deletion of ``branch`` that holds its remaining files byte for byte."""
+    records = [
+        record for record in read_trash(store).records if record.action == DELETED_BRANCH and record.branch == branch
+    ]
+    left = {
+        path: store.file_io.read_bytes(f"{store.root}/{path}")
+        for path in (branches.metadata_paths(store, branch) if records else ())
+    }
+    for record in reversed(records):
+        if left.items() < dict(record.metadata).items() and claimed_for(store, record.trash_id) is None:
+            return record
+    return None
+
+
+def needed_files(view: TableStore, lineages: Sequence[Lineage], why: str) -> Iterator[DeleteItem]:
+    """Yield all files that lineages of one branch reference, except those outside the table's folder.
+
+    Args:
+        view: the branch.
+        lineages: its lineages.
+        why: reason of the deletion.
+    """
+    for lineage in lineages:
+        for position, snapshot in enumerate(lineage.snapshots):
+            if lineage.changelog:
+                for name, kind, size in changelog_files(view, snapshot):
+                    yield metadata_item(view, view.manifest_path(name), kind, size, why)
+                yield from data_items(view, changelogs.kept_entries(view, snapshot), "changelog", why)
+                continue
+            indexes = {entry.file_name: entry for entry in manifests.index_entries(view, snapshot)}
+            for name, kind, size in metadata_files(view, snapshot):
+                if kind != "index":
+                    path = view.statistics_path(name) if kind == "statistics" else view.manifest_path(name)
+                elif indexes[name].external_path is None:
+                    path = index_file_path(view, indexes[name])
+                else:
+                    continue
+                yield metadata_item(view, path, kind, size, why)
+            whole = manifests.live_entries(view, snapshot) if position == 0 else manifests.delta_entries(view, snapshot)
+            yield from data_items(view, added(whole), "data", why)
+            if snapshot.changelog_manifest_list:
+                yield from data_items(view, added(manifests.changelog_entries(view, snapshot)), "changelog", why)
+
+
+def _still_needed(held: Sequence[Declined]) -> Iterator[Declined]:
+    """Yield one line per holder of data files, as a branch may share many files with main."""
+    files, sizes = Counter[str](), Counter[str]()
+    for item in held:
+        files[str(item.facts["holder"])] += 1
+        sizes[str(item.facts["holder"])] += int(item.facts["size"] or 0)
+    for holder, count in files.items():
+        text = f"{count} data files ({size_text(sizes[holder])}) stay: {holder} needs them"
+        yield Declined(holder, "held", text, {"files": count, "size": sizes[holder], "holder": holder})
+
+
+def apply_branch_deletion(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
+    """Run phase one: record the whole branch, then delete its metadata, schemas last; in direct mode phase two at once.
+
+    An interrupted attempt is finished.
+
+    Args:
+        store: the table.
+        plan: the plan.
+
+    Returns:
+        ApplyOutcome with a BranchDeletionReport.
+
+    Raises:
+        PlanStale: the branch was written to since planning or during the deletion (it is then whole again).
+    """
+    item = next(iter(plan.items_of(BranchItem)), None)
+    if item is None or not branches.metadata_paths(store, item.branch):
+        if item is not None:
+            branches.remove_folder(store, item.branch)
+        return ApplyOutcome(BranchDeletionReport(plan.hash, declined=plan.declined))
+    record = _find_interrupted(store, item.branch) or _write_branch_record(store, plan, item)
+    _delete_metadata(store, record)
+    report = BranchDeletionReport(
+        plan.hash,
+        item.branch,
+        files_recorded=len(record.files),
+        bytes_recorded=record.size,
+        trash_id=record.trash_id,
+        not_before_ms=record.not_before_ms,
+        declined=plan.declined,
+    )
+    swept: list[dict[str, Any]] = []
+    if store.options.delete_mode == "direct":
+        deletion_fields, swept = swept_at_once(store)
+        report = replace(report, **deletion_fields)
+    return ApplyOutcome(report, [{"event": "deleted branch", "branch": item.branch}, *swept])
+
+
+def _write_branch_record(store: TableStore, plan: MaintenancePlan, item: BranchItem) -> TrashRecord:
+    """Write the record, without files that became needed since planning (by a new branch of this one, for example)."""
+    view = branches.open_branch(store, item.branch)
+    if item.continues or (snapshots.latest_id(view) or 0) != item.newest:
+        raise PlanStale(f"branch {item.branch} was written to since", store.name)
+    free, _ = split_used(store, plan.items_of(DeleteItem), without_branch=item.branch)
+    paths = branches.metadata_paths(store, item.branch)
+    now = store.clock.now_ms()
+    record = TrashRecord(
+        trash_id=f"delete-branch-{plan.hash[:12]}-{now}",
+        action=DELETED_BRANCH,
+        table=store.name,
+        plan_hash=plan.hash,
+        created_ms=now,
+        not_before_ms=now
+        + (0 if store.options.delete_mode == "direct" else int(store.options.get("dredge.trash-grace"))),
+        snapshots={},
+        files=tuple(free),
+        branch=item.branch,
+        metadata={path: store.file_io.read_bytes(f"{store.root}/{path}") for path in paths},
+    )
+    write_record(store, record)
+    return record
+
+
+def _delete_metadata(store: TableStore, record: TrashRecord) -> None:
+    """Delete the branch's metadata, newest snapshot and schemas last.
+
+    Until the last schema is deleted the branch can be opened: a branch without a schema would block all deletions. The
+    newest snapshot is deleted after all others, so that no reader takes an older one for it.
+    """
+    for path in sorted(record.metadata, key=_age):
+        if "/schema/schema-" in path and set(branches.metadata_paths(store, record.branch)) - set(record.metadata):
+            put_back(store, record)
+            forget(store, record.trash_id)
+            raise PlanStale(
+                f"branch {record.branch} was written to while it was deleted; it is there as before", store.name
+            )
+        store.delete(_own_path(store, record, path))
+    branches.remove_folder(store, record.branch)
+
+
+_NUMBERED: Final = re.compile(r"/(snapshot|schema)/\1-([0-9]+)")
+
+
+def _age(path: str) -> tuple[int, int, str]:
+    """Return the order of deletion: hints, tags and other files, then snapshots by number, then schemas."""
+    match = _NUMBERED.search(path)
+    return (0, 0, path) if match is None else (1 + (match[1] == "schema"), int(match[2]), path)
+
+
+def _own_path(store: TableStore, record: TrashRecord, path: str) -> str:
+    """Return the path of a file of the branch's metadata.
+
+    Raises:
+        CorruptFile: the file is not the branch's.
+    """
+    if not path.startswith(f"branch/branch-{record.branch}/"):
+        raise CorruptFile(path, f"deletion record {record.trash_id} names it, it is not of branch {record.branch}")
+    return deletable_path(store, path)
+
+
+def put_back(store: TableStore, record: TrashRecord) -> None:
+    """Write the missing files of the branch, schemas first, then the newest snapshot; until then it is empty.
+
+    Args:
+        store: the table.
+        record: deletion record of the branch.
+    """
+    for path in sorted(record.metadata, key=_age, reverse=True):
+        where = _own_path(store, record, path)
+        store.file_io.write_exclusive(where, record.metadata[path])
+
+
+def require_no_other(store: TableStore, record: TrashRecord, *, begun: bool) -> None:
+    """Refuse to restore a branch while another one has its name.
+
+    Args:
+        store: the table.
+        record: deletion record of the branch.
+        begun: whether an interrupted restore may have left parts of this branch.
+
+    Raises:
+        PlanRefused: another branch of the same name exists.
+    """
+    for path in branches.metadata_paths(store, record.branch):
+        if not begun or record.metadata.get(path) != store.file_io.read_bytes(f"{store.root}/{path}"):
+            detail = f"another branch '{record.branch}' is there now ({path})"
+            raise PlanRefused(RefusalRule.HISTORY_CHANGED, table=store.name, detail=detail)
+
+
+def branch_deletion_fits(store: TableStore, plan: MaintenancePlan) -> bool:
+    """Return whether the branch of the plan still exists.
+
+    Args:
+        store: the table.
+        plan: the plan.
+    """
+    return any(branches.metadata_paths(store, item.branch) for item in plan.items_of(BranchItem))
+
+
+WORK: Final = ActionWork(
+    plan_branch_deletion,
+    apply_branch_deletion,
+    BranchDeletionReport,
+    (BranchItem, DeleteItem),
+    fits=branch_deletion_fits,
+)

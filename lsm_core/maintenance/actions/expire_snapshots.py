@@ -1,0 +1,616 @@
+"""Snapshot expiry: expiring ids, freed files, phase one of the two-phase delete, and its report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.clock import utc_text
+from lsm_core.errors import CorruptFile, PlanStale
+from lsm_core.format.snapshot import Snapshot
+from lsm_core.json_reader import parse_json
+from lsm_core.maintenance.action import (
+    ActionWork,
+    Applied,
+    ApplyOutcome,
+    Declined,
+    MaintenancePlan,
+    PlanEstimate,
+    PlanItem,
+    Runner,
+    TaskRunner,
+)
+from lsm_core.maintenance.actions.sweep_trash import at_once_if_direct
+from lsm_core.maintenance.deletions import (
+    DeletionReport,
+    data_items,
+    grace_ms,
+    metadata_items,
+    split_used,
+    under_lock,
+)
+from lsm_core.maintenance.retention import RetentionPolicy
+from lsm_core.maintenance.top_of_history import is_there
+from lsm_core.maintenance.trash import DeleteItem, TrashRecord, forget, held_line, read_trash, write_own_record
+from lsm_core.maintenance.used_files import LOOKED_AT_HERE, SNAPSHOTS_A_PART, added, removed, removed_by_writers
+from lsm_core.metadata import changelogs, consumers, manifests, snapshots
+from lsm_core.metadata.store import TableStore
+from lsm_core.storage import done_in_turn, place_of
+
+UNREADABLE: Final = "unreadable"
+"""Reason of subjects that are declined because a snapshot is damaged."""
+_MOST_LINES: Final = 10_000
+_SHARE_AT_ONCE: Final = 20
+_EXTERNAL: Final = "data-file.external-paths"
+
+
+@dataclass(frozen=True)
+class ExpireItem(PlanItem):
+    """Snapshot that expires.
+
+    Attributes:
+        snapshot_id: its id.
+        time_ms: its commit time (epoch ms).
+        reason: reason of the expiry.
+        keeps_changelog: whether streams can still read its changes.
+    """
+
+    item_kind: ClassVar[str] = "expire"
+    title: ClassVar[str] = "would expire"
+    columns: ClassVar[tuple[str, ...]] = ("snapshot", "committed (UTC)", "why")
+
+    snapshot_id: int
+    time_ms: int
+    reason: str
+    keeps_changelog: bool = False
+
+    def cells(self) -> tuple[Any, ...]:
+        """Return id, time and reason."""
+        also = "; its changelog stays" if self.keeps_changelog else ""
+        return (self.snapshot_id, utc_text(self.time_ms), f"{self.reason}{also}")
+
+
+@dataclass(frozen=True)
+class ExpireConsumerItem(PlanItem):
+    """Consumer without progress for longer than `consumer.expiration-time`.
+
+    Attributes:
+        consumer_id: its name.
+        next_snapshot: snapshot that it would read next.
+        seen_ms: time of its last progress (epoch ms).
+    """
+
+    item_kind: ClassVar[str] = "expire_consumer"
+    title: ClassVar[str] = "would forget"
+    columns: ClassVar[tuple[str, ...]] = ("consumer", "next snapshot", "last seen (UTC)")
+
+    consumer_id: str
+    next_snapshot: int
+    seen_ms: int
+
+    def cells(self) -> tuple[Any, ...]:
+        """Return name, progress and time."""
+        return (self.consumer_id, self.next_snapshot, utc_text(self.seen_ms))
+
+
+@dataclass(frozen=True)
+class ExpiryReport(DeletionReport):
+    """Report of an expiry, with the files that it frees.
+
+    Attributes:
+        expiring: kind of the expired things, for people.
+        expired: ids of the removed snapshots.
+        earliest: oldest remaining snapshot.
+        changelogs_kept: number of expired snapshots that became changelogs.
+        consumers: removed consumers without progress.
+    """
+
+    expiring: ClassVar[str] = "snapshot"
+
+    expired: tuple[int, ...] = ()
+    earliest: int | None = None
+    changelogs_kept: int = 0
+    consumers: tuple[str, ...] = ()
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything expired."""
+        return bool(self.expired or self.consumers)
+
+    def lines(self, table: str) -> list[str]:
+        """Return lines on expired snapshots, their files, and how to undo it."""
+        silent = [f"forgot silent consumers: {', '.join(self.consumers)}"] if self.consumers else []
+        return silent + self._expired_lines(table)
+
+    def _expired_lines(self, table: str) -> list[str]:
+        if not self.expired:
+            return [f"no {self.expiring} expired"]
+        which = f"expired {self.expiring}s {self.expired[0]} to {self.expired[-1]}"
+        left = "none is left" if self.earliest is None else f"the earliest is now {self.earliest}"
+        first = f"{which}; {left}{'; their changelogs stay' if self.changelogs_kept else ''}"
+        return [first, *self.file_lines(table)]
+
+
+def plan_expiry(
+    store: TableStore,
+    retain_max: int | None = None,
+    retain_min: int | None = None,
+    older_than_ms: int | None = None,
+    max_deletes: int | None = None,
+    now_ms: int | None = None,
+    runner: Runner | None = None,
+    *,
+    check_used: bool = True,
+) -> MaintenancePlan:
+    """Plan which snapshots expire and which files nothing needs afterwards (Java `ExpireSnapshotsImpl`).
+
+    Consumers without progress for longer than `consumer.expiration-time` are removed first, as by Java's commits. Where
+    changelogs are kept longer (`changelog.*`), their files are kept. A damaged snapshot ends the range: the one before
+    it and all later ones are kept. Only metadata is read.
+
+    Args:
+        store: the table.
+        retain_max: largest number of snapshots.
+        retain_min: smallest number of snapshots.
+        older_than_ms: time before which snapshots expire (epoch ms).
+        max_deletes: largest number to expire.
+        now_ms: time of planning (epoch ms), None for the table's clock.
+        runner: with a `TaskRunner`, parts read some of very many snapshots each; the plan is the same.
+        check_used: False leaves the search for files in use to the application, which makes it anyway.
+
+    Raises:
+        InvalidOption: an argument is invalid.
+        CorruptFile: a changelog, tag, branch or consumer cannot be read, or several damaged snapshots are adjacent.
+    """
+    now = store.clock.now_ms() if now_ms is None else now_ms
+    policy = RetentionPolicy.of(store.options, now, retain_max, retain_min, older_than_ms, max_deletes)
+    arguments = {"retain_max": policy.retain_max, "retain_min": policy.retain_min, "max_deletes": policy.max_deletes}
+    arguments["older_than_ms"] = policy.older_than_ms
+    silent = consumers.list_stale(store, now)
+    forgotten = tuple(
+        ExpireConsumerItem(consumer.consumer_id, consumer.next_snapshot, consumer.seen_ms) for consumer in silent
+    )
+    plan = MaintenancePlan.begun("expire_snapshots", store, snapshots.latest_id(store), arguments, now)
+    plan = replace(plan, items=forgotten)
+    ids = snapshots.list_ids(store)
+    if not ids:
+        return replace(plan, declined=(Declined("snapshots", "empty", "the table has no snapshot"),))
+
+    history = _History(store)
+    consumed = _next_consumed(store, [consumer.consumer_id for consumer in silent])
+    chosen = policy.choose(ids[0], ids[-1], consumed, history.time_of)
+    known = history.read([number for number in ids if number <= chosen.end])
+    damaged = min((number for number in history.damaged if number <= chosen.end), default=None)
+    reason = "retained"
+    if damaged is not None:
+        # The one before it is kept too, as it holds the content that the damaged one was made from.
+        reason, why = UNREADABLE, damage_text(store, damaged, history.damaged[damaged])
+        chosen = replace(chosen, end=max(chosen.start, damaged - 1), limit=why)
+    facts = {"first_kept": chosen.end, "latest": ids[-1]}
+    kept = Declined(f"snapshots {chosen.end}..{ids[-1]}", reason, chosen.limit, facts)
+    if chosen.is_empty:
+        return replace(plan, declined=(kept,))
+    times = {number: known[number].time_millis for number in ids if number < chosen.end and number in known}
+    keeps = store.options.changelog_decoupled
+    items = [ExpireItem(number, time, chosen.reason_of(number), keeps) for number, time in times.items()]
+    candidates = {item.path: item for item in _candidates(store, list(times), chosen.end, known, runner)}
+    deletions, held = list(candidates.values()), list[Declined]()
+    if check_used:
+        deletions, held, _ = _split_used(store, deletions, set(times), runner)
+    freed = sum(item.size for item in deletions)
+    return replace(
+        plan,
+        items=(*forgotten, *items, *deletions),
+        declined=(kept, *held, *_left_outside(store, list(times), chosen.end, known)),
+        estimate=PlanEstimate(bytes_freed=freed, files_in=len(deletions), tasks=1),
+    )
+
+
+def expiry_is_due(store: TableStore) -> bool:
+    """Return whether a commit should expire snapshots: at least one is due, of more than 40 snapshots a twentieth.
+
+    Args:
+        store: the table.
+
+    Raises:
+        CorruptFile: a consumer cannot be read.
+    """
+    latest, earliest = snapshots.latest_id(store), snapshots.earliest_id(store)
+    if latest is None or earliest is None or latest - earliest < store.options.retained_min:
+        return False
+
+    policy = RetentionPolicy.of(store.options, store.clock.now_ms())
+    chosen = policy.choose(earliest, latest, None, _History(store).time_of)
+    # Each expiry reads the needs of all remaining snapshots, so with many it waits until several are due.
+    least = min(policy.max_deletes, max(1, (latest - earliest + 1) // _SHARE_AT_ONCE))
+    return chosen.end - chosen.start >= least and not _is_held(store, earliest)
+
+
+class _History:
+    """Snapshots of a table, each read once, and the errors of damaged ones."""
+
+    def __init__(self, store: TableStore) -> None:
+        self._store = store
+        self._known: dict[int, Snapshot] = {}
+        self.damaged: dict[int, CorruptFile] = {}
+
+    def time_of(self, snapshot_id: int) -> int | None:
+        """Return the commit time of a snapshot (epoch ms), or None if it is missing or damaged."""
+        snapshot = self.read([snapshot_id]).get(snapshot_id)
+        return None if snapshot is None else snapshot.time_millis
+
+    def read(self, ids: Sequence[int]) -> dict[int, Snapshot]:
+        """Read snapshots; return all that are known by now."""
+        wanted = [number for number in ids if number not in self._known and number not in self.damaged]
+        try:
+            self._known |= {snapshot.id: snapshot for snapshot in snapshots.iterate(self._store, wanted)}
+        except CorruptFile:
+            self.damaged |= snapshots.find_damaged(self._store, wanted)
+            healthy = [number for number in wanted if number not in self.damaged]
+            self._known |= {snapshot.id: snapshot for snapshot in snapshots.iterate(self._store, healthy)}
+        return self._known
+
+
+def damage_text(store: TableStore, snapshot_id: int, error: CorruptFile) -> str:
+    """Return the text for people on a damaged snapshot, with the command that repairs it.
+
+    Args:
+        store: the table.
+        snapshot_id: the snapshot.
+        error: error of reading it.
+    """
+    return (
+        f"snapshot {snapshot_id} is damaged, and nothing from the one before it on expires: {error}; "
+        f"`dredge repair {store.name}` replaces it"
+    )
+
+
+def _split_used(
+    store: TableStore, candidates: Sequence[DeleteItem], going: AbstractSet[int], runner: Runner | None
+) -> tuple[list[DeleteItem], list[Declined], list[Declined]]:
+    """Split candidates as `split_used` does, also if a remaining snapshot is damaged and its neighbours hold its files.
+
+    Returns:
+        Files to delete, files that are held, and the damaged snapshots.
+
+    Raises:
+        CorruptFile: a retained snapshot, tag or changelog cannot be read, and no other holds its files.
+    """
+    try:
+        return *split_used(store, candidates, without=going, runner=runner), []
+    except CorruptFile:
+        stays = [number for number in snapshots.list_ids(store) if number not in going]
+        damaged = snapshots.find_damaged(store, stays)
+        sound = set(stays) - set(damaged)
+        if not damaged or not all({number - 1, number + 1} <= sound for number in damaged):
+            raise
+    free, held = split_used(store, candidates, without=going, unreadable=set(damaged), runner=runner)
+    declined = [
+        Declined(f"snapshot {number}", UNREADABLE, damage_text(store, number, error), {"snapshot": number})
+        for number, error in damaged.items()
+    ]
+    return free, held, declined
+
+
+def _is_held(store: TableStore, earliest: int) -> bool:
+    """Return whether a consumer with progress holds the earliest snapshot."""
+    silent = [consumer.consumer_id for consumer in consumers.list_stale(store, store.clock.now_ms())]
+    consumed = _next_consumed(store, silent)
+    return consumed is not None and consumed <= earliest and not silent
+
+
+def _next_consumed(store: TableStore, but: Sequence[str] = ()) -> int | None:
+    """Return the first snapshot that a consumer (except ``but``) holds; None if consumers hold only changelogs."""
+    return None if store.options.get("consumer.changelog-only") else consumers.min_next_snapshot(store, but)
+
+
+def _forget_consumers(store: TableStore, plan: MaintenancePlan) -> tuple[str, ...]:
+    """Delete the consumers of the plan without progress since, and return their names."""
+    now = {
+        consumer.consumer_id: (consumer.next_snapshot, consumer.seen_ms) for consumer in consumers.list_details(store)
+    }
+    planned = plan.items_of(ExpireConsumerItem)
+    unchanged = [
+        item.consumer_id for item in planned if now.get(item.consumer_id) == (item.next_snapshot, item.seen_ms)
+    ]
+    return tuple(name for name in unchanged if consumers.delete_consumer(store, name))
+
+
+def _candidates(
+    store: TableStore, expiring: Sequence[int], end: int, known: Mapping[int, Snapshot], runner: Runner | None
+) -> Iterator[DeleteItem]:
+    """Yield files that only the expiring snapshots may need (format.md 17: data files by deltas of successors)."""
+    if not expiring:
+        return
+    following = [known[number] for number in range(expiring[0] + 1, end + 1) if number in known]
+    yield from _of_each(store, _replaced_items, following, runner)
+    if not store.options.changelog_decoupled and store.file_io.exists(changelogs.changelog_dir(store)):
+        # Changelogs were kept longer before: files that the last expiry left to them are deleted now.
+        snapshot = known[expiring[0]]
+        replaced = removed_by_writers(store, snapshot)
+        for item in data_items(
+            store, replaced, "data", f"replaced by snapshot {snapshot.id} ({snapshot.commit_kind.value})"
+        ):
+            if store.file_io.exists(f"{store.root}/{item.path}"):
+                yield item
+    yield from _of_each(store, _own_items, [known[number] for number in expiring], runner)
+
+
+Items = Callable[[TableStore, Snapshot], Iterator[DeleteItem]]
+
+
+def _of_each(
+    store: TableStore, items: Items, chosen: Sequence[Snapshot], runner: Runner | None
+) -> Iterator[DeleteItem]:
+    """Yield the ``items`` of each snapshot, in order; very many are split into parts of ``runner`` if it runs parts."""
+    if not isinstance(runner, TaskRunner) or len(chosen) <= LOOKED_AT_HERE:
+        for snapshot in chosen:
+            yield from items(store, snapshot)
+        return
+    size = max(SNAPSHOTS_A_PART, -(-len(chosen) // (4 * runner.slots())))
+    texts = [snapshot.to_json().decode() for snapshot in chosen]
+    parts = [json.dumps(texts[at : at + size]).encode() for at in range(0, len(texts), size)]
+    activity = f"looking for files of expiring snapshots of table {store.name}"
+    for answer in runner.run_parts(activity, partial(_items_part, store, items), parts):
+        yield from (DeleteItem(*item) for item in parse_json(answer))
+
+
+def _items_part(store: TableStore, items: Items, payload: bytes) -> bytes:
+    """Run one part: return the items of some snapshots as JSON."""
+    items_of_part = [
+        [item.path, item.kind, item.size, item.reason]
+        for text in parse_json(payload)
+        for item in items(store, Snapshot.from_json(text.encode(), "<snapshot of a part>"))
+    ]
+    return json.dumps(items_of_part).encode()
+
+
+def _replaced_items(store: TableStore, snapshot: Snapshot) -> Iterator[DeleteItem]:
+    reason = f"replaced by snapshot {snapshot.id} ({snapshot.commit_kind.value})"
+    yield from data_items(store, _replaced(store, snapshot), "data", reason)
+
+
+def _own_items(store: TableStore, snapshot: Snapshot) -> Iterator[DeleteItem]:
+    yield from metadata_items(store, snapshot, f"belonged to snapshot {snapshot.id}")
+    if snapshot.changelog_manifest_list and not store.options.changelog_decoupled:
+        entries = added(manifests.changelog_entries(store, snapshot))
+        yield from data_items(store, entries, "changelog", f"changelog of snapshot {snapshot.id}")
+
+
+def _replaced(store: TableStore, snapshot: Snapshot) -> pa.Table:
+    """Return manifest entries that a snapshot after the first expiring one dropped.
+
+    Writers' files are left for the expiry of changelogs if these need them.
+    """
+    removals = removed(manifests.delta_entries(store, snapshot))
+    later = store.options.changelog_decoupled and changelogs.keeps_deltas(store)
+    return removals.filter(pc.invert(changelogs.is_written(removals))) if later else removals
+
+
+def _left_outside(
+    store: TableStore, expiring: Sequence[int], end: int, known: Mapping[int, Snapshot]
+) -> list[Declined]:
+    """Return the number of unreferenced files under `data-file.external-paths`, which are not deleted."""
+    if not expiring or not store.options.get(_EXTERNAL):
+        return []
+    files = size = 0
+    for number in range(expiring[0] + 1, end + 1):
+        if number not in known:
+            continue
+        replaced = _replaced(store, known[number])
+        outside = replaced.filter(pc.is_valid(replaced.column("external_path")))
+        files += outside.num_rows
+        size += pc.sum(outside.column("file_size")).as_py() or 0
+    text = f"{files} replaced files are outside the table's directory, under {_EXTERNAL}: they are not deleted"
+    return [Declined(_EXTERNAL, "outside", text, {"files": files, "size": size})] if files else []
+
+
+def apply_expiry(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> ApplyOutcome:
+    """Run phase one of the delete, and phase two at once in direct mode (`dredge.delete-mode`).
+
+    Args:
+        store: the table.
+        plan: the plan.
+        runner: with a `TaskRunner`, parts read very many snapshots and delete very many files.
+
+    Returns:
+        ApplyOutcome with an ExpiryReport.
+    """
+    report, swept = at_once_if_direct(store, _expire(store, plan, runner), runner)
+    lines = [{"event": "expired", "snapshot": number} for number in report.expired]
+    next_of = {item.consumer_id: item.next_snapshot for item in plan.items_of(ExpireConsumerItem)}
+    lines += [{"event": "forgot", "consumer": name, "next_snapshot": next_of[name]} for name in report.consumers]
+    return ApplyOutcome(report, [*lines, *swept, *map(held_line, report.held[:_MOST_LINES])])
+
+
+def expiry_fits(store: TableStore, plan: MaintenancePlan) -> bool:
+    """Return whether a snapshot of the plan still exists.
+
+    Args:
+        store: the table.
+        plan: the plan.
+    """
+    return not {item.snapshot_id for item in plan.items_of(ExpireItem)}.isdisjoint(snapshots.list_ids(store))
+
+
+def foresee_expiry(plan: MaintenancePlan) -> ExpiryReport:
+    """Return the report that applying a plan would give.
+
+    Args:
+        plan: the plan.
+    """
+    deletions = plan.items_of(DeleteItem)
+    return ExpiryReport(
+        plan.hash,
+        plan.base_snapshot,
+        expired=tuple(item.snapshot_id for item in plan.items_of(ExpireItem)),
+        consumers=tuple(item.consumer_id for item in plan.items_of(ExpireConsumerItem)),
+        changelogs_kept=sum(item.keeps_changelog for item in plan.items_of(ExpireItem)),
+        files_recorded=len(deletions),
+        bytes_recorded=sum(item.size for item in deletions),
+        held=tuple(item for item in plan.declined if item.reason == "held"),
+        declined=tuple(item for item in plan.declined if item.reason != "held"),
+        dry_run=True,
+    )
+
+
+def trace_of_expiry(store: TableStore, plan: MaintenancePlan) -> Applied | None:
+    """Return the application of a plan by its deletion record in the trash, or None.
+
+    Args:
+        store: the table.
+        plan: the plan.
+    """
+    for record in read_trash(store).records:
+        if record.plan_hash == plan.hash:
+            return Applied(None, record.created_ms, f"deletion record {record.trash_id}")
+    return None
+
+
+def _expire(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> ExpiryReport:
+    """Write the deletion record, delete the expired snapshot files oldest first, and move the EARLIEST hint.
+
+    Where changelogs are kept longer, each snapshot becomes one before it is deleted, so that streams find either. Files
+    that became needed since planning (by a new tag, for example) are left out of the record. A crash between any two
+    steps leaves a table whose snapshots are all whole.
+
+    Raises:
+        PlanStale: a consumer or a changed history needs an expiring snapshot.
+        LockTimeout: another process holds the table's lock.
+    """
+    present = set(snapshots.list_ids(store))
+    forgotten = _forget_consumers(store, plan) if plan.items_of(ExpireConsumerItem) else ()
+    going = [item.snapshot_id for item in plan.items_of(ExpireItem) if item.snapshot_id in present]
+    if not going:
+        earliest = min(present, default=None)
+        return ExpiryReport(
+            plan.hash, plan.base_snapshot, earliest=earliest, declined=plan.declined, consumers=forgotten
+        )
+    _require_oldest(store, present, going)
+    deletions, held, damaged = _split_used(store, plan.items_of(DeleteItem), set(going), runner)
+    # The exact bytes of the snapshot files, checked: a restore writes them back.
+    texts, read = {}, {}
+    paths = [store.snapshot_path(number) for number in going]
+    reads = done_in_turn(
+        (partial(store.file_io.read_bytes, path) for path in paths), at_once=bool(place_of(store.root))
+    )
+    for number, path in zip(going, paths, strict=True):
+        try:
+            data = next(reads)
+        except FileNotFoundError as error:
+            raise PlanStale(f"snapshot {number} was expired by another process meanwhile", store.name) from error
+        read[number] = Snapshot.from_json(data, path)
+        texts[number] = data.decode()
+    with under_lock(store, "an expiry"):
+        _require_fresh(store, plan, set(snapshots.list_ids(store)), going)
+        record, first, deleted_ids = _take_away(store, plan, texts, read, deletions)
+    if not deleted_ids:  # another process expired all of them first, and its record has the files
+        return ExpiryReport(plan.hash, plan.base_snapshot, earliest=first, declined=plan.declined, consumers=forgotten)
+    # Held at planning or at applying, each file once.
+    held_once = {item.subject: item for item in (*plan.declined, *held) if item.reason == "held"}
+    return ExpiryReport(
+        plan.hash,
+        plan.base_snapshot,
+        expired=deleted_ids,
+        earliest=first,
+        changelogs_kept=len(deleted_ids) if store.options.changelog_decoupled else 0,
+        files_recorded=len(deletions),
+        bytes_recorded=record.size,
+        trash_id=record.trash_id,
+        not_before_ms=record.not_before_ms,
+        held=tuple(held_once.values()),
+        declined=(*(item for item in plan.declined if item.reason != "held"), *damaged),
+        consumers=forgotten,
+    )
+
+
+def _take_away(
+    store: TableStore,
+    plan: MaintenancePlan,
+    texts: Mapping[int, str],
+    read: Mapping[int, Snapshot],
+    deletions: Sequence[DeleteItem],
+) -> tuple[TrashRecord, int, tuple[int, ...]]:
+    """Write the record, then delete the snapshots, oldest first.
+
+    If a concurrent expiry was first and none was deleted here, the record is removed. In a table without a lock, a
+    concurrent rollback or fast-forward may go back to one of the snapshots, or before: snapshots that it wrote are
+    kept, and if nothing newer is left, the deleted ones are restored.
+
+    Returns:
+        The record, the oldest remaining snapshot, and the deleted ones.
+    """
+    now, going = store.clock.now_ms(), sorted(texts)
+    record = TrashRecord(
+        trash_id=f"expire-{going[0]}-{going[-1]}-{plan.hash[:12]}-{now}",
+        action="expire_snapshots",
+        table=store.name,
+        plan_hash=plan.hash,
+        created_ms=now,
+        not_before_ms=now + grace_ms(store.options),
+        snapshots=texts,
+        files=tuple(deletions),
+        branch=store.branch,
+    )
+    record = write_own_record(store, record)
+    keeps, deleted_ids = store.options.changelog_decoupled, list[int]()
+    left = snapshots.list_ids(store)
+    for number in going if left[-1:] > going[-1:] else ():
+        if keeps:
+            changelogs.write_changelog(store, read[number])
+        if is_there(store, number, texts[number]) and store.delete(store.snapshot_path(number)):
+            deleted_ids.append(number)
+    left = snapshots.list_ids(store)
+    if left[-1:] <= going[-1:]:
+        for number in reversed([snapshot_id for snapshot_id in deleted_ids if not left or snapshot_id < left[-1]]):
+            store.file_io.write_exclusive(store.snapshot_path(number), texts[number].encode())
+        if keeps:
+            changelogs.delete_changelogs(store, going)
+        forget(store, record.trash_id)
+        raise PlanStale(f"the table was rolled back to snapshot {going[-1]} or before meanwhile", store.name)
+    snapshots.write_earliest_hint(store, left[0])
+    if not deleted_ids:
+        forget(store, record.trash_id)
+    return record, left[0], tuple(deleted_ids)
+
+
+def _require_fresh(store: TableStore, plan: MaintenancePlan, present: set[int], going: Sequence[int]) -> None:
+    _require_oldest(store, present, going)
+    wanted = set(going)
+    times = {snapshot.id: snapshot.time_millis for snapshot in snapshots.iterate(store, list(going))}
+    for item in plan.items_of(ExpireItem):
+        if item.snapshot_id in wanted and times.get(item.snapshot_id) != item.time_ms:
+            change = (
+                "written again after a rollback"
+                if item.snapshot_id in times
+                else "expired by another process meanwhile"
+            )
+            raise PlanStale(f"snapshot {item.snapshot_id} was {change}", store.name)
+
+
+def _require_oldest(store: TableStore, present: set[int], going: Sequence[int]) -> None:
+    if min(present) != going[0]:
+        raise PlanStale(f"snapshot {min(present)} is older than snapshot {going[0]}, the first of the plan", store.name)
+    if max(present) <= going[-1]:
+        raise PlanStale(f"snapshot {going[-1]} is the newest now; the table was rolled back", store.name)
+    wanted = _next_consumed(store)
+    if wanted is not None and wanted <= going[-1]:
+        raise PlanStale(f"a consumer reads from snapshot {wanted} now", store.name)
+
+
+WORK: Final = ActionWork(
+    plan_expiry,
+    apply_expiry,
+    ExpiryReport,
+    (ExpireConsumerItem, ExpireItem, DeleteItem),
+    fits=expiry_fits,
+    trace=trace_of_expiry,
+    dry_run=foresee_expiry,
+)

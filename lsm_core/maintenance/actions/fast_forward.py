@@ -1,0 +1,507 @@
+"""Fast-forward to a branch: added, dropped and freed files, steps and report (Java `FileSystemBranchManager`)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final
+
+from lsm_core.clock import utc_text
+from lsm_core.errors import CorruptFile, InvalidOption, PlanRefused, PlanStale, RefusalRule
+from lsm_core.format.snapshot import Snapshot
+from lsm_core.maintenance.action import (
+    ActionWork,
+    ApplyOutcome,
+    Declined,
+    MaintenancePlan,
+    PlanEstimate,
+    PlanItem,
+    Report,
+    size_text,
+)
+from lsm_core.maintenance.actions.delete_branch import needed_files
+from lsm_core.maintenance.actions.sweep_trash import swept_at_once
+from lsm_core.maintenance.deletions import split_used, under_lock
+from lsm_core.maintenance.top_of_history import COVER_PROPERTY, built_upon, cover_of
+from lsm_core.maintenance.trash import FORWARDED, DeleteItem, TrashRecord, read_trash, write_record
+from lsm_core.maintenance.used_files import Lineage, split_at_gaps
+from lsm_core.metadata import branches, changelogs, hints, schemas, snapshots, tags
+from lsm_core.metadata.store import TableStore
+
+
+@dataclass(frozen=True)
+class ForwardItem(PlanItem):
+    """Branch whose history the table gets.
+
+    Attributes:
+        branch: name of the branch.
+        first: first snapshot of the branch.
+        last: last snapshot of the branch.
+        before: newest snapshot of the table at planning, 0 for none.
+    """
+
+    item_kind: ClassVar[str] = "forward"
+    title: ClassVar[str] = "would fast-forward"
+    columns: ClassVar[tuple[str, ...]] = ("to branch", "its snapshots", "newest snapshot now")
+
+    branch: str
+    first: int
+    last: int
+    before: int
+
+    def cells(self) -> tuple[Any, ...]:
+        """Return branch and snapshots."""
+        return (self.branch, f"{self.first}..{self.last}", self.before or None)
+
+
+@dataclass(frozen=True)
+class DropItem(PlanItem):
+    """Snapshot, tag or schema of the table that the branch lacks or has with other content; it is dropped.
+
+    Attributes:
+        name: Paimon's name of its file.
+        reason: reason of the drop.
+    """
+
+    item_kind: ClassVar[str] = "drop"
+    title: ClassVar[str] = "would drop"
+    columns: ClassVar[tuple[str, ...]] = ("file", "why")
+
+    name: str
+    reason: str
+
+    def cells(self) -> tuple[Any, ...]:
+        """Return the file and the reason."""
+        return (self.name, self.reason)
+
+
+@dataclass(frozen=True)
+class FastForwardReport(Report):
+    """Report of a fast-forward.
+
+    Attributes:
+        plan_hash: hash of the plan.
+        base_snapshot: newest snapshot before.
+        branch: name of the branch, "" if nothing was changed.
+        latest: newest snapshot after.
+        dropped: names of the dropped files.
+        files_recorded: files in the deletion record.
+        bytes_recorded: their bytes.
+        files_deleted: files deleted at once (direct mode).
+        bytes_freed: their bytes.
+        files_missing: see `DeletionReport`.
+        trash_id: id of the deletion record, None in direct mode.
+        not_before_ms: time from which a sweep may delete the files (epoch ms).
+        failed: see `DeletionReport`.
+        declined: subjects left unchanged.
+    """
+
+    left_alone: ClassVar[Mapping[str, str]] = {"declined": "left alone", "failed": "not deleted"}
+
+    plan_hash: str
+    base_snapshot: int | None
+    branch: str = ""
+    latest: int | None = None
+    dropped: tuple[str, ...] = ()
+    files_recorded: int = 0
+    bytes_recorded: int = 0
+    files_deleted: int = 0
+    bytes_freed: int = 0
+    files_missing: int = 0
+    trash_id: str | None = None
+    not_before_ms: int | None = None
+    failed: tuple[Declined, ...] = ()
+    declined: tuple[Declined, ...] = ()
+
+    @property
+    def changed(self) -> bool:
+        """Whether the table has another history now."""
+        return bool(self.branch)
+
+    def lines(self, table: str) -> list[str]:
+        """Return lines on the new state of the table and the dropped files."""
+        if not self.branch:
+            return ["the table has that history already"]
+        before = self.base_snapshot or "empty"
+        first = f"{table} is now as branch {self.branch}: snapshot {self.latest}, before it was {before}"
+        if not self.dropped:
+            return [first]
+        second = f"dropped: {', '.join(self.dropped[:10])}{' ...' if len(self.dropped) > 10 else ''}"
+        if self.trash_id is None:
+            return [first, second, f"{self.files_deleted} files ({size_text(self.bytes_freed)}) deleted at once"]
+        size = f"{self.files_recorded} files ({size_text(self.bytes_recorded)})"
+        return [first, second, f"{size} wait in the trash until {utc_text(self.not_before_ms)} UTC"]
+
+
+@dataclass(frozen=True)
+class _Change:
+    """Change of the table's history.
+
+    Attributes:
+        first: first snapshot of the branch.
+        last: last snapshot of the branch.
+        removed: content of removed or replaced files by path.
+        new: content of added files by path.
+        snapshots: the removed snapshots.
+        tags: the removed tags.
+    """
+
+    first: int
+    last: int
+    removed: Mapping[str, bytes]
+    new: Mapping[str, bytes]
+    snapshots: Mapping[int, Snapshot]
+    tags: Mapping[str, Snapshot]
+
+
+def plan_fast_forward(store: TableStore, branch: str) -> MaintenancePlan:
+    """Plan to replace the history of the table (the branch of ``store``) by a branch's, from its first snapshot on.
+
+    Later snapshots of the table, their tags and schemas are dropped; that loses their rows, as in Java, and is part of
+    the plan. Only metadata is read.
+
+    Args:
+        store: the table.
+        branch: name of the branch.
+
+    Raises:
+        TableNotFound: the branch does not exist.
+        InvalidOption: the branch is main or the open one.
+        PlanRefused: the branch is empty, snapshot ids would have a gap, or a rollback has not ended.
+        CorruptFile: metadata cannot be read.
+    """
+    if branch == store.branch:
+        raise InvalidOption("branch", branch, "another branch than the one that is open", store.name)
+    branches.require_branch(store, branch)
+    change = _change(store, branches.open_branch(store, branch))
+    before = snapshots.latest_id(store)
+    plan = MaintenancePlan.begun("fast_forward", store, before, {"branch": branch})
+    if not change.new and not change.removed:
+        text = f"the table has the history of branch {branch} already"
+        return replace(plan, declined=(Declined(f"branch {branch}", "same", text),))
+    drops = [
+        DropItem(_name(store, path), "the branch has another one" if path in change.new else "the branch has none")
+        for path in change.removed
+    ]
+    free = _freed(store, change)
+    return replace(
+        plan,
+        items=(ForwardItem(branch, change.first, change.last, before or 0), *drops, *free),
+        estimate=PlanEstimate(bytes_freed=sum(item.size for item in free), files_in=len(free), tasks=1),
+    )
+
+
+def _change(store: TableStore, branch: TableStore) -> _Change:
+    """Return the files to remove and to add.
+
+    Raises:
+        PlanRefused: the result would be no valid history, or a rollback has not ended.
+    """
+    _require_no_cover(store)
+    wanted, mine = snapshots.list_ids(branch), snapshots.list_ids(store)
+    if not wanted:
+        raise _refusal(store, RefusalRule.HISTORY_CHANGED, f"branch {branch.branch} has no snapshot")
+    first, last = wanted[0], wanted[-1]
+    below = max((number for number in mine if number < first), default=first - 1)
+    if below != first - 1:
+        # Without the option an overwrite keeps the partitions that the branch does not have.
+        whole = 'table.copy({"dynamic-partition-overwrite": "false"})' if store.schema.partition_keys else "table"
+        detail = (
+            f"the branch begins at snapshot {first}, and the table's last one before it is {below}; forward it once "
+            f"the table has snapshot {first - 1}, or write its rows instead ({whole}.write(branch, overwrite=True))"
+        )
+        raise _refusal(store, RefusalRule.NO_HOLES_IN_HISTORY, detail)
+    later_changelogs = [number for number in changelogs.list_changelogs(store) if number >= first]
+    if later_changelogs:
+        detail = (
+            f"changelogs {later_changelogs[0]} to {later_changelogs[-1]} are of snapshots that the branch does not have"
+        )
+        raise _refusal(store, RefusalRule.HISTORY_CHANGED, detail)
+    read = store.file_io.read_bytes
+    since = snapshots.read(branch, first).schema_id
+    my_tags, its_tags = tags.list_tags(store), tags.list_tags(branch)
+    my_tags = {name: tag for name, tag in my_tags.items() if tag.id >= first or name in its_tags}
+    before = {store.schema_path(number): read(store.schema_path(number)) for number in _schemas(store, since)}
+    before |= {store.snapshot_path(number): read(store.snapshot_path(number)) for number in mine if number >= first}
+    before |= {tags.tag_path(store, name): read(tags.tag_path(store, name)) for name in my_tags}
+    after = {store.schema_path(number): read(branch.schema_path(number)) for number in _schemas(branch, since)}
+    after |= {store.snapshot_path(number): read(branch.snapshot_path(number)) for number in wanted}
+    after |= {tags.tag_path(store, name): read(tags.tag_path(branch, name)) for name in its_tags}
+    removed = {path: data for path, data in before.items() if after.get(path) != data}
+    return _Change(
+        first,
+        last,
+        removed,
+        {path: data for path, data in after.items() if before.get(path) != data},
+        {n: snapshots.read(store, n) for n in mine if store.snapshot_path(n) in removed},
+        {name: tag for name, tag in my_tags.items() if tags.tag_path(store, name) in removed},
+    )
+
+
+def _require_no_cover(store: TableStore) -> None:
+    """Refuse while a rollback or its undo has a cover: it will exchange the snapshots below the cover."""
+    newest = snapshots.latest(store)
+    serves = None if newest is None else (newest.properties or {}).get(COVER_PROPERTY)
+    if newest is not None and serves and any(record.trash_id == serves for record in read_trash(store).records):
+        detail = f"snapshot {newest.id} covers a rollback or its undo that has not ended ({serves}): run it again first"
+        raise _refusal(store, RefusalRule.HISTORY_CHANGED, detail)
+
+
+def _schemas(store: TableStore, since: int) -> list[int]:
+    return [number for number in schemas.list_schema_ids(store.file_io, store.root, store.branch) if number >= since]
+
+
+def _name(store: TableStore, path: str) -> str:
+    return path.removeprefix(f"{store.metadata_root}/")
+
+
+def _refusal(store: TableStore, rule: RefusalRule, detail: str) -> PlanRefused:
+    return PlanRefused(rule, table=store.name, detail=detail)
+
+
+def _freed(store: TableStore, change: _Change) -> list[DeleteItem]:
+    """Return the files that only the dropped history needed; references of the branch itself and all others count."""
+    lines = split_at_gaps(store, list(change.snapshots.values()), "snapshot")
+    lines += [Lineage(f"tag {name}", (tag,)) for name, tag in change.tags.items()]
+    candidates = {item.path: item for item in needed_files(store, lines, "belonged to the history that went")}
+    free, _ = split_used(store, list(candidates.values()), without_tags=set(change.tags), dropped=set(change.snapshots))
+    return free
+
+
+def apply_fast_forward(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
+    """Record the dropped files, then replace them by the branch's files.
+
+    At every moment the newest snapshot has the content of the table's or of the branch's. An interrupted attempt is
+    finished.
+
+    Args:
+        store: the table.
+        plan: the plan.
+
+    Returns:
+        ApplyOutcome with a FastForwardReport.
+
+    Raises:
+        PlanStale: the table or the branch changed since planning.
+    """
+    item = next(iter(plan.items_of(ForwardItem)), None)
+    if item is None:
+        return ApplyOutcome(FastForwardReport(plan.hash, plan.base_snapshot, declined=plan.declined))
+    branches.require_branch(store, item.branch)
+    change = _change(store, branches.open_branch(store, item.branch))
+    if (change.first, change.last) != (item.first, item.last):
+        raise PlanStale(f"branch {item.branch} was written to since", store.name)
+    planned = {drop.name for drop in plan.items_of(DropItem)}
+    unknown = [name for path in change.removed if (name := _name(store, path)) not in planned]
+    if unknown:
+        raise PlanStale(f"{unknown[0]} was written since", store.name)
+    freed = _freed(store, change) if change.removed else []
+    with under_lock(store, "a fast-forward"):
+        record = _write_record(store, plan, change, freed) if change.removed else None
+        exchange(store, change.removed, change.new, change.last)
+    report = FastForwardReport(
+        plan.hash,
+        plan.base_snapshot,
+        item.branch if change.removed or change.new else "",
+        change.last,
+        tuple(_name(store, path) for path in change.removed if path not in change.new or "/schema/" not in path),
+        declined=plan.declined,
+    )
+    swept: list[dict[str, Any]] = []
+    if record is not None and store.options.delete_mode == "direct":
+        deletion_fields, swept = swept_at_once(store)
+        report = replace(report, **deletion_fields)
+    elif record is not None:
+        report = replace(
+            report,
+            files_recorded=len(record.files),
+            bytes_recorded=record.size,
+            trash_id=record.trash_id,
+            not_before_ms=record.not_before_ms,
+        )
+    return ApplyOutcome(report, [*({"event": "dropped", "file": name} for name in report.dropped), *swept])
+
+
+def _write_record(
+    store: TableStore, plan: MaintenancePlan, change: _Change, freed: Sequence[DeleteItem]
+) -> TrashRecord:
+    now = store.clock.now_ms()
+    record = TrashRecord(
+        trash_id=f"fast-forward-{plan.hash[:12]}-{now}",
+        action=FORWARDED,
+        table=store.name,
+        plan_hash=plan.hash,
+        created_ms=now,
+        not_before_ms=now
+        + (0 if store.options.delete_mode == "direct" else int(store.options.get("dredge.trash-grace"))),
+        snapshots={number: change.removed[store.snapshot_path(number)].decode() for number in change.snapshots},
+        files=tuple(freed),
+        branch=store.branch,
+        metadata={
+            path.removeprefix(f"{store.root}/"): data
+            for path, data in change.removed.items()
+            if not path.startswith(store.snapshot_dir)
+        },
+        came={path.removeprefix(f"{store.root}/"): digest_of(data) for path, data in change.new.items()},
+    )
+    write_record(store, record)
+    return record
+
+
+def digest_of(data: bytes) -> str:
+    """Return the digest by which a deletion record recognises a file of a fast-forward.
+
+    Args:
+        data: content of the file.
+    """
+    return hashlib.sha256(data).hexdigest()
+
+
+def exchange(store: TableStore, removed: Collection[str], new: Mapping[str, bytes], last: int = 0) -> None:
+    """Replace the schemas, snapshots and tags of one history by those of another, up to snapshot ``last``.
+
+    Readers see one history or the other: see :func:`_exchange_snapshots`. Schemas are added first and removed last.
+    Files that are in the target state already are skipped, so an interrupted exchange can be repeated.
+
+    Args:
+        store: the table.
+        removed: paths of files to remove.
+        new: content of files to add by path.
+        last: last snapshot of the new history.
+
+    Raises:
+        PlanStale: a commit was made meanwhile.
+    """
+    io = store.file_io
+    schemas_there, tagged = (
+        sorted({path for path in (*removed, *new) if path.startswith(f"{store.metadata_root}/{kind}/")})
+        for kind in ("schema", "tag")
+    )
+    for path in schemas_there:
+        if path in new:
+            io.overwrite(path, new[path])
+    _exchange_snapshots(
+        store,
+        {_number(path) for path in removed if path.startswith(store.snapshot_dir)},
+        {_number(path): data for path, data in new.items() if path.startswith(store.snapshot_dir)},
+        last,
+    )
+    for path in tagged:
+        if path in new:
+            io.overwrite(path, new[path])
+        else:
+            io.delete(path)
+    for path in schemas_there:
+        if path not in new:
+            io.delete(path)
+    snapshots.point_latest(store)
+    snapshots.write_earliest_hint(store, snapshots.list_ids(store)[0])
+
+
+def _number(path: str) -> int:
+    return int(path.rpartition("-")[2])
+
+
+_STANDS_IN: Final = "fast-forward"
+
+
+def stands_in(data: bytes) -> bool:
+    """Return whether a snapshot file is the temporary substitute of an exchange.
+
+    Args:
+        data: content of the file.
+    """
+    try:
+        return (Snapshot.from_json(data, "").properties or {}).get(COVER_PROPERTY) == _STANDS_IN
+    except CorruptFile:
+        return False
+
+
+def _exchange_snapshots(store: TableStore, removed: set[int], new: Mapping[int, bytes], known: int) -> None:
+    """Exchange snapshots so that in exactly one step the newest one gets the content of the newest one to come.
+
+    Until all others are exchanged, a substitute with its manifest lists is used: the newest of the removed snapshots,
+    or the first added on top. If a commit is made on a removed snapshot, that one and others below it are kept, so that
+    ids have no gap.
+    """
+    io, path, present = store.file_io, store.snapshot_path, snapshots.list_ids(store)
+    removed = removed | {number for number in new if number in present and stands_in(io.read_bytes(path(number)))}
+    if not removed and not new:
+        return
+    newest = present[-1] if present else 0
+    last = max((set(present) - removed) | set(new))
+    if newest > max(known, *removed, *new):
+        raise PlanStale(f"snapshot/snapshot-{newest} was committed meanwhile; plan it again", store.name)
+    to_come = Snapshot.from_json(new[last], path(last)) if last in new else snapshots.read(store, last)
+
+    def stand_in(number: int) -> bytes:
+        return replace(cover_of(store, to_come, number, _STANDS_IN, ""), time_millis=to_come.time_millis).to_json()
+
+    io.delete(f"{store.snapshot_dir}/{hints.LATEST}")  # Java believes it as long as the next snapshot is not there
+    on_top = sorted(number for number in new if number > newest)
+    for number in on_top:
+        _create(store, number, new[number] if number == last else stand_in(number))
+    if not on_top and newest in removed:
+        _replace_newest(store, newest, new[newest] if newest == last else stand_in(newest))
+    elif not on_top and newest in new:
+        _create(store, newest, new[newest])
+    for number in sorted({*removed, *new} - {on_top[-1] if on_top else newest}):
+        if number in on_top or (number in removed and number in new):
+            io.overwrite(path(number), new[number])
+        elif number in new:
+            _create(store, number, new[number])
+        else:
+            io.delete(path(number))
+    if newest > last and not built_upon(store, newest):
+        io.delete(path(newest))
+    if newest > last and built_upon(store, newest):
+        _close_gap(store, {number: stand_in(number) for number in range(last + 1, newest + 1)})
+
+
+def _replace_newest(store: TableStore, number: int, data: bytes) -> None:
+    path = store.snapshot_path(number)
+    before = store.file_io.read_bytes(path)
+    store.file_io.overwrite(path, data)
+    if built_upon(store, number):
+        own = Snapshot.from_json(before, path)
+        lists = (own.base_manifest_list, own.delta_manifest_list)
+        if all(store.file_io.exists(store.manifest_path(name)) for name in lists):
+            store.file_io.overwrite(path, before)
+        else:  # it has expired since it was read, and its files are deleted
+            store.delete(path)
+        raise PlanStale(f"snapshot/snapshot-{number + 1} was committed meanwhile; plan it again", store.name)
+
+
+def _create(store: TableStore, number: int, data: bytes) -> None:
+    path = store.snapshot_path(number)
+    if not store.file_io.write_exclusive(path, data) and store.file_io.read_bytes(path) != data:
+        raise PlanStale(f"snapshot/snapshot-{number} was committed meanwhile; plan it again", store.name)
+
+
+def _close_gap(store: TableStore, texts: Mapping[int, bytes]) -> None:
+    for number, text in texts.items():
+        store.file_io.write_exclusive(store.snapshot_path(number), text)
+
+
+def fast_forward_fits(store: TableStore, plan: MaintenancePlan) -> bool:
+    """Return whether the branch of the plan exists and differs from the table.
+
+    Args:
+        store: the table.
+        plan: the plan.
+    """
+    item = next(iter(plan.items_of(ForwardItem)), None)
+    if item is None or not branches.metadata_paths(store, item.branch):
+        return False
+    change = _change(store, branches.open_branch(store, item.branch))
+    return bool(change.removed or change.new)
+
+
+WORK: Final = ActionWork(
+    plan_fast_forward,
+    apply_fast_forward,
+    FastForwardReport,
+    (ForwardItem, DropItem, DeleteItem),
+    fits=fast_forward_fits,
+)

@@ -1,0 +1,247 @@
+"""Purge: deleted content, reasons for a refusal, and the two steps: empty the table, then expire all other snapshots.
+
+Java `FileStoreTable.purgeFiles`, with two differences: tags, branches and consumers are never dropped along (they
+refuse the purge), and unreferenced files are left to the removal of orphans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final
+
+from lsm_core.clock import utc_text
+from lsm_core.commit import Committer
+from lsm_core.errors import PlanRefused, RefusalRule
+from lsm_core.maintenance.action import (
+    PLAN_PROPERTY,
+    ActionWork,
+    ApplyOutcome,
+    Declined,
+    MaintenancePlan,
+    PlanEstimate,
+    PlanItem,
+    Report,
+)
+from lsm_core.maintenance.actions.expire_changelogs import (
+    apply_changelog_expiry,
+    plan_changelog_expiry,
+)
+from lsm_core.maintenance.actions.expire_snapshots import apply_expiry, plan_expiry
+from lsm_core.maintenance.deletions import require_main
+from lsm_core.metadata import branches, changelogs, consumers, snapshots, tags
+from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.support import require_writable
+from lsm_core.metadata.totals import totals
+
+_ALL = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class PurgeItem(PlanItem):
+    """One kind of deleted content.
+
+    Attributes:
+        what: rows (of live files), snapshots or changelogs.
+        count: how many.
+        files: number of files.
+        size: bytes, 0 if unknown.
+    """
+
+    item_kind: ClassVar[str] = "purge"
+    title: ClassVar[str] = "would purge"
+    columns: ClassVar[tuple[str, ...]] = ("what", "how many", "files", "bytes")
+
+    what: str
+    count: int
+    files: int = 0
+    size: int = 0
+
+    def cells(self) -> tuple[Any, ...]:
+        """Return the deleted content."""
+        return (self.what, self.count, self.files, self.size)
+
+
+@dataclass(frozen=True)
+class PurgeReport(Report):
+    """Report of a purge.
+
+    Attributes:
+        snapshot_id: the empty snapshot, None if nothing was done.
+        base_snapshot: newest snapshot at planning.
+        plan_hash: hash of the plan.
+        rows: deleted rows, unmerged.
+        snapshots: deleted snapshots.
+        changelogs: deleted changelogs.
+        files_recorded: files in the deletion records.
+        files_deleted: files deleted at once (direct mode).
+        trash_ids: deletion records that can be restored until ``not_before_ms``.
+        not_before_ms: time from which a sweep may delete the files (epoch ms).
+        failed: files that could not be deleted.
+        declined: subjects left unchanged.
+        held: files that are still needed.
+    """
+
+    left_alone: ClassVar[Mapping[str, str]] = {"declined": "left alone", "held": "held", "failed": "not deleted"}
+
+    snapshot_id: int | None
+    base_snapshot: int | None
+    plan_hash: str
+    rows: int = 0
+    snapshots: int = 0
+    changelogs: int = 0
+    files_recorded: int = 0
+    files_deleted: int = 0
+    trash_ids: tuple[str, ...] = ()
+    not_before_ms: int | None = None
+    failed: tuple[Declined, ...] = ()
+    declined: tuple[Declined, ...] = ()
+    held: tuple[Declined, ...] = ()
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything was deleted."""
+        return self.snapshot_id is not None or bool(self.snapshots or self.changelogs)
+
+    def lines(self, table: str) -> list[str]:
+        """Return lines on the deleted content and its restore."""
+        if not self.changed:
+            return [f"{table} is empty already, without history"]
+        first = (
+            f"{table} is empty: {self.rows:,} rows, {self.snapshots} snapshots and {self.changelogs} changelogs "
+            "were deleted; its schema stays"
+        )
+        if not self.trash_ids:
+            return [first, f"{self.files_deleted} files were deleted at once (dredge.delete-mode=direct)"]
+        wait = f"{self.files_recorded} files wait in the trash until {utc_text(self.not_before_ms)} UTC"
+        back = [
+            f"undo with: dredge restore {table} {trash_id}, then a rollback to the newest of its snapshots"
+            for trash_id in self.trash_ids
+        ]
+        return [first, wait, *back]
+
+
+def plan_purge(store: TableStore, confirm: str, now_ms: int | None = None) -> MaintenancePlan:
+    """Plan to delete all rows, snapshots and changelogs of the table.
+
+    Args:
+        store: the table.
+        confirm: name of the table, as confirmation.
+        now_ms: time of planning (epoch ms), None for the table's clock.
+
+    Raises:
+        PlanRefused: ``confirm`` is another name; or tags, branches or consumers hold files (delete them first).
+        UnsupportedFeature: ``store`` is a branch, or the table cannot be written.
+        CorruptFile: metadata cannot be read.
+    """
+    require_main(store, "purging the files")
+    require_writable(store)
+    if confirm != store.name:
+        detail = (
+            f"it was confirmed with {confirm!r}; "
+            f"to empty table {store.name} and drop its history, confirm it with {store.name!r}"
+        )
+        raise PlanRefused(RefusalRule.NOT_NAMED, table=store.name, detail=detail)
+    _require_unheld(store)
+    ids = snapshots.list_ids(store)
+    plan = MaintenancePlan.begun("purge", store, ids[-1] if ids else None, {"confirm": confirm}, now_ms)
+    latest = snapshots.latest(store)
+    if latest is None:
+        return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))
+    live_totals = totals(store, latest, ["partition"], waiting=True)
+    rows, files, size = (
+        sum(live_totals.column(name).to_pylist()) for name in ("record_count", "file_count", "file_size_in_bytes")
+    )
+    items = [PurgeItem("rows", rows, files, size)] if files else []
+    older = len(ids) - (0 if files else 1)  # the one that empties the table stays
+    items += [PurgeItem("snapshots", older)] if older else []
+    kept = len(changelogs.list_changelogs(store))
+    items += [PurgeItem("changelogs", kept)] if kept else []
+    declined = () if items else (Declined("table", "empty", "it holds no row, and has no history"),)
+    return replace(
+        plan,
+        items=tuple(items),
+        declined=declined,
+        estimate=PlanEstimate(bytes_freed=size, rows_in=rows, files_in=files),
+    )
+
+
+def _require_unheld(store: TableStore) -> None:
+    held = {
+        "tags": sorted(tags.list_tags(store)),
+        "branches": branches.list_branches(store),
+        "consumers": sorted(consumers.list_consumers(store)),
+    }
+    named = [f"{kind} {', '.join(names)}" for kind, names in held.items() if names]
+    if named:
+        detail = f"{'; '.join(named)} would hold files to delete: delete them first"
+        raise PlanRefused(RefusalRule.STILL_HELD, table=store.name, detail=detail)
+
+
+def apply_purge(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
+    """Empty the table by a commit, then expire all of its snapshots but that one, and all changelogs.
+
+    If it is interrupted between the steps, an empty table with some history is left, and applying it again finishes.
+
+    Args:
+        store: the table.
+        plan: the plan.
+
+    Returns:
+        ApplyOutcome with a PurgeReport.
+
+    Raises:
+        PlanRefused: the table got a tag, a branch or a consumer since planning.
+        CommitConflict, CommitUnknown: the commit failed.
+        CorruptFile: metadata cannot be read.
+    """
+    _require_unheld(store)
+    before = snapshots.latest(store)
+    number = Committer(store).drop(None, properties={PLAN_PROPERTY: plan.hash}).snapshot_id
+    rows = 0 if before is None or number is None else before.total_record_count
+    now = store.clock.now_ms()
+    parts = [apply_expiry(store, plan_expiry(store, 1, 1, now, _ALL))]
+    if changelogs.list_changelogs(store):
+        parts.append(apply_changelog_expiry(store, plan_changelog_expiry(store, delete_all=True)))
+    expiry, ended = ([*(part.report.to_object() for part in parts), {}])[:2]
+    records = [numbers["trash_id"] for numbers in (expiry, ended) if numbers.get("trash_id")]
+    waits = [numbers["not_before_ms"] for numbers in (expiry, ended) if numbers.get("not_before_ms")]
+    report = PurgeReport(
+        snapshot_id=number,
+        base_snapshot=plan.base_snapshot,
+        plan_hash=plan.hash,
+        rows=rows,
+        snapshots=len(expiry["expired"]),
+        changelogs=len(ended.get("expired", ())),
+        files_recorded=expiry["files_recorded"] + ended.get("files_recorded", 0),
+        files_deleted=expiry["files_deleted"] + ended.get("files_deleted", 0),
+        trash_ids=tuple(records),
+        not_before_ms=max(waits, default=None),
+        failed=tuple(file for part in parts for file in part.report.failures),
+        declined=plan.declined,
+    )
+    lines = [{"event": "purged", "what": item.what, "count": item.count} for item in plan.items_of(PurgeItem)]
+    return ApplyOutcome(report, [*lines, *(line for part in parts for line in part.lines)])
+
+
+def purge_fits(store: TableStore, plan: MaintenancePlan) -> bool:
+    """Return whether the table holds a row, or a snapshot besides the newest; the plan itself is not used.
+
+    Args:
+        store: the table.
+        plan: the plan.
+    """
+    del plan
+    latest = snapshots.latest(store)
+    return latest is not None and (latest.total_record_count > 0 or len(snapshots.list_ids(store)) > 1)
+
+
+def _remarks(plan: MaintenancePlan) -> list[str]:
+    if plan.options.get("dredge.delete-mode") == "direct":
+        return ["the files are deleted at once (dredge.delete-mode=direct): this cannot be undone"]
+    return ["the files wait in the trash for their grace: until then `dredge restore` brings the snapshots back"]
+
+
+WORK: Final = ActionWork(
+    plan_purge, apply_purge, PurgeReport, (PurgeItem,), commits=True, fits=purge_fits, remarks=_remarks
+)

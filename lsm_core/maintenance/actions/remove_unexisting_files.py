@@ -1,0 +1,300 @@
+"""Search for missing live data files, and the commit that removes them (Java `RemoveUnexistingFilesAction`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, ClassVar, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.arrays import arrow_array
+from lsm_core.commit import Committer
+from lsm_core.commit.overwrite import partition_matcher
+from lsm_core.errors import PlanRefused, RefusalRule
+from lsm_core.format.manifest import VECTORS_INDEX
+from lsm_core.format.partition_path import partition_names
+from lsm_core.maintenance.action import (
+    PLAN_PROPERTY,
+    ActionWork,
+    ApplyOutcome,
+    Declined,
+    MaintenancePlan,
+    PlanEstimate,
+    PlanItem,
+    Report,
+    bucket_name,
+)
+from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.indexes import index_file_path
+from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.support import require_writable
+from lsm_core.options import whole_number
+
+_MOST_PERCENT: Final = 20
+_FEW: Final = 5
+"""Number of files that may be missing whatever their share, unless all are: then the storage may be unavailable."""
+_FOLDERS_REMEMBERED: Final = 1_000
+_COLUMNS: Final = ["partition", "bucket", "file_name", "level", "file_size", "row_count", "external_path"]
+
+
+@dataclass(frozen=True)
+class MissingFileItem(PlanItem):
+    """Missing data file, as described by its manifest entry.
+
+    Attributes:
+        partition: serialised BinaryRow.
+        partition_text: Paimon's path of the partition.
+        bucket: number of the bucket.
+        name: name of the file.
+        level: its level.
+        rows: its rows.
+        size: bytes.
+    """
+
+    item_kind: ClassVar[str] = "missing-file"
+    title: ClassVar[str] = "gone, would be taken out"
+    columns: ClassVar[tuple[str, ...]] = ("bucket", "file", "level", "rows", "bytes")
+
+    partition: bytes
+    partition_text: str
+    bucket: int
+    name: str
+    level: int
+    rows: int
+    size: int
+
+    def cells(self) -> tuple[Any, ...]:
+        """Return the place and content of the file."""
+        return (bucket_name(self.partition_text, self.bucket), self.name, self.level, self.rows, self.size)
+
+
+@dataclass(frozen=True)
+class MissingFilesReport(Report):
+    """Report of removing missing files.
+
+    Attributes:
+        snapshot_id: the commit, None if none was removed.
+        base_snapshot: newest snapshot at planning.
+        plan_hash: hash of the plan.
+        files: number of removed files.
+        rows: lost rows, unmerged.
+        declined: files left unchanged.
+    """
+
+    snapshot_id: int | None
+    base_snapshot: int | None
+    plan_hash: str
+    files: int = 0
+    rows: int = 0
+    declined: tuple[Declined, ...] = ()
+
+    def lines(self, table: str) -> list[str]:
+        """Return one line for people."""
+        if self.snapshot_id is None:
+            return ["no file was taken out of the table"]
+        return [
+            (
+                f"snapshot {self.snapshot_id}: {self.files} files that are gone were taken out of {table}, "
+                f"{self.rows:,} rows are lost with them"
+            )
+        ]
+
+
+def plan_missing_files(
+    store: TableStore,
+    partitions: Sequence[Mapping[str, Any]] | None = None,
+    max_share: int | None = None,
+    now_ms: int | None = None,
+) -> MaintenancePlan:
+    """List the live data files that are not on disk.
+
+    Metadata is read and bucket folders are listed; memory is that of a manifest, its deletions and the missing files.
+    Files with deletion vectors are declined.
+
+    Args:
+        store: the table.
+        partitions: partitions to search (typed values, columns may be missing), None for all.
+        max_share: largest percentage of missing files, None for 20.
+        now_ms: time of planning (epoch ms), None for the table's clock.
+
+    Raises:
+        PlanRefused: more files are missing; the storage may be unavailable.
+        UnsupportedFeature: the table cannot be written.
+        CorruptFile: metadata cannot be read.
+        ColumnNotFound, InvalidData: a partition does not fit the table.
+    """
+    require_writable(store)
+    percent = whole_number(_MOST_PERCENT if max_share is None else max_share, "max_share", store.name, least=1)
+    snapshot = snapshots.latest(store)
+    arguments = {"partitions": None if partitions is None else str(list(partitions)), "max_share": percent}
+    plan = MaintenancePlan.begun(
+        "remove_unexisting_files", store, None if snapshot is None else snapshot.id, arguments, now_ms
+    )
+    if snapshot is None:
+        return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))
+    matches = None if partitions is None else partition_matcher(store, partitions)
+    indexes = manifests.index_entries(store, snapshot)
+    marked = {
+        (entry.partition, entry.bucket, vector.data_file)
+        for entry in indexes
+        if entry.index_type == VECTORS_INDEX
+        for vector in entry.deletion_vectors or ()
+    }
+    items: list[MissingFileItem] = []
+    declined: list[Declined] = []
+    seen = 0
+    listed: dict[tuple[bytes, int], frozenset[str]] = {}
+    for entries in manifests.iter_live(store, snapshot):
+        seen += entries.num_rows
+        for row in missing_entries(store, entries, listed):
+            if matches is not None and not matches(row["partition"]):
+                continue
+            (text,) = partition_names(store.schema, [row["partition"]], store.options)
+            item = MissingFileItem(
+                row["partition"],
+                text,
+                row["bucket"],
+                row["file_name"],
+                row["level"],
+                row["row_count"],
+                row["file_size"],
+            )
+            if (item.partition, item.bucket, item.name) in marked:
+                why = (
+                    "rows of it are deleted by a deletion vector: compact its bucket in a copy, or roll the table back"
+                )
+                declined.append(
+                    Declined(f"{bucket_name(text, item.bucket)}/{item.name}", "vectors", why, {}, text, item.bucket)
+                )
+            else:
+                items.append(item)
+    for entry in indexes:
+        path = index_file_path(store, entry)
+        if not store.file_io.exists(path):
+            why = f"an index file ({entry.index_type}) is gone, which this does not repair: roll the table back"
+            declined.append(Declined(path, "index", why, {"rows": entry.row_count}))
+    everything = len(items) == seen > 0 and percent < 100
+    if everything or len(items) > max(_FEW, seen * percent / 100):
+        detail = (
+            f"{len(items)} of {seen} files are gone; check that their storage is available, "
+            "or allow more with max_share (--max-share)"
+        )
+        raise PlanRefused(RefusalRule.SHARE_LIMIT, len(items) / seen, store.name, detail)
+    items.sort(key=lambda item: (item.partition_text, item.bucket, item.name))
+    estimate = PlanEstimate(rows_in=sum(item.rows for item in items), files_in=len(items), tasks=1 if items else 0)
+    return replace(plan, items=tuple(items), declined=tuple(declined), estimate=estimate)
+
+
+def missing_entries(
+    store: TableStore, entries: pa.Table, listed: dict[tuple[bytes, int], frozenset[str]]
+) -> Iterator[dict[str, Any]]:
+    """Yield the entries whose files do not exist.
+
+    Args:
+        store: the table.
+        entries: manifest entries.
+        listed: cache of file names by bucket; it is modified.
+    """
+    rows = entries.select(_COLUMNS).to_pylist()  # one object a file of one manifest
+    rows.sort(key=itemgetter("partition", "bucket"))
+    for place, files in groupby(rows, key=itemgetter("partition", "bucket")):
+        if place not in listed:
+            if len(listed) > _FOLDERS_REMEMBERED:
+                listed.clear()
+            folders = store.bucket_dirs(*place)
+            listed[place] = frozenset(status.name for folder in folders for status in store.file_io.list_dir(folder))
+        for row in files:
+            if row["file_name"] in listed[place]:
+                continue
+            # A listing may be outdated: check the file itself, in any place.
+            if not store.file_io.exists(_path(store, row)):
+                yield row
+
+
+def _path(store: TableStore, row: Mapping[str, Any]) -> str:
+    return store.data_path(row["partition"], row["bucket"], row["file_name"], row["external_path"])
+
+
+def apply_missing_files(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
+    """Remove the planned files that are still missing from the table, in one OVERWRITE commit.
+
+    Files that came back are kept.
+
+    Args:
+        store: the table.
+        plan: the plan.
+
+    Returns:
+        ApplyOutcome with a MissingFilesReport.
+
+    Raises:
+        CommitConflict, CommitUnknown: the commit failed.
+        CorruptFile: metadata cannot be read.
+    """
+    chosen = _still_missing(store, plan)
+    number = None
+    if chosen.num_rows:
+        number = Committer(store).remove_files(chosen, properties={PLAN_PROPERTY: plan.hash}).snapshot_id
+    names = set(chosen.column("file_name").to_pylist())
+    back = [
+        Declined(
+            f"{bucket_name(item.partition_text, item.bucket)}/{item.name}",
+            "stale",
+            "it came back, or was replaced, meanwhile",
+        )
+        for item in plan.items_of(MissingFileItem)
+        if item.name not in names
+    ]
+    rows = pc.sum(chosen.column("row_count")).as_py() or 0
+    report = MissingFilesReport(number, plan.base_snapshot, plan.hash, chosen.num_rows, rows, (*plan.declined, *back))
+    lines = [{"event": "removed", "file": name} for name in sorted(names)]
+    return ApplyOutcome(report, lines)
+
+
+def missing_files_fit(store: TableStore, plan: MaintenancePlan) -> bool:
+    """Return whether a file of the plan is still referenced and missing.
+
+    Args:
+        store: the table.
+        plan: the plan.
+    """
+    return bool(_still_missing(store, plan).num_rows)
+
+
+def _still_missing(store: TableStore, plan: MaintenancePlan) -> pa.Table:
+    """Return live entries of the planned files that are still missing."""
+    snapshot = snapshots.latest(store)
+    items = plan.items_of(MissingFileItem)
+    if snapshot is None or not items:
+        return manifests.entries_of(store, [])
+    live = manifests.live_entries(store, snapshot, partitions=sorted({item.partition for item in items}))
+    wanted = live.filter(
+        pc.is_in(live.column("file_name"), arrow_array(sorted({item.name for item in items}), pa.string()))
+    )
+    planned = {(item.partition, item.bucket, item.name, item.level) for item in items}
+    keep = [
+        (row["partition"], row["bucket"], row["file_name"], row["level"]) in planned
+        and not store.file_io.exists(_path(store, row))
+        for row in wanted.select(_COLUMNS).to_pylist()  # one object a missing file
+    ]
+    return wanted.filter(arrow_array(keep, pa.bool_()))
+
+
+WORK: Final = ActionWork(
+    plan_missing_files,
+    apply_missing_files,
+    MissingFilesReport,
+    (MissingFileItem,),
+    commits=True,
+    fits=missing_files_fit,
+    remarks=lambda _: [
+        (
+            "their rows are lost; an older version of a key in them may become visible "
+            "(without this the table cannot be read)"
+        )
+    ],
+)

@@ -1,0 +1,352 @@
+"""Repair of a table's line of snapshots without losing a row or a file.
+
+**Hints.** LATEST and EARLIEST are shortcuts; Java trusts LATEST whenever the next snapshot does not exist, so a wrong
+one makes it read an old snapshot, or none, and write an id again.
+
+**Gaps.** Where the end of an expiry (the oldest id plus `snapshot.expire.limit`, for example) is in a gap, Java expires
+nothing, silently, and does the same the next time: snapshots and their files stay for ever. The missing snapshots are
+put back: from a tag of that id if there is one, else as a bridge. A bridge is a snapshot with the content that the one
+after the gap was built on, and with all changes since the one before the gap.
+
+**Damaged snapshots.** A snapshot that cannot be read ends expiry in every engine. It is set aside, which leaves a gap
+to bridge.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Any, ClassVar, Final
+
+import pyarrow.compute as pc
+
+from lsm_core.commit.drafts import RecordingFileIO, remove
+from lsm_core.errors import CorruptFile
+from lsm_core.format.file_meta import DELETE
+from lsm_core.format.manifest import VECTORS_INDEX
+from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
+from lsm_core.maintenance.action import ActionWork, ApplyOutcome, Declined, MaintenancePlan, PlanItem, Report
+from lsm_core.metadata import hints, manifests, snapshots, tags
+from lsm_core.metadata.history_check import wrong_hints
+from lsm_core.metadata.paimon_version import carried_writer
+from lsm_core.metadata.store import TableStore
+
+_USER: Final = "dredge-repair"
+_DAMAGED: Final = "dredge/damaged"
+"""Folder of a table, or of its branch, to which damaged snapshots are moved; nothing reads them."""
+BRIDGE_PROPERTY: Final = "dredge.bridge"
+"""Property of a snapshot that a repair made: the ids of its gap, "4..5"."""
+
+
+@dataclass(frozen=True)
+class HintItem(PlanItem):
+    """Hint file to correct.
+
+    Attributes:
+        folder: snapshot or changelog.
+        name: name of the hint.
+        found: its text, "" if it is missing.
+        wanted: correct id, None to delete the hint.
+        reason: reason of the correction.
+    """
+
+    item_kind: ClassVar[str] = "hint"
+    title: ClassVar[str] = "would set right"
+    columns: ClassVar[tuple[str, ...]] = ("hint", "says", "then", "why")
+
+    folder: str
+    name: str
+    found: str
+    wanted: int | None
+    reason: str
+
+    def cells(self) -> tuple[Any, ...]:
+        """Return the hint, before and after."""
+        return (
+            f"{self.folder}/{self.name}",
+            self.found or "-",
+            "-" if self.wanted is None else self.wanted,
+            self.reason,
+        )
+
+
+@dataclass(frozen=True)
+class BridgeItem(PlanItem):
+    """Missing snapshot to put back.
+
+    Attributes:
+        snapshot_id: its id.
+        before: snapshot before the gap.
+        after: snapshot after the gap.
+        source: "tag NAME" (unchanged), or "bridge": the content that the snapshot after the gap was built on.
+    """
+
+    item_kind: ClassVar[str] = "bridge"
+    title: ClassVar[str] = "would put back"
+    columns: ClassVar[tuple[str, ...]] = ("snapshot", "gap", "from")
+
+    snapshot_id: int
+    before: int
+    after: int
+    source: str
+
+    def cells(self) -> tuple[Any, ...]:
+        """Return the id and its source."""
+        origin = f"a bridge: what snapshot {self.after} was built on" if self.source == "bridge" else self.source
+        return (self.snapshot_id, f"between {self.before} and {self.after}", origin)
+
+
+@dataclass(frozen=True)
+class SetAsideItem(PlanItem):
+    """Damaged snapshot file to move to the folder `dredge/damaged` of the table.
+
+    Attributes:
+        snapshot_id: its id.
+        reason: error of reading it.
+    """
+
+    item_kind: ClassVar[str] = "set_aside"
+    title: ClassVar[str] = "would set aside"
+    columns: ClassVar[tuple[str, ...]] = ("snapshot", "why")
+
+    snapshot_id: int
+    reason: str
+
+    def cells(self) -> tuple[Any, ...]:
+        """Return the id and the reason."""
+        return (self.snapshot_id, self.reason)
+
+
+@dataclass(frozen=True)
+class RepairReport(Report):
+    """Report of a repair.
+
+    Attributes:
+        plan_hash: hash of the plan.
+        base_snapshot: newest snapshot at planning.
+        bridged: ids of the snapshots that were put back.
+        hints: corrected hints.
+        declined: defects that were not repaired.
+        set_aside: ids of damaged snapshots that were moved away.
+    """
+
+    plan_hash: str
+    base_snapshot: int | None
+    bridged: tuple[int, ...] = ()
+    hints: tuple[str, ...] = ()
+    declined: tuple[Declined, ...] = ()
+    set_aside: tuple[int, ...] = ()
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything was repaired."""
+        return bool(self.bridged or self.hints or self.set_aside)
+
+    def lines(self, table: str) -> list[str]:
+        """Return one line per kind of repair."""
+        lines = []
+        if self.set_aside:
+            lines.append(f"damaged snapshots moved to {_DAMAGED}: {', '.join(map(str, self.set_aside))}")
+        if self.bridged:
+            lines.append(f"snapshots put back: {', '.join(map(str, self.bridged))}; expiry goes on in every engine")
+        if self.hints:
+            lines.append(f"hints set right: {', '.join(self.hints)}")
+        if self.declined:
+            lines.append(f"the history of {table} is not whole: {'; '.join(item.text for item in self.declined)}")
+        return lines or [f"the history of {table} is whole"]
+
+
+def plan_repair(store: TableStore, now_ms: int | None = None) -> MaintenancePlan:
+    """Plan to correct hints, set damaged snapshots aside, and bridge gaps in the ids of snapshots.
+
+    Only metadata is read.
+
+    A gap across which deletion vectors changed is declined, because the vectors in between are in no file. A newest
+    snapshot that cannot be read is declined too; no engine reads the table without it.
+
+    Args:
+        store: the table.
+        now_ms: time of planning (epoch ms), None for the table's clock.
+
+    Raises:
+        CorruptFile: another snapshot or tag cannot be read.
+    """
+    ids = snapshots.list_ids(store)
+    plan = MaintenancePlan.begun("repair", store, ids[-1] if ids else None, {}, now_ms)
+    items: list[PlanItem] = []
+    declined: list[Declined] = []
+    try:
+        if ids:
+            snapshots.try_read(store, ids[-1])
+    except CorruptFile as error:
+        way = f"; moved away, the table is at snapshot {ids[-2]} again" if len(ids) > 1 else ""
+        why = f"{error}: put the file back from a copy{way}"
+        declined.append(Declined(f"snapshot {ids[-1]}", "unreadable", why, {"snapshot": ids[-1]}))
+    damaged = snapshots.find_damaged(store, ids[:-1])
+    items += [SetAsideItem(number, str(error)) for number, error in damaged.items()]
+    ids = [number for number in ids if number not in damaged]
+    tagged = {snapshot.id: name for name, snapshot in sorted(tags.list_tags(store).items(), reverse=True)}
+    for first, last in snapshots.gaps(ids) if not declined else ():
+        missing = range(first, last + 1)
+        sources = [f"tag {tagged[number]}" if number in tagged else "bridge" for number in missing]
+        why = _why_not(store, first - 1, last + 1) if "bridge" in sources else ""
+        if why:
+            facts = {"before": first - 1, "after": last + 1}
+            declined.append(Declined(f"snapshots {first}..{last}", "gap", why, facts))
+            continue
+        items += [
+            BridgeItem(number, first - 1, last + 1, source) for number, source in zip(missing, sources, strict=True)
+        ]
+    return replace(
+        plan, items=(*items, *(HintItem(**vars(hint)) for hint in wrong_hints(store))), declined=tuple(declined)
+    )
+
+
+def _why_not(store: TableStore, before: int, after: int) -> str:
+    """Return the reason why a gap cannot be bridged, "" if it can."""
+    left, right = (_vectors(store, snapshots.read(store, number)) for number in (before, after))
+    if left != right:
+        return (
+            f"deletion vectors changed between snapshots {before} and {after}, and those of the missing snapshots are "
+            f"in no file: expire the snapshots up to {before} (`dredge expire` gets past a gap)"
+        )
+    delta = manifests.delta_entries(store, snapshots.read(store, after))
+    for row in (
+        delta.filter(pc.equal(delta.column("kind"), DELETE)).select(_PLACE).to_pylist()
+    ):  # the files of one commit
+        path = store.data_path(row["partition"], row["bucket"], row["file_name"], row["external_path"])
+        if not store.file_io.exists(path):
+            return f"{path}, which snapshot {after} replaced, is deleted already: expire the snapshots up to {before}"
+    return ""
+
+
+_PLACE: Final = ["partition", "bucket", "file_name", "external_path"]
+
+
+def _vectors(store: TableStore, snapshot: Snapshot) -> set[str]:
+    return {entry.file_name for entry in manifests.index_entries(store, snapshot) if entry.index_type == VECTORS_INDEX}
+
+
+def apply_repair(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
+    """Set damaged snapshots aside, put the missing ones back, oldest first, then correct the hints.
+
+    A snapshot that exists by now is kept. An interrupted repair leaves whole snapshots, and the remaining gap for the
+    next one.
+
+    Args:
+        store: the table.
+        plan: the plan.
+
+    Returns:
+        ApplyOutcome with a RepairReport.
+
+    Raises:
+        CorruptFile: metadata cannot be read.
+    """
+    aside = [item.snapshot_id for item in plan.items_of(SetAsideItem) if _set_aside(store, item.snapshot_id)]
+    bridged = [item.snapshot_id for item in plan.items_of(BridgeItem) if _put_back(store, item)]
+    if aside and (ids := snapshots.list_ids(store)) and ids[0] > aside[0]:
+        snapshots.write_earliest_hint(store, ids[0])
+    corrected = []
+    planned = {(item.folder, item.name) for item in plan.items_of(HintItem)}
+    for item in wrong_hints(store):  # as things are now: commits move LATEST
+        if (item.folder, item.name) not in planned:
+            continue
+        place = f"{store.metadata_root}/{item.folder}"
+        if item.wanted is None:
+            store.delete(f"{place}/{item.name}")
+        elif not hints.write_hint(store.file_io, place, item.name, item.wanted):
+            continue
+        corrected.append(f"{item.folder}/{item.name}")
+    lines = [{"event": "set aside", "snapshot": number} for number in aside]
+    lines += [{"event": "bridged", "snapshot": number} for number in bridged]
+    report = RepairReport(plan.hash, plan.base_snapshot, tuple(bridged), tuple(corrected), plan.declined, tuple(aside))
+    return ApplyOutcome(report, [*lines, *({"event": "hint", "file": name} for name in corrected)])
+
+
+def repair_fits(store: TableStore, plan: MaintenancePlan) -> bool:
+    """Return whether a snapshot of the plan is still damaged or missing, or a hint still wrong.
+
+    Args:
+        store: the table.
+        plan: the plan.
+    """
+    damaged = snapshots.find_damaged(store, [item.snapshot_id for item in plan.items_of(SetAsideItem)])
+    missing = bool(damaged) or any(not snapshots.exists(store, item.snapshot_id) for item in plan.items_of(BridgeItem))
+    wrong = {(item.folder, item.name) for item in wrong_hints(store)}
+    return missing or any((item.folder, item.name) in wrong for item in plan.items_of(HintItem))
+
+
+def _set_aside(store: TableStore, number: int) -> bool:
+    """Move a snapshot file away, its bytes first; False if it is readable, missing, or the table's newest."""
+    if number >= (snapshots.list_ids(store) or [0])[-1] or not snapshots.find_damaged(store, [number]):
+        return False
+    path = store.snapshot_path(number)
+    data = store.file_io.read_bytes(path)
+    digest = hashlib.sha256(data).hexdigest()[:16]
+    store.file_io.mkdirs(f"{store.metadata_root}/{_DAMAGED}")
+    store.file_io.write_exclusive(f"{store.metadata_root}/{_DAMAGED}/{PurePosixPath(path).name}-{digest}", data)
+    return bool(store.delete(path))
+
+
+def _put_back(store: TableStore, item: BridgeItem) -> bool:
+    """Create one missing snapshot; False if it exists, or its neighbours do not (expired, rolled back)."""
+    before, after = snapshots.try_read(store, item.snapshot_id - 1), snapshots.try_read(store, item.after)
+    if before is None or after is None or snapshots.exists(store, item.snapshot_id):
+        return False
+    path = store.snapshot_path(item.snapshot_id)
+    tagged = [snapshot for snapshot in tags.list_tags(store).values() if snapshot.id == item.snapshot_id]
+    if tagged:
+        return bool(store.file_io.write_exclusive(path, tagged[0].to_json()))
+    recorded = RecordingFileIO(store.file_io)
+    drafts = copy.copy(store)
+    drafts.file_io = recorded
+    try:
+        made = _bridge(drafts, before, after, item)
+        data = made.to_json()
+    except BaseException:
+        remove(store.file_io, recorded.take())
+        raise
+    if store.file_io.write_exclusive(path, data):
+        return True
+    if store.file_io.read_bytes(path) != data:
+        remove(store.file_io, recorded.take())  # another process put it back: these files are unreferenced
+    return False
+
+
+def _bridge(store: TableStore, before: Snapshot, after: Snapshot, item: BridgeItem) -> Snapshot:
+    """Return the snapshot after ``before`` that ``after`` was built on; its manifests are written through ``store``."""
+    old, new = manifests.data_manifests(store, before), manifests.base_list(store, after)
+    changed = manifests.difference(store, old, new)
+    base = manifests.write_list(store, old)
+    delta = manifests.write_list(store, manifests.write_manifests(store, changed))
+    total = after.total_record_count - after.delta_record_count
+    return Snapshot(
+        id=item.snapshot_id,
+        schema_id=after.schema_id,
+        base_manifest_list=base[0],
+        base_manifest_list_size=base[1],
+        delta_manifest_list=delta[0],
+        delta_manifest_list_size=delta[1],
+        index_manifest=after.index_manifest,
+        commit_user=_USER,
+        commit_identifier=BATCH_COMMIT_IDENTIFIER,
+        # Streams must not take it for rows of a writer.
+        commit_kind=CommitKind.OVERWRITE if changed.num_rows else CommitKind.COMPACT,
+        time_millis=max(before.time_millis, after.time_millis - 1),
+        total_record_count=total,
+        delta_record_count=total - before.total_record_count,
+        changelog_record_count=0,
+        watermark=before.watermark,
+        properties={BRIDGE_PROPERTY: f"{item.before + 1}..{item.after - 1}"},
+        next_row_id=after.next_row_id,
+        others=after.others,
+        writer_version=carried_writer(after),
+    )
+
+
+WORK: Final = ActionWork(
+    plan_repair, apply_repair, RepairReport, (SetAsideItem, BridgeItem, HintItem), fits=repair_fits
+)

@@ -1,0 +1,464 @@
+"""Rescale: the merged rows of whole partitions, routed to another number of buckets, replace their files.
+
+Semantics of Paimon's `rescale` procedure: the table's option `bucket` is unchanged (alter it before; writers refuse a
+partition with another number), and deletes that nothing needs are dropped. A commit to a partition meanwhile makes the
+whole commit fail, so that no row is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import attrgetter, itemgetter
+from typing import Any, ClassVar, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.commit import CommitMessage, Committer, discard_on_failure
+from lsm_core.commit.overwrite import partition_matcher
+from lsm_core.compact import BucketReport, BucketResult, BucketTask
+from lsm_core.compact.content import Content, content_of
+from lsm_core.compact.task import V1
+from lsm_core.errors import InvalidOption, PlanStale, UnsupportedFeature, VerificationFailed
+from lsm_core.format.file_meta import DataFileMeta, table_to_entries
+from lsm_core.format.manifest import IndexFileMeta
+from lsm_core.format.partition_path import partition_text
+from lsm_core.maintenance.action import (
+    PLAN_PROPERTY,
+    ActionWork,
+    ApplyOutcome,
+    Declined,
+    MaintenancePlan,
+    PlanEstimate,
+    PlannedFile,
+    Report,
+    RewriteItem,
+    Runner,
+)
+from lsm_core.merge import Digest
+from lsm_core.metadata import manifests, snapshots, support
+from lsm_core.metadata.indexes import require_in_place, vector_files
+from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.support import require_compactable, require_declared_places
+from lsm_core.metadata.tree_files import bucket_groups
+from lsm_core.options import whole_number
+from lsm_core.progress import advance, stage
+from lsm_core.read import Split, read_bucket_merged
+from lsm_core.read.key_range import KeyBounds
+from lsm_core.read.partition_choice import chosen_partitions
+from lsm_core.read.raw_read import read_raw
+from lsm_core.write.bucket import buckets_of
+from lsm_core.write.table_write import StoredRows
+
+_BYTES_PER_SECOND: Final = 12_000_000
+"""File bytes that one core reads, routes, sorts, writes and reads back per second; only for forecasts."""
+_MOST_BUCKETS: Final = (1 << 31) - 1
+"""Largest number of buckets: manifests store it in 32 bits with a sign."""
+_CHANGES_WRITTEN: Final[Mapping[str, str]] = {"lookup": "any", "full-compaction": "top"}
+"""By changelog producer, the levels above 0 whose rows are in the changelog: any of them, or the top one."""
+Bucket = tuple[bytes, int, tuple[DataFileMeta, ...], tuple[IndexFileMeta, ...]]
+"""Partition, bucket, data files, and the index files with their deletion vectors."""
+
+
+@dataclass(frozen=True)
+class RescaleItem(RewriteItem):
+    """Partition to rewrite.
+
+    Attributes:
+        inputs: all its files.
+        buckets_before: current number of buckets.
+        buckets_after: new number of buckets.
+        reason: reason of the rewrite.
+    """
+
+    item_kind: ClassVar[str] = "rescale"
+    title: ClassVar[str] = "would rescale"
+    columns: ClassVar[tuple[str, ...]] = ("partition", "buckets", "then", "files", "bytes", "why")
+
+    buckets_before: int
+    buckets_after: int
+    reason: str
+
+    def cells(self) -> tuple[Any, ...]:
+        """Return the numbers of buckets, files and bytes."""
+        size = sum(file.size for file in self.inputs)
+        place = (self.partition_text or "-", self.buckets_before, self.buckets_after)
+        return (*place, len(self.inputs), size, self.reason)
+
+
+@dataclass(frozen=True)
+class RescaleReport(Report):
+    """Report of a rescale.
+
+    Attributes:
+        snapshot_id: the commit, None if nothing was done.
+        base_snapshot: newest snapshot at planning.
+        plan_hash: hash of the plan.
+        partitions: paths of the rewritten partitions.
+        files_in: replaced files.
+        files_out: new files.
+        rows_in: stored rows read.
+        rows_out: merged rows written.
+        bytes_in: bytes of the replaced files.
+        bytes_out: bytes of the new files.
+        digest: digest of the merged rows, which the new files were re-read to have as well.
+        verification: level of the verification (V1).
+        declined: partitions left unchanged.
+        warnings: steps before these partitions can be written again, as a rescale does not change the table's options.
+    """
+
+    snapshot_id: int | None
+    base_snapshot: int | None
+    plan_hash: str
+    partitions: tuple[str, ...] = ()
+    files_in: int = 0
+    files_out: int = 0
+    rows_in: int = 0
+    rows_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    digest: str = ""
+    verification: str = "V1"
+    declined: tuple[Declined, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def lines(self, table: str) -> list[str]:
+        """Return lines on partitions, files and rows; then the warnings."""
+        if self.snapshot_id is None:
+            return ["nothing was rescaled"]
+        files = f"{len(self.partitions)} partitions, {self.files_in} files in, {self.files_out} out"
+        rows = f"{self.rows_in:,} rows in, {self.rows_out:,} merged rows out; verified: {self.verification}"
+        return [f"snapshot {self.snapshot_id}: {files}", rows, *(f"warning: {warning}" for warning in self.warnings)]
+
+
+def plan_rescale(
+    store: TableStore,
+    bucket_num: int | None = None,
+    partitions: Sequence[Mapping[str, Any]] | None = None,
+    now_ms: int | None = None,
+    where: str | None = None,
+) -> MaintenancePlan:
+    """Plan another number of buckets for every chosen partition that has a different one. Only metadata is read.
+
+    Args:
+        store: the table.
+        bucket_num: new number of buckets, None for the table's option `bucket`.
+        partitions: partitions to rescale (typed values, columns may be missing), None for all.
+        now_ms: time of planning (epoch ms), None for the table's clock.
+        where: condition on partition columns in place of ``partitions``.
+
+    Raises:
+        UnsupportedFeature: the table has no fixed number of buckets.
+        InvalidOption: an argument is invalid.
+        InvalidFilter, ColumnNotFound, InvalidData: partitions or condition do not fit the table.
+        CorruptFile: metadata cannot be read.
+    """
+    require_compactable(store)
+    if store.options.bucket < 1:
+        raise UnsupportedFeature("rescale of a table without a fixed number of buckets", store.name)
+    target = store.options.bucket if bucket_num is None else whole_number(bucket_num, "bucket_num", store.name, least=1)
+    if target > _MOST_BUCKETS:
+        raise InvalidOption("bucket_num", bucket_num, f"at most {_MOST_BUCKETS:,} buckets", store.name)
+    if where is not None:
+        partitions = chosen_partitions(store, {"where": where, "partitions": partitions})
+    matches = None if partitions is None else partition_matcher(store, partitions)
+    snapshot = snapshots.latest(store)
+    arguments = {"bucket_num": target, "partitions": None if partitions is None else str(list(partitions))}
+    plan = MaintenancePlan.begun("rescale", store, None if snapshot is None else snapshot.id, arguments, now_ms)
+    if snapshot is None:
+        return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))
+    items, declined = [], []
+    entries = manifests.live_entries(store, snapshot)
+    require_declared_places(store, entries)
+    placed = bucket_groups(entries.filter(pc.greater_equal(entries.column("bucket"), 0)))
+    for partition, buckets in groupby(placed, key=itemgetter(0)):
+        if matches is not None and not matches(partition):
+            continue
+        entries = pa.concat_tables([group for _, _, _, group in buckets])
+        before = int(pc.max(entries.column("total_buckets")).as_py())
+        text = partition_text(store.schema, partition, store.options)
+        if before == target:
+            why = f"it has {target} buckets already"
+            declined.append(Declined(text or "table", "same-buckets", why, {"buckets": target}, text))
+            continue
+        files = [entry.file for entry in table_to_entries(entries)]
+        why = why_changes_wait(store, files)
+        if why:
+            declined.append(Declined(text or "table", "changelog", why, {}, text))
+            continue
+        reason = f"{before} -> {target} buckets"
+        if target != store.options.bucket:
+            reason += (
+                f"; writers refuse this partition as long as the table's option 'bucket' is {store.options.bucket}"
+            )
+        inputs = tuple(PlannedFile(f.file_name, f.level, f.file_size, f.row_count, f.delete_row_count) for f in files)
+        items.append(RescaleItem(partition, text, inputs, before, target, reason))
+    size = sum(file.size for item in items for file in item.inputs)
+    estimate = PlanEstimate(
+        bytes_in=size,
+        bytes_out=size,
+        rows_in=sum(file.rows for item in items for file in item.inputs),
+        files_in=sum(len(item.inputs) for item in items),
+        tasks=len(items),
+        seconds=round(size / _BYTES_PER_SECOND, 2),
+    )
+    return replace(plan, items=tuple(items), declined=tuple(declined), estimate=estimate)
+
+
+def why_changes_wait(store: TableStore, files: Iterable[DataFileMeta]) -> str:
+    """Return the reason why an overwrite must not rewrite files, "" if it may.
+
+    An overwrite writes no changes, so changes that a compaction has yet to write would be in no changelog.
+
+    Args:
+        store: the table.
+        files: live files.
+    """
+    producer = store.options.changelog_producer
+    written_from = _CHANGES_WRITTEN.get(producer)
+    lowest = 0 if written_from is None else store.options.num_levels - 1 if written_from == "top" else 1
+    if all(file.level >= lowest for file in files):
+        return ""
+    return f"changes of it wait for the changelog of changelog-producer = {producer}: compact it fully first"
+
+
+def apply_rescale(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> ApplyOutcome:
+    """Rewrite the planned partitions, check that their rows are the same (V1), and replace them in one commit.
+
+    The commit is an OVERWRITE. Memory is that of a read and a write buffer. After an error no new file is left.
+
+    Args:
+        store: the table.
+        plan: the plan.
+        runner: executor that distributes the work, None for this process.
+
+    Returns:
+        ApplyOutcome with a RescaleReport.
+
+    Raises:
+        PlanStale: a partition changed since planning.
+        CommitConflict: a partition changed while its rows were written.
+        VerificationFailed: the new files do not hold the same rows.
+        CorruptFile: a file is damaged.
+    """
+    require_compactable(store)
+    done: list[CommitMessage] = []
+    live = Digest()
+    old = [(item, bucket) for item in plan.items_of(RescaleItem) for bucket in live_buckets(store, item)]
+    tasks = [
+        RescaleTask(partition, bucket, item.buckets_after, files, index_files=indexes)
+        for item, (partition, bucket, files, indexes) in old
+    ]
+    with discard_on_failure(store, done), stage(f"rescaling {store.name}", len(tasks), "buckets"):
+        for result in (runner or _rescale_in_process)(store, tasks) if tasks else ():
+            advance()
+            done.append(result.message)
+            live = live.add(Digest.from_text(result.report.digest))
+        done += [
+            CommitMessage(partition, bucket, item.buckets_before, deleted_files=files, deleted_index_files=indexes)
+            for item, (partition, bucket, files, indexes) in old
+        ]
+        committed = Committer(store).replace_partitions(done, properties={PLAN_PROPERTY: plan.hash})
+    content = Content(live)
+    new = [file for message in done for file in message.new_files]
+    warnings = []
+    counts = sorted({item.buckets_after for item in plan.items_of(RescaleItem)} - {store.options.bucket})
+    if counts and committed.snapshot_id is not None:
+        # Writers refuse these partitions until the option is changed; Paimon's procedure does not change it either.
+        where = "partitions" if store.schema.partition_keys else "table"
+        warnings.append(
+            f"the option 'bucket' of table {store.name} stays {store.options.bucket}: writers refuse the rescaled "
+            f"{where} until SchemaChange.set_option('bucket', '{counts[0]}') makes it {counts[0]}, "
+            "and then refuse partitions with another number"
+        )
+    report = RescaleReport(
+        snapshot_id=committed.snapshot_id,
+        base_snapshot=plan.base_snapshot,
+        plan_hash=plan.hash,
+        partitions=tuple(item.partition_text for item in plan.items_of(RescaleItem)),
+        files_in=plan.estimate.files_in,
+        files_out=len(new),
+        rows_in=plan.estimate.rows_in,
+        rows_out=content.rows,
+        bytes_in=plan.estimate.bytes_in,
+        bytes_out=sum(file.file_size for file in new),
+        digest=content.text(),
+        declined=plan.declined,
+        warnings=tuple(warnings),
+    )
+    lines = [
+        {"event": "rescaled", "partition": item.partition_text, "from": item.buckets_before, "to": item.buckets_after}
+        for item in plan.items_of(RescaleItem)
+    ]
+    return ApplyOutcome(report, lines)
+
+
+def live_buckets(store: TableStore, item: RewriteItem) -> list[Bucket]:
+    """Return the partition's files as they are now.
+
+    Args:
+        store: the table.
+        item: the planned partition.
+
+    Raises:
+        PlanStale: they are not the planned ones.
+    """
+    snapshot = snapshots.latest(store)
+    where = item.partition_text or f"table {store.name}"
+    if snapshot is None:
+        raise PlanStale(f"{where} is empty now", store.name)
+    entries = manifests.live_entries(store, snapshot, partitions=[item.partition])
+    support.require_current(store, entries, "rescaling it")
+    require_in_place(store, snapshot, entries)
+    vectors = vector_files(store, snapshot, [item.partition])
+    buckets = [
+        (p, b, tuple(e.file for e in table_to_entries(group)), vectors.get((p, b), ()))
+        for p, b, _, group in bucket_groups(entries)
+    ]
+    now = {(file.file_name, file.level) for _, _, files, _ in buckets for file in files}
+    if now != {(file.name, file.level) for file in item.inputs}:
+        raise PlanStale(f"{where} got or lost files since it was planned", store.name)
+    return buckets
+
+
+def rescale_fits(store: TableStore, plan: MaintenancePlan) -> bool:
+    """Return whether all partitions of the plan are as planned.
+
+    Args:
+        store: the table.
+        plan: the plan.
+
+    Raises:
+        WriterStale: the schema changed.
+        CorruptFile: metadata cannot be read.
+    """
+    try:
+        return all(live_buckets(store, item) for item in plan.items_of(RescaleItem))
+    except PlanStale:
+        return False
+
+
+@dataclass(frozen=True)
+class RescaleTask(BucketTask):
+    """Task for a runner: the ``files`` of one old bucket with their vectors, for ``total_buckets`` buckets.
+
+    A runner may split it: by ``piece``, or without keys by its files in order (`in_order`). All buckets of a partition
+    are among the tasks. There is a result for every bucket that gets rows, whose ``new_files`` hold them, and whose
+    report has the ``digest`` of these rows, read again. Together they have the content of the old files, or the runner
+    raises VerificationFailed.
+    """
+
+    def target(self, store: TableStore) -> TableStore:
+        """Return the table as writers of the partition's new buckets see it."""
+        return store.with_buckets(self.total_buckets)
+
+
+def _rescale_in_process(store: TableStore, tasks: Sequence[BucketTask]) -> Iterator[BucketResult]:
+    """Rewrite the partitions of ``tasks`` one after the other, in this process."""
+    for partition, group in groupby(tasks, key=attrgetter("partition")):
+        read_content, target = Content(), store
+        with ExitStack() as until_written:
+            writer: StoredRows | None = None
+            for task in group:
+                assert isinstance(task, RescaleTask)
+                if writer is None:
+                    target = task.target(store)
+                    writer = until_written.enter_context(StoredRows(target))
+                with closing(stored_rows(store, task)) as batches:  # type: ignore[type-var]
+                    for batch in batches:
+                        read_content = read_content.plus(content_of(batch, store.schema))
+                        writer.write(batch)
+            assert writer is not None
+            messages = writer.prepare_commit()
+        with discard_on_failure(store, messages):
+            results = [read_again(target, message) for message in messages]
+            require_same_content(store, partition, results, read_content)
+        yield from results
+
+
+def in_order(files: Iterable[DataFileMeta]) -> list[DataFileMeta]:
+    """Return the files of an append bucket in the order of their rows.
+
+    Args:
+        files: the files.
+    """
+    return sorted(files, key=lambda f: (f.min_sequence_number, f.creation_time_ms or 0, f.file_name))
+
+
+def stored_rows(
+    store: TableStore, task: RescaleTask, seen: Callable[[DataFileMeta, pa.RecordBatch], None] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield all merged rows of the task's bucket (or ``piece``), including rows of level 0 that batch reads may skip.
+
+    Args:
+        store: the table.
+        task: the task.
+        seen: callback that gets every batch that is read from a file and merged.
+
+    Raises:
+        CorruptFile: a file is damaged.
+    """
+    deletions = task.deletions(store)
+    if store.schema.primary_keys:
+        within = None if task.piece is None else KeyBounds(store, task.piece)
+        return read_bucket_merged(
+            store, task.partition, task.bucket, list(task.files), deletions=deletions, within=within, seen=seen
+        )
+    ordered = in_order(task.files)
+    marks = tuple(deletions.get(file.file_name) for file in ordered)
+    split = Split(task.partition, task.bucket, ordered, raw=True, deletions=marks)
+    return read_raw(store, split, columns=store.schema.field_names)
+
+
+def read_again(target: TableStore, message: CommitMessage) -> BucketResult:
+    """Read the new files of a message back and return the result with their content.
+
+    Args:
+        target: table with the new number of buckets.
+        message: the commit message.
+
+    Raises:
+        VerificationFailed: a row is in a bucket that is not its own.
+    """
+    content = Content()
+    written = RescaleTask(message.partition, message.bucket, message.total_buckets, message.new_files)
+    with closing(stored_rows(target, written)) as batches:  # type: ignore[type-var]
+        for batch in batches:
+            content = content.plus(content_of(batch, target.schema))
+            if np.any(buckets_of(target, batch) != message.bucket):
+                raise VerificationFailed("V1", [f"bucket {message.bucket} would hold rows of other buckets"])
+    report = BucketReport(
+        rows_out=content.rows, digest=content.live.text(), rows_read_again=content.rows, verification=V1
+    )
+    return BucketResult(message, report)
+
+
+def require_same_content(
+    store: TableStore, partition: bytes, results: Sequence[BucketResult], old_content: Content
+) -> None:
+    """Check that the results of a partition together have the content of its old files (V1).
+
+    Args:
+        store: the table.
+        partition: partition in Paimon's binary form.
+        results: results of its new buckets.
+        old_content: content of its old files.
+
+    Raises:
+        VerificationFailed: the contents differ.
+    """
+    new_content = Digest()
+    for result in results:
+        new_content = new_content.add(Digest.from_text(result.report.digest))
+    if Content(new_content) != old_content:
+        where = partition_text(store.schema, partition, store.options) or f"table {store.name}"
+        raise VerificationFailed(
+            "V1", [f"{where}: {new_content.rows} rows re-read, {old_content.rows} merged rows before, digests differ"]
+        )
+
+
+WORK: Final = ActionWork(plan_rescale, apply_rescale, RescaleReport, (RescaleItem,), commits=True, fits=rescale_fits)

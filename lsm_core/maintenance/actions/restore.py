@@ -1,0 +1,511 @@
+"""Restore: the snapshots, changelogs and tags of a deletion record come back while no sweep has begun."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Any, ClassVar, Final
+
+from lsm_core.clock import utc_text
+from lsm_core.errors import CorruptFile, DredgeError, InvalidOption, PlanRefused, RefusalRule
+from lsm_core.format.snapshot import Snapshot
+from lsm_core.maintenance import top_of_history, trash
+from lsm_core.maintenance.action import ActionWork, Applied, ApplyOutcome, MaintenancePlan, PlanItem, Report
+from lsm_core.maintenance.actions.delete_branch import put_back, require_no_other
+from lsm_core.maintenance.actions.fast_forward import digest_of, exchange, stands_in
+from lsm_core.maintenance.deletions import deletable_path, under_lock
+from lsm_core.maintenance.record import read_ledger
+from lsm_core.maintenance.trash import TrashRecord
+from lsm_core.metadata import changelogs, hints, snapshots, tags
+from lsm_core.metadata.branches import MAIN, change_times, open_branch
+from lsm_core.metadata.store import TableStore
+from lsm_core.storage import inside_really
+
+
+@dataclass(frozen=True)
+class RestoreItem(PlanItem):
+    """Deletion record to put back.
+
+    Attributes:
+        trash_id: id of the record.
+        first_snapshot: its first snapshot, None for orphans, which are only kept.
+        last_snapshot: its last snapshot.
+        files: number of files that are in use again.
+        changelogs: whether the changelogs of these snapshots come back instead.
+        branch: branch of the history.
+        whole_branch: whether the record is a deleted branch (snapshots are not listed).
+        others: names of tags and changelogs that come back too.
+    """
+
+    item_kind: ClassVar[str] = "restore"
+    title: ClassVar[str] = "would restore"
+    columns: ClassVar[tuple[str, ...]] = ("trash id", "snapshots", "others", "files")
+
+    trash_id: str
+    first_snapshot: int | None
+    last_snapshot: int | None
+    files: int
+    changelogs: bool = False
+    branch: str = "main"
+    whole_branch: bool = False
+    others: str = ""
+
+    def cells(self) -> tuple[Any, ...]:
+        """Return the record, its content and the number of its files."""
+        which = "-" if self.first_snapshot is None else f"{self.first_snapshot}..{self.last_snapshot}"
+        return (self.trash_id, f"branch {self.branch}" if self.whole_branch else which, self.others or None, self.files)
+
+
+@dataclass(frozen=True)
+class RestoreReport(Report):
+    """Report of a restore.
+
+    Attributes:
+        trash_id: id of the record.
+        restored: ids of the snapshots that can be read again, or of changelogs that can be streamed again.
+        files_kept: files that are in use again.
+        earliest: oldest snapshot or changelog afterwards.
+        changelogs: whether ``restored`` are changelogs.
+        orphans: whether the record was of orphans.
+        branch: the restored branch, "" for another record.
+        others: tags and changelogs that came back too.
+        snapshot_id: set if a commit was made during the undo of a rollback: that commit is based on this snapshot,
+            which has the content of the newest restored one.
+    """
+
+    left_alone: ClassVar[Mapping[str, str]] = {}
+
+    trash_id: str
+    restored: tuple[int, ...] = ()
+    files_kept: int = 0
+    earliest: int | None = None
+    changelogs: bool = False
+    orphans: bool = False
+    branch: str = ""
+    others: tuple[str, ...] = ()
+    snapshot_id: int | None = None
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything came back, or orphans are kept."""
+        return bool(self.restored or self.branch or self.others) or self.orphans
+
+    def lines(self, table: str) -> list[str]:
+        """Return lines on the restored content."""
+        if self.orphans:
+            return [f"{self.files_kept} files that nothing names are kept"]
+        if self.branch:
+            return [f"branch {self.branch} can be read again; {self.files_kept} files are in use again"]
+        if not self.changed:
+            return [f"no {'changelog' if self.changelogs else 'snapshot'} was restored"]
+        kind = "changelogs" if self.changelogs else "snapshots"
+        which = [f"{kind} {self.restored[0]} to {self.restored[-1]}"] if self.restored else []
+        return [f"{', '.join([*which, *self.others])} can be read again; {self.files_kept} files are in use again"]
+
+
+def plan_restore(store: TableStore, trash_id: str) -> MaintenancePlan:
+    """Plan to put the content of a deletion record back.
+
+    Args:
+        store: the table.
+        trash_id: id of the record.
+
+    Raises:
+        InvalidOption: the record does not exist; it names the run that restored or swept it.
+        PlanRefused: a sweep has begun; the snapshot after the restored ones is in the trash itself (restore that record
+            first, as history has no holes); or a commit was made since the rollback to undo.
+    """
+    record = _record(store, trash_id)
+    if trash.claimed_for(store, trash_id) == trash.SWEEP:
+        raise _sweep_has_begun(store, trash_id)
+    plan = MaintenancePlan.begun("restore", store, snapshots.latest_id(store), {"trash_id": trash_id})
+    if record.action == trash.DELETED_BRANCH:
+        require_no_other(store, record, begun=trash.claimed_for(store, trash_id) == trash.RESTORE)
+        item = RestoreItem(trash_id, None, None, len(record.files), branch=record.branch, whole_branch=True)
+        return replace(plan, items=(item,))
+    _require_fitting(_branch_of(store, record), record)
+    ids = sorted(record.snapshots)
+    is_changelogs = record.action == trash.EXPIRED_CHANGELOGS
+    if record.action == trash.ORPHANS:
+        return replace(plan, items=(RestoreItem(trash_id, None, None, len(record.files)),))
+    others = ", ".join(_names(record))
+    first, last = (ids[0], ids[-1]) if ids else (None, None)
+    item = RestoreItem(trash_id, first, last, len(record.files), is_changelogs, record.branch, others=others)
+    return replace(plan, items=(item,) if ids or others else ())
+
+
+def _branch_of(store: TableStore, record: TrashRecord) -> TableStore:
+    """Return the branch of the record's history.
+
+    Raises:
+        PlanRefused: the record is of a fast-forward by a version that could not undo it.
+        TableNotFound: the branch does not exist.
+    """
+    if record.action == trash.FORWARDED and not record.came:
+        detail = f"{record.trash_id} does not record the files that a fast-forward added in place of its content"
+        raise _refusal(store, RefusalRule.HISTORY_CHANGED, detail)
+    return store if record.branch == store.branch else open_branch(store, record.branch)
+
+
+def apply_restore(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
+    """Put everything back and delete the record, under the table's lock if it has one.
+
+    A deleted branch comes back unchanged.
+
+    Args:
+        store: the table.
+        plan: the plan.
+
+    Returns:
+        ApplyOutcome with a RestoreReport.
+
+    Raises:
+        PlanRefused: a file is missing, or another snapshot or tag has taken an id or name. Errors of
+            :func:`plan_restore` too.
+        LockTimeout: another process holds the lock.
+    """
+    trash_id = str(plan.arguments["trash_id"])
+    record = _record(store, trash_id)
+    if record.action != trash.DELETED_BRANCH:
+        store = _branch_of(store, record)
+    with under_lock(store, "a restore"):
+        return _restore(store, plan, record)
+
+
+def _restore(store: TableStore, plan: MaintenancePlan, record: TrashRecord) -> ApplyOutcome:
+    trash_id, whole_branch = record.trash_id, record.action == trash.DELETED_BRANCH
+    begun = trash.claimed_for(store, trash_id) == trash.RESTORE
+    if not trash.claim(store, trash_id, trash.RESTORE):
+        raise _sweep_has_begun(store, trash_id)
+    if record.action == trash.ORPHANS:
+        kept = sum(store.file_io.exists(deletable_path(store, file.path)) for file in record.files)
+        trash.forget(store, trash_id)
+        return ApplyOutcome(RestoreReport(trash_id, files_kept=kept, orphans=True))
+    try:
+        expired, others = _read_checked(store, record, begun=begun)
+    except DredgeError:
+        trash.release(store, record.trash_id)  # a failed restore must not block a sweep
+        raise
+    if whole_branch:
+        put_back(store, record)
+        trash.forget(store, trash_id)
+        return ApplyOutcome(RestoreReport(trash_id, files_kept=len(record.files), branch=record.branch))
+    cover = None
+    if record.action == trash.ROLLED_BACK:
+        cover = _undo_rollback(store, record, plan.hash)
+    elif record.action == trash.FORWARDED:
+        texts = {store.snapshot_path(number): record.snapshots[number].encode() for number in expired}
+        exchange(store, [f"{store.root}/{path}" for path in record.came], {**texts, **others})
+    elif expired:
+        _put_back(store, record, expired)
+    for path, data in sorted(others.items()):
+        store.file_io.write_exclusive(path, data)
+    is_changelogs = record.action == trash.EXPIRED_CHANGELOGS
+    if is_changelogs or any(path.startswith(changelogs.changelog_dir(store)) for path in others):
+        changelogs.point_hints(store, changelogs.list_changelogs(store))
+    first = changelogs.list_changelogs(store) if is_changelogs else snapshots.list_ids(store)
+    trash.forget(store, trash_id)
+    report = RestoreReport(
+        trash_id,
+        tuple(expired),
+        len(record.files),
+        min(first, default=None),
+        changelogs=is_changelogs,
+        others=_names(record),
+        snapshot_id=cover,
+    )
+    return ApplyOutcome(report)
+
+
+def _read_checked(
+    store: TableStore, record: TrashRecord, *, begun: bool
+) -> tuple[dict[int, Snapshot], dict[str, bytes]]:
+    """Return the snapshots that come back, and the tags and changelogs by path.
+
+    Raises PlanRefused if one is missing or unfit.
+    """
+    for file in record.files:
+        if not store.file_io.exists(deletable_path(store, file.path)):
+            raise _refusal(store, RefusalRule.FILES_ARE_GONE, f"{file.path} of {record.trash_id} was deleted")
+    others: dict[str, bytes] = {}
+    if record.action == trash.DELETED_BRANCH:
+        require_no_other(store, record, begun=begun)
+    else:
+        _require_fitting(store, record)
+        others = {_small_path(store, record, path): data for path, data in record.metadata.items()}
+    for path, data in others.items():
+        if path.removeprefix(f"{store.root}/") in record.came:
+            continue  # checked already
+        if store.file_io.exists(path) and store.file_io.read_bytes(path) != data:
+            raise _refusal(store, RefusalRule.HISTORY_CHANGED, f"another {PurePosixPath(path).name} is there now")
+    return {number: _expired(store, record, number) for number in sorted(record.snapshots)}, others
+
+
+def _put_back(store: TableStore, record: TrashRecord, expired: Mapping[int, Snapshot]) -> None:
+    """Write the snapshots (or changelogs) of an expiry, newest first, so that history never has a hole."""
+    is_changelogs = record.action == trash.EXPIRED_CHANGELOGS
+    for number in sorted(expired, reverse=True):
+        if is_changelogs and snapshots.exists(store, number):
+            continue  # the snapshot itself came back meanwhile
+        path = changelogs.changelog_path(store, number) if is_changelogs else store.snapshot_path(number)
+        data = record.snapshots[number].encode()
+        if not store.file_io.write_exclusive(path, data) and store.file_io.read_bytes(path) != data:
+            raise _refusal(store, RefusalRule.HISTORY_CHANGED, f"another {PurePosixPath(path).name} is there now")
+    if not is_changelogs:
+        snapshots.write_earliest_hint(store, snapshots.list_ids(store)[0])
+        # A snapshot that can be read needs no changelog beside it.
+        changelog_ids = [number for number in changelogs.list_changelogs(store) if number in expired]
+        if changelog_ids:
+            changelogs.delete_changelogs(store, changelog_ids)
+
+
+def _undo_rollback(store: TableStore, record: TrashRecord, plan_hash: str) -> int | None:
+    """Make the newest snapshot of the record the table's newest again, at once (see `top_of_history`).
+
+    Returns:
+        None, or the id of the cover that stays because a commit was made on it.
+
+    Raises:
+        PlanRefused: a commit was made on the version that the rollback went back to.
+    """
+    if not record.snapshots:
+        return None
+    newest = max(record.snapshots)
+    cover = top_of_history.find_cover(store, newest + 1, record.trash_id)
+    whole = all(top_of_history.is_there(store, number, text) for number, text in record.snapshots.items())
+    if cover is None and not whole:
+        to_come = Snapshot.from_json(record.snapshots[newest].encode(), store.snapshot_path(newest))
+        cover = top_of_history.cover_of(store, to_come, newest + 1, record.trash_id, plan_hash)
+        # Without the hint readers find the cover by listing, as soon as it exists.
+        store.delete(f"{store.snapshot_dir}/{hints.LATEST}")
+        path = store.snapshot_path(cover.id)
+        if not store.file_io.write_exclusive(path, cover.to_json()):
+            cover = top_of_history.find_cover(store, newest + 1, record.trash_id)
+            if cover is None:
+                raise _refusal(store, RefusalRule.HISTORY_CHANGED, f"another snapshot-{newest + 1} is there now")
+    try:
+        top_of_history.put_back(store, record.snapshots)
+    except PlanRefused:
+        if cover is not None:
+            top_of_history.uncover(store, cover)
+        trash.release(store, record.trash_id)
+        raise
+    if record.target_written and record.target is not None:
+        store.delete(store.snapshot_path(record.target))  # it had expired
+    snapshots.write_earliest_hint(store, snapshots.list_ids(store)[0])
+    if cover is None:
+        snapshots.point_latest(store)
+        return None
+    return None if top_of_history.uncover(store, cover) else cover.id
+
+
+def _names(record: TrashRecord) -> tuple[str, ...]:
+    """Return the tags, changelogs and schemas of a record besides its snapshots, for people."""
+    paths = [PurePosixPath(path) for path in sorted(record.metadata)]
+    tag_names = [f"tag {path.name.removeprefix(tags.PREFIX)}" for path in paths if path.parent.name == "tag"]
+    return (*tag_names, *(path.name.replace("-", " ") for path in paths if path.parent.name in ("changelog", "schema")))
+
+
+_SMALL: Final = re.compile(
+    r"(branch/branch-[^/]+/)?"
+    r"(tag/tag-[^/]+|tag/tag-success-file/[^/]+_SUCCESS|changelog/changelog-[1-9][0-9]{0,18}|schema/schema-[0-9]{1,19})"
+)
+_EXCHANGED: Final = re.compile(
+    r"(branch/branch-[^/]+/)?(snapshot/snapshot-[1-9][0-9]{0,18}|tag/tag-[^/]+|schema/schema-[0-9]{1,19})"
+)
+
+
+def _small_path(store: TableStore, record: TrashRecord, path: str) -> str:
+    """Return the path of a tag, changelog or schema of a record.
+
+    Raises:
+        CorruptFile: no record of Dredge holds this path, or it is outside the branch.
+    """
+    place = f"{store.root}/{path}"
+    if not _SMALL.fullmatch(path) or not place.startswith(f"{store.metadata_root}/"):
+        raise CorruptFile(
+            path, f"no tag, changelog or schema of branch {store.branch}, in deletion record {record.trash_id}"
+        )
+    return inside_really(store.root, place)
+
+
+def _expired(store: TableStore, record: TrashRecord, number: int) -> Snapshot:
+    """Return the record's snapshot of an id.
+
+    Raises CorruptFile, and PlanRefused if another engine expired its changelog.
+    """
+    snapshot = Snapshot.from_json(record.snapshots[number].encode(), store.snapshot_path(number))
+    listed = snapshot.changelog_manifest_list
+    if listed is not None and not store.file_io.exists(store.manifest_path(listed)):
+        raise _refusal(store, RefusalRule.FILES_ARE_GONE, f"the changelog of snapshot {number} was deleted ({listed})")
+    return snapshot
+
+
+def restore_fits(store: TableStore, plan: MaintenancePlan) -> bool:
+    """Return whether the deletion record of the plan still exists.
+
+    Args:
+        store: the table.
+        plan: the plan.
+    """
+    return any(store.file_io.exists(trash.record_path(store, item.trash_id)) for item in plan.items_of(RestoreItem))
+
+
+def trace_of_restore(store: TableStore, plan: MaintenancePlan) -> Applied | None:
+    """Return the application of a plan by its snapshots, while all can be read and their record is deleted.
+
+    This is known before the ledger has the run.
+
+    Args:
+        store: the table.
+        plan: the plan.
+    """
+    item = next(iter(plan.items_of(RestoreItem)), None)
+    if item is None or store.file_io.exists(trash.record_path(store, item.trash_id)):
+        return None
+    if item.whole_branch:
+        created_ms = change_times(store).get(item.branch)
+        return None if created_ms is None else Applied(None, created_ms, f"branch {item.branch} is there")
+    if item.first_snapshot is None or item.last_snapshot is None:
+        return None  # a restore of orphans leaves no trace except in the ledger
+    if item.branch != store.branch:
+        if item.branch != MAIN and item.branch not in change_times(store):
+            return None
+        store = open_branch(store, item.branch)
+    if not _present(store, changelog=item.changelogs).issuperset(range(item.first_snapshot, item.last_snapshot + 1)):
+        return None
+    first = (
+        changelogs.changelog_path(store, item.first_snapshot)
+        if item.changelogs
+        else store.snapshot_path(item.first_snapshot)
+    )
+    status = store.file_io.list_dir(first.rpartition("/")[0])
+    back = next((file.mtime_ms for file in status if file.name == PurePosixPath(first).name), store.clock.now_ms())
+    kind = "changelogs" if item.changelogs else "snapshots"
+    return Applied(None, back, f"{kind} {item.first_snapshot} to {item.last_snapshot} can be read")
+
+
+def _present(store: TableStore, *, changelog: bool) -> set[int]:
+    """Return the ids of snapshots that can be read, and with ``changelog`` also those that can be streamed."""
+    ids = set(snapshots.list_ids(store))
+    return ids | set(changelogs.list_changelogs(store)) if changelog else ids
+
+
+def _record(store: TableStore, trash_id: str) -> TrashRecord:
+    """Return the record.
+
+    Raises:
+        InvalidOption: it does not exist; ledger and snapshots show whether it was restored or swept.
+    """
+    try:
+        return trash.find_record(store, trash_id)
+    except InvalidOption as error:
+        fate = ""
+        with suppress(CorruptFile, TypeError, ValueError):  # anyone may write into the ledger's folder
+            for entry in read_ledger(store, heads=True):
+                run = f"by run {entry.run_id} at {utc_text(entry.time_ms)} UTC"
+                if entry.outcome == "done" and entry.report.get("trash_id") == trash_id:
+                    ids = [int(number) for number in entry.report.get("expired") or entry.report.get("restored") or ()]
+                    is_changelogs = entry.action == trash.EXPIRED_CHANGELOGS
+                    back = _present(store, changelog=is_changelogs).issuperset(ids)
+                    if entry.action == "restore":
+                        fate = f"it was restored already, {run}"
+                    elif ids and back:
+                        kind = "changelogs" if is_changelogs else "snapshots"
+                        fate = f"it was restored already: {kind} {ids[0]} to {ids[-1]} can be read"
+                elif entry.outcome == "done" and trash_id in (entry.report.get("records") or ()):
+                    fate = f"its files were deleted {run}"
+        if not fate:
+            raise
+        raise InvalidOption(error.key, error.value, f"{error.accepted}; {fate}", error.table) from error
+
+
+def _sweep_has_begun(store: TableStore, trash_id: str) -> PlanRefused:
+    return _refusal(store, RefusalRule.SWEEP_HAS_BEGUN, f"the files of {trash_id} are being deleted")
+
+
+def _refusal(store: TableStore, rule: RefusalRule, detail: str) -> PlanRefused:
+    return PlanRefused(rule, table=store.name, detail=detail)
+
+
+def _require_fitting(store: TableStore, record: TrashRecord) -> None:
+    """Raise PlanRefused if the restored content would not fit the current history."""
+    if record.action == trash.ROLLED_BACK:
+        _require_nothing_newer(store, record)
+    elif record.action == trash.FORWARDED:
+        _require_as_forwarded(store, record)
+    elif record.snapshots:
+        _require_no_hole(store, record)
+
+
+def _require_nothing_newer(store: TableStore, record: TrashRecord) -> None:
+    """Raise PlanRefused if a snapshot newer than the rollback's target is neither of the record nor on its cover."""
+    covering = max(record.snapshots, default=0) + 1
+    for number in snapshots.list_ids(store):
+        if number <= (record.target or 0):
+            continue
+        if number in record.snapshots and top_of_history.is_there(store, number, record.snapshots[number]):
+            continue
+        if number >= covering and top_of_history.find_cover(store, covering, record.trash_id) is not None:
+            continue  # an interrupted undo: commits made on its cover are kept
+        detail = f"snapshot {number} was committed after the rollback to snapshot {record.target}"
+        raise _refusal(store, RefusalRule.HISTORY_CHANGED, detail)
+
+
+def _require_as_forwarded(store: TableStore, record: TrashRecord) -> None:
+    """Require that the fast-forward's files still exist, expired, or were exchanged by an interrupted undo.
+
+    Raises:
+        PlanRefused: another change was made; it names the change.
+        CorruptFile: a path is not one of a fast-forward.
+    """
+    mine = {
+        store.snapshot_path(number)[len(store.root) + 1 :]: text.encode() for number, text in record.snapshots.items()
+    }
+    mine |= record.metadata
+    for path, digest in record.came.items():
+        if not _EXCHANGED.fullmatch(path) or not f"{store.root}/{path}".startswith(f"{store.metadata_root}/"):
+            raise CorruptFile(path, f"no snapshot, tag or schema of branch {store.branch}, in {record.trash_id}")
+        place = inside_really(store.root, f"{store.root}/{path}")
+        now = store.file_io.read_bytes(place) if store.file_io.exists(place) else None
+        if now is not None and now != mine.get(path) and digest_of(now) != digest and not stands_in(now):
+            raise _refusal(store, RefusalRule.HISTORY_CHANGED, f"{path} was written after the fast-forward")
+    for other in trash.read_trash(store).records:
+        if other.trash_id == record.trash_id:
+            break  # oldest first
+        if other.action == trash.FORWARDED and not record.came.items().isdisjoint(other.came.items()):
+            detail = f"{record.trash_id} is of the second half of an interrupted fast-forward; restore {other.trash_id}"
+            raise _refusal(store, RefusalRule.HISTORY_CHANGED, detail)
+    came = {int(path.rpartition("-")[2]) for path in record.came if "snapshot/snapshot-" in path}
+    present = snapshots.list_ids(store)
+    newest = max((*came, *record.snapshots), default=0)
+    if present and present[-1] > newest:
+        detail = f"snapshot {present[-1]} was committed after the fast-forward"
+        raise _refusal(store, RefusalRule.HISTORY_CHANGED, detail)
+    after = sorted((set(present) - came) | set(record.snapshots))
+    for first, last in snapshots.gaps(after):
+        raise _refusal(store, RefusalRule.NO_HOLES_IN_HISTORY, f"snapshots {first} to {last} have expired since")
+
+
+def _require_no_hole(store: TableStore, record: TrashRecord) -> None:
+    if record.action == trash.ORPHANS:
+        return
+    is_changelogs = record.action == trash.EXPIRED_CHANGELOGS
+    following = max(record.snapshots, default=0) + 1
+    if following in _present(store, changelog=is_changelogs):
+        return
+    # The successor in the trash may be a changelog or a snapshot, but a snapshot is never followed by a changelog.
+    branch_records = [other for other in trash.read_trash(store).records if other.branch == record.branch]
+    records = [other for other in branch_records if is_changelogs or other.action != trash.EXPIRED_CHANGELOGS]
+    records.sort(key=lambda other: other.action != record.action)
+    later = [other.trash_id for other in records if following in other.snapshots]
+    hint = f"restore {later[0]} first" if later else f"snapshot {following} is gone"
+    raise _refusal(store, RefusalRule.NO_HOLES_IN_HISTORY, hint)
+
+
+WORK: Final = ActionWork(
+    plan_restore, apply_restore, RestoreReport, (RestoreItem,), fits=restore_fits, trace=trace_of_restore
+)

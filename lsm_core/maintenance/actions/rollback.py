@@ -1,0 +1,495 @@
+"""Rollback: the version to go back to, newer snapshots, freed files, and phase one of the two-phase delete.
+
+Source: Java `RollbackHelper`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Any, ClassVar, Final
+
+import pyarrow.compute as pc
+
+from lsm_core.clock import utc_text
+from lsm_core.commit.publish import PublishOutcome as Published
+from lsm_core.commit.publish import Retries, publish
+from lsm_core.errors import (
+    CommitUnknown,
+    DredgeError,
+    InvalidOption,
+    PlanRefused,
+    PlanStale,
+    RefusalRule,
+    SnapshotNotFound,
+)
+from lsm_core.format.side_files import Tag
+from lsm_core.format.snapshot import Snapshot
+from lsm_core.maintenance import trash
+from lsm_core.maintenance.action import ActionWork, ApplyOutcome, Declined, MaintenancePlan, PlanEstimate, PlanItem
+from lsm_core.maintenance.actions.delete_tag import files_of_tag, files_of_tags, record_fields, trace_of_record
+from lsm_core.maintenance.actions.sweep_trash import at_once_if_direct
+from lsm_core.maintenance.deletions import (
+    DeletionReport,
+    data_items,
+    grace_ms,
+    metadata_item,
+    metadata_items,
+    split_used,
+    under_lock,
+    when_freed,
+)
+from lsm_core.maintenance.top_of_history import (
+    built_upon,
+    cover_of,
+    find_cover,
+    is_there,
+    put_back,
+    take_away,
+    uncover,
+)
+from lsm_core.maintenance.trash import ROLLED_BACK, DeleteItem, TrashRecord, held_line
+from lsm_core.maintenance.used_files import added, changelog_files
+from lsm_core.metadata import changelogs, consumers, manifests, snapshots, tags
+from lsm_core.metadata.store import TableStore
+from lsm_core.options import whole_number
+from lsm_core.read.table_versions import newest_of_watermark, resolve
+
+_MOST_LINES: Final = 10_000
+_SNAPSHOT, _CHANGELOG, _TAG = "snapshot", "changelog", "tag"
+
+
+@dataclass(frozen=True)
+class TakeBackItem(PlanItem):
+    """Snapshot, changelog or tag that is newer than the version to go back to.
+
+    Attributes:
+        kind: "snapshot", "changelog" or "tag".
+        name: name of the tag, or the id.
+        snapshot_id: its snapshot.
+        time_ms: commit time of that snapshot (epoch ms).
+    """
+
+    item_kind: ClassVar[str] = "take_back"
+    title: ClassVar[str] = "would take back"
+    columns: ClassVar[tuple[str, ...]] = ("what", "name", "snapshot", "committed (UTC)")
+
+    kind: str
+    name: str
+    snapshot_id: int
+    time_ms: int
+
+    def cells(self) -> tuple[Any, ...]:
+        """Return kind, name, snapshot and its commit time."""
+        return (self.kind, self.name, self.snapshot_id, utc_text(self.time_ms))
+
+
+@dataclass(frozen=True)
+class RollbackReport(DeletionReport):
+    """Report of a rollback.
+
+    Attributes:
+        rolled_back_to: newest snapshot afterwards, None if nothing was done.
+        snapshots: ids of the removed snapshots.
+        changelogs: ids of the removed changelogs.
+        tags: names of the removed tags.
+        target_written: whether the target had expired and was written again from its tag.
+        snapshot_id: set if a commit was made meanwhile: it is based on this snapshot, which has the content of the
+            target; the older snapshots are all kept.
+    """
+
+    rolled_back_to: int | None = None
+    snapshots: tuple[int, ...] = ()
+    changelogs: tuple[int, ...] = ()
+    tags: tuple[str, ...] = ()
+    target_written: bool = False
+    snapshot_id: int | None = None
+
+    @property
+    def changed(self) -> bool:
+        """Whether the table went back."""
+        return self.rolled_back_to is not None
+
+    def lines(self, table: str) -> list[str]:
+        """Return lines on the new state, the removed snapshots, and how to undo it."""
+        if self.rolled_back_to is None:
+            return ["nothing was rolled back"]
+        if self.snapshot_id is not None:
+            return [
+                f"{table} has the content of snapshot {self.rolled_back_to} again, since snapshot {self.snapshot_id}",
+                "commits were made meanwhile: the snapshots between them stay, and no file is freed",
+            ]
+        removed = [f"snapshots {self.snapshots[0]} to {self.snapshots[-1]}"] if self.snapshots else []
+        removed += [f"{len(self.changelogs)} changelogs"] if self.changelogs else []
+        removed += [f"tags {', '.join(self.tags)}"] if self.tags else []
+        first = f"{table} is back at snapshot {self.rolled_back_to}; gone: {', '.join(removed)}"
+        return [first, *self.file_lines(table)]
+
+
+@dataclass(frozen=True)
+class _Newer:
+    """Content newer than a snapshot: snapshots and changelogs by id, tags by name, oldest first."""
+
+    snapshots: Mapping[int, Snapshot]
+    changelogs: Mapping[int, Snapshot]
+    tags: Mapping[str, Tag]
+
+    @staticmethod
+    def than(store: TableStore, number: int) -> _Newer:
+        later = [snapshot_id for snapshot_id in snapshots.list_ids(store) if snapshot_id > number]
+        later_changelogs = [changelog_id for changelog_id in changelogs.list_changelogs(store) if changelog_id > number]
+        tagged = sorted(tags.list_details(store).items(), key=lambda entry: (entry[1].snapshot.id, entry[0]))
+        return _Newer(
+            {snapshot.id: snapshot for snapshot in snapshots.iterate(store, later)},
+            {changelog_id: changelogs.read_changelog(store, changelog_id) for changelog_id in later_changelogs},
+            {name: tag for name, tag in tagged if tag.snapshot.id > number},
+        )
+
+    def items(self) -> tuple[TakeBackItem, ...]:
+        items = [TakeBackItem(_SNAPSHOT, str(n), n, snapshot.time_millis) for n, snapshot in self.snapshots.items()]
+        items += [
+            TakeBackItem(_CHANGELOG, str(n), n, changelog.time_millis) for n, changelog in self.changelogs.items()
+        ]
+        items += [TakeBackItem(_TAG, n, t.snapshot.id, t.snapshot.time_millis) for n, t in self.tags.items()]
+        return tuple(items)
+
+
+def plan_rollback(
+    store: TableStore,
+    snapshot_id: int | None = None,
+    tag: str | None = None,
+    timestamp_ms: int | None = None,
+    watermark: int | None = None,
+    now_ms: int | None = None,
+) -> MaintenancePlan:
+    """Plan to go back to an older version, named by exactly one of four arguments. Only metadata is read.
+
+    Snapshots, changelogs and tags with larger ids are removed, as in Java; schemas and consumers are kept.
+
+    Args:
+        store: the table.
+        snapshot_id: number of the snapshot, which may have expired if a tag keeps it.
+        tag: name of a tag.
+        timestamp_ms: the newest snapshot not younger than this time (epoch ms).
+        watermark: the newest snapshot whose watermark is this or less (epoch ms).
+        now_ms: time of planning (epoch ms), None for the table's clock.
+
+    Raises:
+        InvalidOption: not exactly one target is given.
+        SnapshotNotFound: the version does not exist.
+        CorruptFile: retained metadata cannot be read.
+    """
+    targets = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
+    target = find_target(store, snapshot_id, tag, timestamp_ms, watermark)
+    arguments = {**targets, "to_snapshot": target.id, "committed_ms": target.time_millis}
+    plan = MaintenancePlan.begun(ROLLED_BACK, store, snapshots.latest_id(store), arguments, now_ms)
+    newer = _Newer.than(store, target.id)
+    items = newer.items()
+    if not items:
+        text = f"snapshot {target.id} is the newest: there is nothing to take back"
+        return replace(plan, declined=(Declined(f"snapshot {target.id}", "newest", text, {"latest": target.id}),))
+    candidates = {item.path: item for item in _files_of(store, target, newer)}
+    deletions, held = _unused(store, list(candidates.values()), newer)
+    return replace(
+        plan,
+        items=(*items, *deletions),
+        declined=(*held, *_readers_ahead(store, target.id), *_other_buckets(store, target)),
+        estimate=PlanEstimate(bytes_freed=sum(i.size for i in deletions), files_in=len(deletions), tasks=1),
+    )
+
+
+def _other_buckets(store: TableStore, target: Snapshot) -> Iterator[Declined]:
+    """Yield a note for writers after a rollback to files in another number of buckets than the table's option."""
+    bucket = store.options.bucket
+    if bucket <= 0:
+        return
+    totals = pc.unique(
+        manifests.live_entries(store, target, columns=["total_buckets"]).column("total_buckets")
+    ).to_pylist()
+    others = sorted(total for total in totals if total is not None and total > 0 and total != bucket)
+    if others:
+        text = (
+            f"files of snapshot {target.id} are in {others[0]} buckets and the option 'bucket' is {bucket}: after the "
+            f"rollback writers refuse the table until the option is set to {others[0]}, "
+            f"or the table is rescaled to {bucket}"
+        )
+        yield Declined("bucket", "rescaled", text, {"buckets": others[0], "bucket": bucket})
+
+
+def find_target(
+    store: TableStore,
+    snapshot_id: int | None = None,
+    tag: str | None = None,
+    timestamp_ms: int | None = None,
+    watermark: int | None = None,
+) -> Snapshot:
+    """Return the snapshot to go back to, named by exactly one of the four arguments.
+
+    Args:
+        store: the table.
+        snapshot_id: see :func:`plan_rollback`.
+        tag: see :func:`plan_rollback`.
+        timestamp_ms: see :func:`plan_rollback`.
+        watermark: see :func:`plan_rollback`.
+
+    Raises:
+        InvalidOption: not exactly one target is given.
+        SnapshotNotFound: the version does not exist.
+        CorruptFile: metadata cannot be read.
+    """
+    targets = {"snapshot_id": snapshot_id, "tag": tag, "timestamp_ms": timestamp_ms, "watermark": watermark}
+    if sum(value is not None for value in targets.values()) != 1:
+        chosen = ", ".join(name for name, value in targets.items() if value is not None)
+        raise InvalidOption("rollback", chosen or None, f"exactly one of {', '.join(targets)}", store.name)
+    if snapshot_id is not None:
+        return tags.find_snapshot(store, whole_number(snapshot_id, "snapshot_id", store.name))
+    if watermark is not None:
+        return newest_of_watermark(store, whole_number(watermark, "watermark", store.name))
+    snapshot = resolve(store, tag=tag, timestamp_ms=timestamp_ms).snapshot
+    if snapshot is None:
+        raise SnapshotNotFound(f"table {store.name}: nothing was committed yet")
+    return snapshot
+
+
+def _unused(
+    store: TableStore, candidates: Sequence[DeleteItem], newer: _Newer
+) -> tuple[list[DeleteItem], list[Declined]]:
+    return split_used(
+        store,
+        candidates,
+        without_changelogs=set(newer.changelogs),
+        without_tags=set(newer.tags),
+        dropped=set(newer.snapshots),
+    )
+
+
+def _readers_ahead(store: TableStore, target: int) -> Iterator[Declined]:
+    for name, following in sorted(consumers.list_consumers(store).items()):
+        if following > target + 1:
+            text = f"it waits for snapshot {following} and will miss what is committed before that"
+            yield Declined(f"consumer {name}", "ahead", text, {"next_snapshot": following})
+
+
+def _files_of(store: TableStore, target: Snapshot, newer: _Newer) -> Iterator[DeleteItem]:
+    """Yield the files of the newer content: of a line of snapshots all files of the first, then the added ones."""
+    before = target.id
+    for number, snapshot in newer.snapshots.items():
+        follows, before = number == before + 1, number
+        entries = (
+            added(manifests.delta_entries(store, snapshot)) if follows else manifests.live_entries(store, snapshot)
+        )
+        yield from data_items(store, entries, "data", f"added by snapshot {number} ({snapshot.commit_kind.value})")
+        if snapshot.changelog_manifest_list:
+            changelog_entries = added(manifests.changelog_entries(store, snapshot))
+            yield from data_items(store, changelog_entries, "changelog", f"changelog of snapshot {number}")
+        yield from metadata_items(store, snapshot, f"belonged to snapshot {number}")
+    for number, changelog in newer.changelogs.items():
+        reason = f"changelog of snapshot {number}"
+        for item in data_items(store, added(changelogs.kept_entries(store, changelog)), "changelog", reason):
+            if store.file_io.exists(f"{store.root}/{item.path}"):
+                yield item
+        for name, kind, size in changelog_files(store, changelog):
+            yield metadata_item(store, store.manifest_path(name), kind, size, reason)
+    alone = {name: tag for name, tag in newer.tags.items() if tag.snapshot.id not in newer.snapshots}
+    yield from files_of_tags(store, alone)[0]
+
+
+def apply_rollback(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
+    """Go back: run phase one of the delete, and phase two at once in direct mode (`dredge.delete-mode`).
+
+    Readers see the table before or after, never between (`lsm_core.maintenance.top_of_history`). If it is interrupted,
+    applying the same plan finishes it.
+
+    Args:
+        store: the table.
+        plan: the plan.
+
+    Returns:
+        ApplyOutcome with a RollbackReport.
+
+    Raises:
+        PlanStale: a commit, a tag or an expiry changed the history since planning.
+        CommitUnknown: the storage did not report whether the table went back; applying the same plan finds out.
+    """
+    if not plan.items:
+        return ApplyOutcome(RollbackReport(plan.hash, plan.base_snapshot, declined=plan.declined))
+    trash_id = f"{ROLLED_BACK}-{plan.arguments['to_snapshot']}-{plan.hash[:12]}"
+    begun = next((record for record in trash.read_trash(store).records if record.trash_id == trash_id), None)
+    target = _target(store, plan)
+    if begun is None and not _Newer.than(store, target.id).items():  # it is done, or there is nothing to do
+        return ApplyOutcome(RollbackReport(plan.hash, plan.base_snapshot, declined=plan.declined))
+    record = _write_rollback_record(store, plan, target, trash_id) if begun is None else begun
+    if not trash.claim(
+        store, trash_id, trash.RESTORE
+    ):  # in direct mode no sweep may run before the snapshots are removed
+        raise PlanRefused(
+            RefusalRule.SWEEP_HAS_BEGUN, table=store.name, detail=f"the files of {trash_id} are being deleted"
+        )
+    left = [number for number, text in record.snapshots.items() if is_there(store, number, text)]
+    others = [path for path, data in record.metadata.items() if _read_small_file(store, path) == data]
+    cover_id = max(record.snapshots, default=0) + 1
+    if begun is not None and not left and not others and find_cover(store, cover_id, trash_id) is None:
+        trash.release(store, trash_id)  # it was applied: files with these names are new ones
+        return ApplyOutcome(RollbackReport(plan.hash, plan.base_snapshot, declined=plan.declined))
+    if record.snapshots and not _swap_snapshots(store, plan, record, target):
+        trash.forget(store, trash_id)
+        return ApplyOutcome(
+            RollbackReport(plan.hash, plan.base_snapshot, rolled_back_to=target.id, snapshot_id=cover_id)
+        )
+    items = plan.items_of(TakeBackItem)
+    tag_names = [item.name for item in items if item.kind == _TAG]
+    changelog_ids = [item.snapshot_id for item in items if item.kind == _CHANGELOG]
+    relative = {number: changelogs.changelog_path(store, number)[len(store.root) + 1 :] for number in changelog_ids}
+    changelogs.delete_changelogs(store, sorted(number for number in changelog_ids if relative[number] in others))
+    for name in tag_names:
+        if tags.tag_path(store, name)[len(store.root) + 1 :] in others:
+            tags.delete(store, name)
+    trash.release(store, trash_id)
+    report = RollbackReport(
+        plan.hash,
+        plan.base_snapshot,
+        rolled_back_to=target.id,
+        snapshots=tuple(sorted(record.snapshots)),
+        changelogs=tuple(changelog_ids),
+        tags=tuple(tag_names),
+        target_written=record.target_written,
+        held=tuple(item for item in plan.declined if item.reason == "held"),
+        declined=tuple(item for item in plan.declined if item.reason != "held"),
+        **record_fields(record),
+    )
+    lines: list[Mapping[str, Any]] = [{"event": "rolled back", "snapshot": number} for number in report.snapshots]
+    lines += [{"event": "deleted tag", "tag": name} for name in report.tags]
+    report, swept = at_once_if_direct(store, report)
+    return ApplyOutcome(report, [*lines, *swept, *map(held_line, report.held[:_MOST_LINES])])
+
+
+def _target(store: TableStore, plan: MaintenancePlan) -> Snapshot:
+    """Return the snapshot to go back to, as planned. Raises PlanStale."""
+    number = int(plan.arguments["to_snapshot"] or 0)
+    try:
+        snapshot = tags.find_snapshot(store, number)
+    except SnapshotNotFound as error:
+        raise PlanStale(f"snapshot {number} has expired", store.name) from error
+    if snapshot.time_millis != plan.arguments["committed_ms"]:
+        raise PlanStale(f"snapshot {number} was written again after a rollback", store.name)
+    return snapshot
+
+
+def _write_rollback_record(store: TableStore, plan: MaintenancePlan, target: Snapshot, trash_id: str) -> TrashRecord:
+    """Write the deletion record. Raises PlanStale if the newer content differs from the plan."""
+    newer = _Newer.than(store, target.id)
+    planned, now = set(plan.items_of(TakeBackItem)), set(newer.items())
+    if planned != now:
+        odd = min(now ^ planned, key=lambda item: item.snapshot_id)
+        became = "is gone" if odd in planned else "is there, which was not planned"
+        raise PlanStale(f"{odd.kind} {odd.name} {became}", store.name)
+    deletions, _ = _unused(store, plan.items_of(DeleteItem), newer)
+    try:
+        texts = {number: store.file_io.read_bytes(store.snapshot_path(number)).decode() for number in newer.snapshots}
+    except FileNotFoundError as error:
+        raise PlanStale(
+            f"{PurePosixPath(str(error.filename)).name} was deleted meanwhile; plan it again", store.name
+        ) from error
+    others: dict[str, bytes] = {}
+    for number in newer.changelogs:
+        path = changelogs.changelog_path(store, number)
+        others[path[len(store.root) + 1 :]] = store.file_io.read_bytes(path)
+    for name in newer.tags:
+        others |= files_of_tag(store, name)
+    created_ms = store.clock.now_ms()
+    record = TrashRecord(
+        trash_id=trash_id,
+        action=ROLLED_BACK,
+        table=store.name,
+        plan_hash=plan.hash,
+        created_ms=created_ms,
+        not_before_ms=created_ms + grace_ms(store.options),
+        snapshots=texts,
+        files=tuple(deletions),
+        branch=store.branch,
+        metadata=others,
+        target=target.id,
+        target_written=not snapshots.exists(store, target.id),
+    )
+    trash.write_record(store, record)
+    return record
+
+
+def _read_small_file(store: TableStore, path: str) -> bytes | None:
+    """Return the current content of a small file of a record, None if it is missing."""
+    try:
+        return store.file_io.read_bytes(f"{store.root}/{path}")
+    except FileNotFoundError:
+        return None
+
+
+def _swap_snapshots(store: TableStore, plan: MaintenancePlan, record: TrashRecord, target: Snapshot) -> bool:
+    """Make ``target`` the newest snapshot, also after an interrupted call; False if a commit was made meanwhile.
+
+    The table then has the content of ``target`` by the cover, which is kept with all snapshots below it.
+    """
+    number = max(record.snapshots) + 1
+    cover = find_cover(store, number, record.trash_id)
+    if cover is None:
+        left = [snapshot_id for snapshot_id, text in record.snapshots.items() if is_there(store, snapshot_id, text)]
+        if not left:
+            snapshots.point_latest(store)
+            return True  # an interrupted call had done it all
+        cover = cover_of(store, target, number, record.trash_id, plan.hash)
+        try:
+            is_taken = publish(store, cover, Retries.of(store.options)) is Published.TAKEN
+        except CommitUnknown:
+            raise
+        except DredgeError:
+            trash.forget(store, record.trash_id)  # the storage refused it: nothing has happened
+            raise
+        cover = find_cover(store, number, record.trash_id) if is_taken else cover
+        if cover is None:
+            trash.forget(store, record.trash_id)
+            raise PlanStale(f"snapshot {number} was committed since", store.name)
+    with under_lock(store, "a rollback"):
+        return _finish(store, record, target, cover)
+
+
+def _finish(store: TableStore, record: TrashRecord, target: Snapshot, cover: Snapshot) -> bool:
+    """Exchange the snapshots below the cover and remove it; False if a commit was made on it: then all are kept."""
+    if not built_upon(store, cover.id):
+        take_away(store, record.snapshots)
+        if not snapshots.exists(store, target.id):
+            store.file_io.write_exclusive(store.snapshot_path(target.id), target.to_json())
+        snapshots.write_earliest_hint(store, snapshots.list_ids(store)[0])
+        if uncover(store, cover):
+            return True
+    put_back(store, record.snapshots)
+    if record.target_written:  # history has no gap: it begins where it began
+        store.delete(store.snapshot_path(target.id))
+    snapshots.write_earliest_hint(store, snapshots.list_ids(store)[0])
+    snapshots.point_latest(store)
+    return False
+
+
+def rollback_fits(store: TableStore, plan: MaintenancePlan) -> bool:
+    """Return whether the plan still removes exactly the snapshots newer than its target.
+
+    Args:
+        store: the table.
+        plan: the plan.
+    """
+    return bool(plan.items) and set(plan.items_of(TakeBackItem)) == set(
+        _Newer.than(store, int(plan.arguments["to_snapshot"] or 0)).items()
+    )
+
+
+WORK: Final = ActionWork(
+    plan_rollback,
+    apply_rollback,
+    RollbackReport,
+    (TakeBackItem, DeleteItem),
+    fits=rollback_fits,
+    trace=trace_of_record,
+    remarks=lambda plan: [
+        f"the newest snapshot will be {plan.arguments['to_snapshot']}",
+        *when_freed(plan),
+    ],
+)
