@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ from lsm_core import Catalog
 from lsm_core.compact import BucketResult, BucketTask
 from lsm_core.errors import InvalidOption, PlanStale
 from lsm_core.maintenance import ApplyOutcome, MaintenancePlan, apply_plan, read_trash, record
+from lsm_core.maintenance.actions import expire_snapshots
 from lsm_core.maintenance.actions.compact.execution import local_runner
-from lsm_core.maintenance.actions.expire_snapshots import expiry
 from lsm_core.metadata.store import TableStore
 from tests.maintenance.tables import HOUR, content, keyed, rows, strays
 
@@ -38,7 +39,7 @@ def test_a_plan_of_wrong_values_that_was_read_back_leaves_a_line_in_the_ledger(
     def fails(*_: Any, **__: Any) -> ApplyOutcome:
         raise ValueError("a value of the plan")
 
-    monkeypatch.setattr(expiry, "apply_expiry", fails)
+    monkeypatch.setattr(expire_snapshots, "WORK", replace(expire_snapshots.WORK, apply=fails))
     with pytest.raises(PlanStale, match="no plan that expire_snapshots makes"):
         table.apply(MaintenancePlan.from_json(plan.to_json()))
     (entry,) = table.ledger()
@@ -72,7 +73,7 @@ def test_two_at_once_compact_once_and_the_loser_names_the_snapshot(tmp_path: Pat
 def test_an_expiry_that_another_overtook_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     table = _five_runs(tmp_path)
     plan = table.plan_maintenance("expire_snapshots", retain_max=1)
-    real, done = getattr(expiry, step), []
+    real, done = getattr(expire_snapshots, step), []
 
     def overtaken(*arguments: Any) -> Any:
         found = real(*arguments)
@@ -81,7 +82,7 @@ def test_an_expiry_that_another_overtook_is_told(tmp_path: Path, monkeypatch: py
             done.append(table.apply(plan))
         return found
 
-    monkeypatch.setattr(expiry, step, overtaken)
+    monkeypatch.setattr(expire_snapshots, step, overtaken)
     late = table.apply(plan)
     assert done[1].expired == (1, 2, 3, 4) and done[1].applied_before is None
     assert late.expired == () and late.applied_before.told_by.startswith("run ")

@@ -17,10 +17,9 @@ from lsm_core.clock import FixedClock
 from lsm_core.errors import CorruptFile, PlanRefused, SparkFailed
 from lsm_core.maintenance import apply_plan, plan_maintenance, used_files
 from lsm_core.maintenance.action import TaskRunner
-from lsm_core.maintenance.actions.expire_snapshots import expiry
+from lsm_core.maintenance.actions import expire_snapshots, sweep_trash
 from lsm_core.maintenance.actions.orphans import orphan_removal
 from lsm_core.maintenance.actions.orphans.survey import Survey
-from lsm_core.maintenance.actions.trash import sweeping
 from tests.maintenance.tables import HOUR, NOW, assert_whole, catalog, content, keyed, on_disk, rows, tag
 
 DAY = 24 * HOUR
@@ -69,15 +68,15 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name in (
         (orphan_removal, "LISTED_HERE"),
         (used_files, "LOOKED_AT_HERE"),
-        (expiry, "LOOKED_AT_HERE"),
-        (sweeping, "DELETED_HERE"),
+        (expire_snapshots, "LOOKED_AT_HERE"),
+        (sweep_trash, "DELETED_HERE"),
     ):
         monkeypatch.setattr(module, name, 0)
     for module, name in (
         (orphan_removal, "FOLDERS_A_PART"),
         (used_files, "SNAPSHOTS_A_PART"),
-        (expiry, "SNAPSHOTS_A_PART"),
-        (sweeping, "FILES_A_PART"),
+        (expire_snapshots, "SNAPSHOTS_A_PART"),
+        (sweep_trash, "FILES_A_PART"),
     ):
         monkeypatch.setattr(module, name, 1)
 

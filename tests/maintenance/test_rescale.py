@@ -22,7 +22,7 @@ from lsm_core.errors import (
 from lsm_core.format import hashing
 from lsm_core.format.snapshot import CommitKind
 from lsm_core.maintenance import MaintenancePlan, RescaleReport
-from lsm_core.maintenance.actions.rescale import rescaling as rescale
+from lsm_core.maintenance.actions import rescale
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.write import bucket
 from tests.maintenance.tables import NOW, catalog, content, keyed, rows

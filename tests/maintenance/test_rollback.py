@@ -22,7 +22,7 @@ from lsm_core.errors import (
     WriterStale,
 )
 from lsm_core.maintenance import DeleteItem, MaintenancePlan, read_trash
-from lsm_core.maintenance.actions.expire_snapshots import expiry
+from lsm_core.maintenance.actions import expire_snapshots
 from lsm_core.maintenance.trash import TrashRecord
 from lsm_core.metadata import branches, changelogs, snapshots
 from lsm_core.storage import LocalFileIO
@@ -151,14 +151,14 @@ def test_an_expiry_that_meets_a_rollback_to_what_expires_takes_nothing(
     table = history(tmp_path, **options)
     at_two = content(table, 2)
     table.store.clock.advance(2 * HOUR)
-    plan, real = table.plan_maintenance("expire_snapshots", retain_max=2), expiry.write_own_record
+    plan, real = table.plan_maintenance("expire_snapshots", retain_max=2), expire_snapshots.write_own_record
 
     def meanwhile(*arguments: Any) -> TrashRecord:
         record = real(*arguments)
         Catalog(tmp_path / "wh", clock=table.store.clock).table("db.t").rollback_to(2)
         return record
 
-    monkeypatch.setattr(expiry, "write_own_record", meanwhile)
+    monkeypatch.setattr(expire_snapshots, "write_own_record", meanwhile)
     with pytest.raises(PlanStale, match="rolled back to snapshot 4 or before meanwhile"):
         table.apply(plan)
     monkeypatch.undo()

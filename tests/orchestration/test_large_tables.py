@@ -11,9 +11,8 @@ import pytest
 
 from lsm_core.maintenance import used_files, waiting_plans
 from lsm_core.maintenance.action import TaskRunner
-from lsm_core.maintenance.actions.expire_snapshots import expiry
+from lsm_core.maintenance.actions import expire_snapshots, sweep_trash
 from lsm_core.maintenance.actions.orphans import orphan_removal
-from lsm_core.maintenance.actions.trash import sweeping
 from orchestration import names
 from orchestration.resources import SparkResource
 from tests.support.platform import commit, keyed_table, open_house
@@ -51,8 +50,8 @@ def test_retention_and_plans_of_orphans_run_parts_on_spark_where_a_table_is_larg
     with open_house(tmp_path / "wh") as house:
         assert house.execute(names.ORPHAN_PLANS_JOB).success
         assert parts.done == [], "256 folders, 256 snapshots and 10,000 files are looked at by the run's own process"
-        here = ((orphan_removal, "LISTED_HERE"), (used_files, "LOOKED_AT_HERE"), (expiry, "LOOKED_AT_HERE"))
-        for module, name in (*here, (sweeping, "DELETED_HERE")):
+        here = ((orphan_removal, "LISTED_HERE"), (used_files, "LOOKED_AT_HERE"), (expire_snapshots, "LOOKED_AT_HERE"))
+        for module, name in (*here, (sweep_trash, "DELETED_HERE")):
             monkeypatch.setattr(module, name, 0)
         assert house.execute(names.ORPHAN_PLANS_JOB).success
         assert set(parts.done) == {"listing the files of table shop.t"}

@@ -13,9 +13,9 @@ from lsm_core import Table
 from lsm_core.cli.app import run
 from lsm_core.errors import SparkFailed
 from lsm_core.maintenance import used_files
-from lsm_core.maintenance.actions.expire_snapshots import expiry
+from lsm_core.maintenance.actions import expire_snapshots as snapshot_expiry
+from lsm_core.maintenance.actions import sweep_trash
 from lsm_core.maintenance.actions.orphans import orphan_removal
-from lsm_core.maintenance.actions.trash import sweeping
 from lsm_core.spark import call, expire_snapshots, remove_orphan_files
 from tests.spark.tables import data_files, dying, make_table, rows, same
 from tests.support.spark import EventLog, TracedSession
@@ -27,8 +27,8 @@ _UUID = "4f5d7a0e-5b1c-4c5f-9d3a-0123456789ab"
 @pytest.fixture(autouse=True)
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every table counts as large."""
-    here = ((orphan_removal, "LISTED_HERE"), (used_files, "LOOKED_AT_HERE"), (expiry, "LOOKED_AT_HERE"))
-    for module, name in (*here, (sweeping, "DELETED_HERE")):
+    here = ((orphan_removal, "LISTED_HERE"), (used_files, "LOOKED_AT_HERE"), (snapshot_expiry, "LOOKED_AT_HERE"))
+    for module, name in (*here, (sweep_trash, "DELETED_HERE")):
         monkeypatch.setattr(module, name, 0)
 
 
