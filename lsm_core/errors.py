@@ -38,11 +38,14 @@ Spark workers raise these errors across processes, so all of them can be pickled
 from __future__ import annotations
 
 import errno as _errno
+import re as _re
+import shlex as _shlex
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, Final, Self
 
 _MAX_SHOWN: Final = 200
+_MAX_REASON: Final = 1_000
 
 
 class DredgeError(Exception):
@@ -156,8 +159,16 @@ class SnapshotNotFound(DredgeError):
         super().__init__(message)
 
 
+_FILE_OF_TABLE: Final = _re.compile(
+    r"(?:^|/)(?P<database>[^/]+)\.db/(?P<table>[^/]+)/(?:branch/branch-(?P<branch>[^/]+)/)?"
+    r"(?:(?P<metadata>snapshot|manifest|schema|tag|changelog|statistics|index)/|(?:[^/]+/)*?bucket-[^/]+/)[^/]+$"
+)
+
+
 class CorruptFile(DredgeError):
     """A file cannot be trusted.
+
+    The message names the command that shows all damage of the table, if the path is one of a table's files.
 
     Attributes:
         path: path of the file.
@@ -166,7 +177,25 @@ class CorruptFile(DredgeError):
 
     def __init__(self, path: str, reason: str) -> None:
         self.path, self.reason = path, reason
-        super().__init__(f"corrupt file {path}: {reason}")
+        super().__init__(f"{self.finding}{_next_step(path)}")
+
+    @property
+    def finding(self) -> str:
+        """The message without the next step, for reports that name it once."""
+        reason = self.reason if len(self.reason) <= _MAX_REASON else f"{self.reason[:_MAX_REASON]}..."
+        return f"corrupt file {self.path}: {reason}"
+
+
+def _next_step(path: str) -> str:
+    """Return the end of the message on a damaged file: what to run next, "" for a file of no table."""
+    match = _FILE_OF_TABLE.search(path)
+    if match is None:
+        return ""
+    branch = f"$branch_{match['branch']}" if match["branch"] else ""
+    table = _shlex.quote(f"{match['database']}.{match['table']}{branch}")
+    if match["metadata"]:
+        return f"; `dredge repair {table}` lists all damaged metadata and mends it or says what can be done"
+    return f"; `dredge check {table} --deep` lists all damaged data files"
 
 
 class StorageFull(DredgeError):

@@ -107,6 +107,19 @@ def grace_ms(options: TableOptions) -> int:
     return 0 if options.delete_mode == "direct" else options.trash_grace_expiry
 
 
+def files_left_text(store: TableStore, error: CorruptFile) -> str:
+    """Return the text for people on files that are not freed, because damaged metadata hides which they are.
+
+    Args:
+        store: the table.
+        error: error of reading the metadata.
+    """
+    return (
+        f"its files stay on disk until `dredge orphans {store.name}` removes them, which works once this deletion is "
+        f"swept from the trash: {error.finding}"
+    )
+
+
 @contextmanager
 def under_lock(store: TableStore, activity: str) -> Iterator[None]:
     """Hold the table's lock, if it has one (`dredge.lock`), so that no other holder changes the history meanwhile.

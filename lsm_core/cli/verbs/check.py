@@ -87,4 +87,5 @@ def check(
                 say(f"{report.check}: {problem}")
     failed = [report.check for report in reports if not report.passed and not report.warn]
     if failed:
-        raise DredgeError(f"{opened.name}: {len(failed)} of {len(reports)} checks failed: {', '.join(failed)}")
+        repair = f"; `dredge repair {opened.name}` says what can be done" if "snapshot_chain" in failed else ""
+        raise DredgeError(f"{opened.name}: {len(failed)} of {len(reports)} checks failed: {', '.join(failed)}{repair}")

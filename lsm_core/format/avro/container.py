@@ -66,7 +66,7 @@ class Container:
             self.schema: Any = parse_json(self.schema_text)
             self.codec = members.get("avro.codec", b"null").decode()
         except (KeyError, ValueError) as error:
-            raise CorruptFile(path, f"its Avro header is broken: {error!r}") from error
+            raise CorruptFile(path, f"its Avro header is broken: {type(error).__name__}: {error}") from error
         if self.codec not in CODECS:
             raise CorruptFile(path, f'its Avro codec is "{self.codec}"')
         self.sync = self._take(SYNC_BYTES)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
 from lsm_core.clock import utc_text
-from lsm_core.errors import PlanStale, SnapshotNotFound
+from lsm_core.errors import CorruptFile, PlanStale, SnapshotNotFound
 from lsm_core.format.side_files import Tag
 from lsm_core.maintenance.action import (
     ActionWork,
@@ -25,6 +25,7 @@ from lsm_core.maintenance.actions.sweep_trash import at_once_if_direct
 from lsm_core.maintenance.deletions import (
     DeletionReport,
     data_items,
+    files_left_text,
     grace_ms,
     metadata_items,
     split_used,
@@ -141,7 +142,7 @@ def files_of_tags(store: TableStore, tagged: Mapping[str, Tag]) -> tuple[list[De
         tagged: the tags by name.
 
     Returns:
-        The files, and a line for each tag whose snapshot still exists: these free nothing.
+        The files, and a line for each tag that frees nothing: its snapshot still exists, or its metadata is damaged.
     """
     candidates: dict[str, DeleteItem] = {}
     kept: list[Declined] = []
@@ -154,7 +155,11 @@ def files_of_tags(store: TableStore, tagged: Mapping[str, Tag]) -> tuple[list[De
             kept.append(Declined(f"files of tag {name}", "held", text, {"holder": f"snapshot {number}"}))
         elif tag.snapshot.delta_manifest_list not in seen:
             seen.add(tag.snapshot.delta_manifest_list)
-            candidates |= {item.path: item for item in _files_of(store, name, tag)}
+            try:
+                candidates |= {item.path: item for item in _files_of(store, name, tag)}
+            except CorruptFile as error:
+                text = files_left_text(store, error)
+                kept.append(Declined(f"files of tag {name}", "unreadable", text, {"snapshot": number}))
     return list(candidates.values()), kept
 
 

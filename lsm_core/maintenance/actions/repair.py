@@ -8,14 +8,17 @@ nothing, silently, and does the same the next time: snapshots and their files st
 put back: from a tag of that id if there is one, else as a bridge. A bridge is a snapshot with the content that the one
 after the gap was built on, and with all changes since the one before the gap.
 
-**Damaged snapshots.** A snapshot that cannot be read ends expiry in every engine. It is set aside, which leaves a gap
-to bridge.
+**Damaged snapshots.** A snapshot that cannot be read ends expiry in every engine, whether its own file is damaged or
+lost, or a manifest list, manifest or index manifest that it names. Its file is set aside, which leaves a gap to bridge.
+The newest snapshot is never set aside: a rollback does that, which a user has to ask for.
 """
 
 from __future__ import annotations
 
 import copy
 import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any, ClassVar, Final
@@ -23,17 +26,20 @@ from typing import Any, ClassVar, Final
 import pyarrow.compute as pc
 
 from lsm_core.commit.drafts import RecordingFileIO, remove
-from lsm_core.errors import CorruptFile
 from lsm_core.format.file_meta import DELETE
 from lsm_core.format.manifest import VECTORS_INDEX
 from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
-from lsm_core.maintenance.action import ActionWork, ApplyOutcome, Declined, MaintenancePlan, PlanItem, Report
+from lsm_core.maintenance.action import ActionWork, ApplyOutcome, Declined, Fact, MaintenancePlan, PlanItem, Report
+from lsm_core.maintenance.damage import Damage, Examination, examine
 from lsm_core.metadata import hints, manifests, snapshots, tags
 from lsm_core.metadata.history_check import wrong_hints
 from lsm_core.metadata.paimon_version import carried_writer
 from lsm_core.metadata.store import TableStore
 
 _USER: Final = "dredge-repair"
+DAMAGED: Final = "unreadable"
+"""Reason of the damaged files that a repair does not mend."""
+_TAG: Final = "tag "
 _DAMAGED: Final = "dredge/damaged"
 """Folder of a table, or of its branch, to which damaged snapshots are moved; nothing reads them."""
 BRIDGE_PROPERTY: Final = "dredge.bridge"
@@ -100,11 +106,11 @@ class BridgeItem(PlanItem):
 
 @dataclass(frozen=True)
 class SetAsideItem(PlanItem):
-    """Damaged snapshot file to move to the folder `dredge/damaged` of the table.
+    """Damaged snapshot, whose file is moved to the folder `dredge/damaged` of the table.
 
     Attributes:
         snapshot_id: its id.
-        reason: error of reading it.
+        reason: the damaged file, and what is wrong with it.
     """
 
     item_kind: ClassVar[str] = "set_aside"
@@ -128,9 +134,12 @@ class RepairReport(Report):
         base_snapshot: newest snapshot at planning.
         bridged: ids of the snapshots that were put back.
         hints: corrected hints.
-        declined: defects that were not repaired.
+        declined: gaps that were not bridged.
         set_aside: ids of damaged snapshots that were moved away.
+        failed: damaged files that remain, with what can be done.
     """
+
+    undone: ClassVar[str] = "damaged metadata files remain"
 
     plan_hash: str
     base_snapshot: int | None
@@ -138,6 +147,7 @@ class RepairReport(Report):
     hints: tuple[str, ...] = ()
     declined: tuple[Declined, ...] = ()
     set_aside: tuple[int, ...] = ()
+    failed: tuple[Declined, ...] = ()
 
     @property
     def changed(self) -> bool:
@@ -153,59 +163,130 @@ class RepairReport(Report):
             lines.append(f"snapshots put back: {', '.join(map(str, self.bridged))}; expiry goes on in every engine")
         if self.hints:
             lines.append(f"hints set right: {', '.join(self.hints)}")
-        if self.declined:
-            lines.append(f"the history of {table} is not whole: {'; '.join(item.text for item in self.declined)}")
-        return lines or [f"the history of {table} is whole"]
+        remaining = (*self.declined, *self.failed)
+        if remaining:
+            lines.append(f"the history of {table} is not whole: {'; '.join(item.text for item in remaining)}")
+        if lines:
+            return lines
+        every = "every snapshot, tag, manifest list and manifest was read"
+        return [f"the history of {table} is whole: {every}; `dredge check {table} --deep` reads the data files"]
 
 
 def plan_repair(store: TableStore, now_ms: int | None = None) -> MaintenancePlan:
     """Plan to correct hints, set damaged snapshots aside, and bridge gaps in the ids of snapshots.
 
-    Only metadata is read.
+    All metadata is read (`lsm_core.maintenance.damage`), and no data file.
 
-    A gap across which deletion vectors changed is declined, because the vectors in between are in no file. A newest
-    snapshot that cannot be read is declined too; no engine reads the table without it.
+    A snapshot whose rows cannot be read, or whose manifests contradict its neighbours, is set aside if a later one is
+    whole and the gap can be bridged, or if all older ones are damaged too. Other damage is declined with what can be
+    done: a damaged newest snapshot, tags, changelogs, and files without which rows can still be read.
+
+    A gap across which deletion vectors changed is declined, because the vectors in between are in no file.
 
     Args:
         store: the table.
         now_ms: time of planning (epoch ms), None for the table's clock.
-
-    Raises:
-        CorruptFile: another snapshot or tag cannot be read.
     """
-    ids = snapshots.list_ids(store)
+    examination = examine(store)
+    ids = list(examination.ids)
     plan = MaintenancePlan.begun("repair", store, ids[-1] if ids else None, {}, now_ms)
+    damages = examination.unreadable()
     items: list[PlanItem] = []
     declined: list[Declined] = []
-    try:
-        if ids:
-            snapshots.try_read(store, ids[-1])
-    except CorruptFile as error:
-        way = f"; moved away, the table is at snapshot {ids[-2]} again" if len(ids) > 1 else ""
-        why = f"{error}: put the file back from a copy{way}"
-        declined.append(Declined(f"snapshot {ids[-1]}", "unreadable", why, {"snapshot": ids[-1]}))
-    damaged = snapshots.find_damaged(store, ids[:-1])
-    items += [SetAsideItem(number, str(error)) for number, error in damaged.items()]
-    ids = [number for number in ids if number not in damaged]
-    tagged = {snapshot.id: name for name, snapshot in sorted(tags.list_tags(store).items(), reverse=True)}
-    for first, last in snapshots.gaps(ids) if not declined else ():
-        missing = range(first, last + 1)
-        sources = [f"tag {tagged[number]}" if number in tagged else "bridge" for number in missing]
-        why = _why_not(store, first - 1, last + 1) if "bridge" in sources else ""
-        if why:
-            facts = {"before": first - 1, "after": last + 1}
-            declined.append(Declined(f"snapshots {first}..{last}", "gap", why, facts))
+    aside: set[int] = set()
+    bridges: list[PlanItem] = []
+    if not ids or ids[-1] not in damages:
+        movable = {number for number, damage in damages.items() if not damage.is_unknown}
+        tagged = _whole_tags(examination)
+        whole = [number for number in ids if number not in movable]
+        aside = {number for number in movable if not whole or number < whole[0]}
+        for first, last in snapshots.gaps(whole):
+            missing = range(first, last + 1)
+            sources = [f"{_TAG}{tagged[number]}" if number in tagged else "bridge" for number in missing]
+            why = _why_not(store, first - 1, last + 1, damages) if "bridge" in sources else ""
+            if why:
+                facts = {"before": first - 1, "after": last + 1}
+                declined.append(Declined(f"snapshots {first}..{last}", "gap", why, facts))
+                # Without its file such a snapshot is a gap, past which expiry gets.
+                aside |= {number for number in movable & set(missing) if damages[number].kind == "snapshot"}
+                continue
+            aside |= movable & set(missing)
+            bridges += [
+                BridgeItem(number, first - 1, last + 1, source) for number, source in zip(missing, sources, strict=True)
+            ]
+    items += [SetAsideItem(number, f"{damages[number].path}: {damages[number].reason}") for number in sorted(aside)]
+    items += bridges
+    items += [HintItem(**vars(hint)) for hint in wrong_hints(store)]
+    declined += _remaining(store, examination, aside)
+    return replace(plan, items=tuple(items), declined=tuple(declined))
+
+
+def _whole_tags(examination: Examination) -> dict[int, str]:
+    """Return the tags whose rows can be read, by the id of their snapshot; of several the first by name."""
+    return {number: name for name, number in sorted(examination.whole_tags.items(), reverse=True)}
+
+
+def _remaining(store: TableStore, examination: Examination, aside: AbstractSet[int]) -> Iterator[Declined]:
+    """Yield the damaged files that no snapshot to set aside explains, with what can be done about them."""
+    damages = examination.unreadable()
+    for damage in examination.damages:
+        holding = [number for number in damage.snapshots if number not in aside]
+        if not holding and not damage.holders:
             continue
-        items += [
-            BridgeItem(number, first - 1, last + 1, source) for number, source in zip(missing, sources, strict=True)
-        ]
-    return replace(
-        plan, items=(*items, *(HintItem(**vars(hint)) for hint in wrong_hints(store))), declined=tuple(declined)
-    )
+        what = f"{damage.kind} {PurePosixPath(damage.path).name}"
+        if damage.kind == "snapshot":
+            what = f"snapshot {holding[0]}"
+        steps = list(_steps(store, examination, damages, damage, holding))
+        text = f"{damage.text()}: put the file back from a copy{''.join(f'; {step}' for step in steps)}"
+        facts: dict[str, Fact] = {"file": damage.path, **({"snapshot": holding[-1]} if holding else {})}
+        yield Declined(what, DAMAGED, text, facts)
 
 
-def _why_not(store: TableStore, before: int, after: int) -> str:
+def _steps(
+    store: TableStore,
+    examination: Examination,
+    damages: Mapping[int, Damage],
+    damage: Damage,
+    holding: Sequence[int],
+) -> Iterator[str]:
+    """Yield what a user can do about a damaged file of which no copy exists."""
+    name, newest = store.name, examination.ids[-1] if examination.ids else None
+    if damage.is_unknown:
+        yield "or read the table with a newer version of Dredge"
+    elif damage.hides_rows and newest in holding:
+        whole = [number for number in examination.ids if number not in damages]
+        if damage.kind == "snapshot":
+            if whole and len(examination.ids) > 1:
+                yield f"moved away, the table is at snapshot {examination.ids[-2]} again"
+            return
+        if damage.kind == "manifest":
+            first = "" if damage.is_missing else "move it away, then "
+            yield f"or {first}`dredge remove-unexisting-manifests {name}` goes on without its rows"
+        if whole:
+            yield (
+                f"or `dredge rollback {name} --snapshot {whole[-1]}` goes back to the newest whole snapshot and drops "
+                f"what was committed since"
+            )
+        elif examination.whole_tags:
+            tag = max(examination.whole_tags.items(), key=lambda entry: entry[1])[0]
+            yield f"or `dredge rollback {name} --tag {tag}` goes back to a whole tag and drops what was committed since"
+    elif damage.hides_rows and holding and newest in damages:
+        yield "it is set aside once the newest snapshot is whole"
+    elif holding and damage.kind == "statistics":
+        yield f"or `dredge analyze {name}` writes new statistics, and older ones expire with their snapshots"
+    elif holding:
+        yield f"or `dredge expire {name}` drops the snapshots up to {holding[-1]} once newer ones are enough"
+    if damage.kind in {"tag", "changelog"}:
+        yield f"or move it away, and the table goes on without this {damage.kind}"
+    elif damage.holders:
+        yield f"or delete {' and '.join(damage.holders)}, if it is not needed"
+
+
+def _why_not(store: TableStore, before: int, after: int, damages: Mapping[int, Damage]) -> str:
     """Return the reason why a gap cannot be bridged, "" if it can."""
+    for number in (before, after):
+        if number in damages:
+            return f"snapshot {number} beside it cannot be read: {damages[number].reason}"
     left, right = (_vectors(store, snapshots.read(store, number)) for number in (before, after))
     if left != right:
         return (
@@ -245,7 +326,8 @@ def apply_repair(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     Raises:
         CorruptFile: metadata cannot be read.
     """
-    aside = [item.snapshot_id for item in plan.items_of(SetAsideItem) if _set_aside(store, item.snapshot_id)]
+    movable = _still_damaged(store, plan)
+    aside = [number for number in movable if _set_aside(store, number)]
     bridged = [item.snapshot_id for item in plan.items_of(BridgeItem) if _put_back(store, item)]
     if aside and (ids := snapshots.list_ids(store)) and ids[0] > aside[0]:
         snapshots.write_earliest_hint(store, ids[0])
@@ -262,7 +344,15 @@ def apply_repair(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
         corrected.append(f"{item.folder}/{item.name}")
     lines = [{"event": "set aside", "snapshot": number} for number in aside]
     lines += [{"event": "bridged", "snapshot": number} for number in bridged]
-    report = RepairReport(plan.hash, plan.base_snapshot, tuple(bridged), tuple(corrected), plan.declined, tuple(aside))
+    report = RepairReport(
+        plan.hash,
+        plan.base_snapshot,
+        tuple(bridged),
+        tuple(corrected),
+        tuple(item for item in plan.declined if item.reason != DAMAGED),
+        tuple(aside),
+        tuple(item for item in plan.declined if item.reason == DAMAGED),
+    )
     return ApplyOutcome(report, [*lines, *({"event": "hint", "file": name} for name in corrected)])
 
 
@@ -273,18 +363,32 @@ def repair_fits(store: TableStore, plan: MaintenancePlan) -> bool:
         store: the table.
         plan: the plan.
     """
-    damaged = snapshots.find_damaged(store, [item.snapshot_id for item in plan.items_of(SetAsideItem)])
-    missing = bool(damaged) or any(not snapshots.exists(store, item.snapshot_id) for item in plan.items_of(BridgeItem))
+    missing = bool(_still_damaged(store, plan)) or any(
+        not snapshots.exists(store, item.snapshot_id) for item in plan.items_of(BridgeItem)
+    )
     wrong = {(item.folder, item.name) for item in wrong_hints(store)}
     return missing or any((item.folder, item.name) in wrong for item in plan.items_of(HintItem))
 
 
+def _still_damaged(store: TableStore, plan: MaintenancePlan) -> list[int]:
+    """Return the snapshots to set aside that are still damaged and not the table's newest, ascending."""
+    planned = [item.snapshot_id for item in plan.items_of(SetAsideItem)]
+    if not planned:
+        return []
+    examination = examine(store)
+    damages = examination.unreadable()
+    if examination.ids[-1] in damages:
+        return []
+    return [number for number in planned if number in damages and not damages[number].is_unknown]
+
+
 def _set_aside(store: TableStore, number: int) -> bool:
-    """Move a snapshot file away, its bytes first; False if it is readable, missing, or the table's newest."""
-    if number >= (snapshots.list_ids(store) or [0])[-1] or not snapshots.find_damaged(store, [number]):
-        return False
+    """Move a snapshot file away, its bytes first; False if it is missing by now."""
     path = store.snapshot_path(number)
-    data = store.file_io.read_bytes(path)
+    try:
+        data = store.file_io.read_bytes(path)
+    except FileNotFoundError:
+        return False
     digest = hashlib.sha256(data).hexdigest()[:16]
     store.file_io.mkdirs(f"{store.metadata_root}/{_DAMAGED}")
     store.file_io.write_exclusive(f"{store.metadata_root}/{_DAMAGED}/{PurePosixPath(path).name}-{digest}", data)
@@ -297,9 +401,10 @@ def _put_back(store: TableStore, item: BridgeItem) -> bool:
     if before is None or after is None or snapshots.exists(store, item.snapshot_id):
         return False
     path = store.snapshot_path(item.snapshot_id)
-    tagged = [snapshot for snapshot in tags.list_tags(store).values() if snapshot.id == item.snapshot_id]
-    if tagged:
-        return bool(store.file_io.write_exclusive(path, tagged[0].to_json()))
+    if item.source.startswith(_TAG):
+        tag = tags.try_read(store, item.source.removeprefix(_TAG))
+        if tag is not None and tag.snapshot.id == item.snapshot_id:
+            return bool(store.file_io.write_exclusive(path, tag.snapshot.to_json()))
     recorded = RecordingFileIO(store.file_io)
     drafts = copy.copy(store)
     drafts.file_io = recorded

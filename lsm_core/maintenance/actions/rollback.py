@@ -17,6 +17,7 @@ from lsm_core.commit.publish import PublishOutcome as Published
 from lsm_core.commit.publish import Retries, publish
 from lsm_core.errors import (
     CommitUnknown,
+    CorruptFile,
     DredgeError,
     InvalidOption,
     PlanRefused,
@@ -33,6 +34,7 @@ from lsm_core.maintenance.actions.sweep_trash import at_once_if_direct
 from lsm_core.maintenance.deletions import (
     DeletionReport,
     data_items,
+    files_left_text,
     grace_ms,
     metadata_item,
     metadata_items,
@@ -189,12 +191,13 @@ def plan_rollback(
     if not items:
         text = f"snapshot {target.id} is the newest: there is nothing to take back"
         return replace(plan, declined=(Declined(f"snapshot {target.id}", "newest", text, {"latest": target.id}),))
-    candidates = {item.path: item for item in _files_of(store, target, newer)}
+    damaged: list[Declined] = []
+    candidates = {item.path: item for item in _files_of(store, target, newer, damaged)}
     deletions, held = _unused(store, list(candidates.values()), newer)
     return replace(
         plan,
         items=(*items, *deletions),
-        declined=(*held, *_readers_ahead(store, target.id), *_other_buckets(store, target)),
+        declined=(*damaged, *held, *_readers_ahead(store, target.id), *_other_buckets(store, target)),
         estimate=PlanEstimate(bytes_freed=sum(i.size for i in deletions), files_in=len(deletions), tasks=1),
     )
 
@@ -271,19 +274,19 @@ def _readers_ahead(store: TableStore, target: int) -> Iterator[Declined]:
             yield Declined(f"consumer {name}", "ahead", text, {"next_snapshot": following})
 
 
-def _files_of(store: TableStore, target: Snapshot, newer: _Newer) -> Iterator[DeleteItem]:
-    """Yield the files of the newer content: of a line of snapshots all files of the first, then the added ones."""
+def _files_of(store: TableStore, target: Snapshot, newer: _Newer, damaged: list[Declined]) -> Iterator[DeleteItem]:
+    """Yield the files of the newer content: of a line of snapshots all files of the first, then the added ones.
+
+    Files that a damaged manifest list or manifest hides are not freed; ``damaged`` gets the reason.
+    """
     before = target.id
     for number, snapshot in newer.snapshots.items():
         follows, before = number == before + 1, number
-        entries = (
-            added(manifests.delta_entries(store, snapshot)) if follows else manifests.live_entries(store, snapshot)
-        )
-        yield from data_items(store, entries, "data", f"added by snapshot {number} ({snapshot.commit_kind.value})")
-        if snapshot.changelog_manifest_list:
-            changelog_entries = added(manifests.changelog_entries(store, snapshot))
-            yield from data_items(store, changelog_entries, "changelog", f"changelog of snapshot {number}")
-        yield from metadata_items(store, snapshot, f"belonged to snapshot {number}")
+        try:
+            yield from list(_files_of_snapshot(store, snapshot, follows=follows))
+        except CorruptFile as error:
+            text = files_left_text(store, error)
+            damaged.append(Declined(f"files of snapshot {number}", "unreadable", text, {"snapshot": number}))
     for number, changelog in newer.changelogs.items():
         reason = f"changelog of snapshot {number}"
         for item in data_items(store, added(changelogs.kept_entries(store, changelog)), "changelog", reason):
@@ -293,6 +296,17 @@ def _files_of(store: TableStore, target: Snapshot, newer: _Newer) -> Iterator[De
             yield metadata_item(store, store.manifest_path(name), kind, size, reason)
     alone = {name: tag for name, tag in newer.tags.items() if tag.snapshot.id not in newer.snapshots}
     yield from files_of_tags(store, alone)[0]
+
+
+def _files_of_snapshot(store: TableStore, snapshot: Snapshot, *, follows: bool) -> Iterator[DeleteItem]:
+    """Yield the files that a snapshot added (``follows`` the one before), or all of its files. Raises CorruptFile."""
+    number = snapshot.id
+    entries = added(manifests.delta_entries(store, snapshot)) if follows else manifests.live_entries(store, snapshot)
+    yield from data_items(store, entries, "data", f"added by snapshot {number} ({snapshot.commit_kind.value})")
+    if snapshot.changelog_manifest_list:
+        changelog_entries = added(manifests.changelog_entries(store, snapshot))
+        yield from data_items(store, changelog_entries, "changelog", f"changelog of snapshot {number}")
+    yield from metadata_items(store, snapshot, f"belonged to snapshot {number}")
 
 
 def apply_rollback(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:

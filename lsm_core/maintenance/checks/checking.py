@@ -261,7 +261,7 @@ def run_check(store: TableStore, check: Check | str, limits: CheckLimits | None 
             return CheckReport(definition.name, store.name, None, passed=True, text=text)
         return definition.make(Question(definition.name, store, snapshot, limits or CheckLimits(), definition.warn))
     except CorruptFile as error:
-        return CheckReport(definition.name, store.name, None, passed=False, text=str(error), problems=(error.path,))
+        return CheckReport(definition.name, store.name, None, passed=False, text=error.finding, problems=(error.path,))
     except DredgeError as error:
         text = f"not evaluated: {type(error).__name__}: {error}"
         return replace(CheckReport(definition.name, store.name, None, passed=False, text=text), warn=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,6 +11,7 @@ from lsm_core.errors import CorruptFile, DredgeError, SnapshotNotFound
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.actions.remove_unexisting_files import missing_entries
 from lsm_core.maintenance.checks.outcome import CheckReport, Question
+from lsm_core.maintenance.damage import examine
 from lsm_core.maintenance.used_files import added
 from lsm_core.metadata import manifests, snapshots, tags
 from lsm_core.metadata.indexes import index_file_path
@@ -23,13 +24,16 @@ _MAX_PROBLEMS = 100
 def snapshot_chain(question: Question) -> CheckReport:
     """Check all snapshots and tags. Memory is that of one manifest, its deletions, and the file names of some folders.
 
-    The manifests of each snapshot are read and the existence of its own files is checked. Files taken over from earlier
-    snapshots are checked once, with the oldest snapshot.
+    All metadata is examined as a repair does, then the existence of each snapshot's own files is checked. Files taken
+    over from earlier snapshots are checked once, with the oldest snapshot.
 
     Args:
         question: store, snapshot and limits of the check.
     """
-    store, problems = question.store, []
+    store = question.store
+    examination = examine(store)
+    problems = [damage.text() for damage in examination.damages]
+    known = {damage.path for damage in examination.damages}
     ids = snapshots.list_ids(store)
     for first, last in snapshots.gaps(ids):
         problems.append(f"snapshots {first} to {last} are missing" if last > first else f"snapshot {first} is missing")
@@ -41,13 +45,10 @@ def snapshot_chain(question: Question) -> CheckReport:
             break
         try:
             snapshot = snapshots.read(store, number)
-        except SnapshotNotFound:
-            continue  # expired meanwhile
-        except CorruptFile as error:
-            problems.append(str(error))
-            continue
+        except (SnapshotNotFound, CorruptFile):
+            continue  # expired meanwhile, or reported already
         whole = previous is None or previous != number - 1
-        parts = list(_inspect(store, f"snapshot {number}", snapshot, listed, whole=whole))
+        parts = list(_inspect(store, f"snapshot {number}", snapshot, listed, known, whole=whole))
         if parts and not snapshots.exists(store, number):
             continue  # expired while it was looked at
         files += sum(count for count, _ in parts)
@@ -61,8 +62,8 @@ def snapshot_chain(question: Question) -> CheckReport:
             tag = tags.read_tag(store, name)
             if tag.id in ids:
                 continue  # looked at as a snapshot
-            parts = list(_inspect(store, f"tag {name}", tag, listed, whole=True))
-        except SnapshotNotFound:
+            parts = list(_inspect(store, f"tag {name}", tag, listed, known, whole=True))
+        except (SnapshotNotFound, CorruptFile):
             continue
         except DredgeError as error:
             parts = [(0, f"tag {name}: {error}")]
@@ -79,10 +80,13 @@ def _inspect(
     holder: str,
     snapshot: Snapshot,
     listed: dict[tuple[bytes, int], frozenset[str]],
+    known: Collection[str],
     *,
     whole: bool,
 ) -> Iterator[tuple[int, str]]:
     """Yield the number of data files checked and a problem ("" for none), part by part.
+
+    Damage of files in ``known`` is reported already.
 
     With ``whole`` the files taken over from earlier snapshots are checked too. Java's expiry deletes the changelog of a
     snapshot that a tag keeps; a rollback to the tag makes it the oldest snapshot.
@@ -109,7 +113,8 @@ def _inspect(
         if snapshot.statistics and not store.file_io.exists(store.statistics_path(snapshot.statistics)):
             yield 0, f"{holder}: statistics {snapshot.statistics} are gone"
     except CorruptFile as error:
-        yield 0, f"{holder}: {error}"
+        if error.path not in known:
+            yield 0, f"{holder}: {error.finding}"
 
 
 def _added_entries(store: TableStore, snapshot: Snapshot) -> pa.Table:

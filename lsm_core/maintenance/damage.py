@@ -1,0 +1,390 @@
+"""Examination of a table's metadata: files that are lost, damaged or replaced, and the snapshots that need them.
+
+Examined are the snapshots and tags of one branch and the changelogs that outlive their snapshots, with all that they
+name: schemas, manifest lists, manifests, index manifests and statistics. Data files and index files are not opened
+(`lsm_core.maintenance.checks`).
+
+A manifest list or manifest that another valid one replaced can be read, and even its size may agree. It is found by its
+content: the rows that a snapshot records, and its files, which must be those that the next snapshot was built on. The
+content of a manifest is held as one 64-bit sum of hashes of its files; a deletion subtracts what its addition added, so
+the sum of a snapshot does not depend on how its manifests were merged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.arrays import numpy_array
+from lsm_core.errors import CorruptFile, SnapshotNotFound, UnsupportedFeature
+from lsm_core.format.file_meta import ADD
+from lsm_core.format.manifest import ManifestFileMeta
+from lsm_core.format.manifest.merge_entries import identity_rows
+from lsm_core.format.side_files import Tag
+from lsm_core.format.snapshot import Snapshot
+from lsm_core.format.xxhash64 import xxhash64
+from lsm_core.maintenance.top_of_history import COVER_PROPERTY
+from lsm_core.metadata import changelogs, manifests, schemas, snapshots, statistics, tags
+from lsm_core.metadata.store import TableStore
+from lsm_core.progress import advance, stage
+
+_COLUMNS: Final = [*manifests.IDENTITY_COLUMNS, "row_count"]
+_BITS: Final = (1 << 64) - 1
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True)
+class Damage:
+    """Metadata file that cannot be used.
+
+    Attributes:
+        path: path of the file.
+        reason: what is wrong with it.
+        kind: "snapshot", "manifest list", "manifest", "index manifest", "changelog list", "schema", "statistics",
+            "tag" or "changelog".
+        snapshots: ids of the snapshots that need it, ascending.
+        holders: names of the tags and changelogs that need it.
+        is_missing: whether the file does not exist.
+        is_unknown: whether a newer version of Paimon may have written it, so that it may be sound.
+    """
+
+    path: str
+    reason: str
+    kind: str
+    snapshots: tuple[int, ...] = ()
+    holders: tuple[str, ...] = ()
+    is_missing: bool = False
+    is_unknown: bool = False
+
+    @property
+    def hides_rows(self) -> bool:
+        """Whether the rows of its snapshots cannot be read without it."""
+        return self.kind in {"snapshot", "manifest list", "manifest", "index manifest"}
+
+    def text(self) -> str:
+        """Return for people: the file, what is wrong with it, and what needs it."""
+        needing = list(self.holders)
+        if self.snapshots:
+            needing.insert(0, f"snapshot{'s' if len(self.snapshots) > 1 else ''} {_ranges(self.snapshots)}")
+        needed = "" if self.kind in {"snapshot", "tag", "changelog"} else f" ({self.kind} of {' and '.join(needing)})"
+        return f"corrupt file {self.path}: {self.reason}{needed}"
+
+
+def _ranges(ids: Sequence[int]) -> str:
+    """Return ascending ids as text: "2..5, 7"."""
+    starts = [ids[0], *(right for left, right in pairwise(ids) if right > left + 1)]
+    ends = [*(left for left, right in pairwise(ids) if right > left + 1), ids[-1]]
+    return ", ".join(
+        str(first) if first == last else f"{first}..{last}" for first, last in zip(starts, ends, strict=True)
+    )
+
+
+@dataclass(frozen=True)
+class Examination:
+    """Result of reading all metadata of a table.
+
+    Attributes:
+        ids: ids of the snapshots, ascending.
+        damages: the damaged files, in the order in which they were met.
+        whole_tags: names of the tags whose rows can be read, with the ids of their snapshots.
+    """
+
+    ids: tuple[int, ...]
+    damages: tuple[Damage, ...]
+    whole_tags: dict[str, int]
+
+    def unreadable(self) -> dict[int, Damage]:
+        """Return a damage of each snapshot whose rows cannot be read, or are wrong, by id."""
+        worst: dict[int, Damage] = {}
+        for damage in self.damages:
+            for number in damage.snapshots if damage.hides_rows else ():
+                if number not in worst or damage.is_unknown:
+                    worst[number] = damage
+        return worst
+
+
+def examine(store: TableStore) -> Examination:
+    """Read all metadata of a branch; each manifest is read once, and one at a time.
+
+    Memory is that of one manifest, of the newest snapshot's file identities, and of some numbers per manifest.
+
+    Args:
+        store: the branch.
+    """
+    return _Examiner(store).run()
+
+
+@dataclass(frozen=True)
+class _Content:
+    """Live rows and files of manifests: the number of rows, and the sum of the hashes of the files (64 bits)."""
+
+    rows: int = 0
+    files: int = 0
+
+    def __add__(self, other: _Content) -> _Content:
+        return _Content(self.rows + other.rows, (self.files + other.files) & _BITS)
+
+
+@dataclass
+class _Found:
+    """Damaged file while its holders are still being collected."""
+
+    damage: Damage
+    snapshots: list[int] = field(default_factory=list)
+    holders: list[str] = field(default_factory=list)
+
+
+class _Examiner:
+    """One examination; results of manifests and schemas are kept, because many snapshots share them."""
+
+    def __init__(self, store: TableStore) -> None:
+        self._store = store
+        self._contents: dict[tuple[str, int, int, int], _Content | CorruptFile | UnsupportedFeature] = {}
+        self._schemas: dict[int, CorruptFile | UnsupportedFeature | None] = {}
+        self._found: dict[tuple[str, str], _Found] = {}
+        self._known: dict[int, tuple[Snapshot, _Content, _Content]] = {}
+
+    def run(self) -> Examination:
+        store = self._store
+        ids = snapshots.list_ids(store)
+        tag_names = tags.list_names(store)
+        kept = changelogs.list_changelogs(store)
+        with stage(f"examining {store.name}", len(ids) + len(tag_names) + len(kept), "versions"):
+            for number in ids:
+                self._examine_snapshot(number)
+                advance()
+            whole_tags: dict[str, int] = {}
+            for name in tag_names:
+                whole_tags |= self._examine_tag(name)
+                advance()
+            for number in kept:
+                self._examine_changelog(number)
+                advance()
+        self._compare_neighbours(ids)
+        if ids and ids[-1] in self._known and not self._has_damage(ids[-1]):
+            newest = self._known[ids[-1]][0]
+            self._try(
+                ids[-1], "manifest list", lambda: manifests.live_entries(store, newest, columns=["file_name"]).num_rows
+            )
+        damages = [
+            Damage(
+                found.damage.path,
+                found.damage.reason,
+                found.damage.kind,
+                tuple(found.snapshots),
+                tuple(found.holders),
+                found.damage.is_missing,
+                found.damage.is_unknown,
+            )
+            for found in self._found.values()
+        ]
+        return Examination(tuple(ids), tuple(damages), whole_tags)
+
+    # -- single versions -----------------------------------------------------------------------------------------------
+
+    def _examine_snapshot(self, number: int) -> None:
+        try:
+            snapshot = self._try(number, "snapshot", lambda: snapshots.read(self._store, number))
+        except SnapshotNotFound:
+            return  # expired during the examination
+        if snapshot is None:
+            return
+        before = {key: len(found.snapshots) for key, found in self._found.items()}
+        content = self._examine_parts(number, snapshot)
+        if not self._has_damage(number):
+            if content is not None:
+                self._known[number] = (snapshot, *content)
+                self._compare_rows(number, snapshot, content[0] + content[1])
+        elif not snapshots.exists(self._store, number):  # expired while it was read
+            for key in list(self._found):
+                del self._found[key].snapshots[before.get(key, 0) :]
+                if key not in before:
+                    del self._found[key]
+
+    def _examine_tag(self, name: str) -> dict[str, int]:
+        """Examine a tag; return its name and snapshot if its rows can be read."""
+        holder, path = f"tag {name}", f"{tags.tag_dir(self._store)}/{tags.PREFIX}{name}"
+        try:
+            tag = self._try(holder, "tag", lambda: Tag.from_json(self._store.file_io.read_bytes(path), path))
+        except FileNotFoundError:
+            return {}  # deleted during the examination
+        if tag is None:
+            return {}
+        content = self._examine_parts(holder, tag.snapshot)
+        return {} if content is None else {name: tag.snapshot.id}
+
+    def _examine_changelog(self, number: int) -> None:
+        store, holder = self._store, f"changelog {number}"
+        try:
+            changelog = self._try(holder, "changelog", lambda: changelogs.read_changelog(store, number))
+        except SnapshotNotFound:
+            return
+        if changelog is not None:
+            self._try(holder, "changelog list", lambda: changelogs.kept_entries(store, changelog).num_rows)
+
+    def _examine_parts(self, holder: int | str, snapshot: Snapshot) -> tuple[_Content, _Content] | None:
+        """Examine what a version names; return the content of its base and of its changes, None if rows are hidden."""
+        store = self._store
+        base = self._examine_list(holder, snapshot.base_manifest_list, snapshot.base_manifest_list_size)
+        delta = self._examine_list(holder, snapshot.delta_manifest_list, snapshot.delta_manifest_list_size)
+        indexes = self._try(holder, "index manifest", lambda: len(manifests.index_entries(store, snapshot)))
+        listed = self._try(holder, "changelog list", lambda: manifests.changelog_list(store, snapshot) or [])
+        for meta in listed or ():
+            self._examine_manifest(holder, "changelog list", meta)
+        self._try(holder, "statistics", lambda: statistics.read_statistics(store, snapshot))
+        if snapshot.schema_id not in self._schemas:
+            try:
+                schemas.load_schema(store.file_io, store.root, snapshot.schema_id, store.branch)
+                self._schemas[snapshot.schema_id] = None
+            except (CorruptFile, UnsupportedFeature) as error:
+                self._schemas[snapshot.schema_id] = error
+        damaged_schema = self._schemas[snapshot.schema_id]
+        if damaged_schema is not None:
+            self._add(holder, "schema", damaged_schema)
+        return None if base is None or delta is None or indexes is None else (base, delta)
+
+    def _examine_list(self, holder: int | str, name: str, size: int | None) -> _Content | None:
+        """Examine a manifest list and its manifests; return their content, None if it is unknown."""
+        metas = self._try(holder, "manifest list", lambda: manifests.read_list(self._store, name, size))
+        if metas is None:
+            return None
+        contents = [self._examine_manifest(holder, "manifest", meta) for meta in metas]
+        total = _Content()
+        for content in contents:
+            if content is None:
+                return None
+            total += content
+        return total
+
+    def _examine_manifest(self, holder: int | str, kind: str, meta: ManifestFileMeta) -> _Content | None:
+        key = (meta.file_name, meta.file_size, meta.num_added_files, meta.num_deleted_files)
+        if key not in self._contents:
+            try:
+                self._contents[key] = _read_content(self._store, meta)
+            except (CorruptFile, UnsupportedFeature) as error:
+                self._contents[key] = error
+        content = self._contents[key]
+        if isinstance(content, _Content):
+            return content
+        self._add(holder, kind, content, self._store.manifest_path(meta.file_name))
+        return None
+
+    # -- what versions say of each other -------------------------------------------------------------------------------
+
+    def _compare_rows(self, number: int, snapshot: Snapshot, content: _Content) -> None:
+        """Report a snapshot whose manifests hold another number of rows than it records (0: not recorded)."""
+        if snapshot.total_record_count and content.rows != snapshot.total_record_count:
+            path = self._store.manifest_path(snapshot.base_manifest_list)
+            reason = (
+                f"the manifests of snapshot {number} hold {content.rows:,} rows, but it records "
+                f"{snapshot.total_record_count:,}: a list or manifest was replaced"
+            )
+            self._add(number, "manifest list", CorruptFile(path, reason))
+
+    def _compare_neighbours(self, ids: Sequence[int]) -> None:
+        """Report snapshots that do not hold the files that the next one was built on."""
+        for number in ids:
+            if not self._is_successor(number) or self._base(number) == self._content(number - 1):
+                continue
+            earlier, later = self._known[number - 1][0], self._known[number][0]
+            advice = "a list or manifest was replaced"
+            if self._is_successor(number + 1):
+                without_base = self._content(number - 1) + self._known[number][2]
+                if self._base(number + 1) == without_base:
+                    reason = f"its manifests are not those of snapshot {number - 1}: {advice}"
+                    self._add_list(number, later.base_manifest_list, reason)
+                    continue
+                if self._base(number + 1) == self._content(number):
+                    reason = f"snapshot {number - 1} does not hold what snapshot {number} was built on: {advice}"
+                    self._add_list(number - 1, earlier.delta_manifest_list, reason)
+                    continue
+            reason = f"snapshot {number} was not built on the files of snapshot {number - 1}: {advice} in one of both"
+            self._add_list(number, later.base_manifest_list, reason)
+
+    def _is_successor(self, number: int) -> bool:
+        """Return whether the counts of two whole neighbours say that the later one was built on the earlier one.
+
+        After a rollback or a fast-forward a snapshot may follow one that it was not made from.
+        """
+        if number not in self._known or number - 1 not in self._known:
+            return False
+        if self._has_damage(number) or self._has_damage(number - 1):
+            return False
+        (earlier, _, _), (later, _, delta) = self._known[number - 1], self._known[number]
+        if COVER_PROPERTY in (later.properties or {}) or later.delta_record_count != delta.rows:
+            return False
+        return later.total_record_count - later.delta_record_count == earlier.total_record_count
+
+    def _base(self, number: int) -> _Content:
+        return self._known[number][1]
+
+    def _content(self, number: int) -> _Content:
+        _, base, delta = self._known[number]
+        return base + delta
+
+    # -- damages -------------------------------------------------------------------------------------------------------
+
+    def _try(self, holder: int | str, kind: str, read: Callable[[], _Value]) -> _Value | None:
+        """Return the result of reading, or None, and note the damage."""
+        try:
+            return read()
+        except (CorruptFile, UnsupportedFeature) as error:
+            self._add(holder, kind, error)
+            return None
+
+    def _add_list(self, number: int, name: str, reason: str) -> None:
+        self._add(number, "manifest list", CorruptFile(self._store.manifest_path(name), reason))
+
+    def _add(self, holder: int | str, kind: str, error: CorruptFile | UnsupportedFeature, path: str = "") -> None:
+        if isinstance(error, CorruptFile):
+            is_missing = isinstance(error.__cause__, FileNotFoundError)
+            damage = Damage(error.path, error.reason, kind, is_missing=is_missing)
+        else:
+            where = path or (f"snapshot {holder}" if isinstance(holder, int) else holder)
+            damage = Damage(where, f"{error.feature}, or it is damaged", kind, is_unknown=True)
+        found = self._found.setdefault((damage.path, damage.reason), _Found(damage))
+        if isinstance(holder, str):
+            found.holders.append(holder)
+        elif not found.snapshots or found.snapshots[-1] != holder:
+            found.snapshots.append(holder)
+
+    def _has_damage(self, number: int) -> bool:
+        return any(
+            found.snapshots and found.snapshots[-1] >= number and number in found.snapshots
+            for found in self._found.values()
+        )
+
+
+def _read_content(store: TableStore, meta: ManifestFileMeta) -> _Content:
+    """Return the content of a manifest. Raises CorruptFile if it cannot be read or is not what its list records."""
+    path = store.manifest_path(meta.file_name)
+    entries = manifests.read_manifest(store, meta, lambda part: part.select(_COLUMNS))
+    signs = np.where(numpy_array(entries.column("kind")) == ADD, 1, -1)
+    added_files = int((signs == 1).sum())
+    if (added_files, len(signs) - added_files) != (meta.num_added_files, meta.num_deleted_files):
+        raise CorruptFile(
+            path,
+            f"adds {added_files} files and deletes {len(signs) - added_files}, but its list records "
+            f"{meta.num_added_files} and {meta.num_deleted_files}",
+        )
+    for name, low, high in (
+        ("bucket", meta.min_bucket, meta.max_bucket),
+        ("level", meta.min_level, meta.max_level),
+    ):
+        bounds = pc.min_max(entries.column(name)).as_py()
+        if entries.num_rows and low is not None and high is not None and (bounds["min"], bounds["max"]) != (low, high):
+            found = f"{bounds['min']}..{bounds['max']}"
+            raise CorruptFile(path, f"has entries of {name} {found}, but its list records {low}..{high}")
+    rows = int(signs @ numpy_array(pc.cast(entries.column("row_count"), pa.int64())))
+    hashes = xxhash64(identity_rows(entries)).view(np.uint64)
+    files = int(hashes[signs == 1].sum(dtype=np.uint64)) - int(hashes[signs == -1].sum(dtype=np.uint64))
+    return _Content(rows, files & _BITS)
+
+
+__all__ = ["Damage", "Examination", "examine"]
