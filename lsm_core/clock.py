@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
+from lsm_core.errors import CorruptFile
+
+_MAX_BYTES: Final = 64
+_NUMBER: Final = re.compile(rb"\s*[0-9]{1,18}\s*")
+_LAST_MS: Final = 253_402_300_799_999
+"""Last millisecond of the year 9999, the end of the calendar of dates."""
 _ACCEPTED = "'system', 'fixed:<epoch ms>' or 'file:<path>'"
 
 
@@ -67,14 +74,17 @@ class FileClock:
 
         Raises:
             OSError: the file cannot be read.
-            ValueError: the file contains no number; the message names it.
+            CorruptFile: the file contains no number, or one outside the calendar; the message names it.
         """
-        text = Path(self.path).read_bytes()
-        try:
-            return int(text)
-        except ValueError as error:
+        with Path(self.path).open("rb") as file:
+            text = file.read(_MAX_BYTES)
+        ms = int(text) if _NUMBER.fullmatch(text) else None
+        if ms is None or ms > _LAST_MS:
             shown = text[:40].decode("ascii", "backslashreplace")
-            raise ValueError(f"clock file {self.path} holds {shown!r}, not epoch milliseconds") from error
+            raise CorruptFile(
+                self.path, f"the clock file holds {shown!r}, not epoch milliseconds; write the time as one number"
+            )
+        return ms
 
     def set(self, ms: int) -> None:
         """Set the shared time by a rename, so that no reader sees a partial number."""
@@ -124,7 +134,7 @@ def why_silent(clock: Clock) -> str | None:
         clock.now_ms()
     except OSError as error:
         return f"{error.strerror or type(error).__name__}"
-    except ValueError as error:
+    except CorruptFile as error:
         return str(error)
     return None
 

@@ -18,6 +18,7 @@ from lsm_core.clock import (
     utc_text,
     written_span,
 )
+from lsm_core.errors import CorruptFile
 
 
 def test_a_fixed_clock_moves_only_when_told() -> None:
@@ -44,11 +45,13 @@ def test_the_local_zone_is_the_machines_with_summer_time(monkeypatch: pytest.Mon
     assert found == (2 * 3_600_000, 3_600_000)
 
 
-@pytest.mark.parametrize("content", [None, "", "soon"])
-def test_a_broken_file_clock_names_its_file(tmp_path: Path, content: str | None) -> None:
+@pytest.mark.parametrize(
+    "content", [None, b"", b"soon", b"\xff\x00", b"{}", b"9" * 5_000, b"9" * 17, b"[" * 9_000, b"-1", b"1_0"]
+)
+def test_a_broken_file_clock_names_its_file(tmp_path: Path, content: bytes | None) -> None:
     if content is not None:
-        (tmp_path / "clock").write_text(content)
-    with pytest.raises((ValueError, FileNotFoundError), match=f"{tmp_path}/clock"):
+        (tmp_path / "clock").write_bytes(content)
+    with pytest.raises((CorruptFile, FileNotFoundError), match=f"{tmp_path}/clock"):
         FileClock(f"{tmp_path}/clock").now_ms()
 
 
