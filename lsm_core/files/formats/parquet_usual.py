@@ -60,8 +60,9 @@ def row_groups(data: bytes, start: int) -> tuple[list[RowGroupFields | Struct], 
     """
     reader = thrift.Reader(data, start)
     count, kind = reader.list_head()
-    if kind != thrift.STRUCT:
-        raise ValueError("row groups that are no structs")
+    if kind != thrift.STRUCT:  # the caller refuses it once it has read all fields, as without patterns
+        reader.at = start
+        return reader.value(thrift.LIST), reader.at
     groups: list[RowGroupFields | Struct] = []
     for _ in range(count):
         group, reader.at = _row_group(data, reader.at)
