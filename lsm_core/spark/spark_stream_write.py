@@ -29,6 +29,7 @@ from lsm_core.errors import (
     UnsupportedFeature,
 )
 from lsm_core.maintenance.actions.compact.planning import plan_compaction
+from lsm_core.maintenance.actions.expire_partitions import ExpiryAtCommit
 from lsm_core.maintenance.apply import apply_plan
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import BucketMode, TableStore
@@ -175,14 +176,31 @@ class StreamWriter(OfOneRelease, DataSourceStreamArrowWriter):
                 abort(store, commit_messages)
                 return
             properties = {_QUERY: of.query, _RUN: of.run}
+            # Spark may use another process for each epoch, so the snapshot of the previous one holds the time.
+            previous = None if done is None else snapshots.try_read(store, done.snapshot_id)
+            previous_ms = None if previous is None else previous.time_millis
             if self._overwrite:
                 committer = Committer(store, user)
                 published = committer.overwrite(commit_messages, {}, commit_identifier=epoch, properties=properties)
                 follows = self._compaction == "follow"
                 ids = published.snapshot_ids
-                after_commit(store, ids, batch=False, compact=follows, identifier=epoch, runner=runner_beside_driver)
+                after_commit(
+                    store,
+                    ids,
+                    batch=False,
+                    compact=follows,
+                    identifier=epoch,
+                    runner=runner_beside_driver,
+                    partitions=ExpiryAtCommit(store, previous_ms),
+                )
             else:
-                commits = StreamCommit(store, user, compact=self._compaction == "follow", runner=runner_beside_driver)
+                commits = StreamCommit(
+                    store,
+                    user,
+                    compact=self._compaction == "follow",
+                    runner=runner_beside_driver,
+                    previous_ms=previous_ms,
+                )
                 commits.filter_and_commit({epoch: commit_messages}, properties=properties)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's name)

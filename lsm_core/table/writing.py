@@ -187,7 +187,13 @@ class StreamCommit:
     """Committer of the numbered commits of one user, each of which is made once."""
 
     def __init__(
-        self, store: TableStore, commit_user: str, *, compact: bool = False, runner: ChooseRunner | None = None
+        self,
+        store: TableStore,
+        commit_user: str,
+        *,
+        compact: bool = False,
+        runner: ChooseRunner | None = None,
+        previous_ms: int | None = None,
     ) -> None:
         """Prepare commits.
 
@@ -197,10 +203,11 @@ class StreamCommit:
             compact: compact after commits, for messages of writers that do not compact by themselves. No writer
                 compacts append tables by itself.
             runner: see `after_commit`.
+            previous_ms: time of the job's previous commit (epoch ms), for a job with a process per commit.
         """
         self._store, self._committer = store, Committer(store, commit_user)
         self._compact, self._runner = compact or not store.has_primary_key, runner
-        self._expiry = ExpiryAtCommit(store)
+        self._expiry = ExpiryAtCommit(store, previous_ms)
 
     def filter_and_commit(
         self,

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lsm_core import Catalog
+from lsm_core.clock import SystemClock
 from lsm_core.errors import (
     ColumnNotFound,
     CommitConflict,
@@ -56,6 +57,23 @@ def test_an_epoch_that_is_run_again_counts_once(tmp_path: Path, options: dict[st
         assert sorted(table.to_arrow()["v"].to_pylist()) == ["a1", "a2", "b2", "b3", "c3", "c4"]
     numbered = [(s.commit_user, s.commit_identifier) for s in table.snapshots() if s.commit_user == "q"]
     assert numbered == [("q", 0), ("q", 2)]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_partitions_expire_once_an_interval_though_each_epoch_has_a_writer_of_its_own(
+    tmp_path: Path, overwrite: bool
+) -> None:
+    now = 1_704_067_200_000
+    expiry = {"bucket": "-1", "partition.expiration-time": "30 d", "partition.expiration-check-interval": "1 h"}
+    options = {**expiry, "partition.timestamp-pattern": "$v"}
+    table = make_table(tmp_path / "wh", fields=FIELDS, primary_keys=(), partition_keys=("v",), options=options)
+    rows = pa.table({"k": [1, 2], "v": ["2020-01-01", "2024-01-01"]})
+    expired = []
+    for epoch, minutes in enumerate((0, 20, 61, 80, 125)):
+        with mock.patch.object(SystemClock, "now_ms", return_value=now + minutes * 60_000):
+            write_epoch(table, epoch, [rows], overwrite=overwrite)
+        expired.append("2020-01-01" not in Catalog(tmp_path / "wh").table("db.t").to_arrow()["v"].to_pylist())
+    assert expired == [False, False, True, False, True]
 
 
 def test_a_replay_leaves_no_file_behind(tmp_path: Path) -> None:

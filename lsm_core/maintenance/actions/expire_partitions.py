@@ -434,11 +434,23 @@ class ExpiryAtCommit:
     under `write-only`.
     """
 
-    def __init__(self, store: TableStore) -> None:
+    def __init__(self, store: TableStore, previous_ms: int | None = None) -> None:
+        """Begin to count the interval.
+
+        Args:
+            store: the table.
+            previous_ms: time of the writer's previous commit (epoch ms), if another process made it. The check is then
+                due once in each interval of the clock that begins after it. None begins the interval now.
+        """
         self._store = store
         options = store.options
         self._on = not options.write_only and bool(store.schema.partition_keys) and options.get(_TIME) is not None
-        self._checked_ms = store.clock.now_ms() if self._on else 0
+        self._checked_ms = 0
+        if self._on and previous_ms is None:
+            self._checked_ms = store.clock.now_ms()
+        elif self._on and previous_ms is not None:
+            interval = int(options.get("partition.expiration-check-interval"))
+            self._checked_ms = previous_ms - previous_ms % max(interval, 1)
 
     def is_due(self, identifier: int) -> bool:
         """Return whether partitions are checked after a commit.
