@@ -68,3 +68,11 @@ def test_maintain_takes_each_table_by_itself_where_it_is_asked_to(shell: Shell) 
     assert "db.t: compact: done" in told
     assert "--resume goes on" in shell("maintain", "--resume", "0" * 32, "--mode", "divided").err
     assert shell("maintain", "db", "--mode", "both").code == 2
+
+
+def test_a_partition_of_a_table_without_partitions_is_refused_in_plain_words(shell: Shell) -> None:
+    catalog = Catalog(shell.place, clock=FixedClock(NOW))
+    catalog.create_table("db.plain", Schema(pa.schema([("v", pa.int64())])))
+    answer = shell("compact", "db.plain", "--partition", "dt=1")
+    assert answer.code == 1 and "(none)" not in answer.err
+    assert answer.err.strip().endswith("accepted: no partition: db.plain is not partitioned")

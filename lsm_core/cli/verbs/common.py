@@ -238,7 +238,9 @@ def partition_specs(table: Table, texts: Sequence[str] | None) -> list[dict[str,
 
     partitions, keys = [], table.schema.partition_keys
     null = ("", table.store.options.partition_default_name)
-    exactly = f"exactly the columns {', '.join(keys) or '(none)'}"
+    if not keys:
+        raise InvalidOption("--partition", texts[0], f"no partition: {table.name} is not partitioned", table.name)
+    exactly = f"exactly the columns {', '.join(keys)}"
     for text in texts:
         texts_by_column: dict[str, str] = {}
         at = 0
