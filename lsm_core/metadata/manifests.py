@@ -37,7 +37,7 @@ from lsm_core.format.manifest import (
 )
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata.store import TableStore
-from lsm_core.storage import done_in_turn, place_of
+from lsm_core.storage import Kept, done_in_turn, place_of
 from lsm_core.types import DataType
 
 _FAST_FROM = 500  # entries; below this, starting DataFusion costs more than it saves
@@ -45,6 +45,9 @@ _WHOLE_ROWS = 65_536  # batch size of DataFusion if all entries are kept
 _SLICE_ROWS = 8_192  # batch size of DataFusion if each slice is narrowed
 _REMEMBERED_BYTES = 16 * 1024  # largest file whose decoded form is cached
 _KEPT_BYTES = 1 << 20  # largest file whose bytes are cached
+_BYTES_A_ROW = 1_000  # of a decoded manifest list
+# An expiry reads the lists of all snapshots several times. The bytes belong to the key, so a changed file is decoded.
+_decoded_lists = Kept(32 << 20)
 NO_ENTRIES = empty_table(ENTRY_SCHEMA)
 IDENTITY_COLUMNS = (
     "kind",
@@ -78,7 +81,12 @@ def read_list(store: TableStore, name: str, size: int | None = None) -> list[Man
     """
     path = store.manifest_path(name)
     data = _read(store, path, size)
-    return list(_decode_list_cached(data, path)) if len(data) <= _REMEMBERED_BYTES else decode_manifest_list(data, path)
+    key = (path, data)
+    metas: list[ManifestFileMeta] | None = _decoded_lists.get(key)
+    if metas is None:
+        metas = decode_manifest_list(data, path)
+        _decoded_lists.put(key, metas, len(data) + _BYTES_A_ROW * len(metas))
+    return list(metas)
 
 
 def write_list(store: TableStore, metas: Sequence[ManifestFileMeta]) -> tuple[str, int]:
@@ -159,9 +167,8 @@ def _decode_entries(meta: ManifestFileMeta, path: str, data: bytes, narrow: Narr
     return entries if narrow is None else narrow(entries)
 
 
-# Small manifests and lists are decoded once: a plan, its execution and its commit read the same files.
+# Small manifests are decoded once: a plan, its execution and its commit read the same files.
 _decode_cached = lru_cache(maxsize=256)(decode_manifest)
-_decode_list_cached = lru_cache(maxsize=64)(decode_manifest_list)
 
 
 def write_manifests(store: TableStore, entries: pa.Table | Iterable[pa.Table]) -> list[ManifestFileMeta]:

@@ -16,8 +16,10 @@ from lsm_core.errors import (
     RefusalRule,
     SnapshotNotFound,
 )
+from lsm_core.format.manifest import ManifestFileMeta
 from lsm_core.maintenance import DeleteItem, ExpireItem, apply_plan, plan_expiry, read_trash
-from lsm_core.storage import LocalFileIO
+from lsm_core.metadata import manifests
+from lsm_core.storage import Kept, LocalFileIO
 from lsm_core.table import Catalog, Table
 from tests.maintenance.tables import HOUR, assert_whole, content, keyed, on_disk, rows, strays, tag, with_io
 from tests.support import data
@@ -399,3 +401,24 @@ def test_an_empty_table_has_nothing_to_expire(tmp_path: Path) -> None:
     report = table.expire_snapshots(retain_max=1)
     assert report.expired == () and report.earliest is None
     assert not table.ledger()
+
+
+def test_an_expiry_decodes_each_manifest_list_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = keyed(tmp_path, write_only="true")
+    for number in range(40):  # two lists each: more than any cache of a few files holds
+        table.write(rows([number]))
+    decoded: list[str] = []
+    decode = manifests.decode_manifest_list
+
+    def counted(data: bytes, path: str) -> list[ManifestFileMeta]:
+        decoded.append(path)
+        return decode(data, path)
+
+    monkeypatch.setattr(manifests, "_decoded_lists", Kept(1 << 20))
+    monkeypatch.setattr(manifests, "decode_manifest_list", counted)
+    table.store.clock.advance(2 * HOUR)
+    assert len(table.expire_snapshots(retain_max=40, retain_min=38).expired) == 2
+    assert len(decoded) == len(set(decoded)) and len(decoded) >= 76
+    Path(decoded[-1]).write_bytes(Path(decoded[-1]).read_bytes()[:-1])
+    with pytest.raises(CorruptFile):
+        manifests.read_list(table.store, Path(decoded[-1]).name)
