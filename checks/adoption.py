@@ -12,7 +12,7 @@ import dagster as dg
 
 from checks.definition import evaluation_of, is_off, under_policy
 from lsm_core.maintenance.checks.tree_validity import inspect_tree
-from lsm_core.maintenance.ranking import need_of
+from lsm_core.maintenance.table_ranking import need_of
 from orchestration import names
 from orchestration.health import TableHealth, table_health
 from orchestration.metadata import plain_cell

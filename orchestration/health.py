@@ -12,7 +12,7 @@ from typing import Final
 from lsm_core.errors import SnapshotNotFound, UnsupportedFeature
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.maintenance import BucketHealth, health, rows_given_buckets, waiting_items
-from lsm_core.maintenance.ranking import score_of
+from lsm_core.maintenance.table_ranking import score_of
 from lsm_core.maintenance.writers_compact import upkeep_text, writers_compact
 from lsm_core.metadata import manifests, snapshots, support
 from lsm_core.metadata.store import BucketMode, TableStore

@@ -13,8 +13,8 @@ from checks.layout_checks import changed_conditions
 from lsm_core.clock import utc_text
 from lsm_core.maintenance import holds, iterate_ledger, waiting_plans
 from lsm_core.maintenance.action import size_text
-from lsm_core.maintenance.ranking import TableNeed, need_of, ranked
 from lsm_core.maintenance.score import history_parts_of, reasons_of
+from lsm_core.maintenance.table_ranking import TableNeed, need_of, ranked
 from lsm_core.maintenance.writers_compact import WATCHING
 from orchestration import names
 from orchestration.blocked import blocking_failure, other_warehouse, suspensions

@@ -93,7 +93,7 @@ ROUTES = (
             ("lsm_core.compact.verify", "V0 and V1 before anything is published"),
             ("lsm_core.maintenance.verify", "V2: sampled keys merged again by the reference"),
             ("lsm_core.commit.committer", "a COMPACT snapshot, or a conflict"),
-            ("lsm_core.maintenance.record", "the table's ledger"),
+            ("lsm_core.maintenance.ledger", "the table's ledger"),
         ),
     ),
 )

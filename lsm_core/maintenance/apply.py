@@ -28,8 +28,8 @@ from lsm_core.maintenance.action import (
     find_action,
 )
 from lsm_core.maintenance.deletions import deletable_path
-from lsm_core.maintenance.own_files import OwnFiles
-from lsm_core.maintenance.record import (
+from lsm_core.maintenance.file_allowlist import OwnFiles
+from lsm_core.maintenance.ledger import (
     DONE,
     FAILED,
     REFUSED,

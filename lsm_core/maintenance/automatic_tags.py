@@ -20,7 +20,7 @@ from lsm_core.format.tag_periods import TagPeriods
 from lsm_core.maintenance.actions.create_tag import apply_tag_creation, plan_tag_creation
 from lsm_core.maintenance.actions.delete_tag import apply_tag_deletion
 from lsm_core.maintenance.actions.expire_tags import plan_tag_expiry
-from lsm_core.maintenance.record import LedgerEntry, new_run_id, record_failure, write_entry
+from lsm_core.maintenance.ledger import LedgerEntry, new_run_id, record_failure, write_entry
 from lsm_core.metadata import snapshots, tags
 from lsm_core.metadata.store import TableStore
 

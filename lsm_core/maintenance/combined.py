@@ -27,10 +27,10 @@ from lsm_core.maintenance.action import (
     size_text,
 )
 from lsm_core.maintenance.apply import apply_plan
+from lsm_core.maintenance.ledger import applied_before
 from lsm_core.maintenance.observe import health
-from lsm_core.maintenance.ranking import score_of
-from lsm_core.maintenance.record import applied_before
 from lsm_core.maintenance.saved_plans import load_plan, save_plan
+from lsm_core.maintenance.table_ranking import score_of
 from lsm_core.metadata.store import TableStore
 from lsm_core.progress import reached, stage
 

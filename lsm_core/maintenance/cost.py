@@ -8,7 +8,7 @@ from statistics import median
 from typing import Final
 
 from lsm_core.errors import DredgeError
-from lsm_core.maintenance.record import DONE, LedgerEntry, iterate_ledger
+from lsm_core.maintenance.ledger import DONE, LedgerEntry, iterate_ledger
 from lsm_core.metadata.store import TableStore
 
 # File bytes that one core decodes, merges and encodes a second (kernels.md, zstd level 1).

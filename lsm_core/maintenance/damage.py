@@ -29,7 +29,7 @@ from lsm_core.format.manifest.merge_entries import identity_rows
 from lsm_core.format.side_files import Tag
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.format.xxhash64 import xxhash64
-from lsm_core.maintenance.top_of_history import COVER_PROPERTY
+from lsm_core.maintenance.snapshot_exchange import COVER_PROPERTY
 from lsm_core.metadata import changelogs, manifests, schemas, snapshots, statistics, tags
 from lsm_core.metadata.store import TableStore
 from lsm_core.progress import advance, stage

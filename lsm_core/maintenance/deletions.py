@@ -19,7 +19,7 @@ from lsm_core.format.file_meta import DELETE
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.locks import held, lock_settings, table_lock
 from lsm_core.maintenance.action import Declined, MaintenancePlan, Report, Runner
-from lsm_core.maintenance.own_files import allowed_external_places, is_absolute
+from lsm_core.maintenance.file_allowlist import allowed_external_places, is_absolute
 from lsm_core.maintenance.trash import DeleteItem
 from lsm_core.maintenance.used_files import metadata_files, names_of, read_lineages, still_used
 from lsm_core.metadata import manifests, snapshots

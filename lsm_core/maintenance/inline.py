@@ -26,7 +26,7 @@ from lsm_core.errors import CommitConflict, DredgeError, PlanStale, UnsupportedF
 from lsm_core.format.file_meta import ADD
 from lsm_core.format.partition_path import partition_values
 from lsm_core.format.snapshot import CommitKind, Snapshot
-from lsm_core.maintenance.record import BY_WRITER, record_failure
+from lsm_core.maintenance.ledger import BY_WRITER, record_failure
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import POSTPONE_BUCKET, BucketMode, TableStore
 from lsm_core.read.compacted import compacted_only

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from lsm_core.format.snapshot import Snapshot
-from lsm_core.maintenance.debts import GRACE_MS, HistoryDebt, history_debt
+from lsm_core.maintenance.history_health import GRACE_MS, HistoryDebt, history_debt
+from lsm_core.maintenance.ledger import WRITE_STALL, iterate_ledger
 from lsm_core.maintenance.observe import health
-from lsm_core.maintenance.ranking import TableNeed, need_of, small_files_of_partitions
-from lsm_core.maintenance.record import WRITE_STALL, iterate_ledger
 from lsm_core.maintenance.score import history_parts
+from lsm_core.maintenance.table_ranking import TableNeed, need_of, small_files_of_partitions
 from lsm_core.maintenance.trash import read_trash
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore

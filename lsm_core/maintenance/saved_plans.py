@@ -15,7 +15,7 @@ from lsm_core.errors import CorruptFile, DredgeError, InvalidOption, PlanStale
 from lsm_core.format.json_text import texts_in
 from lsm_core.json_reader import parse_json, time_of
 from lsm_core.maintenance.action import CODE_VERSION, PLAN_VERSION, MaintenancePlan, find_action
-from lsm_core.maintenance.record import applied_before, read_ledger
+from lsm_core.maintenance.ledger import applied_before, read_ledger
 from lsm_core.maintenance.trash import DeleteItem
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import FileStatus, check_name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from lsm_core.maintenance.record import DONE, iterate_ledger
+from lsm_core.maintenance.ledger import DONE, iterate_ledger
 from lsm_core.metadata.store import TableStore
 
 _RUNS: Final = 500

@@ -30,14 +30,14 @@ from lsm_core.format.partition_path import partition_text
 from lsm_core.format.schema import TableSchema
 from lsm_core.maintenance.action import bucket_name
 from lsm_core.maintenance.actions.compact.compaction import expiry_clock
-from lsm_core.maintenance.recovered import entries_to_compare
 from lsm_core.maintenance.reference import Row, builds_rows, key_order, merge_by_key
-from lsm_core.maintenance.reference.answers import Answers
 from lsm_core.maintenance.reference.changes import LOOKED_UP, Comparison, merge_with_changes
+from lsm_core.maintenance.reference.comparison import Answers
 from lsm_core.maintenance.reference.expiry import living
-from lsm_core.maintenance.reference.plain import plain_values
 from lsm_core.maintenance.reference.sampling import KEYS, Catch, Place, draw
+from lsm_core.maintenance.reference.values import plain_values
 from lsm_core.maintenance.reports import BucketDifference, VerifyReport
+from lsm_core.maintenance.verification_scope import entries_to_compare
 from lsm_core.merge.changelog import Against, ChangelogRules
 from lsm_core.merge.engines.expire_rows import Living
 from lsm_core.merge.order_free import order_free

@@ -7,7 +7,7 @@ from typing import Final
 from lsm_core.errors import CorruptFile
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.maintenance.action import PLAN_PROPERTY
-from lsm_core.maintenance.record import BY_WRITER, DONE, iterate_ledger
+from lsm_core.maintenance.ledger import BY_WRITER, DONE, iterate_ledger
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import TableOptions

@@ -20,7 +20,7 @@ from lsm_core.maintenance.action import MaintenancePlan, Report, Runner, plan_ma
 from lsm_core.maintenance.apply import apply_plan
 from lsm_core.maintenance.combined import MODES
 from lsm_core.maintenance.observe import health
-from lsm_core.maintenance.ranking import score_of
+from lsm_core.maintenance.table_ranking import score_of
 from lsm_core.metadata import consumers, snapshots, tags
 from lsm_core.options import duration, parse_digits
 from lsm_core.read.partition_choice import chosen_partitions, without_null_name

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from lsm_core.clock import utc_text
 from lsm_core.maintenance.checks.layout_condition import ConditionVerdict
-from lsm_core.maintenance.debts import HistoryDebt
+from lsm_core.maintenance.history_health import HistoryDebt
 from orchestration.health import PartitionHealth
 from orchestration.policies.decisions import Backlog, DueWork, backlog_of
 from orchestration.policies.policy import DAY_MS, HOUR_MS, Policy

@@ -15,7 +15,7 @@ from lsm_core import Catalog, Table
 from lsm_core.clock import Clock, clock_from, why_silent
 from lsm_core.errors import CorruptFile, InvalidOption
 from lsm_core.maintenance.action import action_names
-from lsm_core.maintenance.record import LedgerEntry, new_run_id, read_ledger, write_entry
+from lsm_core.maintenance.ledger import LedgerEntry, new_run_id, read_ledger, write_entry
 from lsm_core.metadata import TableStore
 from lsm_core.options import mask_secrets, parse_catalog_options
 from lsm_core.types import to_sql

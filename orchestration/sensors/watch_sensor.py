@@ -17,7 +17,7 @@ from lsm_core.errors import InvalidOption
 from lsm_core.json_reader import parse_json
 from lsm_core.maintenance import CheckLimits
 from lsm_core.maintenance.checks.layout_condition import Condition, judge_file_size, judge_small_files
-from lsm_core.maintenance.debts import HistoryDebt, history_debt
+from lsm_core.maintenance.history_health import HistoryDebt, history_debt
 from orchestration import names
 from orchestration.blocked import failed_checks, suspensions
 from orchestration.policies import Decision, Policy, PolicySource, Reason

@@ -14,8 +14,8 @@ import pytest
 from lsm_core import Table
 from lsm_core.errors import ArithmeticOverflow
 from lsm_core.maintenance.reference import Row, key_order
-from lsm_core.maintenance.reference.answers import Answers
-from lsm_core.maintenance.reference.plain import plain_values
+from lsm_core.maintenance.reference.comparison import Answers
+from lsm_core.maintenance.reference.values import plain_values
 from lsm_core.metadata import snapshots
 from lsm_core.read import read_bucket_merged
 from tests.merge.random_histories import to_batch

@@ -14,7 +14,7 @@ import pytest
 from lsm_core import Catalog
 from lsm_core.compact import BucketResult, BucketTask
 from lsm_core.errors import InvalidOption, PlanStale
-from lsm_core.maintenance import ApplyOutcome, MaintenancePlan, apply_plan, read_trash, record
+from lsm_core.maintenance import ApplyOutcome, MaintenancePlan, apply_plan, ledger, read_trash
 from lsm_core.maintenance.actions import expire_snapshots
 from lsm_core.maintenance.actions.compact.execution import local_runner
 from lsm_core.metadata.store import TableStore
@@ -116,7 +116,7 @@ def test_the_loser_of_two_restores_is_told_also_before_the_winner_has_written_it
     trash_id = table.expire_snapshots(retain_max=1).trash_id
     plan = table.plan_maintenance("restore", trash_id=trash_id)
     losers: list[Any] = []
-    real = record.write_entry
+    real = ledger.write_entry
 
     def before_the_ledger(store: TableStore, entry: Any) -> str:
         if entry.action == "restore" and not losers:
@@ -126,7 +126,7 @@ def test_the_loser_of_two_restores_is_told_also_before_the_winner_has_written_it
             losers.append(str(late.value))
         return real(store, entry)
 
-    monkeypatch.setattr(record, "write_entry", before_the_ledger)
+    monkeypatch.setattr(ledger, "write_entry", before_the_ledger)
     winner = table.apply(plan)
     assert winner.restored == (1, 2, 3, 4) and winner.applied_before is None
     assert (

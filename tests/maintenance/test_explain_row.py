@@ -12,7 +12,7 @@ import pytest
 
 from lsm_core import Catalog, Schema, Table
 from lsm_core.errors import ColumnNotFound, DredgeError, InvalidFilter, SnapshotNotFound, UnsupportedFeature
-from lsm_core.maintenance.row_story.column_supplies import Versions, supplies
+from lsm_core.maintenance.row_explanation.column_sources import Versions, supplies
 from lsm_core.merge import merge_function
 from lsm_core.merge.functions import PickAggregate
 from lsm_core.merge.order import merge_order

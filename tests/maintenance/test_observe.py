@@ -10,10 +10,10 @@ import pytest
 
 from lsm_core.maintenance.actions.compact.unit_choice import decide
 from lsm_core.maintenance.cost import Calibration, calibrate
-from lsm_core.maintenance.debts import HistoryDebt
-from lsm_core.maintenance.ranking import need_of
-from lsm_core.maintenance.record import LedgerEntry
+from lsm_core.maintenance.history_health import HistoryDebt
+from lsm_core.maintenance.ledger import LedgerEntry
 from lsm_core.maintenance.score import Part, Signs, history_parts, score, score_parts
+from lsm_core.maintenance.table_ranking import need_of
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.tree_files import tree_files
 from lsm_core.options import TableOptions

@@ -430,7 +430,7 @@ def test_external_places_are_cleaned_unless_another_table_may_use_them(tmp_path:
 
 
 def test_a_slice_of_a_shared_changelog_file_keeps_the_file(tmp_path: Path) -> None:
-    from lsm_core.maintenance.holders import _real_files
+    from lsm_core.maintenance.file_holders import _real_files
 
     real = f"compacted-changelog-{_UUID}$0-100.cc-parquet"
     named = pa.array([f"compacted-changelog-{_UUID}$0-100-60-40.cc-parquet", real, "data-1.parquet"])

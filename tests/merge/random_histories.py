@@ -13,8 +13,8 @@ from lsm_core.errors import DredgeError
 from lsm_core.format.kv_layout import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
 from lsm_core.format.schema import TableSchema
 from lsm_core.maintenance.reference import Row, key_order, merge_by_key
-from lsm_core.maintenance.reference.answers import Answers
-from lsm_core.maintenance.reference.plain import plain_values
+from lsm_core.maintenance.reference.comparison import Answers
+from lsm_core.maintenance.reference.values import plain_values
 from lsm_core.maintenance.reference.versions import in_merge_order
 from lsm_core.merge import MergeCounters, RunInput, merge_function, merge_streams, merge_unsorted
 from lsm_core.types import to_arrow

@@ -15,7 +15,7 @@ from datasketches import hll_sketch, tgt_hll_type
 
 from lsm_core.errors import DredgeError
 from lsm_core.maintenance.reference import Row, key_order, merge_rows
-from lsm_core.maintenance.reference.answers import Answers
+from lsm_core.maintenance.reference.comparison import Answers
 from lsm_core.merge.order_free import order_free
 from lsm_core.options import PaimonVersion
 from tests.merge.random_histories import (

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from lsm_core.errors import InvalidData
 from lsm_core.maintenance.reference.functions import function_of
-from lsm_core.maintenance.reference.plain import plain_values
+from lsm_core.maintenance.reference.values import plain_values
 from lsm_core.merge.functions import AGG, LATE, RETRACT, Accumulators, AggregateFunction, GroupError, aggregate_function
 from lsm_core.options import PaimonVersion
 from lsm_core.types import parse

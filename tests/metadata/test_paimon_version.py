@@ -14,7 +14,7 @@ from lsm_core import Catalog, Schema
 from lsm_core.errors import UnsupportedFeature
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.actions.compact.planning import plan_compaction
-from lsm_core.maintenance.top_of_history import cover_of
+from lsm_core.maintenance.snapshot_exchange import cover_of
 from lsm_core.metadata import TableStore, paimon_version
 from lsm_core.metadata.support import Purpose, require_compactable, require_readable, require_writable, unsupported
 from lsm_core.options import PaimonVersion

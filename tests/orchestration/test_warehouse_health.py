@@ -8,7 +8,7 @@ from pathlib import Path
 import dagster as dg
 
 from lsm_core.clock import FileClock, utc_text
-from lsm_core.maintenance.ranking import TableNeed, need_of, ranked
+from lsm_core.maintenance.table_ranking import TableNeed, need_of, ranked
 from orchestration import names
 from orchestration.metadata import plain_cell
 from orchestration.policies.decisions import DAY_MS

@@ -14,7 +14,7 @@ import pytest
 from checks import adoption
 from lsm_core.maintenance import apply_plan, read_ledger, waiting_plans
 from lsm_core.maintenance.checks.tree_validity import BrokenInvariant
-from lsm_core.maintenance.debts import history_debt
+from lsm_core.maintenance.history_health import history_debt
 from lsm_core.maintenance.score import history_parts
 from lsm_core.metadata import snapshots
 from orchestration import names

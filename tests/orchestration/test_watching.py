@@ -11,7 +11,7 @@ from checks.layout_checks import condition_result
 from lsm_core.clock import FixedClock
 from lsm_core.maintenance import CheckLimits
 from lsm_core.maintenance.checks.layout_condition import Condition, judge_file_size, judge_small_files
-from lsm_core.maintenance.debts import HistoryDebt
+from lsm_core.maintenance.history_health import HistoryDebt
 from lsm_core.options import TableOptions
 from orchestration.health import PartitionHealth, TableHealth, table_health
 from orchestration.policies import Now, TableFacts

@@ -11,10 +11,10 @@ from lsm_core.errors import DredgeError
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.maintenance.reference import Row
 from lsm_core.maintenance.reference.aggregation import AggregationMerge
-from lsm_core.maintenance.reference.answers import Answers
+from lsm_core.maintenance.reference.comparison import Answers
 from lsm_core.maintenance.reference.functions import function_of
 from lsm_core.maintenance.reference.partial_update import PartialUpdateMerge
-from lsm_core.maintenance.reference.plain import plain_values
+from lsm_core.maintenance.reference.values import plain_values
 from lsm_core.types import DataType, parse, to_arrow
 from tests.vectors.cases import Case, cases
 from tests.vectors.sketches import with_bytes

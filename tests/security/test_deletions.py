@@ -18,7 +18,7 @@ from lsm_core.clock import FixedClock
 from lsm_core.errors import CorruptFile, DredgeError, PlanStale, StorageRefused
 from lsm_core.maintenance import MaintenancePlan, all_actions
 from lsm_core.maintenance.checks import stored_pages
-from lsm_core.maintenance.own_files import OwnFiles
+from lsm_core.maintenance.file_allowlist import OwnFiles
 from lsm_core.maintenance.trash import DeleteItem, read_trash
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import ALLOWED_PLACES

@@ -12,8 +12,8 @@ import pytest
 
 from lsm_core import Catalog, Schema, Table
 from lsm_core.compact import BucketTask, run_bucket_task
+from lsm_core.maintenance.ledger import read_ledger
 from lsm_core.maintenance.metrics import table_samples
-from lsm_core.maintenance.record import read_ledger
 from lsm_core.write import Compactor
 from tests.cli.shell import Shell
 

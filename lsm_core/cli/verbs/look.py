@@ -146,7 +146,7 @@ def _notices() -> list[str]:
 
 
 def _neediest(row: dict[str, Any]) -> tuple[bool, float, int, int, str]:
-    """Return the sort key of a table's line: as `lsm_core.maintenance.ranking`, with unreadable tables first."""
+    """Return the sort key of a table's line: as `lsm_core.maintenance.table_ranking`, with unreadable tables first."""
     return (
         row["error"] is None,
         -(row["score"] or 0.0),
@@ -217,8 +217,8 @@ def _without_status(name: str, error: str) -> dict[str, Any]:
 def _status_of(store: TableStore, trash: int) -> dict[str, Any]:
     from lsm_core.locks import guarantee_text, lock_given_way
     from lsm_core.maintenance import health as health_of
-    from lsm_core.maintenance.ranking import need_of
     from lsm_core.maintenance.score import history_parts_of
+    from lsm_core.maintenance.table_ranking import need_of
     from lsm_core.maintenance.writers_compact import upkeep_text, writers_compact
     from lsm_core.metadata import changelogs, manifests, paimon_version, snapshots, unsupported
     from lsm_core.metadata.history_check import history_warnings

@@ -37,7 +37,7 @@ from lsm_core.maintenance.deletions import (
     under_lock,
 )
 from lsm_core.maintenance.retention import RetentionPolicy
-from lsm_core.maintenance.top_of_history import is_there
+from lsm_core.maintenance.snapshot_exchange import is_there
 from lsm_core.maintenance.trash import DeleteItem, TrashRecord, forget, held_line, read_trash, write_own_record
 from lsm_core.maintenance.used_files import LOOKED_AT_HERE, SNAPSHOTS_A_PART, added, removed, removed_by_writers
 from lsm_core.metadata import changelogs, consumers, manifests, snapshots

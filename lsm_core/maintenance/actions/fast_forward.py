@@ -23,7 +23,7 @@ from lsm_core.maintenance.action import (
 from lsm_core.maintenance.actions.delete_branch import needed_files
 from lsm_core.maintenance.actions.sweep_trash import swept_at_once
 from lsm_core.maintenance.deletions import split_used, under_lock
-from lsm_core.maintenance.top_of_history import COVER_PROPERTY, built_upon, cover_of
+from lsm_core.maintenance.snapshot_exchange import COVER_PROPERTY, built_upon, cover_of
 from lsm_core.maintenance.trash import FORWARDED, DeleteItem, TrashRecord, read_trash, write_record
 from lsm_core.maintenance.used_files import Lineage, split_at_gaps
 from lsm_core.metadata import branches, changelogs, hints, schemas, snapshots, tags

@@ -12,12 +12,12 @@ from typing import Any, ClassVar, Final
 from lsm_core.clock import utc_text
 from lsm_core.errors import CorruptFile, DredgeError, InvalidOption, PlanRefused, RefusalRule
 from lsm_core.format.snapshot import Snapshot
-from lsm_core.maintenance import top_of_history, trash
+from lsm_core.maintenance import snapshot_exchange, trash
 from lsm_core.maintenance.action import ActionWork, Applied, ApplyOutcome, MaintenancePlan, PlanItem, Report
 from lsm_core.maintenance.actions.delete_branch import put_back, require_no_other
 from lsm_core.maintenance.actions.fast_forward import digest_of, exchange, stands_in
 from lsm_core.maintenance.deletions import deletable_path, under_lock
-from lsm_core.maintenance.record import read_ledger
+from lsm_core.maintenance.ledger import read_ledger
 from lsm_core.maintenance.trash import TrashRecord
 from lsm_core.metadata import changelogs, hints, snapshots, tags
 from lsm_core.metadata.branches import MAIN, change_times, open_branch
@@ -263,7 +263,7 @@ def _put_back(store: TableStore, record: TrashRecord, expired: Mapping[int, Snap
 
 
 def _undo_rollback(store: TableStore, record: TrashRecord, plan_hash: str) -> int | None:
-    """Make the newest snapshot of the record the table's newest again, at once (see `top_of_history`).
+    """Make the newest snapshot of the record the table's newest again, at once (see `snapshot_exchange`).
 
     Returns:
         None, or the id of the cover that stays because a commit was made on it.
@@ -274,23 +274,23 @@ def _undo_rollback(store: TableStore, record: TrashRecord, plan_hash: str) -> in
     if not record.snapshots:
         return None
     newest = max(record.snapshots)
-    cover = top_of_history.find_cover(store, newest + 1, record.trash_id)
-    whole = all(top_of_history.is_there(store, number, text) for number, text in record.snapshots.items())
+    cover = snapshot_exchange.find_cover(store, newest + 1, record.trash_id)
+    whole = all(snapshot_exchange.is_there(store, number, text) for number, text in record.snapshots.items())
     if cover is None and not whole:
         to_come = Snapshot.from_json(record.snapshots[newest].encode(), store.snapshot_path(newest))
-        cover = top_of_history.cover_of(store, to_come, newest + 1, record.trash_id, plan_hash)
+        cover = snapshot_exchange.cover_of(store, to_come, newest + 1, record.trash_id, plan_hash)
         # Without the hint readers find the cover by listing, as soon as it exists.
         store.delete(f"{store.snapshot_dir}/{hints.LATEST}")
         path = store.snapshot_path(cover.id)
         if not store.file_io.write_exclusive(path, cover.to_json()):
-            cover = top_of_history.find_cover(store, newest + 1, record.trash_id)
+            cover = snapshot_exchange.find_cover(store, newest + 1, record.trash_id)
             if cover is None:
                 raise _refusal(store, RefusalRule.HISTORY_CHANGED, f"another snapshot-{newest + 1} is there now")
     try:
-        top_of_history.put_back(store, record.snapshots)
+        snapshot_exchange.put_back(store, record.snapshots)
     except PlanRefused:
         if cover is not None:
-            top_of_history.uncover(store, cover)
+            snapshot_exchange.uncover(store, cover)
         trash.release(store, record.trash_id)
         raise
     if record.target_written and record.target is not None:
@@ -299,7 +299,7 @@ def _undo_rollback(store: TableStore, record: TrashRecord, plan_hash: str) -> in
     if cover is None:
         snapshots.point_latest(store)
         return None
-    return None if top_of_history.uncover(store, cover) else cover.id
+    return None if snapshot_exchange.uncover(store, cover) else cover.id
 
 
 def _names(record: TrashRecord) -> tuple[str, ...]:
@@ -447,9 +447,9 @@ def _require_nothing_newer(store: TableStore, record: TrashRecord) -> None:
     for number in snapshots.list_ids(store):
         if number <= (record.target or 0):
             continue
-        if number in record.snapshots and top_of_history.is_there(store, number, record.snapshots[number]):
+        if number in record.snapshots and snapshot_exchange.is_there(store, number, record.snapshots[number]):
             continue
-        if number >= covering and top_of_history.find_cover(store, covering, record.trash_id) is not None:
+        if number >= covering and snapshot_exchange.find_cover(store, covering, record.trash_id) is not None:
             continue  # an interrupted undo: commits made on its cover are kept
         detail = f"snapshot {number} was committed after the rollback to snapshot {record.target}"
         raise _refusal(store, RefusalRule.HISTORY_CHANGED, detail)

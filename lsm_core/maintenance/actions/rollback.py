@@ -42,7 +42,7 @@ from lsm_core.maintenance.deletions import (
     under_lock,
     when_freed,
 )
-from lsm_core.maintenance.top_of_history import (
+from lsm_core.maintenance.snapshot_exchange import (
     built_upon,
     cover_of,
     find_cover,
@@ -312,8 +312,8 @@ def _files_of_snapshot(store: TableStore, snapshot: Snapshot, *, follows: bool) 
 def apply_rollback(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     """Go back: run phase one of the delete, and phase two at once in direct mode (`dredge.delete-mode`).
 
-    Readers see the table before or after, never between (`lsm_core.maintenance.top_of_history`). If it is interrupted,
-    applying the same plan finishes it.
+    Readers see the table before or after, never between (`lsm_core.maintenance.snapshot_exchange`). If it is
+    interrupted, applying the same plan finishes it.
 
     Args:
         store: the table.

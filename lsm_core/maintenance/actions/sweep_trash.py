@@ -28,7 +28,7 @@ from lsm_core.maintenance.action import (
     size_text,
 )
 from lsm_core.maintenance.deletions import DeletionReport, deletable_path, under_lock
-from lsm_core.maintenance.holders import HolderKind, find_holders
+from lsm_core.maintenance.file_holders import HolderKind, find_holders
 from lsm_core.maintenance.trash import ORPHANS, DeleteItem, TrashRecord, held_line
 from lsm_core.maintenance.used_files import Used, read_lineages, still_used
 from lsm_core.metadata import snapshots

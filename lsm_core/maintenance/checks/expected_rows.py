@@ -33,8 +33,8 @@ from lsm_core.maintenance.checks.outcome import Question
 from lsm_core.maintenance.reference import Row, key_order, merge_by_key
 from lsm_core.maintenance.reference.changes import Comparison, merge_with_changes
 from lsm_core.maintenance.reference.expiry import living
-from lsm_core.maintenance.reference.plain import plain_values
 from lsm_core.maintenance.reference.sampling import Catch, Place, Sample
+from lsm_core.maintenance.reference.values import plain_values
 from lsm_core.maintenance.verify import files_by_age
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import deletion_vectors, read_vector

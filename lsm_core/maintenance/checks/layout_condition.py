@@ -10,9 +10,9 @@ from typing import Final
 from lsm_core.clock import utc_text
 from lsm_core.maintenance.action import bucket_name, size_text
 from lsm_core.maintenance.checks.outcome import HOUR_MS, CheckLimits, CheckReport, Question
+from lsm_core.maintenance.ledger import UNREADABLE, read_ledger
 from lsm_core.maintenance.observe import BucketHealth, health
-from lsm_core.maintenance.ranking import small_files_of_partitions
-from lsm_core.maintenance.record import UNREADABLE, read_ledger
+from lsm_core.maintenance.table_ranking import small_files_of_partitions
 from lsm_core.maintenance.writers_compact import WATCHING, writers_compact
 from lsm_core.metadata.store import TableStore
 

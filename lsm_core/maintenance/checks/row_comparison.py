@@ -16,8 +16,8 @@ from lsm_core.format.hashing import hash_rows
 from lsm_core.format.schema import TableSchema
 from lsm_core.maintenance.checks.expected_rows import ExpectedRow, ExpectedRows, Values
 from lsm_core.maintenance.reference import key_order
-from lsm_core.maintenance.reference.answers import Answers
-from lsm_core.maintenance.reference.plain import plain_values
+from lsm_core.maintenance.reference.comparison import Answers
+from lsm_core.maintenance.reference.values import plain_values
 from lsm_core.metadata.store import TableStore
 
 SHOWN_ROWS: Final = 20

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from lsm_core.maintenance.record import LedgerEntry, iterate_ledger
+from lsm_core.maintenance.ledger import LedgerEntry, iterate_ledger
 from lsm_core.table.system.view import Version, View, Wanted, of_columns, table_schema
 
 _AT_ONCE: Final = 500

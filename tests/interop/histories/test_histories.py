@@ -13,7 +13,7 @@ import pytest
 
 from lsm_core.errors import DredgeError
 from lsm_core.maintenance.reference import Row, key_order, merge_by_key
-from lsm_core.maintenance.reference.answers import Answers
+from lsm_core.maintenance.reference.comparison import Answers
 from lsm_core.maintenance.reference.versions import in_merge_order
 from lsm_core.merge import RunInput, merge_function, merge_streams
 from lsm_core.types import to_json

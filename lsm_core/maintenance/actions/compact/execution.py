@@ -45,7 +45,7 @@ from lsm_core.maintenance.actions.compact.planning import plan_compaction, plan_
 from lsm_core.maintenance.actions.compact.recluster import ReclusterItem, apply_recluster, recluster_fits
 from lsm_core.maintenance.actions.compact.sort_order import SortOrder, sort_task
 from lsm_core.maintenance.actions.compact.unit_choice import why_tree_is_stale
-from lsm_core.maintenance.record import peak_memory
+from lsm_core.maintenance.ledger import peak_memory
 from lsm_core.maintenance.verify import ReferenceJudge
 from lsm_core.merge import EXPIRED
 from lsm_core.merge.order_free import order_free

@@ -38,7 +38,7 @@ from lsm_core.maintenance.actions.rescale import (
     stored_rows,
     why_changes_wait,
 )
-from lsm_core.maintenance.record import peak_memory
+from lsm_core.maintenance.ledger import peak_memory
 from lsm_core.merge.curves import Curve
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore

@@ -42,7 +42,7 @@ from lsm_core.maintenance.actions.compact.unit_choice import (
 )
 from lsm_core.maintenance.actions.recover.backlog import Backlog, Cut
 from lsm_core.maintenance.apply import apply_plan
-from lsm_core.maintenance.record import LedgerEntry, read_ledger
+from lsm_core.maintenance.ledger import LedgerEntry, read_ledger
 from lsm_core.merge.order_free import order_free
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.indexes import deleted_rows, vector_files

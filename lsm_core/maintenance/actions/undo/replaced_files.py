@@ -17,7 +17,7 @@ from lsm_core.format.partition_path import partition_text
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.maintenance.action import PLAN_PROPERTY, bucket_name
 from lsm_core.maintenance.actions.compact.compaction import expiry_clock
-from lsm_core.maintenance.record import DONE, UNKNOWN, LedgerEntry, find_entry, read_ledger
+from lsm_core.maintenance.ledger import DONE, UNKNOWN, LedgerEntry, find_entry, read_ledger
 from lsm_core.metadata import manifests, snapshots, support, tags
 from lsm_core.metadata.indexes import DeletionFile, deletion_files, vector_files
 from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore

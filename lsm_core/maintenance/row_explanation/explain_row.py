@@ -11,8 +11,8 @@ import pyarrow as pa
 from lsm_core.format.file_meta import SOURCE_COMPACT
 from lsm_core.format.kv_layout import SEQUENCE_NUMBER, VALUE_KIND
 from lsm_core.format.partition_path import partition_text
-from lsm_core.maintenance.row_story.column_supplies import Versions, supplies
-from lsm_core.maintenance.row_story.stored_versions import (
+from lsm_core.maintenance.row_explanation.column_sources import Versions, supplies
+from lsm_core.maintenance.row_explanation.stored_versions import (
     HIDDEN_BY_LOOKUP,
     StoredVersion,
     parse_key,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from lsm_core.errors import CorruptFile, StorageFull, StorageRefused
-from lsm_core.maintenance.record import (
+from lsm_core.maintenance.ledger import (
     DONE,
     FAILED,
     LedgerEntry,

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from lsm_core.arrays import arrow_array, empty_table, numpy_array, one_array
 from lsm_core.format.snapshot import Snapshot
-from lsm_core.maintenance.holders import Holder, HolderKind
+from lsm_core.maintenance.file_holders import Holder, HolderKind
 from lsm_core.maintenance.saved_plans import names_in_saved_plans
 from lsm_core.maintenance.trash import read_trash
 from lsm_core.maintenance.used_files import as_it_is, removed

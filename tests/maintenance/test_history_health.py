@@ -9,7 +9,7 @@ import pytest
 from lsm_core.clock import FixedClock
 from lsm_core.maintenance import plan_expiry
 from lsm_core.maintenance.actions.expire_snapshots import ExpireItem
-from lsm_core.maintenance.debts import HistoryDebt, history_debt
+from lsm_core.maintenance.history_health import HistoryDebt, history_debt
 from lsm_core.metadata import consumers, tags
 from lsm_core.metadata.store import TableStore
 from tests.maintenance.tables import HOUR, NOW, keyed, rows

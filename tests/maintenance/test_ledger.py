@@ -14,7 +14,7 @@ import pytest
 
 from lsm_core import Catalog, Table
 from lsm_core.errors import CommitUnknown, CorruptFile, DredgeError, InvalidOption, StorageFull, StorageRefused
-from lsm_core.maintenance.record import LedgerEntry, find_entry, new_run_id, read_ledger, write_entry
+from lsm_core.maintenance.ledger import LedgerEntry, find_entry, new_run_id, read_ledger, write_entry
 from lsm_core.storage import FaultyFileIO, LocalFileIO
 from tests.maintenance.tables import HOUR, NOW, content, keyed, rows, with_io
 

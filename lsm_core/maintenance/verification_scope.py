@@ -19,7 +19,7 @@ from lsm_core.arrays import arrow_array
 from lsm_core.errors import CorruptFile
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.maintenance.action import PLAN_PROPERTY
-from lsm_core.maintenance.record import DONE, LedgerEntry, find_entry, read_ledger
+from lsm_core.maintenance.ledger import DONE, LedgerEntry, find_entry, read_ledger
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 
