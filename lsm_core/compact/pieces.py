@@ -3,11 +3,15 @@
 Cut keys are quantiles of keys sampled from the row groups of the files to rewrite (only key columns are decoded), so
 that pieces cost about the same. A piece that begins inside a row group must decode that group from its start, and every
 piece opens its files; both are part of the cost.
+
+`run_tasks_locally` runs tasks and pieces on threads of this process, which work at once because Arrow releases Python's
+lock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
@@ -17,12 +21,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lsm_core.commit import CommitMessage
-from lsm_core.compact.superseded import joined_vectors
-from lsm_core.compact.task import BucketReport, BucketResult, BucketTask
-from lsm_core.compact.task_vectors import TaskVectors
-from lsm_core.compact.unit import discard_result, plan_of
+from lsm_core.compact.task import BucketReport, BucketResult, BucketTask, Judge
+from lsm_core.compact.task_vectors import TaskVectors, joined_vectors
+from lsm_core.compact.unit import discard_result, plan_of, run_bucket_task
 from lsm_core.compact.verify import check_tree
-from lsm_core.errors import VerificationFailed
+from lsm_core.errors import DredgeError, VerificationFailed
 from lsm_core.files import open_kv
 from lsm_core.files.formats import FileSource
 from lsm_core.format.binary_row import encode_rows
@@ -33,6 +36,7 @@ from lsm_core.merge import key_bytes
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.inputs import Shapes
 from lsm_core.read.key_range import KeyBounds, KeyRange
+from lsm_core.read.parallel import usable_cores
 
 Task = TypeVar("Task", bound=BucketTask)
 _UNEVEN: Final = 1.5
@@ -341,3 +345,76 @@ def _report(
         changes_told=sum(report.changes_told for report in reports),
         written_by={name: executor for report in reports for name, executor in report.written_by.items()},
     )
+
+
+def run_tasks_locally(
+    store: TableStore,
+    tasks: Sequence[BucketTask],
+    judge: Judge | None = None,
+    *,
+    threads: int | None = None,
+    keep_going: bool = False,
+) -> Iterator[BucketResult]:
+    """Yield results in the order of ``tasks``; the largest task starts first.
+
+    A task that is much larger than its share is cut into pieces by key (`compact.pieces`), which share its memory. A
+    lone task of two threads, or one that cannot be cut, gets a thread that merges beside one that encodes. When a task
+    fails, its error is raised, running tasks are awaited, and the outputs of results that were not returned yet are
+    deleted. Results already returned must be aborted by the caller.
+
+    Args:
+        store: the table.
+        tasks: the tasks.
+        judge: verification V2; None for none.
+        threads: number of threads; None for one for each core of this process.
+        keep_going: return a DredgeError of a task as its result (`BucketResult.error`).
+    """
+    workers = usable_cores() if threads is None else threads
+    # Two pieces take two fifths more work than the whole: both decode the row groups at the cut, and hold Python's lock
+    # twice as often.
+    pieces = [[task] for task in tasks]
+    if workers > 2 or (workers == 2 and len(tasks) != 1):
+        sizes = [rewritten_bytes(store, task) for task in tasks]
+        piece_counts = pieces_wanted(sizes, workers, store.options.piece_size)
+        pieces = [cut_task(store, task, count) for task, count in zip(tasks, piece_counts, strict=True)]
+    if workers < 2 or sum(map(len, pieces)) < 2:
+        for task in tasks:
+            try:
+                result = run_bucket_task(store, task, judge, pipelined=workers > 1)
+            except DredgeError as error:
+                if not keep_going:
+                    raise
+                result = BucketResult.without(task, error)
+            yield result
+        return
+    by_size = sorted(range(len(tasks)), key=lambda i: -sum(file.file_size for file in tasks[i].files) / len(pieces[i]))
+    with ThreadPoolExecutor(workers, thread_name_prefix="dredge-compact") as pool:
+        futures: dict[int, list[Future[BucketResult]]] = {
+            i: [
+                pool.submit(run_bucket_task, store, piece, judge, pipelined=False, share=len(pieces[i]))
+                for piece in pieces[i]
+            ]
+            for i in by_size
+        }
+        handed_out = 0
+        try:
+            for i in range(len(tasks)):
+                error_of_task = next(
+                    (e for future in futures[i] if isinstance(e := future.exception(), DredgeError)), None
+                )
+                if keep_going and error_of_task is not None:
+                    handed_out = i + 1
+                    for future in futures[i]:
+                        if future.exception() is None:
+                            discard_result(store, tasks[i], future.result())
+                    yield BucketResult.without(tasks[i], error_of_task)
+                    continue
+                results = [future.result() for future in futures[i]]
+                handed_out = i + 1  # from here on, join deletes the files of a failure
+                yield join(store, tasks[i], results)
+        finally:
+            not_handed_out = [(i, future) for i in range(handed_out, len(tasks)) for future in futures[i]]
+            running = [(i, future) for i, future in not_handed_out if not future.cancel()]
+            for i, future in running:
+                if future.exception() is None:  # waits for a running one
+                    discard_result(store, tasks[i], future.result())

@@ -8,14 +8,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lsm_core.commit import CommitMessage
-from lsm_core.compact.append import concatenate
-from lsm_core.compact.changes import ProducedChangelog
-from lsm_core.compact.clustering import SortTask, sort_files
-from lsm_core.compact.content import Content
-from lsm_core.compact.rewrite import Rewritten, changelog_of_upgrade, rewrite
-from lsm_core.compact.superseded import joined_vectors, superseded_rows
-from lsm_core.compact.task import COUNTS, V0, V1, V2, BucketReport, BucketResult, BucketTask, Judge, Witness
-from lsm_core.compact.task_vectors import TaskVectors
+from lsm_core.compact.clustering.rewrite import sort_files
+from lsm_core.compact.rewrite import ProducedChangelog, Rewritten, changelog_of_upgrade, concatenate, rewrite
+from lsm_core.compact.row_digests import Content
+from lsm_core.compact.task import COUNTS, V0, V1, V2, BucketReport, BucketResult, BucketTask, Judge, SortTask, Witness
+from lsm_core.compact.task_vectors import TaskVectors, joined_vectors, superseded_rows
 from lsm_core.compact.verify import check_changes, check_content, check_counters, check_metadata, check_tree
 from lsm_core.errors import DredgeError, PlanStale, UnsupportedFeature
 from lsm_core.files.vector_writer import VectorChange, discard_index_files

@@ -11,11 +11,8 @@ from typing import Self
 import pyarrow as pa
 
 from lsm_core.arrays import chosen_rows
-from lsm_core.compact.changes import ProducedChangelog
-from lsm_core.compact.content import Content, content_of
-from lsm_core.compact.output_digest import RowGroupDigest
-from lsm_core.compact.rewrite import Rewritten
-from lsm_core.compact.streams import Streams
+from lsm_core.compact.rewrite import ProducedChangelog, Rewritten
+from lsm_core.compact.row_digests import Content, RowGroupDigest, Streams, content_of
 from lsm_core.compact.task import COUNTS, SAMPLED, BucketTask, Witness
 from lsm_core.errors import CorruptFile, VerificationFailed
 from lsm_core.files.append_reader import open_source

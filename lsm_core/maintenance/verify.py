@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from lsm_core.arrays import chosen_rows
 from lsm_core.compact import BucketTask
-from lsm_core.compact.changes import changelog_rules
-from lsm_core.compact.content import Content, content_of
+from lsm_core.compact.rewrite import changelog_rules
+from lsm_core.compact.row_digests import Content, content_of
 from lsm_core.compact.task import SAMPLED
 from lsm_core.errors import InvalidOption, VerificationFailed
 from lsm_core.format.binary_row import encode_rows

@@ -23,8 +23,8 @@ import pyarrow as pa
 
 from lsm_core.commit import CommitMessage, abort, discard_on_failure
 from lsm_core.compact import BucketResult, BucketTask, run_bucket_task
-from lsm_core.compact.clustering import task_from_bytes
 from lsm_core.compact.pieces import Task, cut_task, join, pieces_wanted, rewritten_bytes
+from lsm_core.compact.task import task_from_bytes
 from lsm_core.errors import DredgeError
 from lsm_core.maintenance.action import size_text
 from lsm_core.maintenance.verify import ReferenceJudge

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lsm_core.compact import BucketResult, BucketTask
-from lsm_core.compact.clustering import SortTask
+from lsm_core.compact.task import SortTask
 from lsm_core.errors import UnsupportedFeature
 from lsm_core.maintenance.action import MaintenancePlan, TaskRunner
 from lsm_core.maintenance.actions.assign_buckets import AssignTask

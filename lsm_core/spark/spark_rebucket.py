@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 from lsm_core.arrays import one_array
 from lsm_core.commit import CommitMessage, abort, discard_on_failure
 from lsm_core.compact import BucketReport, BucketResult
-from lsm_core.compact.content import Content, content_of
 from lsm_core.compact.pieces import pieces_wanted
+from lsm_core.compact.row_digests import Content, content_of
 from lsm_core.compact.task_vectors import TaskVectors
 from lsm_core.errors import VerificationFailed
 from lsm_core.format.file_meta import DataFileMeta

@@ -17,14 +17,12 @@ import pyarrow as pa
 
 from lsm_core.commit import CommitMessage, discard_on_failure
 from lsm_core.compact import BucketReport, BucketResult
-from lsm_core.compact.clustering import SortTask
 from lsm_core.compact.clustering.ranges import Cuts, Layout, plan_layout
 from lsm_core.compact.clustering.rewrite import first_sequence, range_bytes, ranges_wanted, write_sorted
-from lsm_core.compact.clustering.sorting import sorted_batches
-from lsm_core.compact.clustering.spread import Spread, batch_rows
-from lsm_core.compact.content import Content, content_of
+from lsm_core.compact.clustering.sorting import Spread, batch_rows, sorted_batches
 from lsm_core.compact.rewrite import Rewritten
-from lsm_core.compact.task import COUNTS, V0, V1
+from lsm_core.compact.row_digests import Content, content_of
+from lsm_core.compact.task import COUNTS, V0, V1, SortTask
 from lsm_core.compact.task_vectors import TaskVectors
 from lsm_core.compact.unit import discard
 from lsm_core.compact.verify import check_content, check_counters

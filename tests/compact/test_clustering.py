@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsm_core import Catalog, Schema, Table
-from lsm_core.compact.clustering import SortTask, sort_files, sorting, task_from_bytes
+from lsm_core.compact.clustering import sorting
 from lsm_core.compact.clustering.ranges import Cuts, Layout, plan_layout, range_count
-from lsm_core.compact.clustering.sorting import sorted_batches
-from lsm_core.compact.clustering.spread import Spread, batch_rows
+from lsm_core.compact.clustering.rewrite import sort_files
+from lsm_core.compact.clustering.sorting import Spread, batch_rows, sorted_batches
+from lsm_core.compact.task import SortTask, task_from_bytes
 from lsm_core.errors import CorruptFile
 from lsm_core.files import SpillSpace
 from lsm_core.format.file_meta import DataFileMeta, table_to_entries

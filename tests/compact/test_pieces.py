@@ -18,7 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lsm_core.commit import Committer
-from lsm_core.compact import BucketResult, BucketTask, local, run_bucket_task, run_tasks_locally
+from lsm_core.compact import BucketResult, BucketTask, run_bucket_task, run_tasks_locally
+from lsm_core.compact import pieces as pieces_module
 from lsm_core.compact.pieces import cut_task, join, pieces_wanted
 from lsm_core.compact.unit import discard
 from lsm_core.compact.verify import _SecondReading
@@ -269,7 +270,7 @@ def test_a_piece_that_fails_takes_all_pieces_outputs_with_it(tmp_path: Path, mon
             raise CorruptFile("data-x.parquet", "made up by the test")
         return done
 
-    monkeypatch.setattr(local, "run_bucket_task", failing)
+    monkeypatch.setattr(pieces_module, "run_bucket_task", failing)
     with pytest.raises(CorruptFile, match="made up"):
         list(run_tasks_locally(store, tasks, threads=3))
     assert data_files_on_disk(store) == disk

@@ -15,7 +15,7 @@ import pytest
 
 from lsm_core import Catalog, Schema, Table
 from lsm_core.clock import FixedClock
-from lsm_core.compact import local
+from lsm_core.compact import pieces
 from lsm_core.errors import CorruptFile, DredgeError, StorageFull
 from lsm_core.storage import LocalFileIO
 from lsm_core.storage.faults import FaultyFileIO, InjectedFault
@@ -49,7 +49,7 @@ def answer(warehouse: Path) -> pa.Table:
 @pytest.fixture
 def in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three pieces, whatever the machine and however small the table."""
-    monkeypatch.setattr(local, "usable_cores", lambda: 3)
+    monkeypatch.setattr(pieces, "usable_cores", lambda: 3)
     monkeypatch.setattr("lsm_core.compact.pieces._OPENING", 0.0)
 
 

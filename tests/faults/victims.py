@@ -49,10 +49,9 @@ def work(what: str, warehouse: str, number: int) -> None:
         act.run(opened(warehouse, act.at_ms, options=act.options))
         return
     if what == "pieces":  # a compaction in three pieces, whatever the machine and however small the table
-        from lsm_core.compact import local
-        from lsm_core.compact import pieces as cut
+        from lsm_core.compact import pieces
 
-        local.usable_cores, cut._OPENING = (lambda: 3), 0.0  # type: ignore[misc]
+        pieces.usable_cores, pieces._OPENING = (lambda: 3), 0.0  # type: ignore[misc]
     if what == "maintained write":  # of a table whose writers expire, sweep and tag
         written = pa.table({"k": [60], "v": [60], "s": pa.array([None], pa.string()), "dt": ["2023-11-14"]})
         Catalog(warehouse, clock=f"fixed:{MAINTAINED_AT_MS}").table("db.t").write(written)

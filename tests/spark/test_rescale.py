@@ -14,7 +14,7 @@ from lsm_core import Catalog, Table
 from lsm_core.clock import FixedClock
 from lsm_core.commit import CommitMessage
 from lsm_core.compact import BucketReport, BucketResult
-from lsm_core.compact.content import Content
+from lsm_core.compact.row_digests import Content
 from lsm_core.errors import CorruptFile, SparkFailed, VerificationFailed
 from lsm_core.maintenance.actions.rescale import RescaleTask
 from lsm_core.merge import Digest

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lsm_core.compact.clustering.task import SortTask
+from lsm_core.compact.task import SortTask
 from lsm_core.errors import CorruptFile
 from lsm_core.files import open_append
 from lsm_core.files.append_reader import open_source

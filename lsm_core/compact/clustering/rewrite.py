@@ -9,12 +9,11 @@ from typing import Final
 import pyarrow as pa
 
 from lsm_core.compact.clustering.ranges import plan_layout, range_count
-from lsm_core.compact.clustering.sorting import sorted_batches
-from lsm_core.compact.clustering.spread import Spread, batch_rows
-from lsm_core.compact.clustering.task import SortTask
-from lsm_core.compact.content import Content, content_of
+from lsm_core.compact.clustering.sorting import Spread, batch_rows, sorted_batches
 from lsm_core.compact.pipeline import ahead
 from lsm_core.compact.rewrite import Rewritten
+from lsm_core.compact.row_digests import Content, content_of
+from lsm_core.compact.task import SortTask
 from lsm_core.compact.task_vectors import TaskVectors
 from lsm_core.files import AppendFileWriter, SpillSpace, open_append
 from lsm_core.format.file_meta import SOURCE_COMPACT, DataFileMeta

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from lsm_core.commit import CommitMessage, Committer, discard_on_failure
 from lsm_core.commit.overwrite import partition_matcher
 from lsm_core.compact import BucketReport, BucketResult, BucketTask
-from lsm_core.compact.content import Content, content_of
+from lsm_core.compact.row_digests import Content, content_of
 from lsm_core.compact.task import V1
 from lsm_core.errors import InvalidOption, PlanStale, UnsupportedFeature, VerificationFailed
 from lsm_core.format.file_meta import DataFileMeta, table_to_entries

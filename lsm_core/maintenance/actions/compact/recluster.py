@@ -21,9 +21,8 @@ import pyarrow as pa
 from lsm_core.commit import CommitMessage, Committer, discard_on_failure
 from lsm_core.compact.clustering.ranges import Cuts
 from lsm_core.compact.clustering.rewrite import range_bytes
-from lsm_core.compact.clustering.sorting import sorted_batches
-from lsm_core.compact.clustering.spread import Spread
-from lsm_core.compact.content import Content, content_of
+from lsm_core.compact.clustering.sorting import Spread, sorted_batches
+from lsm_core.compact.row_digests import Content, content_of
 from lsm_core.errors import PlanStale, VerificationFailed
 from lsm_core.files import SpillSpace
 from lsm_core.format.file_meta import table_to_entries

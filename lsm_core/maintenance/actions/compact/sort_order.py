@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lsm_core.compact import BucketTask
-from lsm_core.compact.clustering import SortTask
+from lsm_core.compact.task import SortTask
 from lsm_core.errors import ColumnNotFound, InvalidOption, UnsupportedFeature
 from lsm_core.format.file_meta import DataFileMeta
 from lsm_core.maintenance.action import PlannedFile, facts_of

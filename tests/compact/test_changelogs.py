@@ -11,8 +11,8 @@ import pytest
 
 from lsm_core import Catalog, Schema, Table
 from lsm_core.commit import Committer
-from lsm_core.compact import BucketResult, BucketTask, local, run_bucket_task, run_tasks_locally
-from lsm_core.compact.changes import ChangelogProducer
+from lsm_core.compact import BucketResult, BucketTask, pieces, run_bucket_task, run_tasks_locally
+from lsm_core.compact.rewrite import ChangelogProducer
 from lsm_core.errors import VerificationFailed
 from lsm_core.maintenance.actions.compact.unit_choice import bucket_task
 from lsm_core.maintenance.verify import ReferenceJudge
@@ -105,7 +105,7 @@ def test_pieces_passes_and_bytes_tell_what_one_whole_tells(
     assert compacted(tight, iter([run_bucket_task(tight.store, task_of(tight.store, full), judge)])) == expected
 
     cut = made(tmp_path / "cut", {**options, "dredge.compaction.piece-size": "1 kb"})
-    monkeypatch.setattr(local, "usable_cores", lambda: 3)
+    monkeypatch.setattr(pieces, "usable_cores", lambda: 3)
     monkeypatch.setattr("lsm_core.compact.pieces._OPENING", 0.0)
     assert compacted(cut, run_tasks_locally(cut.store, [task_of(cut.store, full)], judge)) == expected
 

@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsm_core.compact.output_digest import OutputDigest, RowGroupDigest
-from lsm_core.compact.streams import Streams
+from lsm_core.compact.row_digests import OutputDigest, RowGroupDigest, Streams
 from lsm_core.compact.task import BucketTask
 from lsm_core.metadata.store import TableStore
 from tests.support.stores import make_store

@@ -1,0 +1,305 @@
+"""Digests of rows, for the proof of V1: what a writer received must be what its files contain.
+
+Rows are digested as a set (`Content`), or column by column to the bit and in order (`Streams`). The writer's rows are
+digested by row group (`OutputDigest`): all groups, or one in eight with `dredge.verification` = sampled.
+
+`Streams` is stronger than `Content`, which ignores order, and ten times as fast. It needs types whose values Parquet
+returns unchanged; nested types and other formats are compared by `Content`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import xxhash
+
+from lsm_core.compact.task import COUNTS, FULL, SAMPLED, BucketTask
+from lsm_core.files.formats import format_of
+from lsm_core.format.kv_layout import SEQUENCE_NUMBER, SEQUENCE_NUMBER_ID, VALUE_KIND, VALUE_KIND_ID
+from lsm_core.format.schema import TableSchema
+from lsm_core.merge import Digest
+from lsm_core.merge.digest import digest
+from lsm_core.metadata.store import TableStore
+from lsm_core.types import is_retract
+from lsm_core.types.dictionaries import longest_value, plain
+
+_NOTHING = Digest(0, 0)
+
+
+@dataclass(frozen=True)
+class Content:
+    """Digests over all table columns, without levels and file layout.
+
+    Sequence numbers are included only where they are exact.
+
+    Attributes:
+        live: digest of the live rows.
+        dead: digest of the deleted rows.
+    """
+
+    live: Digest = _NOTHING
+    dead: Digest = _NOTHING
+
+    @property
+    def rows(self) -> int:
+        """Number of rows of both kinds."""
+        return self.live.rows + self.dead.rows
+
+    def plus(self, other: Content) -> Content:
+        """Return the content of both streams together."""
+        return Content(self.live.add(other.live), self.dead.add(other.dead))
+
+    def text(self) -> str:
+        """Return the hex digest of the live rows, as reports show it."""
+        return f"{self.live.value:032x}"
+
+
+def counts_of(batch: pa.RecordBatch) -> Content:
+    """Return the number of rows of each kind, without digests.
+
+    A stronger proof covers such rows (`Streams`).
+    """
+    if VALUE_KIND not in batch.schema.names:
+        return Content(live=Digest(batch.num_rows, 0))
+    delete_count = int(is_retract(batch.column(VALUE_KIND)).sum())
+    return Content(Digest(batch.num_rows - delete_count, 0), Digest(delete_count, 0))
+
+
+def content_of(batch: pa.RecordBatch, schema: TableSchema, *, exact: bool = False) -> Content:
+    """Return the content of one batch.
+
+    Args:
+        batch: rows with all table columns; without `_VALUE_KIND` every row is live.
+        schema: schema of the table.
+        exact: whether sequence numbers and kinds are included.
+    """
+    columns = [(field.id, field.name) for field in schema.fields]
+    if exact:
+        columns += [(SEQUENCE_NUMBER_ID, SEQUENCE_NUMBER), (VALUE_KIND_ID, VALUE_KIND)]
+    if VALUE_KIND not in batch.schema.names:
+        return Content(live=digest(batch, columns))
+    is_delete = is_retract(batch.column(VALUE_KIND))
+    if not is_delete.any():
+        return Content(live=digest(batch, columns))
+    return Content(
+        digest(batch.filter(pa.array(~is_delete)), columns), digest(batch.filter(pa.array(is_delete)), columns)
+    )
+
+
+_DECODED_BYTES: Final = 64 << 20
+"""Bytes of a dictionary's values that are decoded at a time."""
+
+
+class Streams:
+    """Hashes of rows: all table columns, and `_SEQUENCE_NUMBER` and `_VALUE_KIND` where a batch has them."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.rows = 0
+        self._columns = {name: _Column() for name in (SEQUENCE_NUMBER, VALUE_KIND, *names)}
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Add rows; columns of other names are ignored."""
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            self.add_column(name, column, self.rows)
+        self.rows += batch.num_rows
+
+    def add_column(self, name: str, column: pa.Array, row: int) -> None:
+        """Add the values of one column from row number ``row`` on; a column of another name is ignored.
+
+        A caller that adds columns one by one sets :attr:`rows` at the end.
+        """
+        if name in self._columns:
+            self._columns[name].add(column, row)
+
+    @property
+    def value(self) -> int:
+        """One number of 128 bits for all columns and their order."""
+        whole = xxhash.xxh3_128()
+        for name, column in self._columns.items():
+            whole.update(b"\0".join([name.encode(), *column.value]))
+        return whole.intdigest()
+
+    def differing(self, other: Streams) -> list[str]:
+        """Return the names of the columns whose values or order differ from those of ``other``."""
+        return [name for name, column in self._columns.items() if column.value != other._columns[name].value]
+
+
+class _Column:
+    """Hashes of null positions, text lengths and all values of a column, which together determine it."""
+
+    def __init__(self) -> None:
+        self._nulls, self._lengths, self._values = xxhash.xxh3_128(), xxhash.xxh3_128(), xxhash.xxh3_128()
+
+    @property
+    def value(self) -> tuple[bytes, ...]:
+        return self._nulls.digest(), self._lengths.digest(), self._values.digest()
+
+    def add(self, column: pa.Array, row: int) -> None:
+        """Add rows from number ``row`` on; a dictionary is decoded in parts that fit into memory."""
+        if pa.types.is_dictionary(column.type):
+            rows = max(1, _DECODED_BYTES // max(1, longest_value(column)))
+            for start in range(0, len(column), rows):
+                self._add(plain(column.slice(start, rows)), row + start)
+        else:
+            self._add(column, row)
+
+    def _add(self, column: pa.Array, row: int) -> None:
+        if column.null_count:
+            missing = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))
+            self._nulls.update((missing + row).data)
+            column = column.drop_null()  # values under nulls are undefined
+        if not len(column):
+            return
+        if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+            _, offsets, data = column.buffers()
+            ends = np.frombuffer(offsets, np.int32, len(column) + 1, column.offset * 4)
+            self._lengths.update(np.diff(ends).data)
+            if data is not None:
+                self._values.update(memoryview(data)[int(ends[0]) : int(ends[-1])])
+            return
+        if pa.types.is_boolean(column.type):
+            self._values.update(memoryview(column.to_numpy(zero_copy_only=False)))
+            return
+        width = int(column.type.bit_width) // 8
+        value_bytes = memoryview(column.buffers()[1])[column.offset * width : (column.offset + len(column)) * width]
+        if pa.types.is_floating(column.type):
+            values: npt.NDArray[Any] = np.frombuffer(value_bytes, np.float64 if width == 8 else np.float32)
+            if np.isnan(values).any():  # all NaNs hash equally
+                value_bytes = np.where(np.isnan(values), values.dtype.type(np.nan), values).data
+        self._values.update(value_bytes)
+
+
+def keeps_every_bit(kind: pa.DataType) -> bool:
+    """Return whether Parquet returns values of this type unchanged: those of a fixed width, and bytes."""
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_integer(kind)
+        or pa.types.is_temporal(kind)
+        or pa.types.is_decimal128(kind)
+        or pa.types.is_fixed_size_binary(kind)
+        or pa.types.is_float32(kind)
+        or pa.types.is_float64(kind)
+    )
+
+
+SAMPLED_GROUPS: Final = 8
+"""With `dredge.verification` = sampled, one row group in this many is re-read."""
+_MODULUS: Final = 1 << 128
+
+
+@dataclass(frozen=True)
+class RowGroupDigest:
+    """Digest of one row group.
+
+    Attributes:
+        rows: number of rows.
+        streams: hashes for a comparison of values to the bit and in order; None if V1 does not re-read the group.
+        content: digest for types or formats that do not keep every bit; None for ``streams``.
+    """
+
+    rows: int
+    streams: Streams | None = None
+    content: Content | None = None
+
+    @property
+    def is_read_again(self) -> bool:
+        """Whether V1 re-reads this row group."""
+        return self.streams is not None or self.content is not None
+
+
+class OutputDigest:
+    """Digests of the rows of one writer.
+
+    Call :meth:`add` before and :meth:`written` after writing, :meth:`finish` at the end. ``content`` counts all rows of
+    either kind; it has digests too where :attr:`groups` is None.
+    """
+
+    def __init__(self, store: TableStore, task: BucketTask, level: int) -> None:
+        self.content = Content()
+        self.groups: list[RowGroupDigest] | None = None
+        """Row groups in writing order; None where the format does not store them (ORC, Avro) or none is re-read."""
+        self._schema = store.schema
+        self._setting = task.verification
+        self._exact = all(keeps_every_bit(field.type) for field in store.schema.arrow_schema)
+        if self._setting != COUNTS and format_of(store.options, level) == "parquet":
+            self.groups = []
+        # A repeated task re-reads the same groups; another bucket or snapshot selects other ones.
+        place = zlib.crc32(b"%b/%d/%d" % (task.partition, task.bucket, task.base_snapshot or 0))
+        self._first = place % SAMPLED_GROUPS
+        self._pending: list[pa.RecordBatch] = []
+        self._unless_any: list[pa.RecordBatch] = []
+        """Rows of the newest row group, as long as no group was selected."""
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Add rows that will be written next."""
+        if self.groups is None and self._setting != COUNTS:
+            self.content = self.content.plus(content_of(batch, self._schema))
+            return
+        self.content = self.content.plus(counts_of(batch))
+        if self.groups is not None:
+            self._pending.append(batch)
+
+    def written(self, group_rows: Sequence[int]) -> None:
+        """Digest the rows of row groups that were written meanwhile.
+
+        ``group_rows``: rows of all row groups so far.
+        """
+        if self.groups is None:
+            return
+        for rows in group_rows[len(self.groups) :]:
+            batches = self._take(rows)
+            if self._setting == FULL or len(self.groups) % SAMPLED_GROUPS == self._first:
+                self.groups.append(self._digest_group(rows, batches))
+                self._unless_any = []
+            else:
+                self._unless_any = [] if any(group.is_read_again for group in self.groups) else batches
+                self.groups.append(RowGroupDigest(rows))
+
+    def finish(self, group_rows: Sequence[int]) -> None:
+        """Digest the last rows; if no row group was selected, select the last one, so that at least one is re-read."""
+        self.written(group_rows)
+        if self.groups and self._unless_any:
+            self.groups[-1] = self._digest_group(self.groups[-1].rows, self._unless_any)
+        self._pending, self._unless_any = [], []
+
+    @property
+    def digest(self) -> int | None:
+        """128-bit digest of all rows; None where only a part of them was digested."""
+        if self._setting in (COUNTS, SAMPLED):
+            return None
+        if self.groups is None:
+            return self.content.live.value
+        values = [group.streams.value for group in self.groups if group.streams is not None]
+        values += [group.content.live.value for group in self.groups if group.content is not None]
+        return sum(values) % _MODULUS
+
+    def _take(self, rows: int) -> list[pa.RecordBatch]:
+        batches: list[pa.RecordBatch] = []
+        while rows and self._pending:
+            batch = self._pending[0]
+            batches.append(batch.slice(0, rows))
+            if batch.num_rows > rows:
+                self._pending[0] = batch.slice(rows)
+            else:
+                self._pending.pop(0)
+            rows -= batches[-1].num_rows
+        return batches
+
+    def _digest_group(self, rows: int, batches: Sequence[pa.RecordBatch]) -> RowGroupDigest:
+        if self._exact:
+            streams = Streams(self._schema.field_names)
+            for batch in batches:
+                streams.add(batch)
+            return RowGroupDigest(rows, streams=streams)
+        content = Content()
+        for batch in batches:
+            content = content.plus(content_of(batch, self._schema))
+        return RowGroupDigest(rows, content=content)
